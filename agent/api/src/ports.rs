@@ -1,0 +1,51 @@
+//! Every port of the box, declared once: the firewall is made from this list.
+
+use serde::{Deserialize, Serialize};
+
+/// Transport of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// When a port is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OpenWhen {
+    /// From the first second.
+    Always,
+    /// When Site gives ssh keys.
+    SshKeys,
+    /// When the release declares that time is served.
+    NtpServe,
+}
+
+/// One port that others may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// Number.
+    pub number: u16,
+    /// Transport.
+    pub protocol: Protocol,
+    /// Who answers there.
+    pub name: &'static str,
+    /// Condition.
+    pub when: OpenWhen,
+}
+
+/// Web page, REST and event stream of the agent.
+pub const WEB: u16 = 8443;
+/// The Kubernetes API.
+pub const KUBERNETES_API: u16 = 6443;
+
+/// The declared ports.
+pub const PORTS: &[Port] = &[
+    Port { number: WEB, protocol: Protocol::Tcp, name: "agent", when: OpenWhen::Always },
+    Port { number: KUBERNETES_API, protocol: Protocol::Tcp, name: "kube-apiserver", when: OpenWhen::Always },
+    Port { number: 22, protocol: Protocol::Tcp, name: "ssh", when: OpenWhen::SshKeys },
+    Port { number: 123, protocol: Protocol::Udp, name: "ntp", when: OpenWhen::NtpServe },
+];

@@ -1,0 +1,269 @@
+//! The release manifest: what an image holds, signed as a whole.
+//!
+//! `release.json` lies under `/foothold/releases/<id>/` on the medium, its signature beside it as
+//! `release.json.minisig`. The id is the SHA-256 of the file's bytes in hex.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Directory on the medium that holds everything of ours.
+pub const MEDIUM_ROOT: &str = "foothold";
+
+/// A SHA-256 digest, written `sha256:<64 hex digits>`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest(String);
+
+/// A text that is not a digest.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is not a digest of the form `sha256:<64 hex digits>`")]
+pub struct InvalidDigest(String);
+
+impl Digest {
+    /// The digest of 32 bytes in hex.
+    pub fn from_hex(hex: &str) -> Result<Self, InvalidDigest> {
+        let good = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        if good { Ok(Self(hex.to_owned())) } else { Err(InvalidDigest(hex.to_owned())) }
+    }
+
+    /// The 64 hex digits.
+    pub fn hex(&self) -> &str {
+        &self.0
+    }
+
+    /// Path in the store: `store/sha256/<hex>`, relative to [`MEDIUM_ROOT`].
+    pub fn store_path(&self) -> String {
+        format!("store/sha256/{}", self.0)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.0)
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        let hex = text.strip_prefix("sha256:").ok_or_else(|| InvalidDigest(text.to_owned()))?;
+        Self::from_hex(hex)
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = InvalidDigest;
+
+    fn try_from(text: String) -> Result<Self, InvalidDigest> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+/// A file of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Blob {
+    /// What the bytes must hash to.
+    pub digest: Digest,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A read-only squashfs with its dm-verity tree behind it, one blob of the store.
+///
+/// The tree is that of `veritysetup format --no-superblock`: format 1, SHA-256, 4096-byte data and
+/// hash blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Layer {
+    /// `os`, `kubernetes`, `containers` or `appliance`.
+    pub name: String,
+    /// Digest of squashfs, padding and tree together.
+    pub digest: Digest,
+    /// Bytes of all of it.
+    pub size: u64,
+    /// Bytes before the tree, a multiple of 4096.
+    pub data_bytes: u64,
+    /// Root hash, 64 hex digits.
+    pub root_hash: String,
+    /// Salt, hex.
+    pub salt: String,
+}
+
+/// One way to start the release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BootEntry {
+    /// `default` for now.
+    pub name: String,
+    /// Kernel image.
+    pub kernel: Blob,
+    /// initrd: a zstd-compressed newc cpio.
+    pub initrd: Blob,
+    /// Kernel parameters without `foothold.release`.
+    pub command_line: String,
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel_release: String,
+}
+
+/// A container image of the release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Image {
+    /// Name under which pods ask for it.
+    pub reference: String,
+    /// Digest of the image index, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Digest>,
+    /// Digest of the platform's manifest.
+    pub manifest: Digest,
+    /// Manifest, config and layers: all blobs that must be in the store.
+    pub blobs: Vec<Blob>,
+}
+
+/// A Debian package in one of the layers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Package {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+}
+
+/// The cluster of the box.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Kubernetes {
+    /// `v1.36.4`.
+    pub version: String,
+    /// Addresses of pods.
+    #[serde(rename = "podCIDR")]
+    pub pod_cidr: String,
+    /// Addresses of Services.
+    #[serde(rename = "serviceCIDR")]
+    pub service_cidr: String,
+}
+
+/// Where DATA may be made, in this order; the first that is possible is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "on", deny_unknown_fields)]
+pub enum DataPlace {
+    /// Free space of the disk that was booted.
+    #[serde(rename_all = "camelCase")]
+    BootDisk {
+        /// Least bytes of free space.
+        min_bytes: u64,
+    },
+    /// A whole disk that fits the selector and holds nothing.
+    #[serde(rename_all = "camelCase")]
+    Disk {
+        /// Which disks.
+        selector: DiskSelector,
+    },
+    /// Memory: everything is forgotten at power-off.
+    Ram,
+}
+
+/// Which disks may be taken. An absent field fits any disk. Never a `/dev` name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DiskSelector {
+    /// `nvme`, `sata`, `scsi`, `virtio`, `usb`, `mmc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<String>,
+    /// Least bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_bytes: Option<u64>,
+    /// Serial number, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// `smallest` or `largest` of those that fit; otherwise the first by serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<String>,
+}
+
+/// What the user promised about the image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Budgets {
+    /// Most bytes of a compressed image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_bytes: Option<u64>,
+    /// Memory of the machine, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Most seconds from power-on to `ready`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_within_secs: Option<u64>,
+}
+
+/// `release.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Release {
+    /// `foothold.dev/v1`.
+    pub api_version: String,
+    /// `Release`.
+    pub kind: String,
+    /// Name of the appliance.
+    pub name: String,
+    /// Version of the appliance.
+    pub version: String,
+    /// `amd64`.
+    pub architecture: String,
+    /// Seconds since 1970: the clock of the box is never before it.
+    pub built: u64,
+    /// Whether the signing key is one that the builder made for development.
+    pub development_key: bool,
+    /// Layers, bottom first.
+    pub layers: Vec<Layer>,
+    /// Ways to start.
+    pub boot: Vec<BootEntry>,
+    /// The cluster.
+    pub kubernetes: Kubernetes,
+    /// Container images.
+    pub images: Vec<Image>,
+    /// Debian packages in the layers.
+    pub packages: Vec<Package>,
+    /// Where DATA may be made.
+    pub data: Vec<DataPlace>,
+    /// Whether the box serves time to the site.
+    pub ntp_serve: bool,
+    /// Promises.
+    pub budgets: Budgets,
+}
+
+impl Release {
+    /// The layer of that name.
+    pub fn layer(&self, name: &str) -> Option<&Layer> {
+        self.layers.iter().find(|layer| layer.name == name)
+    }
+}
+
+/// `/etc/foothold/initrd.json` in the initrd: what must be known before a release is found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InitrdConfig {
+    /// Name of the appliance, for messages.
+    pub name: String,
+    /// Version of the appliance, for messages.
+    pub version: String,
+    /// Seconds since 1970: the clock is set to it when it is before it.
+    pub built: u64,
+}

@@ -1,0 +1,219 @@
+//! Site: what is particular to one place. A second document of the definition, or `site.yaml` on the
+//! SITE partition, a CIDATA volume, the kernel command line, or sent by REST; the first found wins.
+
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The `Site` document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Site {
+    /// `foothold.dev/v1`.
+    pub api_version: String,
+    /// `Site`.
+    pub kind: String,
+    /// Host name of the box, an RFC 1123 label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Addresses and planes.
+    #[serde(default)]
+    pub networks: Networks,
+    /// Who may come in.
+    #[serde(default)]
+    pub access: Access,
+    /// Time sources.
+    #[serde(default)]
+    pub ntp: Ntp,
+}
+
+/// Networks of the site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Networks {
+    /// The control plane listens and advertises on the first address that lies in one of these.
+    #[serde(default)]
+    pub control_plane: Plane,
+    /// Interfaces with fixed addresses; all others ask DHCP.
+    #[serde(default)]
+    pub interfaces: Vec<Interface>,
+    /// Name servers beside those from DHCP.
+    #[serde(default)]
+    pub dns: Vec<IpAddr>,
+}
+
+/// A set of address ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Plane {
+    /// CIDRs such as `10.0.0.0/24`.
+    #[serde(default)]
+    pub cidrs: Vec<String>,
+}
+
+/// One interface, named by its MAC address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Interface {
+    /// `52:54:00:12:34:56`.
+    pub mac_address: String,
+    /// Addresses with prefix length.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// Default gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+}
+
+/// Who may come in. With nothing here the console shows a one-time claim code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Access {
+    /// SHA-256 of the bearer token for REST, 64 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_sha256: Option<String>,
+    /// Keys in `authorized_keys` form for root's ssh.
+    #[serde(default)]
+    pub ssh_authorized_keys: Vec<String>,
+}
+
+/// Time sources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Ntp {
+    /// Names or addresses of servers.
+    #[serde(default)]
+    pub peers: Vec<String>,
+}
+
+/// Why a text is not a Site.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteError {
+    /// Not YAML of the right shape; the message has line and column.
+    #[error("{0}")]
+    Shape(String),
+    /// Another kind of document.
+    #[error("found apiVersion `{api_version}`, kind `{kind}`; expected `foothold.dev/v1`, `Site`")]
+    Kind {
+        /// Found version.
+        api_version: String,
+        /// Found kind.
+        kind: String,
+    },
+    /// A value that cannot be used.
+    #[error("`{key}`: `{found}` is not {expected}")]
+    Value {
+        /// Key path.
+        key: &'static str,
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+}
+
+impl Site {
+    /// Reads and checks the YAML text of a Site.
+    pub fn parse(text: &str) -> Result<Self, SiteError> {
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let site: Self =
+            serde_saphyr::from_str_with_options(text, options).map_err(|error| SiteError::Shape(error.to_string()))?;
+        site.check()?;
+        Ok(site)
+    }
+
+    fn check(&self) -> Result<(), SiteError> {
+        if self.api_version != "foothold.dev/v1" || self.kind != "Site" {
+            return Err(SiteError::Kind { api_version: self.api_version.clone(), kind: self.kind.clone() });
+        }
+        let value = |key, found: &str, expected| Err(SiteError::Value { key, found: found.to_owned(), expected });
+        if let Some(name) = self.hostname.as_deref().filter(|name| !is_label(name)) {
+            return value("hostname", name, "an RFC 1123 label (a-z, 0-9, `-`, at most 63)");
+        }
+        if let Some(hash) = self.access.token_sha256.as_deref().filter(|hash| !is_sha256(hash)) {
+            return value("access.tokenSha256", hash, "a SHA-256 in 64 lower-case hex digits");
+        }
+        for cidr in &self.networks.control_plane.cidrs {
+            if Cidr::parse(cidr).is_none() {
+                return value("networks.controlPlane.cidrs", cidr, "a CIDR such as `10.0.0.0/24`");
+            }
+        }
+        for interface in &self.networks.interfaces {
+            if !is_mac(&interface.mac_address) {
+                return value("networks.interfaces.macAddress", &interface.mac_address, "a MAC address");
+            }
+            for address in &interface.addresses {
+                if Cidr::parse(address).is_none() {
+                    return value("networks.interfaces.addresses", address, "an address with prefix length");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An address with a prefix length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    /// Address as written.
+    pub address: IpAddr,
+    /// Prefix length.
+    pub prefix: u8,
+}
+
+impl Cidr {
+    /// Reads `10.0.0.0/24` or `fd00::/64`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, prefix) = text.split_once('/')?;
+        let address: IpAddr = address.parse().ok()?;
+        let prefix: u8 = prefix.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= most).then_some(Self { address, prefix })
+    }
+
+    /// Whether `other` lies in it.
+    pub fn contains(&self, other: IpAddr) -> bool {
+        let bits = |ip: IpAddr| match ip {
+            IpAddr::V4(v4) => (u128::from(u32::from(v4)) << 96, 32),
+            IpAddr::V6(v6) => (u128::from(v6), 128),
+        };
+        let ((mine, width), (theirs, other_width)) = (bits(self.address), bits(other));
+        width == other_width && (self.prefix == 0 || (mine ^ theirs) >> (128 - u32::from(self.prefix)) == 0)
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+fn is_mac(text: &str) -> bool {
+    let parts: Vec<&str> = text.split(':').collect();
+    parts.len() == 6 && parts.iter().all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cidr, Site};
+
+    #[test]
+    fn a_cidr_contains_its_addresses_only() {
+        let cidr = Cidr::parse("10.1.0.0/16").expect("a CIDR");
+        assert!(cidr.contains("10.1.255.1".parse().expect("an address")));
+        assert!(!cidr.contains("10.2.0.1".parse().expect("an address")));
+        assert!(!cidr.contains("fd00::1".parse().expect("an address")));
+    }
+
+    #[test]
+    fn unknown_keys_and_bad_values_are_refused_by_name() {
+        let unknown = Site::parse("apiVersion: foothold.dev/v1\nkind: Site\nhostnam: a\n").expect_err("unknown key");
+        assert!(unknown.to_string().contains("hostnam"), "{unknown}");
+        let bad = Site::parse("apiVersion: foothold.dev/v1\nkind: Site\nhostname: A_b\n").expect_err("bad name");
+        assert_eq!(bad.to_string(), "`hostname`: `A_b` is not an RFC 1123 label (a-z, 0-9, `-`, at most 63)");
+    }
+}
