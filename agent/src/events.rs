@@ -1,0 +1,283 @@
+//! The box's own news: one [`Bus`] carries every event of this boot to everybody who wants to know.
+//!
+//! ```text
+//! initrd -> /run/foothold/events.jsonl --replay--+
+//!                                                v
+//! steps --emit--> Bus --+-- Status (watch) ------> console, REST
+//!                       +-- history (since n) ---> REST's event stream
+//!                       +-- /run/foothold/events.jsonl        at once: a restarted agent continues here
+//!                       +-- sink thread: DATA, org.foothold.events, journal
+//! ```
+//!
+//! `emit` never waits for a device: what goes to DATA, the host's port or the journal passes through
+//! a bounded queue, and what does not fit is dropped and counted.
+
+mod lossy;
+mod sink;
+
+use std::collections::VecDeque;
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_api::boot;
+use agent_api::events::{EVENT_PORT, Event, Phase, State, Status};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Map, Value};
+use tokio::sync::{broadcast, watch};
+
+pub use lossy::LossyWriter;
+pub use sink::Dropped;
+
+/// How many events of this boot stay in memory. A first boot makes about 200.
+const HISTORY: usize = 2048;
+/// How many events a slow subscriber may lag behind before it misses some.
+const BROADCAST: usize = 256;
+
+/// Seconds since power-on, time in suspend included (`CLOCK_BOOTTIME`).
+pub fn uptime() -> f64 {
+    let now = clock_gettime(ClockId::Boottime);
+    #[expect(clippy::cast_precision_loss, reason = "uptimes are far below 2^52 s")]
+    let (secs, nanos) = (now.tv_sec as f64, now.tv_nsec as f64);
+    secs + nanos / 1e9
+}
+
+/// Where the events of a box go.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// This boot's events, one a line; what the initrd wrote is read back from here.
+    pub events: PathBuf,
+    /// Remembers this boot's number, so that a restarted agent continues in the same file of DATA.
+    pub boot_number: PathBuf,
+    /// Folder of DATA with one `boot-<n>.jsonl` a boot.
+    pub durable: PathBuf,
+    /// Character device of the virtio-serial port, if the machine has it.
+    pub port: Option<PathBuf>,
+}
+
+impl Paths {
+    /// The paths of a real box.
+    pub fn of_box() -> Self {
+        Self {
+            events: PathBuf::from(boot::EVENTS),
+            boot_number: PathBuf::from("/run/foothold/boot-number"),
+            durable: PathBuf::from("/var/lib/foothold/events"),
+            port: find_port(Path::new("/sys/class/virtio-ports"), EVENT_PORT),
+        }
+    }
+}
+
+/// The device of the virtio-serial port of that name, looked up below `class` (`/sys/class/virtio-ports`).
+pub fn find_port(class: &Path, name: &str) -> Option<PathBuf> {
+    let ports = fs_err::read_dir(class).ok()?;
+    ports.flatten().find_map(|port| {
+        let found = fs_err::read_to_string(port.path().join("name")).ok()?;
+        (found.trim() == name).then(|| Path::new("/dev").join(port.file_name()))
+    })
+}
+
+/// The step plan: what first boot is going to do, so that progress has a total.
+pub type Plan = Vec<(Phase, String)>;
+
+/// Carries events from those who do things to those who tell. Cheap to clone.
+#[derive(Clone)]
+pub struct Bus {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    log: Mutex<Log>,
+    status: watch::Sender<Arc<Status>>,
+    plan: watch::Sender<Arc<Plan>>,
+    live: broadcast::Sender<Event>,
+    sink: sink::Sink,
+}
+
+/// What is guarded together, so that all readers see the same order.
+struct Log {
+    /// Number of the first event in `kept`; events are numbered from 0 in each boot.
+    first: u64,
+    kept: VecDeque<Event>,
+    file: Option<fs_err::File>,
+}
+
+impl Bus {
+    /// Opens the bus of a box: what this boot has already told is read back and not told again.
+    pub fn open(paths: &Paths) -> io::Result<Self> {
+        if let Some(dir) = paths.events.parent() {
+            fs_err::create_dir_all(dir)?;
+        }
+        let mut file = fs_err::OpenOptions::new().create(true).read(true).append(true).open(&paths.events)?;
+        let past = replay(&mut file)?;
+        let sink = sink::Sink::start(paths, &past);
+        Ok(Self::with(past, Some(file), sink))
+    }
+
+    /// A bus that only remembers: for tests and for commands that do not run the box.
+    pub fn in_memory() -> Self {
+        Self::with(Vec::new(), None, sink::Sink::none())
+    }
+
+    fn with(past: Vec<Event>, file: Option<fs_err::File>, sink: sink::Sink) -> Self {
+        let mut status = Status::default();
+        let mut log = Log { first: 0, kept: VecDeque::new(), file };
+        for event in past {
+            status.apply(&event);
+            log.keep(event);
+        }
+        Self {
+            inner: Arc::new(Inner {
+                log: Mutex::new(log),
+                status: watch::Sender::new(Arc::new(status)),
+                plan: watch::Sender::new(Arc::default()),
+                live: broadcast::Sender::new(BROADCAST),
+                sink,
+            }),
+        }
+    }
+
+    /// Tells one event to everybody. Never waits for a device.
+    pub fn emit(&self, event: Event) {
+        let mut log = self.lock();
+        if let Some(file) = &mut log.file {
+            // A full /run must not stop the box; the event still reaches everybody else.
+            let _ = file.write_all(&line(&event));
+        }
+        log.keep(event.clone());
+        self.inner.status.send_modify(|status| Arc::make_mut(status).apply(&event));
+        self.inner.sink.send(&event);
+        let _ = self.inner.live.send(event);
+    }
+
+    /// The step began.
+    pub fn started(&self, phase: Phase, step: &str) {
+        self.emit(Event::of_box(uptime(), phase, step, State::Started));
+    }
+
+    /// Numbers changed; `detail` is an object.
+    pub fn progress(&self, phase: Phase, step: &str, detail: Value) {
+        self.tell(phase, step, State::Progress, detail);
+    }
+
+    /// The step ended well; `secs` since it started is added.
+    pub fn done(&self, phase: Phase, step: &str) {
+        self.done_with(phase, step, Value::Null);
+    }
+
+    /// The step ended well, with more to say; `secs` since it started is added.
+    pub fn done_with(&self, phase: Phase, step: &str, detail: Value) {
+        let now = uptime();
+        let begun = self.now().steps.iter().find(|s| s.phase == phase.name() && s.step == step).map(|s| s.since);
+        let mut event = with_detail(Event::of_box(now, phase, step, State::Done), detail);
+        let secs = begun.map_or(0.0, |begun| (now - begun).max(0.0));
+        event.detail.entry("secs").or_insert_with(|| Value::from((secs * 1000.0).round() / 1000.0));
+        self.emit(event);
+    }
+
+    /// The step was recorded earlier and is still true.
+    pub fn skipped(&self, phase: Phase, step: &str) {
+        self.emit(Event::of_box(uptime(), phase, step, State::Skipped));
+    }
+
+    /// The step waits for something, and why that takes time.
+    pub fn waiting(&self, phase: Phase, step: &str, what: &str, why: &str) {
+        let event = Event::of_box(uptime(), phase, step, State::Waiting).with("for", what).with("why", why);
+        self.emit(event);
+    }
+
+    /// The step failed: the cause, what to do (or what happens) next, and where the log is.
+    pub fn failed(&self, phase: Phase, step: &str, cause: &str, next: &str, log: &str) {
+        let event = Event::of_box(uptime(), phase, step, State::Failed);
+        self.emit(event.with("cause", cause).with("next", next).with("log", log));
+    }
+
+    /// Every event from now on. A receiver that lags more than 256 events misses some; [`Bus::since`] does not.
+    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.inner.live.subscribe()
+    }
+
+    /// Events from number `n` on, and the number of the first of them (more than `n` if older ones are forgotten).
+    pub fn since(&self, n: u64) -> (u64, Vec<Event>) {
+        let log = self.lock();
+        let from = n.max(log.first);
+        let skip = usize::try_from(from - log.first).unwrap_or(usize::MAX);
+        (from, log.kept.iter().skip(skip).cloned().collect())
+    }
+
+    /// What follows from the events so far; changes with every event.
+    pub fn status(&self) -> watch::Receiver<Arc<Status>> {
+        self.inner.status.subscribe()
+    }
+
+    /// What follows from the events so far, at this moment.
+    pub fn now(&self) -> Arc<Status> {
+        self.inner.status.borrow().clone()
+    }
+
+    /// Declares the steps that are going to be run, in order. Not an event: it only gives progress a total.
+    pub fn set_plan<'a>(&self, steps: impl IntoIterator<Item = (Phase, &'a str)>) {
+        let plan = steps.into_iter().map(|(phase, step)| (phase, step.to_owned())).collect();
+        self.inner.plan.send_replace(Arc::new(plan));
+    }
+
+    /// The declared steps.
+    pub fn plan(&self) -> Arc<Plan> {
+        self.inner.plan.borrow().clone()
+    }
+
+    /// How many events did not reach DATA or the host's port.
+    pub fn dropped(&self) -> Dropped {
+        self.inner.sink.dropped()
+    }
+
+    fn tell(&self, phase: Phase, step: &str, state: State, detail: Value) {
+        self.emit(with_detail(Event::of_box(uptime(), phase, step, state), detail));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        // The log is valid after each single push: a panic elsewhere does not make it unusable.
+        self.inner.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log {
+    fn keep(&mut self, event: Event) {
+        self.kept.push_back(event);
+        if self.kept.len() > HISTORY {
+            self.kept.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+fn with_detail(mut event: Event, detail: Value) -> Event {
+    match detail {
+        Value::Null => {}
+        Value::Object(map) => event.detail = map,
+        other => event.detail = Map::from_iter([("value".to_owned(), other)]),
+    }
+    event
+}
+
+/// One event as it stands in a file, newline included.
+fn line(event: &Event) -> Vec<u8> {
+    // A map with string keys and finite numbers always serializes.
+    let mut bytes = serde_json::to_vec(event).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Reads the events of this boot back. A line cut off by a crash is removed, one that is no event is passed over.
+fn replay(file: &mut fs_err::File) -> io::Result<Vec<Event>> {
+    let mut text = Vec::new();
+    io::Read::read_to_end(file, &mut text)?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    if whole < text.len() {
+        file.set_len(whole as u64)?;
+        file.seek(io::SeekFrom::End(0))?;
+    }
+    Ok(text[..whole].split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! The slow ends of the bus: DATA, the host's virtio-serial port, the journal. One thread owns them, so that
+//! no step ever waits for a disk or a device.
+
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use agent_api::events::{Event, State};
+
+use super::{LossyWriter, Paths, line};
+
+/// Events that may wait for the thread.
+const QUEUE: usize = 1024;
+/// Bytes that may wait for a host that does not read its port: a whole first boot.
+const PORT_PENDING: usize = 128 * 1024;
+/// Boots whose events are kept on DATA.
+const KEPT_BOOTS: usize = 8;
+/// Most bytes of one boot's events on DATA.
+const BOOT_BYTES: u64 = 2 * 1024 * 1024;
+/// Shortest and longest pause between two tries to write to a port that takes nothing.
+const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// How many events got lost on the way to the slow ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Did not reach the queue at all.
+    pub queue: u64,
+    /// Did not reach the host's port.
+    pub port: u64,
+    /// Did not reach DATA.
+    pub durable: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    queue: AtomicU64,
+    port: AtomicU64,
+    durable: AtomicU64,
+}
+
+/// The bus's end of the queue. Dropping it writes out what waits and ends the thread.
+pub(super) struct Sink {
+    queue: Option<SyncSender<Event>>,
+    thread: Option<JoinHandle<()>>,
+    counters: Arc<Counters>,
+}
+
+impl Sink {
+    pub(super) fn none() -> Self {
+        Self { queue: None, thread: None, counters: Arc::default() }
+    }
+
+    /// Starts the thread. DATA first catches up with `past`, this boot's events so far.
+    pub(super) fn start(paths: &Paths, past: &[Event]) -> Self {
+        let counters = Arc::<Counters>::default();
+        let durable = match Durable::open(paths, past) {
+            Ok(durable) => Some(durable),
+            Err(error) => {
+                log::warn!("events are not kept on DATA: {error}");
+                None
+            }
+        };
+        let port = paths.port.as_deref().and_then(|path| LossyWriter::open(path, PORT_PENDING).ok());
+        let mut ends = Ends { durable, port, counters: Arc::clone(&counters) };
+        let (queue, events) = sync_channel(QUEUE);
+        let thread = std::thread::Builder::new().name("events".to_owned()).stack_size(256 * 1024);
+        let thread = thread.spawn(move || ends.run(&events)).ok();
+        Self { queue: thread.is_some().then_some(queue), thread, counters }
+    }
+
+    pub(super) fn send(&self, event: &Event) {
+        if let Some(queue) = &self.queue
+            && queue.try_send(event.clone()).is_err()
+        {
+            self.counters.queue.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn dropped(&self) -> Dropped {
+        Dropped {
+            queue: self.counters.queue.load(Ordering::Relaxed),
+            port: self.counters.port.load(Ordering::Relaxed),
+            durable: self.counters.durable.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.queue.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Ends {
+    durable: Option<Durable>,
+    port: Option<LossyWriter>,
+    counters: Arc<Counters>,
+}
+
+impl Ends {
+    fn run(&mut self, events: &Receiver<Event>) {
+        let mut pause = RETRY.0;
+        loop {
+            let idle = self.port.as_mut().is_none_or(LossyWriter::flush);
+            let event = if idle {
+                pause = RETRY.0;
+                events.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                events.recv_timeout(pause)
+            };
+            match event {
+                Ok(event) => {
+                    self.take(&event);
+                    // What came together is made durable together: one sync for a burst.
+                    events.try_iter().for_each(|more| self.take(&more));
+                    if let Some(durable) = &mut self.durable {
+                        durable.sync();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(RETRY.1),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
+        let text = line(event);
+        if let Some(port) = &mut self.port {
+            port.write(&text);
+            self.counters.port.store(port.dropped(), Ordering::Relaxed);
+        }
+        if self.durable.as_mut().is_none_or(|durable| durable.append(&text).is_err()) {
+            self.counters.durable.fetch_add(1, Ordering::Relaxed);
+        }
+        to_journal(event);
+    }
+}
+
+fn to_journal(event: &Event) {
+    let level = match event.state {
+        State::Failed => log::Level::Error,
+        State::Progress => log::Level::Debug,
+        State::Started | State::Done | State::Skipped | State::Waiting => log::Level::Info,
+    };
+    let detail = if event.detail.is_empty() {
+        String::new()
+    } else {
+        serde_json::to_string(&event.detail).unwrap_or_default()
+    };
+    let state = state_name(event.state);
+    let (phase, step) = (event.phase.as_str(), event.step.as_str());
+    log::log!(
+        target: "foothold::events",
+        level,
+        foothold_phase = phase, foothold_step = step, foothold_state = state, foothold_detail = detail.as_str();
+        "{phase}/{step}: {state}{}{detail}", if detail.is_empty() { "" } else { " " }
+    );
+}
+
+pub(super) const fn state_name(state: State) -> &'static str {
+    match state {
+        State::Started => "started",
+        State::Progress => "progress",
+        State::Done => "done",
+        State::Skipped => "skipped",
+        State::Waiting => "waiting",
+        State::Failed => "failed",
+    }
+}
+
+/// This boot's file on DATA, `boot-<n>.jsonl`.
+struct Durable {
+    file: fs_err::File,
+    bytes: u64,
+    unsynced: bool,
+}
+
+impl Durable {
+    fn open(paths: &Paths, past: &[Event]) -> io::Result<Self> {
+        fs_err::create_dir_all(&paths.durable)?;
+        let number = boot_number(paths)?;
+        let path = file_of(&paths.durable, number);
+        let told = keep_whole_lines(&path)?;
+        let file = fs_err::OpenOptions::new().create(true).append(true).open(&path)?;
+        let bytes = file.metadata()?.len();
+        let mut durable = Self { file, bytes, unsynced: false };
+        for event in past.iter().skip(told) {
+            durable.append(&line(event))?;
+        }
+        durable.sync();
+        forget_old(&paths.durable);
+        Ok(durable)
+    }
+
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        if self.bytes + text.len() as u64 > BOOT_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.file.write_all(text)?;
+        self.bytes += text.len() as u64;
+        self.unsynced = true;
+        Ok(())
+    }
+
+    fn sync(&mut self) {
+        if std::mem::take(&mut self.unsynced) {
+            // DATA in trouble shows elsewhere; events are not what the box stops for.
+            let _ = self.file.sync_data();
+        }
+    }
+}
+
+/// The number of this boot: kept in /run, so that it stays when only the agent starts again.
+fn boot_number(paths: &Paths) -> io::Result<u64> {
+    let kept = fs_err::read_to_string(&paths.boot_number).ok();
+    if let Some(number) = kept.and_then(|text| text.trim().parse().ok()) {
+        return Ok(number);
+    }
+    let number = boots(&paths.durable).last().map_or(1, |(number, _)| number + 1);
+    fs_err::write(&paths.boot_number, number.to_string())?;
+    Ok(number)
+}
+
+fn file_of(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("boot-{number}.jsonl"))
+}
+
+/// The files of all kept boots, oldest first.
+fn boots(dir: &Path) -> Vec<(u64, PathBuf)> {
+    let Ok(entries) = fs_err::read_dir(dir) else { return Vec::new() };
+    let number = |name: &str| name.strip_prefix("boot-")?.strip_suffix(".jsonl")?.parse().ok();
+    let mut found: Vec<(u64, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path())))
+        .collect();
+    found.sort();
+    found
+}
+
+fn forget_old(dir: &Path) {
+    let found = boots(dir);
+    for (_, path) in found.iter().rev().skip(KEPT_BOOTS) {
+        let _ = fs_err::remove_file(path);
+    }
+}
+
+/// How many whole lines the file has; what a power cut left of another one is cut off.
+fn keep_whole_lines(path: &Path) -> io::Result<usize> {
+    let file = match fs_err::OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let (mut lines, mut whole) = (0, 0);
+    let mut reader = io::BufReader::new(&file);
+    let mut text = Vec::new();
+    while reader.read_until(b'\n', &mut text)? > 0 && text.ends_with(b"\n") {
+        lines += 1;
+        whole += text.len() as u64;
+        text.clear();
+    }
+    if file.metadata()?.len() > whole {
+        file.set_len(whole)?;
+    }
+    Ok(lines)
+}
