@@ -149,11 +149,8 @@ fn to_journal(event: &Event) {
         State::Progress => log::Level::Debug,
         State::Started | State::Done | State::Skipped | State::Waiting => log::Level::Info,
     };
-    let detail = if event.detail.is_empty() {
-        String::new()
-    } else {
-        serde_json::to_string(&event.detail).unwrap_or_default()
-    };
+    let detail =
+        if event.detail.is_empty() { String::new() } else { serde_json::to_string(&event.detail).unwrap_or_default() };
     let state = state_name(event.state);
     let (phase, step) = (event.phase.as_str(), event.step.as_str());
     log::log!(
@@ -236,10 +233,8 @@ fn file_of(dir: &Path, number: u64) -> PathBuf {
 fn boots(dir: &Path) -> Vec<(u64, PathBuf)> {
     let Ok(entries) = fs_err::read_dir(dir) else { return Vec::new() };
     let number = |name: &str| name.strip_prefix("boot-")?.strip_suffix(".jsonl")?.parse().ok();
-    let mut found: Vec<(u64, PathBuf)> = entries
-        .flatten()
-        .filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path())))
-        .collect();
+    let mut found: Vec<(u64, PathBuf)> =
+        entries.flatten().filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path()))).collect();
     found.sort();
     found
 }

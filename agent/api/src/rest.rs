@@ -1,0 +1,173 @@
+//! Bodies of the box's REST interface, `https://BOX:8443/api/v1/...`.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `status` | [`BoxStatus`] |
+//! | `events?since=N&follow=true` | JSON Lines of [`crate::events::Event`], or server-sent events |
+//! | `timeline` | [`Timeline`] |
+//! | `kubeconfig?server=URL` | YAML |
+//! | `support-bundle` | tar.gz |
+//! | `claim` (POST [`Claim`]) | [`Claimed`] |
+//!
+//! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::boot::{DataFound, MediumFailure, Mode};
+use crate::events::{State, Status};
+
+/// Body of every answer that is not a success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// What is wrong, one line.
+    pub error: String,
+    /// What to do about it, one line.
+    pub hint: String,
+    /// The box has no access token yet: it can be claimed with the code on its console.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub claimable: bool,
+}
+
+/// `GET /healthz`, the only answer without a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Health {
+    /// The agent answers.
+    pub ok: bool,
+    /// The box has reported `ready` and nothing has failed since.
+    pub ready: bool,
+}
+
+/// `GET /api/v1/status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BoxStatus {
+    /// Name of the appliance.
+    pub name: String,
+    /// Version of the appliance.
+    pub version: String,
+    /// Release id, 64 hex digits; empty when the release is not known.
+    pub release: String,
+    /// The release is signed with a development key.
+    pub development_key: bool,
+    /// Host name.
+    pub hostname: String,
+    /// How the box was asked to start.
+    pub mode: Mode,
+    /// Where DATA is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataFound>,
+    /// Seconds since power-on, now.
+    pub uptime_secs: f64,
+    /// The box's clock, RFC 3339, UTC.
+    pub clock: String,
+    /// Memory, now.
+    pub memory: Memory,
+    /// Steps ended and steps known.
+    pub progress: Progress,
+    /// State of the medium.
+    pub medium: Medium,
+    /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
+    pub web_fingerprint: String,
+    /// What follows from the events.
+    #[serde(flatten)]
+    pub status: Status,
+}
+
+/// Memory of the box.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Memory {
+    /// In use: total less available.
+    pub used_mib: u64,
+    /// Total.
+    pub total_mib: u64,
+}
+
+/// "step 6 of 14".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Steps that ended.
+    pub done: usize,
+    /// Steps that are known, those still to come included.
+    pub total: usize,
+}
+
+/// What is known about the medium's health.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Medium {
+    /// How much of it has been read and verified in this boot, once that began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_percent: Option<u8>,
+    /// Damaged places.
+    #[serde(default)]
+    pub failures: Vec<MediumFailure>,
+}
+
+/// `GET /api/v1/timeline`: where the time went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeline {
+    /// Phases in the order in which they began.
+    pub phases: Vec<PhaseTime>,
+    /// Seconds since power-on at which the box was first ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<f64>,
+}
+
+/// A phase on the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PhaseTime {
+    /// Name.
+    pub phase: String,
+    /// First event, seconds since power-on.
+    pub start: f64,
+    /// From the first event to the last one.
+    pub secs: f64,
+    /// How much of it a step of the phase was waiting.
+    pub waiting_secs: f64,
+    /// Steps in the order in which they began.
+    pub steps: Vec<StepTime>,
+}
+
+/// A step on the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepTime {
+    /// Name.
+    pub step: String,
+    /// Last state.
+    pub state: State,
+    /// First event, seconds since power-on.
+    pub start: f64,
+    /// From the first event to the end, or to the last event while it has not ended.
+    pub secs: f64,
+    /// How much of it was waiting.
+    pub waiting_secs: f64,
+    /// How often it failed on the way.
+    pub failures: u32,
+}
+
+/// `POST /api/v1/claim`: the first access to a box whose Site gives none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Claim {
+    /// The code on the box's console. Case, spaces and dashes do not matter.
+    pub code: String,
+    /// SHA-256 (64 hex digits) of a token of the caller's own making; without it the box makes the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_sha256: Option<String>,
+}
+
+/// The box is claimed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Claimed {
+    /// The token, told this once, unless the caller brought its hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
