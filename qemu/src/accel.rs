@@ -1,0 +1,147 @@
+//! Whether KVM runs a guest here, found out by running one.
+//!
+//! `/dev/kvm` may exist and be of no use: nested virtualisation that hangs or crawls. A boot sector that
+//! leaves through QEMU's `isa-debug-exit` device has to come back in time.
+
+use std::io;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::Scratch;
+use crate::tools::Tools;
+
+/// What executes the machine's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    /// The processor, through /dev/kvm.
+    Kvm,
+    /// QEMU's translator: works everywhere, several times slower.
+    Tcg,
+}
+
+/// KVM passes SeaBIOS in about 0.3 s, nested KVM in less than one. What takes longer than this for some
+/// thousand instructions will not boot a kernel in reasonable time.
+const KVM_WITHIN: Duration = Duration::from_secs(2);
+
+/// Real mode at 0x7c00: enter protected mode and come back through the debug exit. `isa-debug-exit`
+/// ends QEMU with `(value << 1) | 1`.
+const BOOT_SECTOR: [u8; 8] = [
+    0xba, 0xf4, 0x00, // mov dx, 0xf4
+    0xb0, 0x10, // mov al, 0x10
+    0xee, // out dx, al
+    0xeb, 0xfe, // jmp $
+];
+const EXIT_CODE: i32 = (0x10 << 1) | 1;
+
+/// What a verdict is valid for, and the verdict; as JSON in the cache file.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Verdict {
+    host: String,
+    accel: Accel,
+}
+
+impl Accel {
+    /// KVM if it runs a guest, else software emulation. Probed once per process.
+    pub fn detect(tools: &Tools) -> Self {
+        static DETECTED: OnceLock<Accel> = OnceLock::new();
+        *DETECTED.get_or_init(|| probe(tools))
+    }
+
+    /// As [`Accel::detect`], but the verdict of an earlier process is believed: it is kept in the file
+    /// `cache`, and made anew when the host's kernel or the access to /dev/kvm is another.
+    pub fn detect_cached(tools: &Tools, cache: &Path) -> Self {
+        let host = host_key();
+        let known = fs_err::read(cache).ok().and_then(|text| serde_json::from_slice::<Verdict>(&text).ok());
+        if let Some(verdict) = known.filter(|verdict| verdict.host == host) {
+            return verdict.accel;
+        }
+        let accel = Self::detect(tools);
+        if let Err(error) = write_verdict(cache, &Verdict { host, accel }) {
+            log::debug!("the verdict on acceleration is not kept: {error}");
+        }
+        accel
+    }
+
+    /// QEMU's options for it.
+    pub(crate) fn argv(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Self::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max"],
+        }
+    }
+}
+
+impl std::fmt::Display for Accel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "software emulation",
+        })
+    }
+}
+
+fn probe(tools: &Tools) -> Accel {
+    if !kvm_opens() {
+        log::debug!("/dev/kvm does not open: software emulation");
+        return Accel::Tcg;
+    }
+    match boots(tools, Accel::Kvm, KVM_WITHIN) {
+        Ok(Some(took)) => {
+            log::debug!("a guest ran with KVM in {took:.1?}");
+            Accel::Kvm
+        }
+        Ok(None) => {
+            log::info!("/dev/kvm is there but does not run a guest within {KVM_WITHIN:?}: software emulation");
+            Accel::Tcg
+        }
+        Err(error) => {
+            log::warn!("KVM could not be tried, software emulation is used: {error}");
+            Accel::Tcg
+        }
+    }
+}
+
+/// Runs the boot sector: how long it took, `None` if it did not come back rightly within `within`.
+fn boots(tools: &Tools, accel: Accel, within: Duration) -> io::Result<Option<Duration>> {
+    let scratch = Scratch::new(&std::env::temp_dir())?;
+    let image = scratch.join("probe.img");
+    fs_err::write(&image, boot_sector())?;
+    let drive = format!("if=floppy,format=raw,file={}", image.display());
+    let device = "isa-debug-exit,iobase=0xf4,iosize=1";
+    let rest = ["-nodefaults", "-no-user-config", "-machine", "pc", "-m", "16", "-display", "none", "-device", device, "-drive", &drive, "-boot", "a"];
+    let arguments = accel.argv().into_iter().chain(rest).map(str::to_owned);
+    let began = Instant::now();
+    let outcome = tools.qemu(arguments).outcome(within)?;
+    Ok(outcome.filter(|(status, _)| status.code() == Some(EXIT_CODE)).map(|_| began.elapsed()))
+}
+
+fn boot_sector() -> [u8; 512] {
+    let mut sector = [0; 512];
+    sector[..BOOT_SECTOR.len()].copy_from_slice(&BOOT_SECTOR);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
+fn kvm_opens() -> bool {
+    fs_err::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+fn host_key() -> String {
+    let kernel = rustix::system::uname();
+    let (release, version) = (kernel.release().to_string_lossy(), kernel.version().to_string_lossy());
+    format!("{release} {version}, kvm {}", if kvm_opens() { "opens" } else { "closed" })
+}
+
+/// Whole or not at all: several processes may write at once.
+fn write_verdict(cache: &Path, verdict: &Verdict) -> io::Result<()> {
+    let dir = cache.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs_err::create_dir_all(dir)?;
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    serde_json::to_writer(&mut file, verdict)?;
+    file.persist(cache).map_err(|error| error.error)?;
+    Ok(())
+}

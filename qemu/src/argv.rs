@@ -1,0 +1,191 @@
+//! A checked machine as QEMU's command line. Pure: no file is looked at.
+//!
+//! One machine type for all, q35, and nothing on it that is not asked for (`-nodefaults`). Values that
+//! may hold commas travel as JSON.
+
+use serde_json::json;
+
+use crate::accel::Accel;
+use crate::disk::{Bus, Drive};
+use crate::firmware::FirmwareFiles;
+use crate::network::{Backend, WiredNic};
+
+/// Name of the virtio-serial port on which the machine reports events.
+pub(crate) const EVENT_PORT: &str = "org.foothold.events";
+
+/// A machine with every file, port and descriptor settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Machine {
+    pub name: String,
+    pub uuid: String,
+    pub accel: Accel,
+    pub memory_mib: u32,
+    pub cpus: u32,
+    pub firmware: FirmwareFiles,
+    /// In boot order; none of them if a kernel is given.
+    pub drives: Vec<Drive>,
+    pub nics: Vec<WiredNic>,
+    pub rtc_base: Option<String>,
+    pub kernel: Option<Kernel>,
+    pub sockets: Sockets,
+}
+
+/// A kernel that QEMU hands to the firmware, without boot loader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    pub image: String,
+    pub initrd: String,
+    pub command_line: String,
+}
+
+/// Numbers of the descriptors QEMU inherits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sockets {
+    pub qmp: i32,
+    pub events: i32,
+    /// `None`: there is no serial port.
+    pub serial: Option<i32>,
+}
+
+/// The arguments behind the program's name.
+pub(crate) fn argv(machine: &Machine) -> Vec<String> {
+    let mut argv = Argv::default();
+    base(&mut argv, machine);
+    firmware(&mut argv, &machine.firmware);
+    channels(&mut argv, machine.sockets);
+    controllers(&mut argv, &machine.drives);
+    for (index, drive) in machine.drives.iter().enumerate() {
+        self::drive(&mut argv, index, drive);
+    }
+    for (index, nic) in machine.nics.iter().enumerate() {
+        self::nic(&mut argv, index, nic);
+    }
+    if let Some(kernel) = &machine.kernel {
+        argv.put("-kernel", &kernel.image);
+        argv.put("-initrd", &kernel.initrd);
+        argv.put("-append", &kernel.command_line);
+    }
+    argv.0
+}
+
+#[derive(Default)]
+struct Argv(Vec<String>);
+
+impl Argv {
+    fn put(&mut self, option: &str, value: impl Into<String>) {
+        self.0.extend([option.to_owned(), value.into()]);
+    }
+}
+
+fn base(argv: &mut Argv, machine: &Machine) {
+    let secure = matches!(machine.firmware, FirmwareFiles::Flash { secure: true, .. });
+    argv.0.extend(["-nodefaults", "-no-user-config"].map(String::from));
+    argv.put("-name", format!("{},debug-threads=on", machine.name));
+    argv.put("-uuid", &machine.uuid);
+    // System management mode costs time in emulation; only Secure Boot needs it.
+    let smm = if secure { "on" } else { "off" };
+    argv.put("-machine", format!("q35,smm={smm},vmport=off,dump-guest-core=off"));
+    argv.0.extend(machine.accel.argv().map(String::from));
+    argv.put("-smp", machine.cpus.to_string());
+    argv.put("-m", format!("{}M", machine.memory_mib));
+    // Stopped until the cables are as they should be.
+    argv.0.push("-S".into());
+    argv.put("-display", "none");
+    argv.put("-device", "VGA");
+    argv.put("-device", "virtio-rng-pci");
+    argv.put("-boot", "strict=on");
+    if let Some(base) = &machine.rtc_base {
+        argv.put("-rtc", format!("base={base}"));
+    }
+}
+
+fn firmware(argv: &mut Argv, files: &FirmwareFiles) {
+    let FirmwareFiles::Flash { code, vars, secure } = files else { return };
+    if *secure {
+        // OVMF's README, "SMM support": the flash is written in system management mode only, and S3
+        // resume would bypass that.
+        argv.put("-global", "driver=cfi.pflash01,property=secure,value=on");
+        argv.put("-global", "ICH9-LPC.disable_s3=1");
+    }
+    for (unit, file, read_only) in [(0, code, "on"), (1, vars, "off")] {
+        // In -drive a comma in a value is doubled.
+        let file = file.replace(',', ",,");
+        argv.put("-drive", format!("if=pflash,unit={unit},format=raw,readonly={read_only},file={file}"));
+    }
+}
+
+fn channels(argv: &mut Argv, sockets: Sockets) {
+    argv.put("-chardev", format!("socket,id=qmp,fd={}", sockets.qmp));
+    argv.put("-mon", "chardev=qmp,mode=control");
+    argv.put("-device", "virtio-serial-pci");
+    argv.put("-chardev", format!("socket,id=events,fd={}", sockets.events));
+    argv.put("-device", format!("virtserialport,chardev=events,name={EVENT_PORT}"));
+    if let Some(fd) = sockets.serial {
+        argv.put("-chardev", format!("socket,id=serial,fd={fd}"));
+        argv.put("-device", "isa-serial,chardev=serial");
+    }
+}
+
+/// Controllers that q35 does not bring along, only where a disk needs them.
+fn controllers(argv: &mut Argv, drives: &[Drive]) {
+    let any = |bus| drives.iter().any(|drive| drive.bus == bus);
+    if any(Bus::Usb) {
+        argv.put("-device", "qemu-xhci,id=xhci");
+    }
+    if any(Bus::Scsi) {
+        argv.put("-device", "virtio-scsi-pci,id=scsi");
+    }
+}
+
+fn drive(argv: &mut Argv, index: usize, drive: &Drive) {
+    let node = format!("disk{index}");
+    let blockdev = json!({
+        "driver": if drive.qcow2 { "qcow2" } else { "raw" },
+        "node-name": node,
+        "read-only": drive.read_only,
+        "discard": "unmap",
+        "cache": { "direct": false, "no-flush": !drive.flush },
+        "file": {
+            // `file` opens block devices as well, but says that it should not.
+            "driver": if drive.path.starts_with("/dev/") { "host_device" } else { "file" },
+            "filename": drive.path,
+            "aio": "threads",
+            "cache": { "direct": false, "no-flush": !drive.flush },
+        },
+    });
+    argv.put("-blockdev", blockdev.to_string());
+    let model = match drive.bus {
+        Bus::Virtio => "virtio-blk-pci",
+        Bus::Usb => "usb-storage,bus=xhci.0,removable=on",
+        Bus::Cdrom => "ide-cd",
+        Bus::Sata => "ide-hd",
+        Bus::Scsi => "scsi-hd,bus=scsi.0",
+        Bus::Nvme => "nvme",
+    };
+    let serial = match (&drive.serial, drive.bus) {
+        (Some(serial), _) => format!(",serial={serial}"),
+        // The drive must have one.
+        (None, Bus::Nvme) => format!(",serial={node}"),
+        (None, Bus::Virtio | Bus::Usb | Bus::Cdrom | Bus::Sata | Bus::Scsi) => String::new(),
+    };
+    argv.put("-device", format!("{model},drive={node},bootindex={index}{serial}"));
+}
+
+fn nic(argv: &mut Argv, index: usize, nic: &WiredNic) {
+    let id = format!("nic{index}");
+    let backend = match &nic.backend {
+        // Hub 0 is the one that -net uses.
+        Backend::Nobody => format!("hubport,id={id},hubid={}", index + 1),
+        Backend::User { forwards } => {
+            let rules = forwards.iter().map(|(host, guest)| format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}"));
+            format!("user,id={id},restrict=on{}", rules.collect::<String>())
+        }
+        Backend::Socket { fd } => format!("dgram,id={id},local.type=fd,local.str={fd}"),
+    };
+    argv.put("-netdev", backend);
+    argv.put("-device", format!("virtio-net-pci,id={id}-card,netdev={id},mac={}", nic.mac));
+}
+
+#[cfg(test)]
+#[path = "argv_tests.rs"]
+mod tests;

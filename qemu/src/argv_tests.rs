@@ -1,0 +1,105 @@
+//! Tests of the command line.
+
+use rstest::rstest;
+
+use super::*;
+
+fn machine() -> Machine {
+    Machine {
+        name: "box".into(),
+        uuid: "00000000-0000-4000-8000-000000000001".into(),
+        accel: Accel::Tcg,
+        memory_mib: 4096,
+        cpus: 2,
+        firmware: FirmwareFiles::Bios,
+        drives: Vec::new(),
+        nics: Vec::new(),
+        rtc_base: None,
+        kernel: None,
+        sockets: Sockets { qmp: 10, events: 11, serial: Some(12) },
+    }
+}
+
+fn disk(bus: Bus) -> Drive {
+    Drive { path: "/run/a,b.qcow2".into(), qcow2: true, bus, read_only: false, flush: false, serial: None, unlink: true }
+}
+
+#[test]
+fn plain_machine() {
+    let expected = "-nodefaults -no-user-config -name box,debug-threads=on -uuid 00000000-0000-4000-8000-000000000001 \
+        -machine q35,smm=off,vmport=off,dump-guest-core=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096M -S \
+        -display none -device VGA -device virtio-rng-pci -boot strict=on \
+        -chardev socket,id=qmp,fd=10 -mon chardev=qmp,mode=control -device virtio-serial-pci \
+        -chardev socket,id=events,fd=11 -device virtserialport,chardev=events,name=org.foothold.events \
+        -chardev socket,id=serial,fd=12 -device isa-serial,chardev=serial";
+    assert_eq!(argv(&machine()).join(" "), expected);
+}
+
+#[rstest]
+#[case::virtio(Bus::Virtio, None, "virtio-blk-pci,drive=disk0,bootindex=0")]
+#[case::serial(Bus::Virtio, Some("S1"), "virtio-blk-pci,drive=disk0,bootindex=0,serial=S1")]
+#[case::usb(Bus::Usb, None, "usb-storage,bus=xhci.0,removable=on,drive=disk0,bootindex=0")]
+#[case::cdrom(Bus::Cdrom, None, "ide-cd,drive=disk0,bootindex=0")]
+#[case::sata(Bus::Sata, None, "ide-hd,drive=disk0,bootindex=0")]
+#[case::scsi(Bus::Scsi, None, "scsi-hd,bus=scsi.0,drive=disk0,bootindex=0")]
+#[case::nvme(Bus::Nvme, None, "nvme,drive=disk0,bootindex=0,serial=disk0")]
+fn disks_are_plugged_into_their_bus(#[case] bus: Bus, #[case] serial: Option<&str>, #[case] expected: &str) {
+    let drive = Drive { serial: serial.map(str::to_owned), ..disk(bus) };
+    let line = argv(&Machine { drives: vec![drive], ..machine() });
+    assert_eq!(line.last().map(String::as_str), Some(expected));
+    let has = |device: &str| line.iter().any(|argument| argument == device);
+    assert_eq!(has("qemu-xhci,id=xhci"), bus == Bus::Usb);
+    assert_eq!(has("virtio-scsi-pci,id=scsi"), bus == Bus::Scsi);
+}
+
+#[rstest]
+#[case::throw_away(disk(Bus::Virtio), true, "file", false)]
+#[case::kept(Drive { flush: true, ..disk(Bus::Virtio) }, false, "file", false)]
+#[case::device(Drive { path: "/dev/loop7".into(), read_only: true, ..disk(Bus::Sata) }, true, "host_device", true)]
+fn blockdev_says_what_is_flushed(#[case] drive: Drive, #[case] no_flush: bool, #[case] driver: &str, #[case] read_only: bool) {
+    let line = argv(&Machine { drives: vec![drive.clone()], ..machine() });
+    let at = line.iter().position(|argument| argument == "-blockdev").expect("has one");
+    let blockdev: serde_json::Value = serde_json::from_str(&line[at + 1]).expect("is JSON");
+    assert_eq!(blockdev["cache"]["no-flush"], no_flush);
+    assert_eq!(blockdev["file"]["cache"]["no-flush"], no_flush);
+    assert_eq!(blockdev["file"]["driver"], driver);
+    assert_eq!(blockdev["file"]["filename"], drive.path);
+    assert_eq!(blockdev["read-only"], read_only);
+}
+
+#[rstest]
+#[case::nobody(Backend::Nobody, "hubport,id=nic0,hubid=1")]
+#[case::user(Backend::User { forwards: vec![] }, "user,id=nic0,restrict=on")]
+#[case::forwards(Backend::User { forwards: vec![(40001, 8443), (40002, 6443)] },
+    "user,id=nic0,restrict=on,hostfwd=tcp:127.0.0.1:40001-:8443,hostfwd=tcp:127.0.0.1:40002-:6443")]
+#[case::segment(Backend::Socket { fd: 9 }, "dgram,id=nic0,local.type=fd,local.str=9")]
+fn network_cards(#[case] backend: Backend, #[case] expected: &str) {
+    let nic = WiredNic { mac: "52:54:00:00:00:01".into(), backend };
+    let expected = format!("-netdev {expected} -device virtio-net-pci,id=nic0-card,netdev=nic0,mac=52:54:00:00:00:01");
+    assert!(argv(&Machine { nics: vec![nic], ..machine() }).join(" ").ends_with(&expected));
+}
+
+#[test]
+fn firmware_with_secure_boot_guards_its_variables() {
+    let flash = |secure| FirmwareFiles::Flash { code: "/ovmf/CODE.fd".into(), vars: "/run/a,b.fd".into(), secure };
+    let plain = argv(&Machine { firmware: flash(false), ..machine() }).join(" ");
+    assert!(plain.contains(
+        "-drive if=pflash,unit=0,format=raw,readonly=on,file=/ovmf/CODE.fd -drive if=pflash,unit=1,format=raw,readonly=off,file=/run/a,,b.fd"
+    ));
+    assert!(plain.contains("q35,smm=off") && !plain.contains("secure"));
+    let secure = argv(&Machine { firmware: flash(true), ..machine() }).join(" ");
+    assert!(secure.contains("q35,smm=on"));
+    assert!(secure.contains("-global driver=cfi.pflash01,property=secure,value=on -global ICH9-LPC.disable_s3=1"));
+}
+
+#[test]
+fn the_rest_is_only_there_when_asked_for() {
+    let sockets = Sockets { serial: None, ..machine().sockets };
+    assert!(!argv(&Machine { sockets, ..machine() }).join(" ").contains("isa-serial"));
+    let kvm = argv(&Machine { accel: Accel::Kvm, ..machine() }).join(" ");
+    assert!(kvm.contains("-accel kvm -cpu host"));
+    let clock = argv(&Machine { rtc_base: Some("1970-01-01T00:00:00".into()), ..machine() }).join(" ");
+    assert!(clock.contains("-rtc base=1970-01-01T00:00:00"));
+    let kernel = Kernel { image: "/k".into(), initrd: "/i".into(), command_line: "console=ttyS0 a=b,c".into() };
+    assert!(argv(&Machine { kernel: Some(kernel), ..machine() }).join(" ").ends_with("-kernel /k -initrd /i -append console=ttyS0 a=b,c"));
+}

@@ -1,0 +1,267 @@
+//! Disks, sticks and CDs of a machine.
+//!
+//! An image is normally only the backing file of a qcow2 overlay that is thrown away, so that many
+//! machines can boot the same image and none changes it.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::host::RunError;
+use crate::tools::Tools;
+
+/// `qemu-img create` only writes a header.
+const CREATE_WITHIN: Duration = Duration::from_secs(60);
+/// virtio-blk's VIRTIO_BLK_ID_BYTES, the smallest limit of the buses.
+const SERIAL_MAX: usize = 20;
+/// qcow2 specification, "Header": magic, and the offset of the virtual size.
+const QCOW2_MAGIC: &[u8; 4] = b"QFI\xfb";
+const QCOW2_SIZE_OFFSET: u64 = 24;
+/// ECMA-119 8.1: the standard identifier in the first volume descriptor (sector 16, byte 1).
+const ISO_MAGIC: &[u8; 5] = b"CD001";
+const ISO_MAGIC_OFFSET: u64 = 16 * 2048 + 1;
+
+/// How the bytes of an image are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// The disk itself, byte by byte; also any block device.
+    Raw,
+    /// QEMU's copy-on-write format, version 2 or 3.
+    Qcow2,
+    /// An ISO 9660 volume: raw for the machine, but a CD unless said otherwise.
+    Iso,
+}
+
+/// Where the disk is plugged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Bus {
+    /// virtio-blk: an internal disk, `/dev/vdX`.
+    Virtio,
+    /// A removable stick on USB 3.
+    Usb,
+    /// A CD drive on the AHCI controller. Read-only.
+    Cdrom,
+    /// A disk on the AHCI controller.
+    Sata,
+    /// A disk on a virtio SCSI controller.
+    Scsi,
+    /// An NVMe drive.
+    Nvme,
+}
+
+/// Where what the machine writes goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Writes {
+    /// To an overlay that is gone with the machine. Flushes are ignored: fast.
+    Discard,
+    /// To the qcow2 overlay at this path, made when it does not exist. A second machine with the same
+    /// overlay sees the disk as the first left it, also after [`Vm::kill`](crate::Vm::kill).
+    Overlay(PathBuf),
+    /// To the image.
+    InPlace,
+}
+
+/// A disk to plug in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    pub(crate) path: PathBuf,
+    pub(crate) format: Format,
+    pub(crate) bus: Bus,
+    pub(crate) writes: Writes,
+    pub(crate) grow_to: Option<u64>,
+    pub(crate) serial: Option<String>,
+}
+
+/// What is wrong with a disk.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The image cannot be read; the inner error names it.
+    #[error("opening a disk image")]
+    Io(#[from] io::Error),
+    /// Paths are handed to QEMU as JSON.
+    #[error("the path `{0}` is not UTF-8")]
+    NotUtf8(PathBuf),
+    /// Growing needs an overlay.
+    #[error("`{0}` cannot grow: only a disk with an overlay can\nhint: use `Writes::Discard` or `Writes::Overlay`, and not a CD")]
+    CannotGrow(PathBuf),
+    /// The wanted size is less than the image.
+    #[error("`{path}` cannot become {wanted} bytes: it has {has}")]
+    WouldShrink {
+        /// The image.
+        path: PathBuf,
+        /// Wanted size in bytes.
+        wanted: u64,
+        /// Size in bytes.
+        has: u64,
+    },
+    /// Serial numbers are short.
+    #[error("serial number `{0}` is not 1 to {SERIAL_MAX} letters, digits, `-` or `_`")]
+    Serial(String),
+    /// qemu-img failed.
+    #[error("making the overlay `{path}`")]
+    Overlay {
+        /// The overlay.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: RunError,
+    },
+}
+
+/// A disk as QEMU gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Drive {
+    pub path: String,
+    pub qcow2: bool,
+    pub bus: Bus,
+    pub read_only: bool,
+    /// The guest's flushes reach the host's disk.
+    pub flush: bool,
+    pub serial: Option<String>,
+    /// Remove the file once QEMU has opened it.
+    pub unlink: bool,
+}
+
+impl Disk {
+    /// The image at `path`: format by its first bytes, an ISO as a CD and anything else as an internal
+    /// disk, writes discarded.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DiskError> {
+        // Overlays name their backing file by its absolute path.
+        let path = fs_err::canonicalize(path.as_ref())?;
+        let format = Format::of(&path)?;
+        let bus = if format == Format::Iso { Bus::Cdrom } else { Bus::Virtio };
+        Ok(Self { path, format, bus, writes: Writes::Discard, grow_to: None, serial: None })
+    }
+
+    /// Overrides the format.
+    #[must_use]
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Overrides the bus.
+    #[must_use]
+    pub fn bus(mut self, bus: Bus) -> Self {
+        self.bus = bus;
+        self
+    }
+
+    /// Overrides where writes go.
+    #[must_use]
+    pub fn writes(mut self, writes: Writes) -> Self {
+        self.writes = writes;
+        self
+    }
+
+    /// Makes the disk larger than the image: as if the image were written to a disk of `bytes`. An
+    /// overlay that exists already keeps its size.
+    #[must_use]
+    pub fn grow_to(mut self, bytes: u64) -> Self {
+        self.grow_to = Some(bytes);
+        self
+    }
+
+    /// Sets the serial number the machine sees.
+    #[must_use]
+    pub fn serial(mut self, serial: impl Into<String>) -> Self {
+        self.serial = Some(serial.into());
+        self
+    }
+
+    /// Checks the disk, makes its overlay if it needs one (`scratch` if it is to be thrown away).
+    pub(crate) fn prepare(&self, tools: &Tools, scratch: &Path) -> Result<Drive, DiskError> {
+        self.check()?;
+        let drive = |path: &Path, qcow2, flush, unlink| -> Result<Drive, DiskError> {
+            let path = utf8(path)?;
+            let serial = self.serial.clone();
+            Ok(Drive { path, qcow2, bus: self.bus, read_only: self.bus == Bus::Cdrom, flush, serial, unlink })
+        };
+        let direct = || drive(&self.path, self.format == Format::Qcow2, true, false);
+        match (&self.bus, &self.writes) {
+            (Bus::Cdrom, _) | (_, Writes::InPlace) => direct(),
+            (_, Writes::Discard) => {
+                self.create_overlay(tools, scratch)?;
+                drive(scratch, true, false, true)
+            }
+            (_, Writes::Overlay(overlay)) => {
+                if !overlay.exists() {
+                    // Appears whole or not at all.
+                    let unfinished = overlay.with_extension("unfinished");
+                    self.create_overlay(tools, &unfinished)?;
+                    fs_err::rename(&unfinished, overlay)?;
+                }
+                drive(overlay, true, true, false)
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), DiskError> {
+        if let Some(serial) = &self.serial {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            if serial.is_empty() || serial.len() > SERIAL_MAX || !serial.chars().all(plain) {
+                return Err(DiskError::Serial(serial.clone()));
+            }
+        }
+        let Some(wanted) = self.grow_to else { return Ok(()) };
+        if self.bus == Bus::Cdrom || self.writes == Writes::InPlace {
+            return Err(DiskError::CannotGrow(self.path.clone()));
+        }
+        let has = self.format.virtual_size(&self.path)?;
+        if wanted < has {
+            return Err(DiskError::WouldShrink { path: self.path.clone(), wanted, has });
+        }
+        Ok(())
+    }
+
+    fn create_overlay(&self, tools: &Tools, overlay: &Path) -> Result<(), DiskError> {
+        let format = if self.format == Format::Qcow2 { "qcow2" } else { "raw" };
+        let mut arguments: Vec<String> = ["create", "-q", "-f", "qcow2", "-F", format, "-b"].map(String::from).into();
+        arguments.push(utf8(&self.path)?);
+        arguments.push(utf8(overlay)?);
+        arguments.extend(self.grow_to.map(|bytes| bytes.to_string()));
+        tools
+            .qemu_img(arguments)
+            .run("qemu-img create", CREATE_WITHIN)
+            .map_err(|source| DiskError::Overlay { path: overlay.to_owned(), source })
+    }
+}
+
+impl Format {
+    /// Recognises the image by its first bytes.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let mut file = fs_err::File::open(path)?;
+        let mut has = |offset, magic: &[u8]| -> io::Result<bool> {
+            let mut found = Vec::new();
+            file.seek(SeekFrom::Start(offset))?;
+            file.by_ref().take(magic.len() as u64).read_to_end(&mut found)?;
+            Ok(found == magic)
+        };
+        if has(0, QCOW2_MAGIC)? {
+            Ok(Self::Qcow2)
+        } else if has(ISO_MAGIC_OFFSET, ISO_MAGIC)? {
+            Ok(Self::Iso)
+        } else {
+            Ok(Self::Raw)
+        }
+    }
+
+    /// Size of the disk in bytes, as the machine sees it.
+    fn virtual_size(self, path: &Path) -> io::Result<u64> {
+        let mut file = fs_err::File::open(path)?;
+        match self {
+            // Seeking works on block devices too, where the file length is 0.
+            Self::Raw | Self::Iso => file.seek(SeekFrom::End(0)),
+            Self::Qcow2 => {
+                let mut size = [0; 8];
+                file.seek(SeekFrom::Start(QCOW2_SIZE_OFFSET))?;
+                file.read_exact(&mut size)?;
+                Ok(u64::from_be_bytes(size))
+            }
+        }
+    }
+}
+
+pub(crate) fn utf8(path: &Path) -> Result<String, DiskError> {
+    path.to_str().map(str::to_owned).ok_or_else(|| DiskError::NotUtf8(path.to_owned()))
+}

@@ -1,0 +1,51 @@
+//! Runs an image in a virtual machine, and lets go of everything when the handle is dropped.
+//!
+//! ```text
+//!  toolbox tree ──Tools──┐
+//!  "does KVM run?" ─Accel┤
+//!                        ▼
+//!  VmBuilder ──check──► Machine ──argv──► qemu-system-x86_64 (PDEATHSIG, own process group)
+//!   disks, nics,         files,            │ QMP        ─► Qmp      power, keys, screen, cables
+//!   firmware, clock      ports, fds        │ ttyS0      ─► Journal  serial text
+//!                                          │ org.foothold.events ─► Journal  one JSON object a line
+//!                                          │ stderr     ─► Journal  what QEMU itself complains about
+//!                                          ▼
+//!                                         Vm: wait_until, screenshot, kill, reset, keep; Drop ends it
+//! ```
+//!
+//! QEMU talks over socket pairs it inherits, and every scratch file is unlinked as soon as QEMU has
+//! opened it: a runner that is killed leaves no process, no socket and no file behind.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`tools`] | QEMU, qemu-img and firmware of the toolbox tree, run without chroot |
+//! | [`accel`] | KVM or software emulation, found out by booting |
+//! | [`firmware`] | SeaBIOS, OVMF, OVMF with Secure Boot |
+//! | [`disk`], [`network`] | what is plugged in |
+//! | [`builder`] | [`VmBuilder`]: what machine, checked and started |
+//! | [`vm`] | [`Vm`]: the running machine |
+//! | [`journal`] | events, serial output, and waiting for them |
+//! | [`qmp`] | the machine protocol: codec and client |
+//! | `argv` | validated machine -> command line (pure) |
+//! | `host` | the one door to processes, scratch folders and ports |
+
+pub mod accel;
+mod argv;
+pub mod builder;
+pub mod disk;
+pub mod firmware;
+mod host;
+pub mod journal;
+pub mod network;
+pub mod qmp;
+pub mod tools;
+pub mod vm;
+
+pub use accel::Accel;
+pub use builder::{Serial, StartError, VmBuilder};
+pub use disk::{Bus, Disk, Format, Writes};
+pub use firmware::Firmware;
+pub use journal::{EventLine, Mirror, Patience, WaitError};
+pub use network::{Nic, Segment};
+pub use tools::Tools;
+pub use vm::{Events, Vm, VmError};

@@ -1,0 +1,173 @@
+//! Network cards, and the cable between machines of one test.
+//!
+//! Nothing here lets a machine reach the host's network: user networking is restricted to the ports
+//! that are forwarded *into* the machine, segments exist only between machines.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A machine that does not take its frames delays the others for this long, then loses the frame.
+const SEND_WITHIN: Duration = Duration::from_millis(50);
+/// Larger than any Ethernet frame QEMU sends.
+const FRAME_MAX: usize = 68 << 10;
+
+/// A network card (virtio-net).
+#[derive(Debug, Clone)]
+pub struct Nic {
+    pub(crate) cable: Cable,
+    pub(crate) mac: Option<String>,
+}
+
+/// What the card's cable ends in.
+#[derive(Debug, Clone)]
+pub(crate) enum Cable {
+    /// Not plugged in: no carrier.
+    Unplugged,
+    /// Carrier, but nobody ever answers (no DHCP either).
+    Silent,
+    /// QEMU's user networking: DHCP gives 10.0.2.15, loopback ports of the host lead to these ports of
+    /// the machine, nothing leads out.
+    User { forwards: Vec<u16> },
+    /// A segment with other machines.
+    Segment(Segment),
+}
+
+impl Nic {
+    /// A card without a cable.
+    pub fn no_cable() -> Self {
+        Self::with(Cable::Unplugged)
+    }
+
+    /// A card whose cable leads to a network where nobody answers.
+    pub fn silent() -> Self {
+        Self::with(Cable::Silent)
+    }
+
+    /// A card that gets an address by DHCP, with these ports of the machine reachable through
+    /// [`Vm::forwarded`](crate::Vm::forwarded).
+    pub fn user(forwards: &[u16]) -> Self {
+        Self::with(Cable::User { forwards: forwards.to_vec() })
+    }
+
+    /// A card on a segment shared with other machines.
+    pub fn segment(segment: &Segment) -> Self {
+        Self::with(Cable::Segment(segment.clone()))
+    }
+
+    /// Sets the hardware address, such as `52:54:00:12:34:56`. By default it follows from the
+    /// machine's name and the card's position.
+    #[must_use]
+    pub fn mac(mut self, mac: impl Into<String>) -> Self {
+        self.mac = Some(mac.into());
+        self
+    }
+
+    fn with(cable: Cable) -> Self {
+        Self { cable, mac: None }
+    }
+}
+
+/// A card as QEMU gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WiredNic {
+    pub mac: String,
+    pub backend: Backend,
+}
+
+/// The other end of the card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// A hub of its own. Used without a cable, too; the link is then set down before the machine starts.
+    Nobody,
+    /// (host port, port of the machine)
+    User { forwards: Vec<(u16, u16)> },
+    /// An inherited datagram socket, one frame a datagram.
+    Socket { fd: i32 },
+}
+
+/// An Ethernet segment between machines: what one sends, all others get.
+///
+/// Lives as long as a machine on it or a clone of the handle.
+#[derive(Debug, Clone, Default)]
+pub struct Segment {
+    ports: Arc<Mutex<Vec<Arc<UnixDatagram>>>>,
+}
+
+/// One end of a segment. Dropping it pulls the cable out.
+#[derive(Debug)]
+pub(crate) struct Plug {
+    segment: Segment,
+    port: Arc<UnixDatagram>,
+}
+
+impl Segment {
+    /// An empty segment.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an end: the socket for QEMU, and the guard that unplugs it.
+    pub(crate) fn plug(&self) -> io::Result<(OwnedFd, Plug)> {
+        let (ours, theirs) = UnixDatagram::pair()?;
+        ours.set_write_timeout(Some(SEND_WITHIN))?;
+        let port = Arc::new(ours);
+        self.lock().push(Arc::clone(&port));
+        let (segment, from) = (self.clone(), Arc::clone(&port));
+        std::thread::spawn(move || segment.carry(&from));
+        Ok((theirs.into(), Plug { segment: self.clone(), port }))
+    }
+
+    /// Hands on what comes in at `from`, until it is unplugged.
+    fn carry(&self, from: &Arc<UnixDatagram>) {
+        let mut frame = vec![0; FRAME_MAX];
+        while let Ok(length @ 1..) = from.recv(&mut frame) {
+            let others: Vec<_> = self.lock().iter().filter(|port| !Arc::ptr_eq(port, from)).cloned().collect();
+            for port in others {
+                // Ethernet promises nothing.
+                let _ = port.send(&frame[..length]);
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<UnixDatagram>>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Plug {
+    fn drop(&mut self) {
+        self.segment.lock().retain(|port| !Arc::ptr_eq(port, &self.port));
+        let _ = self.port.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_reaches_every_other_end_and_unplugged_ends_are_gone() {
+        let segment = Segment::new();
+        let mut ends: Vec<_> = (0..3)
+            .map(|_| {
+                let (fd, plug) = segment.plug().expect("plugged");
+                let socket = UnixDatagram::from(fd);
+                socket.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
+                (socket, plug)
+            })
+            .collect();
+        ends[0].0.send(b"frame").expect("sent");
+        let mut buffer = [0; 16];
+        for (socket, _) in &ends[1..] {
+            assert_eq!(socket.recv(&mut buffer).expect("received"), 5);
+        }
+        ends.truncate(1);
+        assert_eq!(segment.lock().len(), 1);
+        ends[0].0.send(b"alone").expect("sent");
+        ends.clear();
+        assert!(segment.lock().is_empty());
+    }
+}
