@@ -58,7 +58,9 @@ pub(crate) fn argv(machine: &Machine) -> Vec<String> {
         self::drive(&mut argv, index, drive);
     }
     for (index, nic) in machine.nics.iter().enumerate() {
-        self::nic(&mut argv, index, nic);
+        // Behind all disks.
+        let bootindex = nic.boot.then_some(machine.drives.len() + index);
+        self::nic(&mut argv, index, nic, bootindex);
     }
     if let Some(kernel) = &machine.kernel {
         argv.put("-kernel", &kernel.image);
@@ -171,7 +173,7 @@ fn drive(argv: &mut Argv, index: usize, drive: &Drive) {
     argv.put("-device", format!("{model},drive={node},bootindex={index}{serial}"));
 }
 
-fn nic(argv: &mut Argv, index: usize, nic: &WiredNic) {
+fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>) {
     let id = format!("nic{index}");
     let backend = match &nic.backend {
         // Hub 0 is the one that -net uses.
@@ -183,7 +185,8 @@ fn nic(argv: &mut Argv, index: usize, nic: &WiredNic) {
         Backend::Socket { fd } => format!("dgram,id={id},local.type=fd,local.str={fd}"),
     };
     argv.put("-netdev", backend);
-    argv.put("-device", format!("virtio-net-pci,id={id}-card,netdev={id},mac={}", nic.mac));
+    let bootindex = bootindex.map(|index| format!(",bootindex={index}")).unwrap_or_default();
+    argv.put("-device", format!("virtio-net-pci,id={id}-card,netdev={id},mac={}{bootindex}", nic.mac));
 }
 
 #[cfg(test)]

@@ -74,9 +74,11 @@ fn blockdev_says_what_is_flushed(#[case] drive: Drive, #[case] no_flush: bool, #
     "user,id=nic0,restrict=on,hostfwd=tcp:127.0.0.1:40001-:8443,hostfwd=tcp:127.0.0.1:40002-:6443")]
 #[case::segment(Backend::Socket { fd: 9 }, "dgram,id=nic0,local.type=fd,local.str=9")]
 fn network_cards(#[case] backend: Backend, #[case] expected: &str) {
-    let nic = WiredNic { mac: "52:54:00:00:00:01".into(), backend };
+    let nic = |boot| WiredNic { mac: "52:54:00:00:00:01".into(), boot, backend: backend.clone() };
     let expected = format!("-netdev {expected} -device virtio-net-pci,id=nic0-card,netdev=nic0,mac=52:54:00:00:00:01");
-    assert!(argv(&Machine { nics: vec![nic], ..machine() }).join(" ").ends_with(&expected));
+    assert!(argv(&Machine { nics: vec![nic(false)], ..machine() }).join(" ").ends_with(&expected));
+    let after_disk = Machine { nics: vec![nic(true)], drives: vec![disk(Bus::Virtio)], ..machine() };
+    assert!(argv(&after_disk).join(" ").ends_with(&format!("{expected},bootindex=1")));
 }
 
 #[test]

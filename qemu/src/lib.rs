@@ -46,6 +46,6 @@ pub use builder::{Serial, StartError, VmBuilder};
 pub use disk::{Bus, Disk, Format, Writes};
 pub use firmware::Firmware;
 pub use journal::{EventLine, Mirror, Patience, WaitError};
-pub use network::{Nic, Segment};
+pub use network::{Nic, Segment, Tap};
 pub use tools::Tools;
 pub use vm::{Events, Vm, VmError};

@@ -19,6 +19,7 @@ const FRAME_MAX: usize = 68 << 10;
 pub struct Nic {
     pub(crate) cable: Cable,
     pub(crate) mac: Option<String>,
+    pub(crate) boot: bool,
 }
 
 /// What the card's cable ends in.
@@ -65,8 +66,15 @@ impl Nic {
         self
     }
 
+    /// Boots from this card when no disk can be booted.
+    #[must_use]
+    pub fn boot(mut self) -> Self {
+        self.boot = true;
+        self
+    }
+
     fn with(cable: Cable) -> Self {
-        Self { cable, mac: None }
+        Self { cable, mac: None, boot: false }
     }
 }
 
@@ -74,6 +82,7 @@ impl Nic {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WiredNic {
     pub mac: String,
+    pub boot: bool,
     pub backend: Backend,
 }
 
@@ -103,6 +112,26 @@ pub(crate) struct Plug {
     port: Arc<UnixDatagram>,
 }
 
+/// An end of a segment to send and receive Ethernet frames.
+#[derive(Debug)]
+pub struct Tap {
+    socket: UnixDatagram,
+    _plug: Plug,
+}
+
+impl Tap {
+    /// The next frame (without checksum): its length, or an error of kind `WouldBlock` when none comes.
+    pub fn receive(&self, frame: &mut [u8], within: Duration) -> io::Result<usize> {
+        self.socket.set_read_timeout(Some(within))?;
+        self.socket.recv(frame)
+    }
+
+    /// Sends a frame to all machines.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        self.socket.send(frame).map(drop)
+    }
+}
+
 impl Segment {
     /// An empty segment.
     pub fn new() -> Self {
@@ -118,6 +147,12 @@ impl Segment {
         let (segment, from) = (self.clone(), Arc::clone(&port));
         std::thread::spawn(move || segment.carry(&from));
         Ok((theirs.into(), Plug { segment: self.clone(), port }))
+    }
+
+    /// Adds an end for the test itself.
+    pub fn tap(&self) -> io::Result<Tap> {
+        let (socket, plug) = self.plug()?;
+        Ok(Tap { socket: socket.into(), _plug: plug })
     }
 
     /// Hands on what comes in at `from`, until it is unplugged.

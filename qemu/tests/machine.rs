@@ -1,0 +1,148 @@
+//! Real machines: a boot sector that counts its boots on the disk, tells the serial port, and switches
+//! off when a byte arrives there.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use foothold_qemu::{Bus, Disk, Firmware, Nic, Patience, Segment, Serial, StartError, Tools, Vm, VmBuilder, Writes};
+use tempfile::TempDir;
+
+const PATIENCE: Patience = Patience::total(Duration::from_secs(30));
+const SECTOR: usize = 512;
+
+/// 16-bit code for 0x7c00, entered with the BIOS number of the boot drive in dl.
+#[rustfmt::skip]
+const BOOT_SECTOR: [u8; 87] = [
+    0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, // ds = es = ss = 0
+    0xbc, 0x00, 0x7c,                               // mov sp, 0x7c00
+    0xbb, 0x00, 0x80, 0xb9, 0x02, 0x00, 0xb6, 0x00, // buffer 0x8000, cylinder 0, head 0, sector 2
+    0xb8, 0x01, 0x02, 0xcd, 0x13,                   // read one sector
+    0xfe, 0x06, 0x00, 0x80,                         // inc byte [0x8000]
+    0xb8, 0x01, 0x03, 0xcd, 0x13,                   // write it back
+    0xa0, 0x00, 0x80, 0x04, 0x30, 0xa2, 0x53, 0x7c, // as a digit into the message
+    0xbe, 0x47, 0x7c, 0xba, 0xf8, 0x03,             // message to the serial port:
+    0xac, 0x84, 0xc0, 0x74, 0x03, 0xee, 0xeb, 0xf8, //   until its 0
+    0xba, 0xfd, 0x03, 0xec, 0xa8, 0x01, 0x74, 0xfb, // wait for a byte
+    0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xf4, // ACPI: switch off
+    b'b', b'o', b'o', b't', b' ', b'n', b'u', b'm', b'b', b'e', b'r', b' ', b'0', b'\r', b'\n', 0,
+];
+
+fn tools() -> Tools {
+    Tools::locate().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn image(dir: &TempDir) -> PathBuf {
+    let mut bytes = vec![0; 1 << 20];
+    bytes[..BOOT_SECTOR.len()].copy_from_slice(&BOOT_SECTOR);
+    bytes[SECTOR - 2..SECTOR].copy_from_slice(&[0x55, 0xaa]);
+    let path = dir.path().join("boot.img");
+    fs_err::write(&path, bytes).expect("writing the image");
+    path
+}
+
+fn small(name: &str) -> VmBuilder {
+    VmBuilder::new(&tools(), name).memory_mib(128).cpus(1)
+}
+
+fn disk(path: &Path) -> Disk {
+    Disk::open(path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn start(builder: &VmBuilder) -> Vm {
+    builder.start().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn wait_serial(vm: &Vm, text: &str) {
+    vm.wait_serial(PATIENCE, text).unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn the_image_boots_from_every_bus_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let image = image(&dir);
+    let before = fs_err::read(&image).expect("reading");
+    for bus in [Bus::Virtio, Bus::Usb, Bus::Sata, Bus::Scsi, Bus::Nvme] {
+        let grown = disk(&image).bus(bus).grow_to(64 << 20);
+        let vm = start(&small("box").boot(grown).scratch_in(dir.path()));
+        wait_serial(&vm, "boot number 1\r\n");
+        assert_eq!(vm.exited(), None);
+        vm.serial_write(b"x").expect("typing");
+        assert!(vm.wait_exit(PATIENCE.total).expect("switches itself off").success());
+    }
+    assert!(before == fs_err::read(&image).expect("reading"), "the image changed");
+    let left: Vec<_> = fs_err::read_dir(dir.path()).expect("listing").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["boot.img"]);
+}
+
+#[test]
+fn an_overlay_survives_a_power_cut_and_a_reset() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let overlay = Writes::Overlay(dir.path().join("disk.qcow2"));
+    let builder = small("box").boot(disk(&image(&dir)).writes(overlay)).nic(Nic::no_cable());
+    let vm = start(&builder);
+    wait_serial(&vm, "boot number 1");
+    vm.kill().expect("cutting the power");
+    let vm = start(&builder);
+    wait_serial(&vm, "boot number 2");
+    vm.reset().expect("resetting");
+    wait_serial(&vm, "boot number 3");
+    vm.quit().expect("ending");
+}
+
+#[test]
+fn firmware_shows_itself_and_failures_leave_something_to_look_at() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    for firmware in [Firmware::Uefi, Firmware::UefiSecureBoot] {
+        let vm = start(&small("box").memory_mib(256).firmware(firmware));
+        wait_serial(&vm, "BdsDxe: ");
+        let kept = dir.path().join(format!("{firmware:?}"));
+        vm.keep(&kept).expect("saving");
+        let mut header = [0; 8];
+        fs_err::File::open(kept.join("screen.png")).expect("saved").read_exact(&mut header).expect("has a header");
+        assert_eq!(&header, b"\x89PNG\r\n\x1a\n");
+        assert!(fs_err::read_to_string(kept.join("serial.txt")).expect("saved").contains("BdsDxe: "));
+        assert!(fs_err::read_to_string(kept.join("qemu.log")).expect("saved").contains("-machine q35"));
+        let error = vm.wait_serial(Patience::total(Duration::from_millis(100)), "login:").expect_err("never comes");
+        assert!(error.to_string().contains("BdsDxe: "), "{error}");
+    }
+}
+
+#[test]
+fn dropping_the_handle_ends_the_process() {
+    let vm = start(&small("box").serial(Serial::Absent).clock("1970-01-01T00:00:00"));
+    let pid = vm.pid();
+    let running = || Path::new(&format!("/proc/{pid}")).exists();
+    assert!(running());
+    drop(vm);
+    assert!(!running());
+}
+
+#[test]
+fn forwarded_ports_are_on_loopback_and_differ() {
+    let vm = start(&small("box").nic(Nic::user(&[8443, 6443])).nic(Nic::silent()));
+    let [web, api] = [8443, 6443].map(|port| vm.forwarded(port).expect("forwarded"));
+    assert_ne!(web, api);
+    assert!(web.ip().is_loopback() && api.ip().is_loopback());
+    std::net::TcpStream::connect(web).expect("QEMU listens");
+    assert_eq!(vm.forwarded(22), None);
+    vm.set_cable(1, false).expect("pulling the cable");
+}
+
+#[test]
+fn machines_on_a_segment_are_heard() {
+    let segment = Segment::new();
+    let tap = segment.tap().expect("plugged in");
+    // Nothing to boot from but the network: the firmware asks for an address.
+    let _vm = start(&small("server").nic(Nic::segment(&segment).mac("52:54:00:00:00:07").boot()));
+    let mut frame = [0; 2048];
+    let length = tap.receive(&mut frame, PATIENCE.total).expect("a frame comes");
+    assert_eq!(frame[6..12], [0x52, 0x54, 0, 0, 0, 7], "frame of {length} bytes from the machine's address");
+}
+
+#[test]
+fn what_qemu_refuses_is_in_the_error() {
+    let error = small("box").memory_mib(u32::MAX).start().expect_err("more memory than there is address space");
+    assert!(matches!(error, StartError::Qemu(_)), "{error}");
+    assert!(error.to_string().starts_with("QEMU did not start: qemu-system-x86_64: "), "{error}");
+}
