@@ -1,5 +1,15 @@
 //! The only door to the machine: programs, mounts, block devices, modules, the clock.
 
+pub mod block;
+pub mod clock;
+pub mod dm;
+mod ioctl;
+pub mod label;
+pub mod loopdev;
+pub mod module;
+pub mod mount;
+pub mod priority;
 pub mod runner;
+pub mod uevent;
 
 pub use runner::{Output, RunError, Runner, System};

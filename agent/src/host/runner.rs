@@ -271,12 +271,14 @@ mod fake {
 
     impl FakeRunner {
         /// The next call that starts with `prefix` prints `stdout` and ends with 0.
+        #[must_use]
         pub fn answer(self, prefix: &str, stdout: &str) -> Self {
             lock(&self.answers).push_back((prefix.to_owned(), Ok(stdout.to_owned())));
             self
         }
 
         /// The next call that starts with `prefix` ends with `code`.
+        #[must_use]
         pub fn fail(self, prefix: &str, code: i32, stderr: &str) -> Self {
             lock(&self.answers).push_back((prefix.to_owned(), Err((code, stderr.to_owned()))));
             self
