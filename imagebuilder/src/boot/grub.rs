@@ -1,0 +1,177 @@
+//! GRUB for BIOS machines: its core image, and the boot sectors that find it.
+//!
+//! Offsets are those of GRUB 2's `boot.S`, `diskboot.S`, `cdboot.S` and `include/grub/i386/pc/boot.h`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use sha2::{Digest, Sha256};
+
+use crate::disk::gpt::SECTOR;
+use crate::disk::layout::BIOS_BOOT_BYTES;
+use crate::disk::{ToolError, Tools};
+
+const MODULES_DIR: &str = "usr/lib/grub/i386-pc";
+/// What the core image holds: enough for every medium and the menu, nothing is loaded later.
+const MODULES: [&str; 17] = [
+    "biosdisk",
+    "part_gpt",
+    "part_msdos",
+    "fat",
+    "iso9660",
+    "search",
+    "search_fs_file",
+    "normal",
+    "configfile",
+    "linux",
+    "echo",
+    "test",
+    "serial",
+    "terminal",
+    "reboot",
+    "halt",
+    "minicmd",
+];
+/// `GRUB_BOOT_MACHINE_KERNEL_SECTOR`: first sector of the core image, 8 bytes.
+const KERNEL_SECTOR: usize = 0x5C;
+/// `GRUB_BOOT_MACHINE_DRIVE_CHECK`: a jump that is made void on hard disks, so that a wrong drive number of the BIOS is mended.
+const DRIVE_CHECK: usize = 0x66;
+const NOP: u8 = 0x90;
+/// End of the boot code in a master boot record.
+const BOOT_CODE_END: usize = 440;
+/// `grub_pc_bios_boot_blocklist` at the end of the core image's first sector: start (8 bytes), length (2), segment (2).
+const BLOCK_LIST: usize = 512 - 12;
+/// In `boot_hybrid.img`: 512-byte sector of the core image within the CD image, 8 bytes.
+const HYBRID_KERNEL_SECTOR: usize = 0x1B0;
+/// `cdboot.img` is one CD sector in front of the core image.
+const CDBOOT_BYTES: usize = 2048;
+/// Where core.img's block list lies in an El Torito image, as `mkisofs -grub2-boot-info` patches it.
+const CD_BLOCK_LIST: usize = CDBOOT_BYTES + BLOCK_LIST;
+
+/// Where a core image is started from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The BIOS boot partition of a disk whose second partition is the ESP.
+    Disk,
+    /// The El Torito boot image of a CD, or of its image on a stick.
+    Cd,
+}
+
+impl Target {
+    fn format(self) -> &'static str {
+        match self {
+            Self::Disk => "i386-pc",
+            Self::Cd => "i386-pc-eltorito",
+        }
+    }
+
+    /// Where `grub.cfg` lies, relative to the drive that GRUB was started from.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Disk => "(,gpt2)/EFI/debian",
+            Self::Cd => "/EFI/debian",
+        }
+    }
+}
+
+/// Why GRUB's images could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum GrubError {
+    /// A file is missing or cannot be written; the error names it.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// `grub-mkimage` failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// A file of GRUB's is not what this code knows how to patch.
+    #[error("GRUB's `{name}` is {found}, {expected} expected")]
+    Shape {
+        /// The file.
+        name: &'static str,
+        /// What was expected.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
+}
+
+/// Makes the core image for `target`, or takes it from `cache`, where files are named after what they were made of.
+pub fn core_image(target: Target, tools: &dyn Tools, cache: &Path) -> Result<Vec<u8>, GrubError> {
+    let path = cache.join(format!("grub-{}-{}.img", target.format(), key(target, tools)?));
+    if !path.exists() {
+        make_core_image(target, tools, cache, &path)?;
+    }
+    let image = fs::read(&path)?;
+    let room = usize::try_from(BIOS_BOOT_BYTES).expect("a small partition");
+    if image.len() <= CDBOOT_BYTES || image.len() > room {
+        let expected = format!("{CDBOOT_BYTES} to {room} bytes");
+        return Err(GrubError::Shape { name: "core.img", expected, found: format!("{} bytes", image.len()) });
+    }
+    Ok(image)
+}
+
+fn make_core_image(target: Target, tools: &dyn Tools, cache: &Path, path: &Path) -> Result<(), GrubError> {
+    fs::create_dir_all(cache)?;
+    let temporary = tempfile::Builder::new().prefix(".grub-").tempfile_in(cache)?.into_temp_path();
+    let modules_dir = format!("/{MODULES_DIR}");
+    let output = temporary.to_str().ok_or_else(|| io::Error::other(format!("`{}` is not UTF-8", cache.display())))?;
+    let mut argv = vec!["grub-mkimage", "--directory", &modules_dir, "--format", target.format()];
+    argv.extend(["--prefix", target.prefix(), "--output", output]);
+    argv.extend(MODULES);
+    tools.run(&argv, &[cache])?;
+    temporary.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Names everything that decides the core image's bytes: GRUB's kernel stands for its version.
+fn key(target: Target, tools: &dyn Tools) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    for name in ["kernel.img", "moddep.lst"] {
+        hash.update(fs::read(tools.file(&format!("{MODULES_DIR}/{name}")))?);
+    }
+    hash.update(format!("{} {} {}", target.format(), target.prefix(), MODULES.join(" ")));
+    Ok(hex::encode(&hash.finalize()[..8]))
+}
+
+/// Path of a boot sector of GRUB's in the toolbox.
+fn boot_sector(tools: &dyn Tools, name: &'static str) -> Result<Vec<u8>, GrubError> {
+    let path: PathBuf = tools.file(&format!("{MODULES_DIR}/{name}"));
+    let bytes = fs::read(path)?;
+    if bytes.len() == 512 {
+        return Ok(bytes);
+    }
+    Err(GrubError::Shape { name, expected: "512 bytes".to_owned(), found: format!("{} bytes", bytes.len()) })
+}
+
+/// The boot code of a master boot record that loads the core image at byte `core_at` of the disk.
+pub fn mbr_code(tools: &dyn Tools, core_at: u64) -> Result<Vec<u8>, GrubError> {
+    let mut code = boot_sector(tools, "boot.img")?;
+    put(&mut code, KERNEL_SECTOR, &(core_at / SECTOR).to_le_bytes());
+    put(&mut code, DRIVE_CHECK, &[NOP; 2]);
+    code.truncate(BOOT_CODE_END);
+    Ok(code)
+}
+
+/// Tells a disk's core image where its own rest lies, when it starts at byte `core_at` of the disk.
+pub fn place_core(core: &mut [u8], core_at: u64) {
+    put(core, BLOCK_LIST, &(core_at / SECTOR + 1).to_le_bytes());
+}
+
+/// The boot code of a CD image on a stick, when its El Torito boot image starts at byte `boot_image_at`.
+pub fn hybrid_code(tools: &dyn Tools, boot_image_at: u64) -> Result<Vec<u8>, GrubError> {
+    let mut code = boot_sector(tools, "boot_hybrid.img")?;
+    put(&mut code, HYBRID_KERNEL_SECTOR, &((boot_image_at + CDBOOT_BYTES as u64) / SECTOR).to_le_bytes());
+    code.truncate(BOOT_CODE_END);
+    Ok(code)
+}
+
+/// Tells an El Torito boot image where its own rest lies: byte offset of the patch, and its bytes.
+pub fn place_cd_core(boot_image_at: u64) -> (u64, [u8; 8]) {
+    let rest = (boot_image_at + CDBOOT_BYTES as u64) / SECTOR + 1;
+    (boot_image_at + CD_BLOCK_LIST as u64, rest.to_le_bytes())
+}
+
+fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
+    bytes[at..at + field.len()].copy_from_slice(field);
+}

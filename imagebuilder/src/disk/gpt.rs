@@ -1,0 +1,136 @@
+//! GUID partition tables (UEFI Specification 2.11, section 5.3), encoded from a plan.
+//!
+//! 512-byte logical blocks. [`encode`] gives the two runs of blocks that a table occupies: protective MBR, header and
+//! entries at the start; entries and header at the end.
+
+use uuid::Uuid;
+
+/// Logical block size in bytes.
+pub const SECTOR: u64 = 512;
+/// Blocks at the start: protective MBR, header, 32 blocks of entries.
+pub const PRIMARY_SECTORS: u64 = 34;
+/// Blocks at the end: 32 blocks of entries, header.
+pub const BACKUP_SECTORS: u64 = 33;
+
+const ENTRY_COUNT: u32 = 128;
+const ENTRY_SIZE: u32 = 128;
+const HEADER_SIZE: u32 = 92;
+const REVISION: u32 = 0x0001_0000;
+/// OS type of the protective record (table 5.3).
+const PROTECTIVE_OS_TYPE: u8 = 0xEE;
+
+/// Partition type: holds GRUB's core image on BIOS machines.
+pub const TYPE_BIOS_BOOT: Uuid = Uuid::from_u128(0x2168_6148_6449_6E6F_744E_6565_6445_4649);
+/// Partition type: EFI system partition.
+pub const TYPE_ESP: Uuid = Uuid::from_u128(0xC12A_7328_F81F_11D2_BA4B_00A0_C93E_C93B);
+/// Partition type: Linux filesystem.
+pub const TYPE_LINUX: Uuid = Uuid::from_u128(0x0FC6_3DAF_8483_4772_8E79_3D69_D847_7DE4);
+/// Partition type: data that Windows and macOS show too.
+pub const TYPE_BASIC_DATA: Uuid = Uuid::from_u128(0xEBD0_A0A2_B9E5_4433_87C0_68B6_B726_99C7);
+/// Attribute: read-only, as Linux and Windows define it for their types (bit 60).
+pub const ATTRIBUTE_READ_ONLY: u64 = 1 << 60;
+
+/// One partition of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number, from 1.
+    pub number: u32,
+    /// Its name, at most 36 UTF-16 units.
+    pub name: String,
+    /// Its type.
+    pub type_guid: Uuid,
+    /// Its identity.
+    pub guid: Uuid,
+    /// First byte, a multiple of [`SECTOR`].
+    pub start: u64,
+    /// Bytes, a multiple of [`SECTOR`].
+    pub bytes: u64,
+    /// Attribute bits.
+    pub attributes: u64,
+}
+
+/// A table as it lies on a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// Blocks from block 0 on: [`PRIMARY_SECTORS`] of them. The MBR's boot code is left zero.
+    pub primary: Vec<u8>,
+    /// The last [`BACKUP_SECTORS`] blocks of the disk.
+    pub backup: Vec<u8>,
+}
+
+/// The table of a disk of `disk_bytes` (a multiple of [`SECTOR`]) with the identity `disk_guid`.
+pub fn encode(disk_bytes: u64, disk_guid: Uuid, partitions: &[Partition]) -> Encoded {
+    let last = disk_bytes / SECTOR - 1;
+    let entries = encode_entries(partitions);
+    let at = |own: u64, other: u64, entries_at: u64| {
+        encode_header(&Header { own, other, entries_at, last, disk_guid, entries_crc: crc32fast::hash(&entries) })
+    };
+    let mut primary = protective_mbr(last).to_vec();
+    primary.extend(at(1, last, 2));
+    primary.extend(&entries);
+    let mut backup = entries.clone();
+    backup.extend(at(last, 1, last - 32));
+    Encoded { primary, backup }
+}
+
+struct Header {
+    own: u64,
+    other: u64,
+    entries_at: u64,
+    last: u64,
+    disk_guid: Uuid,
+    entries_crc: u32,
+}
+
+/// Table 5.5 of the specification; the checksum covers the header with its own field zero.
+fn encode_header(header: &Header) -> [u8; 512] {
+    let mut block = [0; 512];
+    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"EFI PART");
+    put(8, &REVISION.to_le_bytes());
+    put(12, &HEADER_SIZE.to_le_bytes());
+    put(24, &header.own.to_le_bytes());
+    put(32, &header.other.to_le_bytes());
+    put(40, &PRIMARY_SECTORS.to_le_bytes());
+    put(48, &(header.last - BACKUP_SECTORS).to_le_bytes());
+    put(56, &header.disk_guid.to_bytes_le());
+    put(72, &header.entries_at.to_le_bytes());
+    put(80, &ENTRY_COUNT.to_le_bytes());
+    put(84, &ENTRY_SIZE.to_le_bytes());
+    put(88, &header.entries_crc.to_le_bytes());
+    let crc = crc32fast::hash(&block[..HEADER_SIZE as usize]);
+    block[16..20].copy_from_slice(&crc.to_le_bytes());
+    block
+}
+
+/// Table 5.6 of the specification, 128 entries.
+fn encode_entries(partitions: &[Partition]) -> Vec<u8> {
+    let mut entries = vec![0; (ENTRY_COUNT * ENTRY_SIZE) as usize];
+    for partition in partitions {
+        let start = (partition.number as usize - 1) * ENTRY_SIZE as usize;
+        let entry = &mut entries[start..start + ENTRY_SIZE as usize];
+        entry[..16].copy_from_slice(&partition.type_guid.to_bytes_le());
+        entry[16..32].copy_from_slice(&partition.guid.to_bytes_le());
+        entry[32..40].copy_from_slice(&(partition.start / SECTOR).to_le_bytes());
+        entry[40..48].copy_from_slice(&((partition.start + partition.bytes) / SECTOR - 1).to_le_bytes());
+        entry[48..56].copy_from_slice(&partition.attributes.to_le_bytes());
+        for (place, unit) in entry[56..].chunks_exact_mut(2).zip(partition.name.encode_utf16()) {
+            place.copy_from_slice(&unit.to_le_bytes());
+        }
+    }
+    entries
+}
+
+/// A master boot record whose one partition covers the disk (table 5.4).
+fn protective_mbr(last: u64) -> [u8; 512] {
+    let mut block = [0; 512];
+    let record = &mut block[446..462];
+    record[1..4].copy_from_slice(&[0, 2, 0]);
+    record[4] = PROTECTIVE_OS_TYPE;
+    record[5..8].copy_from_slice(&[0xFF; 3]);
+    record[8..12].copy_from_slice(&1_u32.to_le_bytes());
+    record[12..16].copy_from_slice(&u32::try_from(last).unwrap_or(u32::MAX).to_le_bytes());
+    block[510] = 0x55;
+    block[511] = 0xAA;
+    block
+}

@@ -1,0 +1,122 @@
+//! Which partition lies where on a disk, as a pure function of sizes.
+//!
+//! ```text
+//! │GPT│1 BIOS│2 ESP      │3 STORE         │5 SITE│ free (becomes 4 DATA on the box)          │GPT│
+//! 0   1 MiB  2 MiB                                                                             end
+//! ```
+
+use uuid::Uuid;
+
+use super::{gpt, ids};
+
+/// One mebibyte in bytes; every partition starts on a multiple of it.
+pub const MIB: u64 = 1 << 20;
+const ALIGN: u64 = MIB;
+/// Room for GRUB's core image.
+pub const BIOS_BOOT_BYTES: u64 = MIB;
+/// Size of SITE: the smallest that is FAT32 beyond doubt everywhere.
+pub const SITE_BYTES: u64 = 64 * MIB;
+/// Number of the partition that the box makes in the free space.
+pub const DATA_NUMBER: u32 = 4;
+
+/// What is to be laid out; bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sizes {
+    /// ESP.
+    pub esp: u64,
+    /// STORE.
+    pub store: u64,
+    /// Size of the disk; none: as small as possible.
+    pub disk: Option<u64>,
+    /// Largest size the file may have.
+    pub max: Option<u64>,
+}
+
+/// A disk laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskLayout {
+    /// Size of the disk in bytes.
+    pub bytes: u64,
+    /// Identity of the disk.
+    pub guid: Uuid,
+    /// First partition: GRUB's core image.
+    pub bios_boot: gpt::Partition,
+    /// Second partition: firmware's and GRUB's files, kernels.
+    pub esp: gpt::Partition,
+    /// Third partition: the release.
+    pub store: gpt::Partition,
+    /// Fifth partition: what is particular to one place.
+    pub site: gpt::Partition,
+}
+
+/// Why sizes cannot be laid out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// The content is larger than the user allows.
+    #[error(
+        "the image needs {} MiB, `maxSize` allows {} MiB\nhint: raise `maxSize`, or remove content: the store takes {} MiB",
+        needed.div_ceil(MIB), max / MIB, store.div_ceil(MIB)
+    )]
+    TooLarge {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        max: u64,
+        /// Bytes of STORE.
+        store: u64,
+    },
+    /// The content does not fit on a disk of the size asked for.
+    #[error(
+        "the disk is to have {} MiB, the content needs {} MiB\nhint: make the disk larger, it also needs room for DATA",
+        disk / MIB, needed.div_ceil(MIB)
+    )]
+    DiskTooSmall {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes asked for.
+        disk: u64,
+    },
+}
+
+/// Lays out a disk of the release `release_id`.
+pub fn plan(release_id: &str, sizes: &Sizes) -> Result<DiskLayout, LayoutError> {
+    let mut free = ALIGN;
+    let mut take = |number, name: &str, type_guid, bytes: u64, attributes| {
+        let start = free;
+        free = (start + bytes).next_multiple_of(ALIGN);
+        gpt::Partition {
+            number,
+            name: name.to_owned(),
+            type_guid,
+            guid: ids::uuid(release_id, name),
+            start,
+            bytes: free - start,
+            attributes,
+        }
+    };
+    let bios_boot = take(1, "BIOS", gpt::TYPE_BIOS_BOOT, BIOS_BOOT_BYTES, 0);
+    let esp = take(2, "ESP", gpt::TYPE_ESP, sizes.esp, 0);
+    let store = take(3, "STORE", gpt::TYPE_LINUX, sizes.store, gpt::ATTRIBUTE_READ_ONLY);
+    let site = take(5, "SITE", gpt::TYPE_BASIC_DATA, SITE_BYTES, 0);
+    let needed = free + ALIGN;
+    let bytes = sizes.disk.map_or(needed, |disk| disk / ALIGN * ALIGN);
+    if bytes < needed {
+        return Err(LayoutError::DiskTooSmall { needed, disk: bytes });
+    }
+    if let Some(max) = sizes.max.filter(|max| *max < bytes) {
+        return Err(LayoutError::TooLarge { needed: bytes, max, store: sizes.store });
+    }
+    Ok(DiskLayout { bytes, guid: ids::uuid(release_id, "disk"), bios_boot, esp, store, site })
+}
+
+impl DiskLayout {
+    /// The partitions in the order they lie on the disk.
+    pub fn partitions(&self) -> [&gpt::Partition; 4] {
+        [&self.bios_boot, &self.esp, &self.store, &self.site]
+    }
+
+    /// Bytes behind SITE that the box may use for DATA.
+    pub fn free_bytes(&self) -> u64 {
+        self.bytes - (self.site.start + self.site.bytes) - ALIGN
+    }
+}

@@ -1,0 +1,108 @@
+//! From a plan to the pieces of a disk.
+
+use std::path::PathBuf;
+
+use hadris_fat::FatKind;
+use sha2::{Digest, Sha256};
+
+use super::{DEFAULT_VIRTUAL_BYTES, FormatError, ImagePlan};
+use crate::boot::{esp, grub};
+use crate::disk::extents::Extents;
+use crate::disk::fat::{self, Volume};
+use crate::disk::layout::{self, DiskLayout, MIB, Sizes};
+use crate::disk::{Content, SourceFile, Tools, ext4, gpt, ids};
+
+/// Smallest ESP: firmware of disks with 4096-byte blocks wants 260 MiB, and two more releases' kernels fit.
+const ESP_MIN_BYTES: u64 = 264 * MIB;
+/// Clusters of the ESP: GRUB reads a file cluster by cluster.
+const ESP_CLUSTER: u32 = 4096;
+const SITE_CLUSTER: u32 = 512;
+
+/// The pieces of a disk. `virtual_bytes`: none for the smallest disk, 0 for the default size of a virtual one.
+pub(super) fn disk(plan: &ImagePlan, tools: &dyn Tools, virtual_bytes: Option<u64>) -> Result<Extents, FormatError> {
+    let store = store(plan)?;
+    let mut esp_files = esp::loader_files(&plan.entries, tools)?;
+    esp_files.extend(esp::kernel_files(&plan.entries)?);
+    let mut sizes = Sizes { esp: esp_bytes(&esp_files), store: store.size(), disk: None, max: None };
+    let smallest = layout::plan(&plan.release_id, &sizes)?.bytes;
+    match virtual_bytes {
+        None => sizes.max = plan.max_bytes,
+        Some(0) => sizes.disk = Some(DEFAULT_VIRTUAL_BYTES.max(2 * smallest)),
+        Some(bytes) => sizes.disk = Some(bytes),
+    }
+    let layout = layout::plan(&plan.release_id, &sizes)?;
+    let esp = volume(plan, "ESP", ESP_CLUSTER, &layout.esp, &esp_files)?;
+    let site = volume(plan, "SITE", SITE_CLUSTER, &layout.site, &plan.site)?;
+    let mut core = grub::core_image(grub::Target::Disk, tools, &plan.cache)?;
+    grub::place_core(&mut core, layout.bios_boot.start);
+    let table = table(&layout, &grub::mbr_code(tools, layout.bios_boot.start)?);
+
+    let mut image = Extents::new(layout.bytes);
+    image.push(0, &Content::Bytes(table.primary))?;
+    image.push(layout.bios_boot.start, &Content::Bytes(core))?;
+    image.push(layout.esp.start, &esp)?;
+    image.push_image(layout.store.start, &store);
+    image.push(layout.site.start, &site)?;
+    image.push(layout.bytes - table.backup.len() as u64, &Content::Bytes(table.backup))?;
+    Ok(image)
+}
+
+fn store(plan: &ImagePlan) -> Result<Extents, FormatError> {
+    let uuid = ids::uuid(&plan.release_id, "STORE filesystem");
+    Ok(ext4::build(&plan.store, &ext4::Identity { label: "STORE", uuid, time: plan.built })?)
+}
+
+/// The partition table with `boot_code` in its master boot record.
+fn table(layout: &DiskLayout, boot_code: &[u8]) -> gpt::Encoded {
+    let mut table = gpt::encode(layout.bytes, layout.guid, &layout.partitions().map(Clone::clone));
+    table.primary[..boot_code.len()].copy_from_slice(boot_code);
+    table
+}
+
+/// Room for the files three times over: updates add a release before they remove one.
+fn esp_bytes(files: &[SourceFile]) -> u64 {
+    let content: u64 = files.iter().map(|file| file.content.len().next_multiple_of(u64::from(ESP_CLUSTER))).sum();
+    (content * 3).next_multiple_of(MIB).max(ESP_MIN_BYTES)
+}
+
+/// A FAT32 volume for `partition`, taken from the cache when it is there.
+fn volume(
+    plan: &ImagePlan,
+    label: &'static str,
+    cluster: u32,
+    partition: &gpt::Partition,
+    files: &[SourceFile],
+) -> Result<Content, FormatError> {
+    let serial = ids::serial(&plan.release_id, label);
+    let (kind, time) = (FatKind::Fat32, i64::from(plan.built));
+    let volume = Volume { label, serial, bytes: partition.bytes, offset: partition.start, kind, cluster, time };
+    cached_volume(plan, &volume, files)
+}
+
+/// Writes a FAT volume into the cache, under a name made of all that decides its bytes, unless it is there.
+pub(super) fn cached_volume(plan: &ImagePlan, volume: &Volume, files: &[SourceFile]) -> Result<Content, FormatError> {
+    let path = plan.cache.join(format!("{}-{}.fat", volume.label.to_lowercase(), key(volume, files)?));
+    if !path.exists() {
+        let temporary = tempfile::Builder::new().prefix(".fat-").tempfile_in(&plan.cache)?.into_temp_path();
+        fat::write(&temporary, volume, files)?;
+        temporary.persist(&path).map_err(|error| error.error)?;
+    }
+    Ok(Content::File { path, bytes: volume.bytes })
+}
+
+fn key(volume: &Volume, files: &[SourceFile]) -> Result<String, FormatError> {
+    let mut hash = Sha256::new();
+    hash.update(format!("{volume:?}\0"));
+    for file in files {
+        hash.update(format!("{}\0{}\0", file.path, file.content.len()));
+        hash.update(content_digest(&file.content)?);
+    }
+    Ok(hex::encode(&hash.finalize()[..16]))
+}
+
+fn content_digest(content: &Content) -> Result<Vec<u8>, FormatError> {
+    Ok(match content {
+        Content::Bytes(bytes) => Sha256::digest(bytes).to_vec(),
+        Content::File { path, .. } => super::hash(&mut fs_err::File::open(PathBuf::from(path))?)?.into_bytes(),
+    })
+}

@@ -1,0 +1,198 @@
+//! Output formats: one release, one store, three kinds of file.
+//!
+//! ```text
+//! ImagePlan ──disk::compose──▶ Extents ──┬─▶ raw    (copied, sparse)
+//!                                        └─▶ qcow2  (compressed, room for DATA)
+//!           ──iso::compose──────────────────▶ iso
+//! ```
+//!
+//! What formats share (ESP, SITE, GRUB's core images) is made once, in the plan's cache folder, under names that say what
+//! it was made of. An output is written beside its final name and renamed when it is whole.
+
+mod compose;
+pub mod iso;
+pub mod qcow2;
+pub mod raw;
+
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use fs_err::File;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::boot::BootEntries;
+use crate::boot::esp::EspError;
+use crate::boot::grub::GrubError;
+use crate::disk::ext4::Ext4Error;
+use crate::disk::extents::ExtentsError;
+use crate::disk::fat::FatError;
+use crate::disk::layout::LayoutError;
+use crate::disk::{SourceFile, Tools};
+
+/// Size of a qcow2's disk unless the plan says otherwise: room for DATA.
+pub const DEFAULT_VIRTUAL_BYTES: u64 = 20 << 30;
+
+/// A kind of output file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// A disk image, for USB sticks and disks.
+    Raw,
+    /// A compressed disk image for virtual machines.
+    Qcow2,
+    /// A CD image that can be written to a stick, too.
+    Iso,
+}
+
+impl Format {
+    /// Name of the format, and extension of its files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+            Self::Iso => "iso",
+        }
+    }
+}
+
+/// Everything that decides an image's bytes.
+#[derive(Debug, Clone)]
+pub struct ImagePlan {
+    /// Hex sha256 of `release.json`.
+    pub release_id: String,
+    /// Build time of the release, seconds since 1970: the time of every file.
+    pub built: u32,
+    /// Name of the appliance; with `version` the name of the output files.
+    pub name: String,
+    /// Version of the appliance.
+    pub version: String,
+    /// `foothold/releases/...` and `foothold/store/...`.
+    pub store: Vec<SourceFile>,
+    /// Kernels, initrds and the menu.
+    pub entries: BootEntries,
+    /// Files of the SITE partition.
+    pub site: Vec<SourceFile>,
+    /// Size of a qcow2's disk in bytes; none: [`DEFAULT_VIRTUAL_BYTES`] or twice the content, whichever is larger.
+    pub virtual_bytes: Option<u64>,
+    /// Largest size of the output file in bytes.
+    pub max_bytes: Option<u64>,
+    /// zstd level of qcow2.
+    pub zstd_level: i32,
+    /// Folder for what formats and builds share.
+    pub cache: PathBuf,
+    /// Folder that the output goes to.
+    pub out: PathBuf,
+}
+
+/// A file that was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputFile {
+    /// Its format.
+    pub format: Format,
+    /// Its path.
+    pub file: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Hex sha256 of its bytes.
+    pub sha256: String,
+}
+
+/// Why an image could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    /// Reading or writing failed; the error names the file.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The sizes do not fit together.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// STORE could not be laid out.
+    #[error(transparent)]
+    Store(#[from] Ext4Error),
+    /// ESP or SITE could not be written.
+    #[error(transparent)]
+    Fat(#[from] FatError),
+    /// ESP's files could not be listed.
+    #[error(transparent)]
+    Esp(#[from] EspError),
+    /// GRUB's images could not be made.
+    #[error(transparent)]
+    Grub(#[from] GrubError),
+    /// The pieces do not fit together, or a source has changed.
+    #[error(transparent)]
+    Pieces(#[from] ExtentsError),
+    /// The CD image could not be written.
+    #[error("writing the CD image: {0}")]
+    Iso(String),
+    /// The file became larger than the user allows.
+    #[error("the {} file has {found} bytes, `maxSize` allows {max}\nhint: raise `maxSize`, or remove content", format.name())]
+    TooLarge {
+        /// Its format.
+        format: Format,
+        /// Bytes it has.
+        found: u64,
+        /// Bytes allowed.
+        max: u64,
+    },
+}
+
+/// Writes `plan` as `format`. `progress` is told bytes done and bytes in all.
+pub fn write(
+    format: Format,
+    plan: &ImagePlan,
+    tools: &dyn Tools,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<OutputFile, FormatError> {
+    fs::create_dir_all(&plan.out)?;
+    fs::create_dir_all(&plan.cache)?;
+    let path = plan.out.join(format!("{}-{}.{}", plan.name, plan.version, format.name()));
+    let temporary = tempfile::Builder::new().prefix(".writing-").suffix(format.name()).tempfile_in(&plan.out)?;
+    let (temporary_file, temporary_path) = temporary.into_parts();
+    let mut file = File::from_parts(temporary_file, temporary_path.to_path_buf());
+    let sha256 = match format {
+        Format::Raw => raw::write(&compose::disk(plan, tools, None)?, &mut file, progress)?,
+        Format::Qcow2 => {
+            let image = compose::disk(plan, tools, Some(plan.virtual_bytes.unwrap_or(0)))?;
+            qcow2::write(&image, &mut file, plan.zstd_level, progress)?;
+            hash(&mut file)?
+        }
+        Format::Iso => {
+            iso::write(plan, tools, &temporary_path, progress)?;
+            hash(&mut file)?
+        }
+    };
+    let bytes = file.metadata()?.len();
+    if let Some(max) = plan.max_bytes.filter(|max| *max < bytes) {
+        return Err(FormatError::TooLarge { format, found: bytes, max });
+    }
+    publish(file, temporary_path, &path)?;
+    Ok(OutputFile { format, file: path, bytes, sha256 })
+}
+
+/// Gives the finished file its name and the usual permissions.
+fn publish(file: File, temporary: tempfile::TempPath, path: &Path) -> io::Result<()> {
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    drop(file);
+    temporary.persist(path).map_err(|error| error.error)
+}
+
+/// Hex sha256 of the whole file.
+fn hash(file: &mut File) -> io::Result<String> {
+    file.rewind()?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(hex::encode(hash.finalize()));
+        }
+        hash.update(&buffer[..count]);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testbench;
+#[cfg(test)]
+mod tests;

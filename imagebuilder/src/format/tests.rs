@@ -1,0 +1,143 @@
+//! Whole images, judged by other people's tools.
+
+use std::path::Path;
+
+use super::testbench::Toolbox;
+use super::{Format, ImagePlan, OutputFile, write};
+use crate::boot::{BootEntries, BootEntry};
+use crate::disk::{Content, SourceFile};
+
+/// A release with a kernel, an initrd and files that are empty, small, not a whole block, and sparse.
+fn plan(dir: &Path) -> ImagePlan {
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.join(name);
+        fs_err::write(&path, bytes).expect("a source file");
+        path
+    };
+    let noise: Vec<u8> = (0_u32..300_000).flat_map(|n| n.wrapping_mul(0x9E37_79B9).to_le_bytes()).collect();
+    let sparse = file("sparse", b"");
+    let opened = fs_err::OpenOptions::new().write(true).open(&sparse).expect("opens");
+    opened.set_len(5 << 20).expect("a size");
+    std::os::unix::fs::FileExt::write_all_at(opened.file(), b"middle", 3 << 20).expect("data");
+    let entry = |id: &str, title: &str| BootEntry {
+        release_id: id.repeat(32),
+        title: title.to_owned(),
+        parameters: vec!["quiet".to_owned(), "foothold.site=a b".to_owned()],
+        kernel: file("vmlinuz", &noise),
+        initrd: file("initrd", &noise[..500_001]),
+    };
+    let source = |path: &str, content| SourceFile { path: path.to_owned(), content };
+    let content = |name: &str, bytes: &[u8]| {
+        let path = file(name, bytes);
+        Content::File { path, bytes: bytes.len() as u64 }
+    };
+    ImagePlan {
+        release_id: "ab".repeat(32),
+        built: 1_760_000_000,
+        name: "edge".to_owned(),
+        version: "1.4.0".to_owned(),
+        store: vec![
+            source("foothold/releases/abc/release.json", Content::Bytes(b"{}".to_vec())),
+            source(&format!("foothold/store/sha256/{}", "1".repeat(64)), content("noise", &noise)),
+            source(&format!("foothold/store/sha256/{}", "2".repeat(64)), content("empty", b"")),
+            source(
+                &format!("foothold/store/sha256/{}", "3".repeat(64)),
+                Content::File { path: sparse, bytes: 5 << 20 },
+            ),
+        ],
+        entries: BootEntries {
+            current: entry("ab", "edge 1.4.0"),
+            previous: Some(entry("cd", "edge 1.3.0")),
+            consoles: vec!["tty0".to_owned(), "ttyS0".to_owned()],
+        },
+        site: vec![
+            source("README.txt", Content::Bytes(b"put `site.yaml` here\n".to_vec())),
+            source("site.yaml.example", Content::Bytes(b"kind: Site\n".to_vec())),
+        ],
+        virtual_bytes: None,
+        max_bytes: None,
+        zstd_level: 3,
+        cache: dir.join("cache"),
+        out: dir.join("out"),
+    }
+}
+
+fn written(format: Format, plan: &ImagePlan, toolbox: &Toolbox) -> OutputFile {
+    write(format, plan, toolbox, &mut |done, total| assert!(done <= total)).expect("an image")
+}
+
+fn path(file: &OutputFile) -> &str {
+    file.file.to_str().expect("UTF-8")
+}
+
+/// Cuts a partition out of a raw image.
+fn cut(image: &str, start_mib: u64, len_mib: u64, to: &Path) -> String {
+    use std::io::{Read as _, Seek as _};
+    let mut source = fs_err::File::open(image).expect("the image");
+    source.seek(std::io::SeekFrom::Start(start_mib << 20)).expect("seeks");
+    let mut target = fs_err::File::create(to).expect("a file");
+    std::io::copy(&mut source.take(len_mib << 20), &mut target).expect("copies");
+    to.display().to_string()
+}
+
+#[test]
+fn a_raw_disk_is_accepted_by_sgdisk_e2fsck_and_fsck_fat() {
+    let toolbox = Toolbox::find();
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = written(Format::Raw, &plan(dir.path()), &toolbox);
+    let said = toolbox.check(&["sgdisk", "-v", path(&file)]);
+    assert!(said.contains("No problems found"), "{said}");
+    let table = toolbox.check(&["sgdisk", "-p", path(&file)]);
+    for name in ["BIOS", "ESP", "STORE", "SITE"] {
+        assert!(table.contains(name), "{table}");
+    }
+    let esp = cut(path(&file), 2, 264, &dir.path().join("esp.img"));
+    toolbox.check(&["fsck.fat", "-n", &esp]);
+    let store = cut(path(&file), 266, 7, &dir.path().join("store.img"));
+    toolbox.check(&["e2fsck", "-fn", &store]);
+    let site = cut(path(&file), 273, 64, &dir.path().join("site.img"));
+    toolbox.check(&["fsck.fat", "-n", &site]);
+    let hash = toolbox_free_sha256(path(&file));
+    assert_eq!(hash, file.sha256);
+}
+
+fn toolbox_free_sha256(path: &str) -> String {
+    hex::encode(<sha2::Sha256 as sha2::Digest>::digest(fs_err::read(path).expect("reads")))
+}
+
+#[test]
+fn a_qcow2_is_accepted_by_qemu_img_and_holds_a_whole_disk() {
+    let toolbox = Toolbox::find();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plan = plan(dir.path());
+    let file = written(Format::Qcow2, &plan, &toolbox);
+    toolbox.check(&["qemu-img", "check", path(&file)]);
+    let raw = dir.path().join("whole.raw").display().to_string();
+    toolbox.check(&["qemu-img", "convert", "-O", "raw", path(&file), &raw]);
+    assert_eq!(fs_err::metadata(&raw).expect("the disk").len(), super::DEFAULT_VIRTUAL_BYTES);
+    let said = toolbox.check(&["sgdisk", "-v", &raw]);
+    assert!(said.contains("No problems found"), "{said}");
+    assert_eq!(toolbox_free_sha256(path(&file)), file.sha256);
+}
+
+#[test]
+fn the_qcow2_of_a_disk_of_the_same_size_equals_the_raw_image() {
+    let toolbox = Toolbox::find();
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut plan = plan(dir.path());
+    let raw = written(Format::Raw, &plan, &toolbox);
+    plan.virtual_bytes = Some(raw.bytes);
+    let qcow2 = written(Format::Qcow2, &plan, &toolbox);
+    toolbox.check(&["qemu-img", "compare", path(&raw), path(&qcow2)]);
+}
+
+#[test]
+fn the_same_release_gives_the_same_bytes_in_another_folder() {
+    let toolbox = Toolbox::find();
+    let (one, other) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    for format in [Format::Raw, Format::Qcow2] {
+        let first = written(format, &plan(one.path()), &toolbox);
+        let second = written(format, &plan(other.path()), &toolbox);
+        assert_eq!((first.bytes, first.sha256), (second.bytes, second.sha256), "{format:?}");
+    }
+}
