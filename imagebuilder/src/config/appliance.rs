@@ -1,0 +1,198 @@
+//! A valid definition. Nothing here has to be checked again, and every default is filled in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent_api::release::DataPlace;
+use agent_api::site::Site;
+use serde::Serialize;
+
+use super::input::{Bus, Format, Prefer};
+use super::types::{ByteSize, Cidr, Console, ImageReference, KubernetesVersion, Name, SecretReference, Version};
+
+/// A valid appliance. Paths in it are usable from the working directory.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Appliance {
+    /// Directory of the definition.
+    pub directory: PathBuf,
+    /// Name; files and host names begin with it.
+    pub name: Name,
+    /// Version.
+    pub version: Version,
+    /// The cluster.
+    pub kubernetes: Kubernetes,
+    /// Images to make, at least one, each format once.
+    pub outputs: Vec<Output>,
+    /// How the image boots.
+    pub boot: Boot,
+    /// What the box does at first.
+    pub first_boot: FirstBoot,
+    /// What the image carries beside the cluster.
+    pub content: Content,
+    /// What the box offers to its site.
+    pub services: Services,
+    /// Limits; absent ones do not limit.
+    pub budgets: Budgets,
+    /// The signing key; without one the user's development key signs.
+    pub sign: Option<SecretReference>,
+    /// The Site in the same file.
+    pub site: Option<Site>,
+}
+
+/// The cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kubernetes {
+    /// Release.
+    pub version: KubernetesVersion,
+    /// Where the programs come from.
+    pub source: KubernetesSource,
+    /// Addresses of pods.
+    #[serde(rename = "podCIDR")]
+    pub pod_cidr: Cidr,
+    /// Addresses of Services.
+    #[serde(rename = "serviceCIDR")]
+    pub service_cidr: Cidr,
+}
+
+/// Where the cluster's programs come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "from")]
+pub enum KubernetesSource {
+    /// Built from the pinned Go modules.
+    Modules,
+    /// Published release files on a server; `None` is the project's own.
+    Upstream {
+        /// URL without a trailing slash.
+        url: Option<String>,
+    },
+    /// A directory that holds the programs.
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// One image to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Output {
+    /// Format.
+    pub format: Format,
+    /// Size of the disk; `None` is as small as possible. Never given for an ISO.
+    pub size: Option<ByteSize>,
+    /// Largest file.
+    pub max_size: Option<ByteSize>,
+}
+
+/// How the image boots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Boot {
+    /// Firmware that must be able to start it.
+    pub firmware: Firmware,
+    /// Consoles, at least one; the last one is /dev/console.
+    pub consoles: Vec<Console>,
+    /// More kernel parameters.
+    pub kernel_parameters: Vec<String>,
+}
+
+/// Firmware that must be able to start the image; at least one is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Firmware {
+    /// The PC's old one.
+    pub bios: bool,
+    /// UEFI.
+    pub uefi: bool,
+}
+
+/// What the box does at first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FirstBoot {
+    /// The disk to install on; `None` runs from the medium.
+    pub install: Option<Target>,
+    /// Where DATA may be made, best first, at least one.
+    pub data: Vec<DataPlace>,
+}
+
+/// The disk to install on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// Only on this bus.
+    pub bus: Option<Bus>,
+    /// Least size.
+    pub min_size: Option<ByteSize>,
+    /// Whether it must hold nothing.
+    pub require_empty: bool,
+    /// Which of several.
+    pub prefer: Option<Prefer>,
+    /// Only with this serial number.
+    pub serial: Option<String>,
+}
+
+/// What the image carries beside the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Content {
+    /// Container images.
+    pub images: Vec<ImageReference>,
+    /// OS images for servers: name and path.
+    pub os_images: Vec<(Name, PathBuf)>,
+    /// Debian packages for servers.
+    pub debian_packages: Vec<String>,
+    /// Files or directories with Kubernetes objects.
+    pub manifests: Vec<PathBuf>,
+    /// Files laid over the box's root.
+    pub files: Vec<FileToCopy>,
+}
+
+/// A file laid over the box's root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileToCopy {
+    /// Absolute path on the box.
+    pub path: PathBuf,
+    /// The file to copy.
+    pub from: PathBuf,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// What the box offers to its site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Services {
+    /// Whether the box serves time.
+    pub ntp_serve: bool,
+    /// Space for uploads to the registry; `None` is read-only.
+    pub registry_writable: Option<ByteSize>,
+    /// Network boot and provisioning.
+    pub provisioning: Option<Provisioning>,
+}
+
+/// Network boot and provisioning of servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Provisioning {
+    /// MAC address of the interface.
+    pub mac_address: Option<String>,
+    /// Name of the interface.
+    pub interface: Option<String>,
+    /// First and last address to lease.
+    pub range: Option<(std::net::Ipv4Addr, std::net::Ipv4Addr)>,
+}
+
+/// Limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Budgets {
+    /// Largest image file.
+    pub image: Option<ByteSize>,
+    /// Memory of the smallest machine that must do.
+    pub memory: Option<ByteSize>,
+    /// Longest time from power-on to ready.
+    pub ready_within: Option<Duration>,
+}

@@ -1,0 +1,203 @@
+//! Collects problems and finds the bytes a key path stands at.
+
+use std::ops::Range;
+
+use super::path::{Path, Segment};
+use super::problem::{Problem, Severity, line_and_column};
+use super::tree::{Kind, Node, Refused};
+use super::types::Invalid;
+
+/// The problems of one text so far, and the document that is being looked at.
+pub(super) struct Findings<'t> {
+    text: &'t str,
+    document: Option<Node>,
+    list: Vec<Problem>,
+}
+
+impl<'t> Findings<'t> {
+    pub fn new(text: &'t str) -> Self {
+        Self {
+            text,
+            document: None,
+            list: Vec::new(),
+        }
+    }
+
+    /// From here on key paths are those of this document.
+    pub fn enter(&mut self, document: &Node) {
+        self.document = Some(document.clone());
+    }
+
+    /// A part of the text that cannot stand in a definition.
+    pub fn refused(&mut self, part: Refused) {
+        self.push(
+            Severity::Error,
+            part.span,
+            String::new(),
+            part.found,
+            part.expected.to_owned(),
+            part.hint,
+        );
+    }
+
+    /// An error at known bytes. A second one about the same key path would only be its echo.
+    pub fn add(&mut self, span: Range<usize>, path: &Path, found: &str, expected: impl Into<String>, hint: &str) {
+        let key = path.to_string();
+        let echo = |problem: &Problem| problem.key == key && problem.span == span;
+        if !self.list.iter().any(echo) {
+            self.push(
+                Severity::Error,
+                span,
+                key,
+                found.to_owned(),
+                expected.into(),
+                hint.to_owned(),
+            );
+        }
+    }
+
+    /// An error about the value at `path`, or the nearest place that exists.
+    pub fn at(&mut self, path: &Path, found: &str, expected: impl Into<String>, hint: &str) {
+        if self.is_settled(path) {
+            return;
+        }
+        let span = self.place(path);
+        self.add(span, path, found, expected, hint);
+    }
+
+    /// An error about something that is right but cannot be built; stands beside other errors about the same place.
+    pub fn unsupported(&mut self, path: &Path, found: &str, hint: &str) {
+        let span = self.key_span(path).unwrap_or_else(|| self.place(path));
+        let expected = "nothing here yet".to_owned();
+        self.push(
+            Severity::Error,
+            span,
+            path.to_string(),
+            found.to_owned(),
+            expected,
+            hint.to_owned(),
+        );
+    }
+
+    /// A warning about the value at `path`.
+    pub fn warn(&mut self, path: &Path, found: &str, expected: &str, hint: &str) {
+        let span = self.place(path);
+        self.push(
+            Severity::Warning,
+            span,
+            path.to_string(),
+            found.to_owned(),
+            expected.to_owned(),
+            hint.to_owned(),
+        );
+    }
+
+    /// The value that `text` stands for; an error at `path` if it stands for none.
+    pub fn parse<T>(&mut self, path: &Path, text: &str, read: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
+        if self.is_settled(path) {
+            return None;
+        }
+        match read(text) {
+            Ok(value) => Some(value),
+            Err(invalid) => {
+                let found = if text.is_empty() {
+                    "the text is empty".to_owned()
+                } else {
+                    format!("`{text}` is not valid")
+                };
+                self.at(path, &found, invalid.expected, &invalid.hint);
+                None
+            }
+        }
+    }
+
+    /// The bytes that stand for a whole collection: its key, or its first key or item.
+    pub fn head(&self, node: &Node, path: &Path) -> Range<usize> {
+        if matches!(path.0.last(), Some(Segment::Key(_)))
+            && let Some(span) = self.key_span(path)
+        {
+            return span;
+        }
+        match &node.kind {
+            Kind::Mapping(entries) => entries
+                .first()
+                .map_or(node.span.clone(), |entry| entry.key_span.clone()),
+            Kind::Sequence(items) => items.first().map_or(node.span.clone(), |item| item.span.clone()),
+            Kind::Scalar { .. } => node.span.clone(),
+        }
+    }
+
+    /// All problems in the order of the text.
+    pub fn into_list(mut self) -> Vec<Problem> {
+        self.list.sort_by_key(|problem| problem.span.start);
+        self.list
+    }
+
+    /// Whether something is already known to be wrong exactly there.
+    fn is_settled(&self, path: &Path) -> bool {
+        let key = path.to_string();
+        !path.is_empty()
+            && self
+                .list
+                .iter()
+                .any(|problem| problem.severity == Severity::Error && problem.key == key)
+    }
+
+    fn place(&self, path: &Path) -> Range<usize> {
+        let Some(document) = &self.document else { return 0..0 };
+        let (mut node, mut reached) = (document, Path::default());
+        for segment in &path.0 {
+            let next = match (segment, &node.kind) {
+                (Segment::Key(key), _) => node.get(key).map(|entry| &entry.value),
+                (Segment::Index(index), Kind::Sequence(items)) => items.get(*index),
+                (Segment::Index(_), Kind::Scalar { .. } | Kind::Mapping(_)) => None,
+            };
+            let Some(next) = next else { break };
+            node = next;
+            reached.0.push(segment.clone());
+        }
+        match node.kind {
+            Kind::Scalar { .. } => node.span.clone(),
+            Kind::Sequence(_) | Kind::Mapping(_) => self.head(node, &reached),
+        }
+    }
+
+    fn key_span(&self, path: &Path) -> Option<Range<usize>> {
+        let mut node = self.document.as_ref()?;
+        let mut span = None;
+        for segment in &path.0 {
+            node = match (segment, &node.kind) {
+                (Segment::Key(key), _) => {
+                    let entry = node.get(key)?;
+                    span = Some(entry.key_span.clone());
+                    &entry.value
+                }
+                (Segment::Index(index), Kind::Sequence(items)) => items.get(*index)?,
+                (Segment::Index(_), Kind::Scalar { .. } | Kind::Mapping(_)) => return None,
+            };
+        }
+        span
+    }
+
+    fn push(
+        &mut self,
+        severity: Severity,
+        span: Range<usize>,
+        key: String,
+        found: String,
+        expected: String,
+        hint: String,
+    ) {
+        let (line, column) = line_and_column(self.text, span.start);
+        self.list.push(Problem {
+            severity,
+            key,
+            line,
+            column,
+            span,
+            found,
+            expected,
+            hint,
+        });
+    }
+}

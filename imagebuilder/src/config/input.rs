@@ -1,0 +1,423 @@
+//! The definition as it is written: serde types, and through schemars the JSON Schema and the shape check.
+//!
+//! Every key may be absent here; what must be there is marked `required` for the schema, and reported by
+//! the shape check. Texts become newtypes in `validate`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An appliance: what goes into the image and how the box uses it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Appliance {
+    /// Version of this format.
+    #[schemars(required)]
+    pub api_version: Option<ApiVersion>,
+    /// Kind of the document.
+    #[schemars(required)]
+    pub kind: Option<Kind>,
+    /// Name and version.
+    #[schemars(required)]
+    pub metadata: Option<Metadata>,
+    /// The cluster of the box.
+    #[serde(default)]
+    pub kubernetes: Kubernetes,
+    /// Images to make. Default: one qcow2.
+    pub outputs: Option<Vec<Output>>,
+    /// How the image boots.
+    #[serde(default)]
+    pub boot: Boot,
+    /// What the box does when it starts for the first time.
+    #[serde(default)]
+    pub first_boot: FirstBoot,
+    /// What the image carries beside the cluster.
+    #[serde(default)]
+    pub content: Content,
+    /// What the box offers to its site.
+    #[serde(default)]
+    pub services: Services,
+    /// Limits that the build and `foothold prove` hold the image to.
+    #[serde(default)]
+    pub budgets: Budgets,
+    /// The key that signs the release. Default: a development key of the user's.
+    pub sign: Option<Sign>,
+}
+
+/// Versions of the format.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+pub enum ApiVersion {
+    /// The one there is.
+    #[serde(rename = "foothold.dev/v1")]
+    V1,
+}
+
+/// Kinds of a definition.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+pub enum Kind {
+    /// The only kind of this document.
+    Appliance,
+}
+
+/// Name and version of an appliance.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metadata {
+    /// A DNS label: a-z, 0-9 and `-`, at most 63. File names and host names begin with it.
+    #[schemars(
+        required,
+        title = "a DNS label",
+        regex(pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+    )]
+    pub name: Option<String>,
+    /// A semantic version such as `1.4.0`.
+    #[schemars(required, title = "a version such as `1.4.0`")]
+    pub version: Option<String>,
+}
+
+/// The cluster.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Kubernetes {
+    /// Release such as `v1.36.4`, the default.
+    #[schemars(title = "a Kubernetes release such as `v1.36.4`")]
+    pub version: Option<String>,
+    /// Where the programs come from. Default: `modules`.
+    pub from: Option<KubernetesFrom>,
+    /// Directory with the programs, for `from: directory`; relative to this file.
+    #[schemars(title = "a directory")]
+    pub path: Option<String>,
+    /// Server with the layout of `dl.k8s.io`, for `from: upstream`.
+    #[schemars(title = "a URL")]
+    pub url: Option<String>,
+    /// Addresses of pods. Default: `10.244.0.0/16`.
+    #[serde(rename = "podCIDR")]
+    #[schemars(title = "a CIDR such as `10.244.0.0/16`")]
+    pub pod_cidr: Option<String>,
+    /// Addresses of Services. Default: `10.96.0.0/12`.
+    #[serde(rename = "serviceCIDR")]
+    #[schemars(title = "a CIDR such as `10.96.0.0/12`")]
+    pub service_cidr: Option<String>,
+}
+
+/// Sources of the cluster's programs.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum KubernetesFrom {
+    /// Built from pinned Go modules.
+    Modules,
+    /// Published release files, by digest.
+    Upstream,
+    /// A directory that holds the programs.
+    Directory,
+}
+
+/// One image to make.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Output {
+    /// Format of the file.
+    #[schemars(required)]
+    pub format: Option<Format>,
+    /// Size of the disk (raw: of the file, qcow2: the virtual size), such as `16GiB`. Default: as small as possible.
+    #[schemars(title = "a size such as `16GiB`")]
+    pub size: Option<String>,
+    /// The build fails when the file gets larger, such as `28GiB`.
+    #[schemars(title = "a size such as `28GiB`")]
+    pub max_size: Option<String>,
+}
+
+/// Formats of images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// A disk image with GPT.
+    Raw,
+    /// The same disk, compressed, for virtual machines.
+    Qcow2,
+    /// A hybrid ISO for CD and USB stick.
+    Iso,
+}
+
+/// How the image boots.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Boot {
+    /// Firmware that must be able to start it. Default: both.
+    pub firmware: Option<Vec<Firmware>>,
+    /// Consoles such as `tty0` or `ttyS0,115200`; the last one becomes /dev/console. Default: `tty0`, `ttyS0`.
+    pub consoles: Option<Vec<String>>,
+    /// More kernel parameters.
+    pub kernel_parameters: Option<Vec<String>>,
+}
+
+/// Kinds of firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Firmware {
+    /// The PC's old one.
+    Bios,
+    /// UEFI, with or without Secure Boot.
+    Uefi,
+}
+
+/// What the box does when it starts for the first time.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FirstBoot {
+    /// Default: `run`.
+    pub mode: Option<FirstBootMode>,
+    /// Where DATA may be made, the first possible place wins. Default: the boot disk, an empty disk, memory.
+    pub data: Option<Vec<DataPlace>>,
+    /// The disk to install on, for `mode: install`.
+    pub target: Option<Target>,
+}
+
+/// Modes of first boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FirstBootMode {
+    /// Run from the boot medium.
+    Run,
+    /// Copy to the target disk and boot from there.
+    Install,
+}
+
+/// A place where DATA may be made.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DataPlace {
+    /// Kind of place.
+    #[schemars(required)]
+    pub place: Option<Place>,
+    /// Least free space (bootDisk) or size (disk), such as `8GiB`.
+    #[schemars(title = "a size such as `8GiB`")]
+    pub min_size: Option<String>,
+    /// Only disks on this bus (disk).
+    pub bus: Option<Bus>,
+    /// Only the disk with this serial number (disk).
+    #[schemars(title = "a serial number as text")]
+    pub serial: Option<String>,
+    /// Which of several disks that fit (disk).
+    pub prefer: Option<Prefer>,
+}
+
+/// Kinds of places for DATA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Place {
+    /// Free space of the disk that was booted.
+    BootDisk,
+    /// An empty disk that fits.
+    Disk,
+    /// Memory; everything is forgotten at power-off.
+    Ram,
+}
+
+/// The disk to install on. Never a /dev name: those change from boot to boot.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Target {
+    /// Only disks on this bus.
+    pub bus: Option<Bus>,
+    /// Least size, such as `64GiB`.
+    #[schemars(title = "a size such as `64GiB`")]
+    pub min_size: Option<String>,
+    /// Whether the disk must hold nothing. Default: true.
+    pub require_empty: Option<bool>,
+    /// Which of several disks that fit.
+    pub prefer: Option<Prefer>,
+    /// Only the disk with this serial number.
+    #[schemars(title = "a serial number as text")]
+    pub serial: Option<String>,
+}
+
+/// How a disk is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bus {
+    /// NVMe.
+    Nvme,
+    /// SATA, also AHCI.
+    Sata,
+    /// SCSI, SAS, RAID controllers.
+    Scsi,
+    /// virtio-blk and virtio-scsi.
+    Virtio,
+    /// USB.
+    Usb,
+    /// SD cards and eMMC.
+    Mmc,
+}
+
+/// Which of several disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Prefer {
+    /// The smallest.
+    Smallest,
+    /// The largest.
+    Largest,
+}
+
+/// What the image carries beside the cluster.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Content {
+    /// Container images, whole references such as `quay.io/org/app:1.2`; mirrored by digest.
+    pub images: Option<Vec<String>>,
+    /// OS images for servers.
+    pub os_images: Option<Vec<OsImage>>,
+    /// Packages for servers.
+    #[serde(default)]
+    pub packages: Packages,
+    /// Files or directories with Kubernetes objects, applied at first boot; relative to this file.
+    pub manifests: Option<Vec<String>>,
+    /// Files laid over the box's root.
+    pub files: Option<Vec<File>>,
+}
+
+/// An OS image for servers.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OsImage {
+    /// A DNS label.
+    #[schemars(required, title = "a DNS label")]
+    pub name: Option<String>,
+    /// Directory or image file; relative to this file.
+    #[schemars(required, title = "a path")]
+    pub from: Option<String>,
+}
+
+/// Packages for servers.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Packages {
+    /// Names of Debian packages.
+    pub debian: Option<Vec<String>>,
+}
+
+/// A file laid over the box's root.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct File {
+    /// Absolute path on the box.
+    #[schemars(required, title = "an absolute path")]
+    pub path: Option<String>,
+    /// The file to copy; relative to this file.
+    #[schemars(required, title = "a path")]
+    pub from: Option<String>,
+    /// Permissions in octal digits, quoted. Default: `"0644"`.
+    #[schemars(title = "permissions such as \"0644\"")]
+    pub mode: Option<String>,
+}
+
+/// What the box offers to its site.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Services {
+    /// Network boot and provisioning of servers.
+    pub provisioning: Option<Provisioning>,
+    /// The container registry.
+    pub registry: Option<Registry>,
+    /// Time.
+    pub ntp: Option<Ntp>,
+}
+
+/// Network boot and provisioning of servers.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Provisioning {
+    /// The interface of the provisioning network.
+    pub interface: Option<Interface>,
+    /// First and last address to lease, such as `172.22.0.10-172.22.0.100`.
+    #[schemars(title = "a range such as `172.22.0.10-172.22.0.100`")]
+    pub range: Option<String>,
+}
+
+/// Selects a network interface.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Interface {
+    /// By its hardware address.
+    #[schemars(title = "a MAC address such as \"52:54:00:12:34:56\"")]
+    pub mac_address: Option<String>,
+    /// By its name.
+    #[schemars(title = "an interface name such as `enp3s0`")]
+    pub name: Option<String>,
+}
+
+/// The container registry.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Registry {
+    /// Space for uploads, such as `60GiB`. Default: read-only.
+    #[schemars(title = "a size such as `60GiB`")]
+    pub writable: Option<String>,
+}
+
+/// Time for the site.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Ntp {
+    /// Whether the box serves time. Default: true.
+    pub serve: Option<bool>,
+}
+
+/// Limits.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Budgets {
+    /// Largest image file, such as `350MiB`.
+    #[schemars(title = "a size such as `350MiB`")]
+    pub image: Option<String>,
+    /// Memory of the smallest machine that must do, such as `4GiB`.
+    #[schemars(title = "a size such as `4GiB`")]
+    pub memory: Option<String>,
+    /// Longest time from power-on to ready, such as `60s`.
+    #[schemars(title = "a duration such as `60s`")]
+    pub ready_within: Option<String>,
+}
+
+/// Signing.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Sign {
+    /// The minisign secret key: `file:PATH` or `env:NAME`.
+    #[schemars(required, title = "a reference `file:PATH` or `env:NAME`")]
+    pub key: Option<String>,
+}
+
+impl Format {
+    /// The word in the definition, and the ending of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+            Self::Iso => "iso",
+        }
+    }
+}
+
+impl Bus {
+    /// The word in the definition.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nvme => "nvme",
+            Self::Sata => "sata",
+            Self::Scsi => "scsi",
+            Self::Virtio => "virtio",
+            Self::Usb => "usb",
+            Self::Mmc => "mmc",
+        }
+    }
+}
+
+impl Prefer {
+    /// The word in the definition.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smallest => "smallest",
+            Self::Largest => "largest",
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The definition of an appliance: `YAML -> tree -> input -> Appliance`.
+//!
+//! ```text
+//! tree      text as a tree that knows its bytes; repeated keys, anchors and tags are refused
+//! shape     the tree against the schema of the input types: unknown and missing keys, wrong kinds
+//! input     serde types, the only description of the format (JSON Schema comes from them)
+//! validate  texts to newtypes, ranges, contradictions, files that must exist -> Appliance
+//! support   what the format has and this version cannot build yet: an error, never silence
+//! ```
+//! Every stage collects, so that one run shows all problems, each with line, column and key path.
+
+mod appliance;
+mod findings;
+pub mod input;
+mod path;
+mod problem;
+mod schema;
+mod shape;
+mod site;
+mod support;
+mod tree;
+mod types;
+mod validate;
+
+use std::path::Path as FilePath;
+
+pub use self::appliance::{
+    Appliance, Boot, Budgets, Content, FileToCopy, Firmware, FirstBoot, Kubernetes, KubernetesSource, Output,
+    Provisioning, Services, Target,
+};
+pub use self::input::Format;
+pub use self::problem::{Problem, Problems, Severity};
+pub use self::schema::json_schema;
+pub use self::types::{
+    ByteSize, Cidr, Console, ImageReference, Invalid, KubernetesVersion, Name, SecretReference, Version, parse_duration,
+};
+
+use self::findings::Findings;
+use self::path::Path;
+use self::tree::Node;
+
+/// The version of all documents.
+pub const API_VERSION: &str = "foothold.dev/v1";
+
+/// Largest definition that is read, in bytes.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Why there is no [`Appliance`].
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The definition has errors; this lists all of them.
+    #[error(transparent)]
+    Problems(#[from] Problems),
+    /// The definition cannot be read at all.
+    #[error("reading the definition `{file}`\nhint: {hint}")]
+    Unreadable {
+        /// The file, as given.
+        file: String,
+        /// What to do.
+        hint: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// What came of reading a definition.
+#[derive(Debug)]
+pub struct Checked {
+    /// The appliance, if there are no errors.
+    pub appliance: Option<Appliance>,
+    /// Errors and warnings; may hold warnings beside an appliance.
+    pub problems: Problems,
+}
+
+/// Reads and checks the definition in `file` (a directory stands for its `appliance.yaml`).
+pub fn load(file: &FilePath) -> Result<Appliance, LoadError> {
+    let checked = check_file(file)?;
+    checked.appliance.ok_or_else(|| checked.problems.into())
+}
+
+/// Reads the definition and everything that is to be said about it.
+pub fn check_file(file: &FilePath) -> Result<Checked, LoadError> {
+    let unreadable = |hint| {
+        move |source| LoadError::Unreadable {
+            file: file.display().to_string(),
+            hint,
+            source,
+        }
+    };
+    let path = if file.is_dir() {
+        file.join("appliance.yaml")
+    } else {
+        file.to_owned()
+    };
+    let absent = "`foothold init` writes a definition to start from";
+    let size = fs_err::metadata(&path).map_err(unreadable(absent))?.len();
+    if size > MOST_BYTES {
+        let source = std::io::Error::other(format!("{size} bytes, at most {MOST_BYTES} are read"));
+        return Err(unreadable("is this the right file?")(source));
+    }
+    let bytes = fs_err::read(&path).map_err(unreadable("make it readable"))?;
+    let text =
+        String::from_utf8(bytes).map_err(|error| unreadable("save it as UTF-8")(std::io::Error::other(error)))?;
+    Ok(check(&path, text))
+}
+
+/// Checks the text of a definition; paths in it are relative to the directory of `file`.
+pub fn check(file: &FilePath, text: String) -> Checked {
+    let (documents, refused) = tree::read(&text);
+    let broken = !refused.is_empty();
+    let mut findings = Findings::new(&text);
+    for part in refused {
+        findings.refused(part);
+    }
+    let directory = file
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(FilePath::new("."));
+    let appliance = check_documents(&documents, directory, broken, &mut findings);
+    let list = findings.into_list();
+    let problems = Problems {
+        file: file.to_owned(),
+        text,
+        list,
+    };
+    let appliance = appliance.filter(|_| !problems.has_errors());
+    Checked { appliance, problems }
+}
+
+fn check_documents(
+    documents: &[Node],
+    directory: &FilePath,
+    broken: bool,
+    findings: &mut Findings<'_>,
+) -> Option<Appliance> {
+    let mut appliance = None;
+    let mut site = None;
+    let mut seen = (0, 0);
+    for document in documents.iter().filter(|document| !document.is_null()) {
+        findings.enter(document);
+        let kind = document
+            .get("kind")
+            .and_then(|entry| entry.value.text())
+            .unwrap_or("Appliance");
+        match kind {
+            "Site" => {
+                seen.1 += 1;
+                site = site::check(document, findings);
+                again(document, seen.1, "Site", findings);
+            }
+            "Appliance" => {
+                seen.0 += 1;
+                appliance = appliance_of(document, directory, findings);
+                again(document, seen.0, "Appliance", findings);
+            }
+            other => {
+                seen.0 += 1;
+                let near = shape::nearest(other, &["Appliance", "Site"]).unwrap_or("Appliance");
+                let path = Path::of("kind");
+                let found = format!("`{other}` is not a kind of ours");
+                findings.at(&path, &found, "`Appliance` or `Site`", &format!("write `kind: {near}`"));
+            }
+        }
+    }
+    if seen.0 == 0 && !broken {
+        let found = if seen.1 == 0 {
+            "the file is empty"
+        } else {
+            "there is a Site but no Appliance"
+        };
+        let hint = "`foothold init` writes a definition to start from";
+        findings.add(0..0, &Path::default(), found, "a document of `kind: Appliance`", hint);
+    }
+    appliance.map(|appliance| Appliance { site, ..appliance })
+}
+
+fn appliance_of(document: &Node, directory: &FilePath, findings: &mut Findings<'_>) -> Option<Appliance> {
+    let input = shape::check(document, &schema::of::<input::Appliance>(), findings)?;
+    match serde_json::from_value::<input::Appliance>(input) {
+        Ok(input) => {
+            support::check(&input, findings);
+            validate::appliance(&input, directory, findings)
+        }
+        Err(error) => {
+            let found = format!("the document cannot be read: {error}");
+            findings.at(
+                &Path::default(),
+                &found,
+                "a document of `kind: Appliance`",
+                "compare it with `foothold schema`",
+            );
+            None
+        }
+    }
+}
+
+fn again(document: &Node, count: usize, kind: &str, findings: &mut Findings<'_>) {
+    if count > 1 {
+        let found = format!("this is the second `{kind}` of the file");
+        let start = document.span.start;
+        findings.add(
+            start..start,
+            &Path::default(),
+            &found,
+            "one of each kind",
+            "move it to a file of its own",
+        );
+    }
+}

@@ -1,0 +1,473 @@
+//! Holds a [`Node`] against the JSON Schema that schemars makes of the input types.
+//!
+//! The types stay the only description of the format: this walk finds unknown keys, missing keys and
+//! values of the wrong kind, all of them, each with its place, and gives back the good part as JSON.
+//! Serde then always succeeds on that part, so that `validate` can add what only it can see.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value};
+
+use super::Findings;
+use super::path::Path;
+use super::tree::{Entry, Kind, Node};
+
+/// The JSON of everything in `node` that fits `schema`; `None` when nothing of it does.
+pub(super) fn check(node: &Node, schema: &Value, findings: &mut Findings<'_>) -> Option<Value> {
+    Shape { root: schema, findings }.node(node, schema, &Path::default())
+}
+
+struct Shape<'a, 'f, 't> {
+    root: &'a Value,
+    findings: &'f mut Findings<'t>,
+}
+
+/// What a schema asks for, as far as our types use JSON Schema.
+enum Wanted<'a> {
+    Object(&'a Value),
+    List(&'a Value),
+    OneOf(Vec<&'a str>),
+    Boolean,
+    Integer,
+    Text,
+}
+
+impl<'a> Shape<'a, '_, '_> {
+    fn node(&mut self, node: &Node, schema: &'a Value, path: &Path) -> Option<Value> {
+        let schema = resolve(self.root, schema);
+        let wanted = wanted(schema);
+        if node.is_null() {
+            let expected = wanted.describe(schema);
+            let hint = "give it a value, or remove the key to get the default";
+            self.findings
+                .add(node.span.clone(), path, "nothing stands here", expected, hint);
+            return None;
+        }
+        match (&node.kind, &wanted) {
+            (Kind::Mapping(entries), Wanted::Object(_)) => Some(self.object(node, entries, schema, path)),
+            (Kind::Sequence(items), Wanted::List(item)) => {
+                let good = items
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(i, node)| self.item(node, item, &path.index(i)));
+                Some(Value::Array(good.collect()))
+            }
+            (Kind::Scalar { text, plain }, _) => self.scalar(node, text, *plain, &wanted, schema, path),
+            (Kind::Mapping(_), _) => self.mismatch(node, "a mapping (`key: value`)", &wanted, schema, path),
+            (Kind::Sequence(_), _) => self.mismatch(node, "a list", &wanted, schema, path),
+        }
+    }
+
+    /// An item of a list keeps its index: what is wrong becomes an empty value.
+    fn item(&mut self, node: &Node, schema: &'a Value, path: &Path) -> Option<Value> {
+        let good = self.node(node, schema, path);
+        if good.is_some() {
+            return good;
+        }
+        match wanted(resolve(self.root, schema)) {
+            Wanted::Object(_) => Some(Value::Object(Map::new())),
+            Wanted::Text => Some(Value::String(String::new())),
+            Wanted::List(_) | Wanted::OneOf(_) | Wanted::Boolean | Wanted::Integer => None,
+        }
+    }
+
+    fn object(&mut self, node: &Node, entries: &[Entry], schema: &'a Value, path: &Path) -> Value {
+        let empty = Map::new();
+        let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
+        let mut good = Map::new();
+        for entry in entries {
+            if let Some(schema) = schema.get("properties").and_then(|all| all.get(&entry.key)) {
+                if let Some(value) = self.node(&entry.value, schema, &path.key(&entry.key)) {
+                    good.insert(entry.key.clone(), value);
+                }
+            } else {
+                self.unknown(entry, properties, path);
+            }
+        }
+        let required = schema
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        for key in required.filter(|key| !entries.iter().any(|entry| entry.key == *key)) {
+            let about = properties
+                .get(key)
+                .and_then(|schema| summary(self.root, schema))
+                .unwrap_or_default();
+            let place = self.findings.head(node, path);
+            let whole = if path.is_empty() {
+                "the document".to_owned()
+            } else {
+                format!("`{path}`")
+            };
+            let hint = format!("add `{key}: ...`: {about}");
+            self.findings.add(
+                place,
+                path,
+                &format!("{whole} has no `{key}`"),
+                format!("a key `{key}`"),
+                &hint,
+            );
+        }
+        Value::Object(good)
+    }
+
+    fn unknown(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &Path) {
+        let place = if path.is_empty() {
+            "here".to_owned()
+        } else {
+            format!("in `{path}`")
+        };
+        let known: Vec<&str> = properties.keys().map(String::as_str).collect();
+        let hint = if let Some(near) = nearest(&entry.key, &known) {
+            format!("did you mean `{near}`?")
+        } else if let Some(home) = homes(self.root, &entry.key).first() {
+            format!("`{}` belongs in `{home}`", entry.key)
+        } else {
+            "remove it, or move it to where it belongs".to_owned()
+        };
+        let expected = format!("one of {}", listed(&known));
+        self.findings.add(
+            entry.key_span.clone(),
+            &path.key(&entry.key),
+            &format!("there is no key `{}` {place}", entry.key),
+            expected,
+            &hint,
+        );
+    }
+
+    fn scalar(
+        &mut self,
+        node: &Node,
+        text: &str,
+        plain: bool,
+        wanted: &Wanted<'_>,
+        schema: &Value,
+        path: &Path,
+    ) -> Option<Value> {
+        let look = if plain { look(text) } else { Look::Text };
+        match (wanted, &look) {
+            (Wanted::Text, Look::Text) => {
+                let address = schema.get("format").and_then(Value::as_str) == Some("ip");
+                if address && text.parse::<IpAddr>().is_err() {
+                    let found = format!("`{text}` is not an IP address");
+                    self.findings.add(
+                        node.span.clone(),
+                        path,
+                        &found,
+                        "an address such as `10.0.0.1`",
+                        "write it without a prefix length",
+                    );
+                    return None;
+                }
+                Some(Value::String(text.to_owned()))
+            }
+            (Wanted::Text, _) => {
+                let expected = wanted.describe(schema);
+                let hint = format!("quote it if you mean the text: \"{text}\"");
+                self.findings.add(
+                    node.span.clone(),
+                    path,
+                    &format!("`{text}` is {}", look.describe()),
+                    expected,
+                    &hint,
+                );
+                None
+            }
+            (Wanted::OneOf(choices), _) => {
+                if choices.contains(&text) {
+                    return Some(Value::String(text.to_owned()));
+                }
+                let near = nearest(text, choices);
+                let hint = near.map_or_else(
+                    || "choose one of them".to_owned(),
+                    |near| format!("did you mean `{near}`?"),
+                );
+                let hint = if choices.len() == 1 {
+                    format!("write `{}`", choices[0])
+                } else {
+                    hint
+                };
+                self.findings.add(
+                    node.span.clone(),
+                    path,
+                    &format!("`{text}` is not possible here"),
+                    wanted.describe(schema),
+                    &hint,
+                );
+                None
+            }
+            (Wanted::Boolean, Look::Boolean(value)) => Some(Value::Bool(*value)),
+            (Wanted::Boolean, Look::ImplicitBoolean(value)) => {
+                let found = format!("`{text}` is an implicit boolean");
+                self.findings.add(
+                    node.span.clone(),
+                    path,
+                    &found,
+                    wanted.describe(schema),
+                    &format!("write `{value}`"),
+                );
+                None
+            }
+            (Wanted::Integer, Look::Integer(value)) => self.integer(node, *value, schema, path),
+            (_, look) => self.mismatch(node, &format!("`{text}`, {},", look.describe()), wanted, schema, path),
+        }
+    }
+
+    fn integer(&mut self, node: &Node, value: i64, schema: &Value, path: &Path) -> Option<Value> {
+        let least = schema.get("minimum").and_then(Value::as_i64).unwrap_or(i64::MIN);
+        let most = schema
+            .get("maximum")
+            .and_then(Value::as_i64)
+            .unwrap_or(i64::from(u32::MAX));
+        if (least..=most).contains(&value) {
+            return Some(Value::from(value));
+        }
+        let expected = format!("a number from {least} to {most}");
+        self.findings.add(
+            node.span.clone(),
+            path,
+            &format!("`{value}` is out of range"),
+            expected,
+            "give a number in that range",
+        );
+        None
+    }
+
+    fn mismatch(
+        &mut self,
+        node: &Node,
+        found: &str,
+        wanted: &Wanted<'_>,
+        schema: &Value,
+        path: &Path,
+    ) -> Option<Value> {
+        let place = match node.kind {
+            Kind::Scalar { .. } => node.span.clone(),
+            Kind::Sequence(_) | Kind::Mapping(_) => self.findings.head(node, path),
+        };
+        let hint = wanted.advice(path);
+        self.findings.add(
+            place,
+            path,
+            &format!("{found} cannot stand here"),
+            wanted.describe(schema),
+            &hint,
+        );
+        None
+    }
+}
+
+impl Wanted<'_> {
+    fn describe(&self, schema: &Value) -> String {
+        let about = schema.get("title").and_then(Value::as_str);
+        match self {
+            Self::Object(_) => "a mapping (`key: value`)".to_owned(),
+            Self::List(_) => "a list".to_owned(),
+            Self::OneOf(choices) => match choices.as_slice() {
+                [only] => format!("`{only}`"),
+                _ => format!("one of {}", listed(choices)),
+            },
+            Self::Boolean => "`true` or `false`".to_owned(),
+            Self::Integer => "a whole number".to_owned(),
+            Self::Text => about.map_or_else(|| "text".to_owned(), str::to_owned),
+        }
+    }
+
+    fn advice(&self, path: &Path) -> String {
+        let key = path.last_key().unwrap_or("key");
+        match self {
+            Self::Object(schema) => {
+                let known: Vec<&str> = schema
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(key, _)| key.as_str())
+                    .collect();
+                format!("write `{key}: {{ ... }}` with keys of {}", listed(&known))
+            }
+            Self::List(_) => format!("write `{key}: [ ... ]`"),
+            Self::Boolean => "write `true` or `false` without quotes".to_owned(),
+            Self::Integer => "write the number in decimal digits, without quotes and without a leading zero".to_owned(),
+            Self::OneOf(_) | Self::Text => format!("write one value after `{key}:`"),
+        }
+    }
+}
+
+/// How YAML readers old and new would take an unquoted scalar.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    Text,
+    Boolean(bool),
+    ImplicitBoolean(bool),
+    Integer(i64),
+    Octal,
+    Number,
+}
+
+impl Look {
+    fn describe(&self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Boolean(_) => "a boolean",
+            Self::ImplicitBoolean(_) => "an implicit boolean",
+            Self::Octal => "an octal number to some readers",
+            Self::Integer(_) | Self::Number => "a number",
+        }
+    }
+}
+
+fn look(text: &str) -> Look {
+    match text.to_ascii_lowercase().as_str() {
+        "true" if text == "true" => return Look::Boolean(true),
+        "false" if text == "false" => return Look::Boolean(false),
+        "y" | "yes" | "on" | "true" => return Look::ImplicitBoolean(true),
+        "n" | "no" | "off" | "false" => return Look::ImplicitBoolean(false),
+        ".inf" | "+.inf" | "-.inf" | ".nan" => return Look::Number,
+        _ => {}
+    }
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let all_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'_');
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return Look::Text;
+    }
+    if digits.starts_with("0o") || (digits.len() > 1 && digits.starts_with('0') && all_digits(digits)) {
+        return Look::Octal;
+    }
+    if all_digits(digits) {
+        return text.parse().map_or(Look::Number, Look::Integer);
+    }
+    let based = digits.starts_with("0x") || digits.starts_with("0b");
+    let float = digits.parse::<f64>().is_ok();
+    if based || float { Look::Number } else { Look::Text }
+}
+
+fn wanted(schema: &Value) -> Wanted<'_> {
+    if let Some(choices) = choices(schema) {
+        return Wanted::OneOf(choices);
+    }
+    match schema.get("type").and_then(Value::as_str) {
+        Some("array") => Wanted::List(schema.get("items").unwrap_or(&Value::Null)),
+        Some("boolean") => Wanted::Boolean,
+        Some("integer") => Wanted::Integer,
+        Some("string") => Wanted::Text,
+        _ => Wanted::Object(schema.get("properties").unwrap_or(&Value::Null)),
+    }
+}
+
+/// The words of an enum: `enum`, `const`, or `oneOf` of these (schemars writes the last when variants have docs).
+fn choices(schema: &Value) -> Option<Vec<&str>> {
+    if let Some(word) = schema.get("const").and_then(Value::as_str) {
+        return Some(vec![word]);
+    }
+    if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+        return words.iter().map(Value::as_str).collect();
+    }
+    let variants = schema.get("oneOf").and_then(Value::as_array)?;
+    let words: Option<Vec<Vec<&str>>> = variants.iter().map(choices).collect();
+    words.map(|words| words.concat())
+}
+
+/// Follows `$ref` and a lone `anyOf`.
+fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+    let mut schema = schema;
+    loop {
+        let next = match (
+            schema.get("$ref").and_then(Value::as_str),
+            schema.get("anyOf").and_then(Value::as_array),
+        ) {
+            (Some(name), _) => root.pointer(name.trim_start_matches('#')),
+            (None, Some(variants)) if variants.len() == 1 => variants.first(),
+            (None, _) => None,
+        };
+        let Some(next) = next else { return schema };
+        schema = next;
+    }
+}
+
+/// First sentence of what the schema says about itself.
+fn summary<'a>(root: &'a Value, schema: &'a Value) -> Option<String> {
+    let text = schema
+        .get("description")
+        .or_else(|| resolve(root, schema).get("description"))?
+        .as_str()?;
+    let line = text.split("\n\n").next().unwrap_or(text).replace('\n', " ");
+    Some(line.trim_end_matches('.').to_owned())
+}
+
+/// The word of `known` that was most probably meant.
+pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let lower = word.to_lowercase();
+    let distance = |known: &str| strsim::damerau_levenshtein(&lower, &known.to_lowercase());
+    let best = known.iter().copied().min_by_key(|known| distance(known))?;
+    let allowed = (word.chars().count() / 3).clamp(1, 3);
+    (distance(best) <= allowed).then_some(best)
+}
+
+/// Key paths of mappings that have a key of that name.
+fn homes(root: &Value, key: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    collect_homes(root, root, key, &Path::default(), &mut found);
+    found
+}
+
+fn collect_homes(root: &Value, schema: &Value, key: &str, path: &Path, found: &mut Vec<String>) {
+    let schema = resolve(root, schema);
+    if let Some(items) = schema.get("items") {
+        collect_homes(root, items, key, path, found);
+    }
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+        return;
+    };
+    if !path.is_empty() && properties.contains_key(key) {
+        found.push(path.to_string());
+    }
+    for (name, schema) in properties {
+        collect_homes(root, schema, key, &path.key(name), found);
+    }
+}
+
+/// `a`, `b` and `c` with backticks.
+pub(super) fn listed(words: &[&str]) -> String {
+    words
+        .iter()
+        .map(|word| format!("`{word}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Look, look, nearest};
+
+    #[test]
+    fn unquoted_words_are_taken_as_the_most_suspicious_reader_would() {
+        for (text, expected) in [
+            ("true", Look::Boolean(true)),
+            ("True", Look::ImplicitBoolean(true)),
+            ("off", Look::ImplicitBoolean(false)),
+            ("8", Look::Integer(8)),
+            ("010", Look::Octal),
+            ("0o17", Look::Octal),
+            ("1.36", Look::Number),
+            ("1e3", Look::Number),
+            ("0x1F", Look::Number),
+            ("52:54:00:12:34:56", Look::Text),
+            ("1.36.4", Look::Text),
+            ("v1.36.4", Look::Text),
+            ("10.0.0.0/8", Look::Text),
+            ("28GiB", Look::Text),
+            ("60s", Look::Text),
+        ] {
+            assert_eq!(look(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_near_word_is_suggested() {
+        assert_eq!(nearest("kubernets", &["kubernetes", "kind"]), Some("kubernetes"));
+        assert_eq!(nearest("podCidr", &["podCIDR", "version"]), Some("podCIDR"));
+        assert_eq!(nearest("bananas", &["kubernetes", "kind"]), None);
+    }
+}

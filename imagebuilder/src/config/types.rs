@@ -1,0 +1,507 @@
+//! The newtypes of a valid definition. Each reads its text form and says what is wrong with it.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+/// Why a text is not a value: what was expected, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {expected}\nhint: {hint}")]
+pub struct Invalid {
+    /// The form that is expected.
+    pub expected: String,
+    /// What to write instead.
+    pub hint: String,
+}
+
+impl Invalid {
+    fn new(expected: &str, hint: impl Into<String>) -> Self {
+        Self {
+            expected: expected.to_owned(),
+            hint: hint.into(),
+        }
+    }
+}
+
+/// Serializes through `Display`: the text form is the form in plans and snapshots.
+macro_rules! serialize_as_text {
+    ($($type:ty),*) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
+}
+
+serialize_as_text!(
+    Name,
+    Version,
+    KubernetesVersion,
+    ByteSize,
+    Cidr,
+    ImageReference,
+    SecretReference,
+    Console
+);
+
+/// A DNS-1123 label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(String);
+
+impl Name {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Name {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let expected =
+            "a DNS label: a-z, 0-9 and `-`, at most 63 characters, beginning and ending with a letter or digit";
+        if text.len() > 63 {
+            return Err(Invalid::new(
+                expected,
+                format!("shorten it by {} characters", text.len() - 63),
+            ));
+        }
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-') {
+            return Ok(Self(text.to_owned()));
+        }
+        let near: String = text
+            .to_lowercase()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        let near = near.trim_matches('-');
+        Err(Invalid::new(
+            expected,
+            if near.is_empty() {
+                "for example `edge`".to_owned()
+            } else {
+                format!("for example `{near}`")
+            },
+        ))
+    }
+}
+
+/// A semantic version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(semver::Version);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Version {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let expected = "a semantic version of three numbers, such as `1.4.0` or `1.4.0-rc.1`";
+        semver::Version::parse(text).map(Self).map_err(|_| {
+            let bare = text.trim_start_matches(['v', 'V']);
+            let padded = match bare.split('.').count() {
+                1 => format!("{bare}.0.0"),
+                2 => format!("{bare}.0"),
+                _ => bare.to_owned(),
+            };
+            let near = if semver::Version::parse(&padded).is_ok() {
+                padded
+            } else {
+                "1.0.0".to_owned()
+            };
+            Invalid::new(expected, format!("write `{near}`"))
+        })
+    }
+}
+
+/// A Kubernetes release, written with a leading `v`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KubernetesVersion(semver::Version);
+
+impl KubernetesVersion {
+    /// The second number.
+    pub fn minor(&self) -> u64 {
+        self.0.minor
+    }
+}
+
+impl fmt::Display for KubernetesVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
+impl FromStr for KubernetesVersion {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let expected = "a Kubernetes release such as `v1.36.4`";
+        let bare = text.strip_prefix('v').unwrap_or(text);
+        match semver::Version::parse(bare) {
+            Ok(version) if text.starts_with('v') => Ok(Self(version)),
+            Ok(_) => Err(Invalid::new(expected, format!("write `v{bare}`"))),
+            Err(_) => Err(Invalid::new(expected, "give all three numbers after a `v`")),
+        }
+    }
+}
+
+/// A number of bytes, written with a unit: `350MiB`, `28GiB`, `32GB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(u64);
+
+/// Units, largest first of each family.
+const UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl ByteSize {
+    /// From mebibytes.
+    pub const fn mib(mib: u64) -> Self {
+        Self(mib << 20)
+    }
+
+    /// From bytes.
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// Bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = UNITS
+            .iter()
+            .find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
+        let (name, unit) = whole.copied().unwrap_or(("B", 1));
+        write!(f, "{}{name}", self.0 / unit)
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let expected = "a whole number of bytes with a unit, such as `350MiB` or `28GiB`";
+        let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (digits, unit) = text.split_at(digits_end);
+        let unit = unit.trim_start();
+        let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(Invalid::new(expected, unit_hint(digits, unit)));
+        };
+        let number: u64 = digits
+            .parse()
+            .map_err(|_| Invalid::new(expected, "begin with a whole number"))?;
+        let bytes = number
+            .checked_mul(*factor)
+            .filter(|bytes| i64::try_from(*bytes).is_ok());
+        bytes
+            .map(Self)
+            .ok_or_else(|| Invalid::new("a size that a disk can have", "give a smaller size"))
+    }
+}
+
+fn unit_hint(digits: &str, unit: &str) -> String {
+    let near = match unit.to_ascii_lowercase().as_str() {
+        "k" | "ki" | "kib" => "KiB",
+        "m" | "mi" | "mib" | "mb" => "MiB",
+        "g" | "gi" | "gib" | "gb" => "GiB",
+        "t" | "ti" | "tib" | "tb" => "TiB",
+        _ => return "units are KiB, MiB, GiB, TiB (1024) and kB, MB, GB, TB (1000); no fractions".to_owned(),
+    };
+    if digits.is_empty() {
+        "begin with a whole number".to_owned()
+    } else {
+        format!("write `{digits}{near}`")
+    }
+}
+
+/// Reads a duration: numbers with `ms`, `s`, `m` or `h`, such as `90s` or `1m30s`.
+pub fn parse_duration(text: &str) -> Result<Duration, Invalid> {
+    let expected = "a duration such as `60s` or `1m30s`";
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() || text.is_empty() {
+        let digits_end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (digits, tail) = rest.split_at(digits_end);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, after) = tail.split_at(unit_end);
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "" if !digits.is_empty() => return Err(Invalid::new(expected, format!("write `{digits}s` for seconds"))),
+            _ => return Err(Invalid::new(expected, "units are `ms`, `s`, `m` and `h`; no fractions")),
+        };
+        let number: u64 = digits
+            .parse()
+            .map_err(|_| Invalid::new(expected, "begin with a whole number"))?;
+        let part = number.checked_mul(millis).map(Duration::from_millis);
+        let sum = part.and_then(|part| total.checked_add(part));
+        total = sum.ok_or_else(|| Invalid::new(expected, "give a shorter duration"))?;
+        rest = after;
+    }
+    Ok(total)
+}
+
+/// An IPv4 network, its host bits zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cidr {
+    address: Ipv4Addr,
+    prefix: u8,
+}
+
+impl Cidr {
+    /// Whether the two networks share an address.
+    pub fn overlaps(self, other: Self) -> bool {
+        let prefix = self.prefix.min(other.prefix);
+        masked(self.address, prefix) == masked(other.address, prefix)
+    }
+
+    /// Whether the address lies in the network.
+    pub fn contains(self, address: Ipv4Addr) -> bool {
+        masked(address, self.prefix) == self.address
+    }
+
+    /// Length of the network part.
+    pub fn prefix(self) -> u8 {
+        self.prefix
+    }
+}
+
+fn masked(address: Ipv4Addr, prefix: u8) -> Ipv4Addr {
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+    Ipv4Addr::from(u32::from(address) & mask)
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let expected = "an IPv4 network such as `10.244.0.0/16`";
+        let Some((address, prefix)) = text.split_once('/') else {
+            return Err(Invalid::new(expected, "add the prefix length, such as `/16`"));
+        };
+        if address.contains(':') {
+            return Err(Invalid::new(
+                expected,
+                "IPv6 networks are not supported yet by this version; give an IPv4 one",
+            ));
+        }
+        let address: Ipv4Addr = address
+            .parse()
+            .map_err(|_| Invalid::new(expected, "the address needs four numbers from 0 to 255"))?;
+        let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32);
+        let prefix: u8 = prefix.ok_or_else(|| Invalid::new(expected, "the prefix length is a number from 0 to 32"))?;
+        let network = masked(address, prefix);
+        if network != address {
+            return Err(Invalid::new(
+                expected,
+                format!("bits beyond the prefix are set: write `{network}/{prefix}`"),
+            ));
+        }
+        Ok(Self { address, prefix })
+    }
+}
+
+/// A whole reference of a container image: registry, repository, and a tag or a digest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ImageReference(String);
+
+impl ImageReference {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ImageReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for ImageReference {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let expected = "a whole image reference such as `quay.io/org/app:1.2`";
+        let bad = |hint: String| Err(Invalid::new(expected, hint));
+        if let Some(rest) = text.split_once("://").map(|(_, rest)| rest) {
+            return bad(format!("leave the scheme away: `{rest}`"));
+        }
+        let (name, digest) = text
+            .split_once('@')
+            .map_or((text, None), |(name, digest)| (name, Some(digest)));
+        if let Some(digest) = digest {
+            let hex = digest.strip_prefix("sha256:").unwrap_or_default();
+            if hex.len() != 64 || !hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
+                return bad("a digest is `@sha256:` and 64 lower-case hex digits".to_owned());
+            }
+        }
+        let Some((host, path)) = name
+            .split_once('/')
+            .filter(|(host, _)| host.contains(['.', ':']) || *host == "localhost")
+        else {
+            return bad(format!("name the registry too, such as `registry.example/{text}`"));
+        };
+        let (repository, tag) = path
+            .rsplit_once(':')
+            .map_or((path, None), |(path, tag)| (path, Some(tag)));
+        let part = |part: &str| {
+            let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
+            part.bytes().all(inner) && part.starts_with(|c: char| c.is_ascii_alphanumeric())
+        };
+        if !repository.split('/').all(part) {
+            return bad("a repository has lower-case letters, digits, `-`, `_`, `.` and `/` only".to_owned());
+        }
+        let host_good = host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b':'));
+        if !host_good {
+            return bad("a registry is a host name, with `:port` if it needs one".to_owned());
+        }
+        match tag {
+            Some(tag) if !good_tag(tag) => bad("a tag has letters, digits, `_`, `.` and `-`, at most 128".to_owned()),
+            None if digest.is_none() => bad(format!("add a tag, such as `{text}:1.0`")),
+            Some(_) | None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+fn good_tag(tag: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    (1..=128).contains(&tag.len()) && tag.bytes().all(inner) && !tag.starts_with(['.', '-'])
+}
+
+/// Where a secret is: never the secret itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretReference {
+    /// A file, relative to the definition.
+    File(PathBuf),
+    /// A variable of the environment.
+    Env(String),
+}
+
+impl fmt::Display for SecretReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Env(name) => write!(f, "env:{name}"),
+        }
+    }
+}
+
+impl FromStr for SecretReference {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let expected = "a reference `file:PATH` or `env:NAME`";
+        match text.split_once(':') {
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(PathBuf::from(path))),
+            Some(("env", name)) if is_variable(name) => Ok(Self::Env(name.to_owned())),
+            Some(("env", _)) => Err(Invalid::new(expected, "a variable has letters, digits and `_`")),
+            _ => Err(Invalid::new(
+                expected,
+                "a secret never stands in a definition: put it in a file and name that file",
+            )),
+        }
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// A console of the kernel: `tty0`, `ttyS0`, `ttyS1,115200`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Console(String);
+
+impl Console {
+    /// The text after `console=`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The device without its options.
+    pub fn device(&self) -> &str {
+        self.0.split(',').next().unwrap_or(&self.0)
+    }
+}
+
+impl fmt::Display for Console {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Console {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let expected = "a console such as `tty0`, `ttyS0` or `ttyS1,115200`";
+        let (device, options) = text
+            .split_once(',')
+            .map_or((text, None), |(device, options)| (device, Some(options)));
+        let numbered = ["ttyS", "ttyAMA", "ttyUSB", "hvc", "tty"]
+            .iter()
+            .find_map(|kind| device.strip_prefix(kind));
+        let good_device =
+            numbered.is_some_and(|n| !n.is_empty() && n.len() <= 3 && n.bytes().all(|b| b.is_ascii_digit()));
+        if !good_device {
+            let hint = text.strip_prefix("/dev/").map_or_else(
+                || "serial ports are `ttyS0` to `ttyS3`, the screen is `tty0`".to_owned(),
+                |bare| format!("write `{bare}`"),
+            );
+            return Err(Invalid::new(expected, hint));
+        }
+        let good = options.is_none_or(|o| {
+            o.starts_with(|c: char| c.is_ascii_digit()) && o.bytes().all(|b| b.is_ascii_alphanumeric())
+        });
+        if good {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(Invalid::new(
+                expected,
+                "after the comma comes the speed, such as `115200`",
+            ))
+        }
+    }
+}

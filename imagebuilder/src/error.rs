@@ -1,0 +1,213 @@
+//! How a command ends when it does not end well: the exit code, the chain of causes, the hint.
+//!
+//! Modules have error types of their own. Three markers decide the exit code wherever they stand in a chain:
+//! [`HostLacks`] (69), [`Interrupted`] (130), and [`WrongUsage`] or a definition's
+//! [`Problems`](crate::config::Problems) (64). A message may end in a line `hint: ...`; it is shown once, at the end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::config::Problems;
+
+/// Exit codes, stable for scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// It failed.
+    Failed = 1,
+    /// Wrong usage, or a wrong file (`EX_USAGE`).
+    Wrong = 64,
+    /// The host lacks something, which the message names (`EX_UNAVAILABLE`).
+    HostLacks = 69,
+    /// Interrupted by a signal, and cleaned up.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// The number.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// The host lacks something that foothold cannot bring itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this host lacks {what}\nhint: {hint}")]
+pub struct HostLacks {
+    /// What is missing.
+    pub what: String,
+    /// One line that can be pasted, or what to ask for.
+    pub hint: String,
+}
+
+/// The arguments, or a file named by them, cannot be what the user meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}\nhint: {hint}")]
+pub struct WrongUsage {
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub hint: String,
+}
+
+/// The user asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("interrupted")]
+pub struct Interrupted;
+
+/// Whether the user has asked to stop. All clones are the same flag.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks everything to stop.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether to stop.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// An error once it is time to stop: `cancel.check()?` in every long loop.
+    pub fn check(&self) -> Result<(), Interrupted> {
+        if self.is_cancelled() { Err(Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Why a command did not end well. Made by `?` from any error.
+pub struct CommandError {
+    exit: Exit,
+    cause: anyhow::Error,
+}
+
+impl<E: Into<anyhow::Error>> From<E> for CommandError {
+    fn from(error: E) -> Self {
+        let cause = error.into();
+        Self {
+            exit: exit_of(&cause),
+            cause,
+        }
+    }
+}
+
+/// A marker may be the error itself, a context of it, or a source somewhere below.
+fn exit_of(error: &anyhow::Error) -> Exit {
+    fn has<T: std::error::Error + Send + Sync + 'static>(error: &anyhow::Error) -> bool {
+        error.downcast_ref::<T>().is_some() || error.chain().any(<dyn std::error::Error>::is::<T>)
+    }
+    if has::<Interrupted>(error) {
+        Exit::Interrupted
+    } else if has::<HostLacks>(error) {
+        Exit::HostLacks
+    } else if has::<WrongUsage>(error) || has::<Problems>(error) || has::<crate::config::LoadError>(error) {
+        Exit::Wrong
+    } else {
+        Exit::Failed
+    }
+}
+
+impl CommandError {
+    /// The exit code.
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The problems of a definition, if that is why.
+    pub fn problems(&self) -> Option<&Problems> {
+        self.cause
+            .chain()
+            .find_map(|cause| cause.downcast_ref::<Problems>())
+            .or_else(|| match self.cause.downcast_ref::<crate::config::LoadError>() {
+                Some(crate::config::LoadError::Problems(problems)) => Some(problems),
+                Some(crate::config::LoadError::Unreadable { .. }) | None => None,
+            })
+    }
+
+    /// The causes, outermost first, without their hints; a cause that only repeats the one above is left out.
+    pub fn message(&self) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        for cause in self.cause.chain() {
+            let text = split_hint(&cause.to_string()).0;
+            if !text.is_empty() && parts.last().is_none_or(|above| !above.ends_with(&text)) {
+                parts.push(text);
+            }
+        }
+        parts.join(": ")
+    }
+
+    /// What to do about it: the hint nearest to the root of the trouble.
+    pub fn hint(&self) -> Option<String> {
+        self.cause
+            .chain()
+            .filter_map(|cause| split_hint(&cause.to_string()).1)
+            .last()
+    }
+}
+
+impl fmt::Debug for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {:#}", self.exit, self.cause)
+    }
+}
+
+/// A message and the hint in its last lines.
+fn split_hint(text: &str) -> (String, Option<String>) {
+    match text.split_once("\nhint: ") {
+        Some((message, hint)) => (message.trim_end().to_owned(), Some(hint.trim().to_owned())),
+        None => (text.trim_end().to_owned(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::{Cancel, CommandError, Exit, HostLacks, Interrupted};
+
+    fn lacks() -> HostLacks {
+        HostLacks {
+            what: "`mmdebstrap`".into(),
+            hint: "apt-get install mmdebstrap".into(),
+        }
+    }
+
+    #[test]
+    fn a_marker_decides_the_exit_code_wherever_it_stands() {
+        let outside = anyhow::Error::from(lacks())
+            .context("making the toolbox")
+            .context("building `edge`");
+        let inside = Err::<(), _>(std::io::Error::other(Interrupted))
+            .context("reading")
+            .expect_err("an error");
+        let context = anyhow::anyhow!("no such file").context(lacks());
+        assert_eq!(CommandError::from(outside).exit(), Exit::HostLacks);
+        assert_eq!(
+            CommandError::from(inside).exit(),
+            Exit::Failed,
+            "io::Error hides what it wraps from the chain"
+        );
+        assert_eq!(CommandError::from(context).exit(), Exit::HostLacks);
+        assert_eq!(CommandError::from(Interrupted).exit(), Exit::Interrupted);
+        assert_eq!(CommandError::from(anyhow::anyhow!("full")).exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn the_chain_is_one_line_and_the_hint_stands_alone() {
+        let error = CommandError::from(anyhow::Error::from(lacks()).context("making the toolbox"));
+        assert_eq!(error.message(), "making the toolbox: this host lacks `mmdebstrap`");
+        assert_eq!(error.hint().as_deref(), Some("apt-get install mmdebstrap"));
+    }
+
+    #[test]
+    fn all_clones_are_cancelled_together() {
+        let cancel = Cancel::default();
+        let clone = cancel.clone();
+        assert_eq!(clone.check(), Ok(()));
+        cancel.cancel();
+        assert_eq!(clone.check(), Err(Interrupted));
+    }
+}

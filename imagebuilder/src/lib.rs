@@ -1,0 +1,10 @@
+//! The `foothold` command: one file in, bootable images out.
+
+pub mod boot;
+pub mod config;
+pub mod disk;
+pub mod error;
+pub mod format;
+pub mod layer;
+pub mod lint;
+pub mod report;

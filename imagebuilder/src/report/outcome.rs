@@ -1,0 +1,218 @@
+//! The last line of a command.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use indicatif::HumanBytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{CommandError, Exit};
+
+/// What a command achieved. As JSON it is the last line on stdout; its `Display` is for people.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "result", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Outcome {
+    /// `build`, `fetch`: the files.
+    Built {
+        /// One a format.
+        outputs: Vec<BuiltOutput>,
+        /// Seconds since the start.
+        secs: f64,
+    },
+    /// `up`, `run --until ready`: the box is ready.
+    Ready {
+        /// Address of the web page on this host.
+        web: String,
+        /// Path of a kubeconfig that works from this host.
+        kubeconfig: PathBuf,
+        /// Seconds since the start.
+        secs: f64,
+        /// Seconds since power-on.
+        timings: Timings,
+    },
+    /// `prove`: what was measured.
+    Proof {
+        /// Power-on to Node Ready.
+        node_ready_secs: f64,
+        /// Power-on to `ready`.
+        ready_secs: f64,
+        /// Power-on to `ready` at the second start.
+        reboot_ready_secs: f64,
+        /// Memory in use at `ready`.
+        #[serde(rename = "memoryUsedMiB")]
+        memory_used_mib: u64,
+        /// Size of the image file.
+        image_bytes: u64,
+        /// Every attempt to pull an image.
+        pulls: Vec<Pull>,
+        /// The timeline.
+        steps: Vec<ProofStep>,
+    },
+    /// `lint`: nothing but warnings.
+    Linted {
+        /// The file.
+        file: PathBuf,
+        /// Number of warnings.
+        warnings: usize,
+        /// The problems as JSON.
+        problems: Vec<Value>,
+    },
+    /// `init`: a definition was written.
+    Initialised {
+        /// The new file.
+        file: PathBuf,
+    },
+    /// `write`: the device holds the image, read back and compared.
+    Written {
+        /// The device.
+        device: PathBuf,
+        /// Bytes of the image.
+        bytes: u64,
+        /// Their SHA-256 in hex.
+        sha256: String,
+        /// Seconds since the start.
+        secs: f64,
+    },
+    /// Anything else that has data to show: `schema`, `plan`, `inspect`, `verify`, `lock`.
+    Data {
+        /// What it is: the name of the command.
+        kind: &'static str,
+        /// The data.
+        data: Value,
+    },
+    /// Nothing more to say.
+    Done,
+}
+
+/// One file of a build.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BuiltOutput {
+    /// `raw`, `qcow2` or `iso`.
+    pub format: String,
+    /// The file.
+    pub file: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256 in hex.
+    pub sha256: String,
+}
+
+/// Seconds since power-on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timings {
+    /// Until the Node was Ready.
+    pub node_ready: f64,
+    /// Until every service answered.
+    pub ready: f64,
+}
+
+/// One attempt of the box to pull an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pull {
+    /// The reference.
+    pub image: String,
+    /// Who asked, as the log has it.
+    pub why: String,
+}
+
+/// One step of the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProofStep {
+    /// Phase.
+    pub phase: String,
+    /// Step.
+    pub step: String,
+    /// Seconds since power-on when it began.
+    pub start: f64,
+    /// Seconds it took.
+    pub secs: f64,
+}
+
+impl Outcome {
+    /// The exit code.
+    pub fn exit(&self) -> Exit {
+        Exit::Done
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Built { outputs, secs } => {
+                for output in outputs {
+                    writeln!(
+                        f,
+                        "{}  {}  sha256:{}",
+                        output.file.display(),
+                        HumanBytes(output.bytes),
+                        output.sha256
+                    )?;
+                }
+                write!(f, "built in {secs:.1} s")
+            }
+            Self::Ready {
+                web,
+                kubeconfig,
+                secs,
+                timings,
+            } => {
+                writeln!(f, "web         {web}")?;
+                writeln!(f, "kubeconfig  {}", kubeconfig.display())?;
+                let Timings { node_ready, ready } = timings;
+                write!(
+                    f,
+                    "ready after {secs:.1} s (from power-on: node {node_ready:.1} s, everything {ready:.1} s)"
+                )
+            }
+            Self::Proof {
+                node_ready_secs,
+                ready_secs,
+                reboot_ready_secs,
+                memory_used_mib,
+                image_bytes,
+                pulls,
+                ..
+            } => {
+                writeln!(f, "node ready after     {node_ready_secs:6.1} s")?;
+                writeln!(f, "ready after          {ready_secs:6.1} s")?;
+                writeln!(f, "reboot to ready      {reboot_ready_secs:6.1} s")?;
+                writeln!(f, "memory in use        {memory_used_mib:4} MiB")?;
+                writeln!(f, "image                {}", HumanBytes(*image_bytes))?;
+                write!(f, "image pulls          {:4}", pulls.len())
+            }
+            Self::Linted { file, warnings: 0, .. } => write!(f, "`{}` is good", file.display()),
+            Self::Linted { file, warnings, .. } => write!(f, "`{}` is good, with {warnings} warnings", file.display()),
+            Self::Initialised { file } => {
+                write!(f, "wrote `{0}`; next: `foothold up {0}`", file.display())
+            }
+            Self::Written {
+                device, bytes, secs, ..
+            } => {
+                write!(
+                    f,
+                    "wrote {} to `{}` in {secs:.1} s, read back and compared",
+                    HumanBytes(*bytes),
+                    device.display()
+                )
+            }
+            Self::Data { .. } | Self::Done => Ok(()),
+        }
+    }
+}
+
+/// The error for people: the problems of a definition with their carets, or `error: ...` and the hint.
+pub(super) fn error_text(error: &CommandError, message: &str, hint: Option<&str>, colours: bool) -> String {
+    if let Some(problems) = error.problems() {
+        let summary = crate::lint::summary(problems);
+        return format!("{}\n\nerror: {summary}", crate::lint::render(problems, colours));
+    }
+    match hint {
+        Some(hint) => format!("error: {message}\nhint: {hint}"),
+        None => format!("error: {message}"),
+    }
+}
