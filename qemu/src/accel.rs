@@ -1,7 +1,7 @@
 //! Whether KVM runs a guest here, found out by running one.
 //!
-//! `/dev/kvm` may exist and be of no use: nested virtualisation that hangs or crawls. A boot sector that
-//! leaves through QEMU's `isa-debug-exit` device has to come back in time.
+//! `/dev/kvm` may exist and be of no use: nested virtualisation that refuses, hangs or crawls. A boot sector
+//! that leaves through QEMU's `isa-debug-exit` device has to come back in time.
 
 use std::io;
 use std::path::Path;
@@ -23,19 +23,37 @@ pub enum Accel {
     Tcg,
 }
 
-/// KVM passes SeaBIOS in about 0.3 s, nested KVM in less than one. What takes longer than this for some
+/// Working KVM needs about 0.3 s for this, nested KVM less than one. What takes longer for firmware and some
 /// thousand instructions will not boot a kernel in reasonable time.
 const KVM_WITHIN: Duration = Duration::from_secs(2);
 
-/// Real mode at 0x7c00: enter protected mode and come back through the debug exit. `isa-debug-exit`
-/// ends QEMU with `(value << 1) | 1`.
-const BOOT_SECTOR: [u8; 8] = [
-    0xba, 0xf4, 0x00, // mov dx, 0xf4
-    0xb0, 0x10, // mov al, 0x10
-    0xee, // out dx, al
-    0xeb, 0xfe, // jmp $
-];
+/// `isa-debug-exit` ends QEMU with `(value << 1) | 1`.
 const EXIT_CODE: i32 = (0x10 << 1) | 1;
+
+/// The boot sector, at 0x7c00: what a kernel does first. Page tables, 64-bit mode, and a thousand
+/// instructions that leave the guest; then out through the debug exit.
+#[rustfmt::skip]
+const PROBE: [u8; 134] = [
+    0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, // cli; ds = es = ss = 0
+    0x66, 0xbf, 0x00, 0x10, 0x00, 0x00, 0x0f, 0x22, 0xdf, // edi = cr3 = 0x1000
+    0xb9, 0x00, 0x18, 0xfc, 0xf3, 0xab,                   // clear 12 KiB there
+    0xc7, 0x06, 0x00, 0x10, 0x03, 0x20,                   // PML4[0] -> 0x2000
+    0xc7, 0x06, 0x00, 0x20, 0x03, 0x30,                   // PDPT[0] -> 0x3000
+    0xc7, 0x06, 0x00, 0x30, 0x83, 0x00,                   // PD[0]: the first 2 MiB, as they are
+    0x0f, 0x20, 0xe0, 0x0c, 0xa0, 0x0f, 0x22, 0xe0,       // cr4 |= PAE | PGE
+    0x66, 0xb9, 0x80, 0x00, 0x00, 0xc0,                   // ecx = IA32_EFER
+    0x0f, 0x32, 0x80, 0xcc, 0x01, 0x0f, 0x30,             // rdmsr; |= LME; wrmsr
+    0x0f, 0x20, 0xc0, 0x66, 0x0d, 0x01, 0x00, 0x00, 0x80, 0x0f, 0x22, 0xc0, // cr0 |= PG | PE
+    0x0f, 0x01, 0x16, 0x80, 0x7c,                         // lgdt [0x7c80]
+    0xea, 0x55, 0x7c, 0x08, 0x00,                         // jmp 8:0x7c55, 64-bit from here
+    0xbe, 0xe8, 0x03, 0x00, 0x00,                         // mov esi, 1000
+    0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8,       // cpuid(0) so often
+    0x66, 0xba, 0xf4, 0x00, 0xb0, 0x10, 0xee, 0xf4,       // out 0xf4, 0x10; hlt
+    0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00,                   // filled up to 8 bytes
+    0, 0, 0, 0, 0, 0, 0, 0,                               // the descriptor table, at 0x7c70
+    0, 0, 0, 0, 0, 0x9a, 0x20, 0,                         // 8: 64-bit code
+    0x0f, 0x00, 0x70, 0x7c, 0x00, 0x00,                   // its length - 1 and address
+];
 
 /// What a verdict is valid for, and the verdict; as JSON in the cache file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +113,7 @@ fn probe(tools: &Tools) -> Accel {
             Accel::Kvm
         }
         Ok(None) => {
-            log::info!("/dev/kvm is there but does not run a guest within {KVM_WITHIN:?}: software emulation");
+            log::info!("/dev/kvm is there but did not run a guest within {KVM_WITHIN:?}: software emulation");
             Accel::Tcg
         }
         Err(error) => {
@@ -110,9 +128,10 @@ fn boots(tools: &Tools, accel: Accel, within: Duration) -> io::Result<Option<Dur
     let scratch = Scratch::new(&std::env::temp_dir())?;
     let image = scratch.join("probe.img");
     fs_err::write(&image, boot_sector())?;
-    let drive = format!("if=floppy,format=raw,file={}", image.display());
+    let drive = format!("if=floppy,format=raw,file={}", image.to_string_lossy().replace(',', ",,"));
     let device = "isa-debug-exit,iobase=0xf4,iosize=1";
-    let rest = ["-nodefaults", "-no-user-config", "-machine", "pc", "-m", "16", "-display", "none", "-device", device, "-drive", &drive, "-boot", "a"];
+    let rest = format!("-nodefaults -no-user-config -machine pc -m 16 -display none -device {device} -boot a");
+    let rest = rest.split(' ').chain(["-drive", &drive]);
     let arguments = accel.argv().into_iter().chain(rest).map(str::to_owned);
     let began = Instant::now();
     let outcome = tools.qemu(arguments).outcome(within)?;
@@ -121,7 +140,7 @@ fn boots(tools: &Tools, accel: Accel, within: Duration) -> io::Result<Option<Dur
 
 fn boot_sector() -> [u8; 512] {
     let mut sector = [0; 512];
-    sector[..BOOT_SECTOR.len()].copy_from_slice(&BOOT_SECTOR);
+    sector[..PROBE.len()].copy_from_slice(&PROBE);
     sector[510..].copy_from_slice(&[0x55, 0xaa]);
     sector
 }

@@ -142,7 +142,7 @@ fn controllers(argv: &mut Argv, drives: &[Drive]) {
 fn drive(argv: &mut Argv, index: usize, drive: &Drive) {
     let node = format!("disk{index}");
     let blockdev = json!({
-        "driver": if drive.qcow2 { "qcow2" } else { "raw" },
+        "driver": drive.format.driver(),
         "node-name": node,
         "read-only": drive.read_only,
         "discard": "unmap",

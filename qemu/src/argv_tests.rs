@@ -3,6 +3,7 @@
 use rstest::rstest;
 
 use super::*;
+use crate::disk::Format;
 
 fn machine() -> Machine {
     Machine {
@@ -21,7 +22,7 @@ fn machine() -> Machine {
 }
 
 fn disk(bus: Bus) -> Drive {
-    Drive { path: "/run/a,b.qcow2".into(), qcow2: true, bus, read_only: false, flush: false, serial: None, unlink: true }
+    Drive { path: "/run/a,b.qcow2".into(), format: Format::Qcow2, bus, read_only: false, flush: false, serial: None }
 }
 
 #[test]
@@ -56,7 +57,12 @@ fn disks_are_plugged_into_their_bus(#[case] bus: Bus, #[case] serial: Option<&st
 #[case::throw_away(disk(Bus::Virtio), true, "file", false)]
 #[case::kept(Drive { flush: true, ..disk(Bus::Virtio) }, false, "file", false)]
 #[case::device(Drive { path: "/dev/loop7".into(), read_only: true, ..disk(Bus::Sata) }, true, "host_device", true)]
-fn blockdev_says_what_is_flushed(#[case] drive: Drive, #[case] no_flush: bool, #[case] driver: &str, #[case] read_only: bool) {
+fn blockdev_says_what_is_flushed(
+    #[case] drive: Drive,
+    #[case] no_flush: bool,
+    #[case] driver: &str,
+    #[case] read_only: bool,
+) {
     let line = argv(&Machine { drives: vec![drive.clone()], ..machine() });
     let at = line.iter().position(|argument| argument == "-blockdev").expect("has one");
     let blockdev: serde_json::Value = serde_json::from_str(&line[at + 1]).expect("is JSON");
@@ -103,5 +109,9 @@ fn the_rest_is_only_there_when_asked_for() {
     let clock = argv(&Machine { rtc_base: Some("1970-01-01T00:00:00".into()), ..machine() }).join(" ");
     assert!(clock.contains("-rtc base=1970-01-01T00:00:00"));
     let kernel = Kernel { image: "/k".into(), initrd: "/i".into(), command_line: "console=ttyS0 a=b,c".into() };
-    assert!(argv(&Machine { kernel: Some(kernel), ..machine() }).join(" ").ends_with("-kernel /k -initrd /i -append console=ttyS0 a=b,c"));
+    assert!(
+        argv(&Machine { kernel: Some(kernel), ..machine() })
+            .join(" ")
+            .ends_with("-kernel /k -initrd /i -append console=ttyS0 a=b,c")
+    );
 }

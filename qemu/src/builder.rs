@@ -168,7 +168,12 @@ impl VmBuilder {
     }
 
     /// Starts a kernel and an initrd directly, without boot loader.
-    pub fn kernel(mut self, image: impl Into<PathBuf>, initrd: impl Into<PathBuf>, command_line: impl Into<String>) -> Self {
+    pub fn kernel(
+        mut self,
+        image: impl Into<PathBuf>,
+        initrd: impl Into<PathBuf>,
+        command_line: impl Into<String>,
+    ) -> Self {
         self.kernel = Some((image.into(), initrd.into(), command_line.into()));
         self
     }
@@ -228,9 +233,11 @@ impl VmBuilder {
         let mut unlink = Vec::new();
         let mut drives = Vec::new();
         for (index, disk) in self.boot.iter().chain(&self.disks).enumerate() {
-            let drive = disk.prepare(&self.tools, &scratch.join(&format!("disk{index}.qcow2")))?;
-            unlink.extend(drive.unlink.then(|| PathBuf::from(&drive.path)));
-            drives.push(drive);
+            let overlay = scratch.join(&format!("disk{index}.qcow2"));
+            drives.push(disk.prepare(&self.tools, &overlay)?);
+            if overlay.exists() {
+                unlink.push(overlay);
+            }
         }
         let mut firmware = self.firmware.files(&self.tools)?;
         if let FirmwareFiles::Flash { vars, .. } = &mut firmware {
@@ -294,7 +301,8 @@ impl VmBuilder {
         qmp.execute("cont", None, COMMAND_WITHIN).map_err(|error| explain(&journal, error))?;
         journal.follow_events(events);
         let serial_in = self.follow_serial(&journal, serial).map_err(StartError::Host)?;
-        let parts = Parts { process, qmp, journal, forwards: wired.forwards, plugs: wired.plugs, serial_in, command_line };
+        let parts =
+            Parts { process, qmp, journal, forwards: wired.forwards, plugs: wired.plugs, serial_in, command_line };
         Ok(Vm::new(self.name.clone(), parts))
     }
 
@@ -382,7 +390,14 @@ fn mac(name: &str, index: usize) -> String {
 fn uuid(name: &str) -> String {
     let high = hash(name);
     let low = hash(&format!("{name}/uuid"));
-    format!("{:08x}-{:04x}-8{:03x}-8{:03x}-{:012x}", high >> 32, (high >> 16) & 0xffff, high & 0xfff, low >> 52, low & 0xffff_ffff_ffff)
+    format!(
+        "{:08x}-{:04x}-8{:03x}-8{:03x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xfff,
+        low >> 52,
+        low & 0xffff_ffff_ffff
+    )
 }
 
 fn is_mac(text: &str) -> bool {
@@ -393,7 +408,8 @@ fn is_mac(text: &str) -> bool {
 /// `YYYY-MM-DDTHH:MM:SS`, as far as its shape goes.
 fn is_date_time(text: &str) -> bool {
     let shape = b"0000-00-00T00:00:00";
-    text.len() == shape.len() && text.bytes().zip(shape).all(|(c, &s)| if s == b'0' { c.is_ascii_digit() } else { c == s })
+    text.len() == shape.len()
+        && text.bytes().zip(shape).all(|(c, &s)| if s == b'0' { c.is_ascii_digit() } else { c == s })
 }
 
 #[cfg(test)]

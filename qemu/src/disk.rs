@@ -12,7 +12,7 @@ use crate::tools::Tools;
 
 /// `qemu-img create` only writes a header.
 const CREATE_WITHIN: Duration = Duration::from_secs(60);
-/// virtio-blk's VIRTIO_BLK_ID_BYTES, the smallest limit of the buses.
+/// virtio-blk's `VIRTIO_BLK_ID_BYTES`, the smallest limit of the buses.
 const SERIAL_MAX: usize = 20;
 /// qcow2 specification, "Header": magic, and the offset of the virtual size.
 const QCOW2_MAGIC: &[u8; 4] = b"QFI\xfb";
@@ -45,7 +45,7 @@ pub enum Bus {
     Sata,
     /// A disk on a virtio SCSI controller.
     Scsi,
-    /// An NVMe drive.
+    /// An `NVMe` drive.
     Nvme,
 }
 
@@ -82,7 +82,9 @@ pub enum DiskError {
     #[error("the path `{0}` is not UTF-8")]
     NotUtf8(PathBuf),
     /// Growing needs an overlay.
-    #[error("`{0}` cannot grow: only a disk with an overlay can\nhint: use `Writes::Discard` or `Writes::Overlay`, and not a CD")]
+    #[error(
+        "`{0}` cannot grow: only a disk with an overlay can\nhint: use `Writes::Discard` or `Writes::Overlay`, and not a CD"
+    )]
     CannotGrow(PathBuf),
     /// The wanted size is less than the image.
     #[error("`{path}` cannot become {wanted} bytes: it has {has}")]
@@ -112,14 +114,12 @@ pub enum DiskError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Drive {
     pub path: String,
-    pub qcow2: bool,
+    pub format: Format,
     pub bus: Bus,
     pub read_only: bool,
     /// The guest's flushes reach the host's disk.
     pub flush: bool,
     pub serial: Option<String>,
-    /// Remove the file once QEMU has opened it.
-    pub unlink: bool,
 }
 
 impl Disk {
@@ -169,20 +169,14 @@ impl Disk {
         self
     }
 
-    /// Checks the disk, makes its overlay if it needs one (`scratch` if it is to be thrown away).
+    /// Checks the disk and makes its overlay if it needs one; one that is to be thrown away at `scratch`.
     pub(crate) fn prepare(&self, tools: &Tools, scratch: &Path) -> Result<Drive, DiskError> {
         self.check()?;
-        let drive = |path: &Path, qcow2, flush, unlink| -> Result<Drive, DiskError> {
-            let path = utf8(path)?;
-            let serial = self.serial.clone();
-            Ok(Drive { path, qcow2, bus: self.bus, read_only: self.bus == Bus::Cdrom, flush, serial, unlink })
-        };
-        let direct = || drive(&self.path, self.format == Format::Qcow2, true, false);
-        match (&self.bus, &self.writes) {
-            (Bus::Cdrom, _) | (_, Writes::InPlace) => direct(),
+        let (path, format, flush) = match (self.bus, &self.writes) {
+            (Bus::Cdrom, _) | (_, Writes::InPlace) => (self.path.as_path(), self.format, true),
             (_, Writes::Discard) => {
                 self.create_overlay(tools, scratch)?;
-                drive(scratch, true, false, true)
+                (scratch, Format::Qcow2, false)
             }
             (_, Writes::Overlay(overlay)) => {
                 if !overlay.exists() {
@@ -191,9 +185,11 @@ impl Disk {
                     self.create_overlay(tools, &unfinished)?;
                     fs_err::rename(&unfinished, overlay)?;
                 }
-                drive(overlay, true, true, false)
+                (overlay.as_path(), Format::Qcow2, true)
             }
-        }
+        };
+        let read_only = self.bus == Bus::Cdrom;
+        Ok(Drive { path: utf8(path)?, format, bus: self.bus, read_only, flush, serial: self.serial.clone() })
     }
 
     fn check(&self) -> Result<(), DiskError> {
@@ -215,8 +211,8 @@ impl Disk {
     }
 
     fn create_overlay(&self, tools: &Tools, overlay: &Path) -> Result<(), DiskError> {
-        let format = if self.format == Format::Qcow2 { "qcow2" } else { "raw" };
-        let mut arguments: Vec<String> = ["create", "-q", "-f", "qcow2", "-F", format, "-b"].map(String::from).into();
+        let mut arguments: Vec<String> =
+            ["create", "-q", "-f", "qcow2", "-F", self.format.driver(), "-b"].map(String::from).into();
         arguments.push(utf8(&self.path)?);
         arguments.push(utf8(overlay)?);
         arguments.extend(self.grow_to.map(|bytes| bytes.to_string()));
@@ -243,6 +239,14 @@ impl Format {
             Ok(Self::Iso)
         } else {
             Ok(Self::Raw)
+        }
+    }
+
+    /// QEMU's name for it.
+    pub(crate) fn driver(self) -> &'static str {
+        match self {
+            Self::Raw | Self::Iso => "raw",
+            Self::Qcow2 => "qcow2",
         }
     }
 

@@ -8,7 +8,7 @@ use crate::tools::{Tools, ToolsError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Firmware {
-    /// SeaBIOS.
+    /// `SeaBIOS`.
     #[default]
     Bios,
     /// OVMF, Secure Boot not available.
@@ -21,7 +21,7 @@ pub enum Firmware {
 /// Firmware as files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FirmwareFiles {
-    /// QEMU finds SeaBIOS on its ROM path.
+    /// QEMU finds `SeaBIOS` on its ROM path.
     Bios,
     /// Two flash chips: code (shared, read-only), and variables, of which each machine has its own copy.
     Flash { code: String, vars: String, secure: bool },
@@ -33,7 +33,9 @@ impl Firmware {
         let (code, vars, secure) = match self {
             Self::Bios => return Ok(FirmwareFiles::Bios),
             Self::Uefi => ("usr/share/OVMF/OVMF_CODE_4M.fd", "usr/share/OVMF/OVMF_VARS_4M.fd", false),
-            Self::UefiSecureBoot => ("usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "usr/share/OVMF/OVMF_VARS_4M.ms.fd", true),
+            Self::UefiSecureBoot => {
+                ("usr/share/OVMF/OVMF_CODE_4M.secboot.fd", "usr/share/OVMF/OVMF_VARS_4M.ms.fd", true)
+            }
         };
         Ok(FirmwareFiles::Flash { code: tools.file(code)?, vars: tools.file(vars)?, secure })
     }

@@ -14,6 +14,7 @@ const SERIAL_KEPT: usize = 32 << 20;
 /// How much of what was said goes into an error.
 const TAIL_EVENTS: usize = 8;
 const TAIL_LINES: usize = 25;
+const TAIL_BYTES: usize = 16 << 10;
 
 /// A line from the event port.
 #[derive(Debug, Clone, PartialEq)]
@@ -341,21 +342,23 @@ impl Progress {
 /// The end of everything said, for an error message.
 fn tail(said: &Said) -> String {
     let events = said.events[said.events.len().saturating_sub(TAIL_EVENTS)..].iter();
-    let mut text = String::from("last events:\n");
-    for event in events {
-        text += &format!("  {:7.1} s  {}\n", event.at.as_secs_f64(), event.text);
-    }
-    text += "end of the serial output:\n";
-    let serial = &said.serial[said.serial.len().saturating_sub(16 << 10)..];
-    let serial = String::from_utf8_lossy(serial);
-    let lines: Vec<&str> = serial.lines().filter(|line| !line.trim().is_empty()).collect();
-    for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
-        text += &format!("  {}\n", printable(line));
-    }
+    let events = events.map(|event| format!("{:7.1} s  {}", event.at.as_secs_f64(), event.text));
+    let serial = String::from_utf8_lossy(&said.serial[said.serial.len().saturating_sub(TAIL_BYTES)..]);
+    let lines: Vec<String> = serial.lines().map(printable).filter(|line| !line.trim().is_empty()).collect();
+    let lines = lines[lines.len().saturating_sub(TAIL_LINES)..].iter().cloned();
+    let mut tail = vec!["last events:".to_owned()];
+    tail.extend(indented(events));
+    tail.push("end of the serial output:".to_owned());
+    tail.extend(indented(lines));
     if !said.stderr.trim().is_empty() {
-        text += &format!("QEMU says:\n  {}\n", said.stderr.trim().replace('\n', "\n  "));
+        tail.push("QEMU says:".to_owned());
+        tail.extend(indented(said.stderr.trim().lines().map(str::to_owned)));
     }
-    text
+    tail.join("\n")
+}
+
+fn indented(lines: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
+    lines.map(|line| format!("  {line}"))
 }
 
 /// A line of terminal output without its escape sequences.

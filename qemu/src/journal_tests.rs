@@ -16,7 +16,8 @@ fn journal(events: &'static str, serial: &'static str) -> Journal {
     journal
 }
 
-const EVENTS: &str = "{\"phase\":\"medium\",\"state\":\"done\"}\nnot json\n\n{\"phase\":\"ready\",\"state\":\"done\"}\n{\"cut";
+const EVENTS: &str =
+    "{\"phase\":\"medium\",\"state\":\"done\"}\nnot json\n\n{\"phase\":\"ready\",\"state\":\"done\"}\n{\"cut";
 
 #[test]
 fn malformed_lines_are_kept_and_partial_ones_are_not_lines() {

@@ -188,7 +188,9 @@ impl Qmp {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Err(QmpError::Closed),
                 Ok(n) => self.decoder.push(&buffer[..n])?,
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return Err(timeout()),
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Err(timeout());
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(closed_or_io(e)),
             }

@@ -143,6 +143,9 @@ mod tests {
         let root = fs_err::canonicalize(dir.path()).expect("exists").display().to_string();
         let run = Tools::from_toolbox(dir.path()).expect("complete").qemu(["-S".to_owned()]);
         assert_eq!(run.program, format!("{root}/usr/lib64/ld-linux-x86-64.so.2"));
-        assert_eq!(run.arguments[3..].join(" "), format!("{root}/usr/bin/qemu-system-x86_64 -L {root}/usr/share/qemu -L {root}/usr/share/seabios -S"));
+        assert_eq!(
+            run.arguments[3..].join(" "),
+            format!("{root}/usr/bin/qemu-system-x86_64 -L {root}/usr/share/qemu -L {root}/usr/share/seabios -S")
+        );
     }
 }

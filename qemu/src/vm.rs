@@ -89,7 +89,12 @@ impl Events {
     }
 
     /// Reads on until an event that `found` accepts; `wanted` says in the error what that was.
-    pub fn wait_until(&mut self, patience: Patience, wanted: &str, found: impl FnMut(&Value) -> bool) -> Result<Value, WaitError> {
+    pub fn wait_until(
+        &mut self,
+        patience: Patience,
+        wanted: &str,
+        found: impl FnMut(&Value) -> bool,
+    ) -> Result<Value, WaitError> {
         self.journal.wait_event(&mut self.position, patience, wanted, found)
     }
 }
@@ -129,7 +134,12 @@ impl Vm {
 
     /// Waits for an event behind the last one waited for. Malformed lines are passed over (they are in
     /// the error, and in [`Vm::events`]).
-    pub fn wait_until(&mut self, patience: Patience, wanted: &str, found: impl FnMut(&Value) -> bool) -> Result<Value, WaitError> {
+    pub fn wait_until(
+        &mut self,
+        patience: Patience,
+        wanted: &str,
+        found: impl FnMut(&Value) -> bool,
+    ) -> Result<Value, WaitError> {
         self.events.wait_until(patience, wanted, found)
     }
 

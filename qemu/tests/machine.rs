@@ -71,7 +71,8 @@ fn the_image_boots_from_every_bus_and_stays_as_it_is() {
         assert!(vm.wait_exit(PATIENCE.total).expect("switches itself off").success());
     }
     assert!(before == fs_err::read(&image).expect("reading"), "the image changed");
-    let left: Vec<_> = fs_err::read_dir(dir.path()).expect("listing").flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> =
+        fs_err::read_dir(dir.path()).expect("listing").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["boot.img"]);
 }
 

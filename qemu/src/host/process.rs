@@ -32,7 +32,11 @@ impl std::fmt::Display for Invocation {
 
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// A program that was run to its end did not do its work.
@@ -188,7 +192,7 @@ fn command(run: &Invocation, inherit: Vec<RawFd>) -> Command {
     // Ctrl-C on the terminal is for us; we end the child.
     command.process_group(0);
     let parent = std::process::id();
-    // SAFETY: only prctl, getppid and fcntl are called, all async-signal-safe; nothing is allocated.
+    // SAFETY: only prctl, getppid, setrlimit and fcntl are called, all async-signal-safe; nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
@@ -198,6 +202,9 @@ fn command(run: &Invocation, inherit: Vec<RawFd>) -> Command {
             if u32::try_from(libc::getppid()) != Ok(parent) {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
+            // Memory of a machine does not belong into a core file.
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
             for &fd in &inherit {
                 if libc::fcntl(fd, libc::F_SETFD, 0) != 0 {
                     return Err(io::Error::last_os_error());
