@@ -87,10 +87,7 @@ pub struct CommandError {
 impl<E: Into<anyhow::Error>> From<E> for CommandError {
     fn from(error: E) -> Self {
         let cause = error.into();
-        Self {
-            exit: exit_of(&cause),
-            cause,
-        }
+        Self { exit: exit_of(&cause), cause }
     }
 }
 
@@ -116,15 +113,21 @@ impl CommandError {
         self.exit
     }
 
+    /// The same error, as an interruption if the user has asked to stop: whatever failed, failed because of that.
+    #[must_use]
+    pub fn interrupted_if(self, cancel: &Cancel) -> Self {
+        if cancel.is_cancelled() { Self { exit: Exit::Interrupted, ..self } } else { self }
+    }
+
     /// The problems of a definition, if that is why.
     pub fn problems(&self) -> Option<&Problems> {
-        self.cause
-            .chain()
-            .find_map(|cause| cause.downcast_ref::<Problems>())
-            .or_else(|| match self.cause.downcast_ref::<crate::config::LoadError>() {
-                Some(crate::config::LoadError::Problems(problems)) => Some(problems),
-                Some(crate::config::LoadError::Unreadable { .. }) | None => None,
-            })
+        self.cause.chain().find_map(|cause| cause.downcast_ref::<Problems>()).or_else(|| match self
+            .cause
+            .downcast_ref::<crate::config::LoadError>(
+        ) {
+            Some(crate::config::LoadError::Problems(problems)) => Some(problems),
+            Some(crate::config::LoadError::Unreadable { .. }) | None => None,
+        })
     }
 
     /// The causes, outermost first, without their hints; a cause that only repeats the one above is left out.
@@ -141,10 +144,7 @@ impl CommandError {
 
     /// What to do about it: the hint nearest to the root of the trouble.
     pub fn hint(&self) -> Option<String> {
-        self.cause
-            .chain()
-            .filter_map(|cause| split_hint(&cause.to_string()).1)
-            .last()
+        self.cause.chain().filter_map(|cause| split_hint(&cause.to_string()).1).last()
     }
 }
 
@@ -169,27 +169,16 @@ mod tests {
     use super::{Cancel, CommandError, Exit, HostLacks, Interrupted};
 
     fn lacks() -> HostLacks {
-        HostLacks {
-            what: "`mmdebstrap`".into(),
-            hint: "apt-get install mmdebstrap".into(),
-        }
+        HostLacks { what: "`mmdebstrap`".into(), hint: "apt-get install mmdebstrap".into() }
     }
 
     #[test]
     fn a_marker_decides_the_exit_code_wherever_it_stands() {
-        let outside = anyhow::Error::from(lacks())
-            .context("making the toolbox")
-            .context("building `edge`");
-        let inside = Err::<(), _>(std::io::Error::other(Interrupted))
-            .context("reading")
-            .expect_err("an error");
+        let outside = anyhow::Error::from(lacks()).context("making the toolbox").context("building `edge`");
+        let inside = Err::<(), _>(std::io::Error::other(Interrupted)).context("reading").expect_err("an error");
         let context = anyhow::anyhow!("no such file").context(lacks());
         assert_eq!(CommandError::from(outside).exit(), Exit::HostLacks);
-        assert_eq!(
-            CommandError::from(inside).exit(),
-            Exit::Failed,
-            "io::Error hides what it wraps from the chain"
-        );
+        assert_eq!(CommandError::from(inside).exit(), Exit::Failed, "io::Error hides what it wraps from the chain");
         assert_eq!(CommandError::from(context).exit(), Exit::HostLacks);
         assert_eq!(CommandError::from(Interrupted).exit(), Exit::Interrupted);
         assert_eq!(CommandError::from(anyhow::anyhow!("full")).exit(), Exit::Failed);

@@ -1,6 +1,8 @@
 //! The `foothold` command: one file in, bootable images out.
 
 pub mod boot;
+pub mod cli;
+pub mod commands;
 pub mod config;
 pub mod disk;
 pub mod error;
@@ -8,3 +10,4 @@ pub mod format;
 pub mod layer;
 pub mod lint;
 pub mod report;
+pub mod signals;

@@ -61,34 +61,17 @@ impl Report {
 
     /// Shows nothing: for tests and library use.
     pub fn silent() -> Self {
-        Self::with(
-            Show {
-                quiet: true,
-                ..Show::default()
-            },
-            Cancel::default(),
-            Box::new(io::sink()),
-            Human::silent(),
-        )
+        Self::with(Show { quiet: true, ..Show::default() }, Cancel::default(), Box::new(io::sink()), Human::silent())
     }
 
     /// Events as JSON Lines to `data`, plain lines to `lines`.
     pub fn to_writers(data: Box<dyn Write + Send>, lines: Box<dyn Write + Send>) -> Self {
-        let show = Show {
-            json: true,
-            ..Show::default()
-        };
+        let show = Show { json: true, ..Show::default() };
         Self::with(show, Cancel::default(), data, Human::lines(lines))
     }
 
     fn with(show: Show, cancel: Cancel, data: Box<dyn Write + Send>, human: Human) -> Self {
-        Self(Arc::new(Inner {
-            start: Instant::now(),
-            show,
-            data: Mutex::new(data),
-            human,
-            cancel,
-        }))
+        Self(Arc::new(Inner { start: Instant::now(), show, data: Mutex::new(data), human, cancel }))
     }
 
     /// Begins a step of the build: `report.step("kubernetes", "go-build")`.
@@ -117,6 +100,11 @@ impl Report {
     /// What the user wants to see.
     pub fn show(&self) -> Show {
         self.0.show
+    }
+
+    /// Whether stderr takes colours.
+    pub fn colours(&self) -> bool {
+        io::stderr().is_terminal()
     }
 
     /// Seconds since the start.
@@ -173,12 +161,7 @@ impl Report {
                 if self.0.show.json {
                     self.line(&error_line(error, &message, hint.as_deref()));
                 }
-                self.say(&outcome::error_text(
-                    error,
-                    &message,
-                    hint.as_deref(),
-                    io::stderr().is_terminal(),
-                ));
+                self.say(&outcome::error_text(error, &message, hint.as_deref(), io::stderr().is_terminal()));
                 error.exit()
             }
         }
@@ -186,14 +169,7 @@ impl Report {
 
     fn build_event(&self, phase: &str, step: &str, state: State, detail: Map<String, Value>) {
         let (phase, step) = (phase.to_owned(), step.to_owned());
-        self.event(&Event {
-            t: self.secs(),
-            source: Source::Build,
-            phase,
-            step,
-            state,
-            detail,
-        });
+        self.event(&Event { t: self.secs(), source: Source::Build, phase, step, state, detail });
     }
 
     fn line(&self, value: &Value) {
@@ -215,11 +191,7 @@ fn error_line(error: &CommandError, message: &str, hint: Option<&str>) -> Value 
     let Some(problems) = error.problems() else {
         return json!({ "result": "error", "message": message, "hint": hint, "code": code });
     };
-    let list: Vec<Value> = problems
-        .list
-        .iter()
-        .map(|problem| crate::lint::to_json(problems, problem))
-        .collect();
+    let list: Vec<Value> = problems.list.iter().map(|problem| crate::lint::to_json(problems, problem)).collect();
     json!({
         "result": "error",
         "message": crate::lint::summary(problems),

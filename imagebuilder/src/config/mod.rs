@@ -93,7 +93,7 @@ pub fn check_file(file: &FilePath) -> Result<Checked, LoadError> {
         file.to_owned()
     };
     let absent = "`foothold init` writes a definition to start from";
-    let size = fs_err::metadata(&path).map_err(unreadable(absent))?.len();
+    let size = path.metadata().map_err(unreadable(absent))?.len();
     if size > MOST_BYTES {
         let source = std::io::Error::other(format!("{size} bytes, at most {MOST_BYTES} are read"));
         return Err(unreadable("is this the right file?")(source));

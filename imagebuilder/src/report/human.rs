@@ -17,14 +17,8 @@ const LINE_PACE: Duration = Duration::from_secs(5);
 /// The three ways to show an event.
 pub(super) enum Human {
     Silent,
-    Lines {
-        out: Mutex<Box<dyn Write + Send>>,
-        progress: Mutex<HashMap<Key, Instant>>,
-    },
-    Bars {
-        all: MultiProgress,
-        open: Mutex<HashMap<Key, ProgressBar>>,
-    },
+    Lines { out: Mutex<Box<dyn Write + Send>>, progress: Mutex<HashMap<Key, Instant>> },
+    Bars { all: MultiProgress, open: Mutex<HashMap<Key, ProgressBar>> },
 }
 
 /// Whose step it is.
@@ -36,17 +30,11 @@ impl Human {
     }
 
     pub fn lines(out: Box<dyn Write + Send>) -> Self {
-        Self::Lines {
-            out: Mutex::new(out),
-            progress: Mutex::default(),
-        }
+        Self::Lines { out: Mutex::new(out), progress: Mutex::default() }
     }
 
     pub fn bars() -> Self {
-        Self::Bars {
-            all: MultiProgress::new(),
-            open: Mutex::default(),
-        }
+        Self::Bars { all: MultiProgress::new(), open: Mutex::default() }
     }
 
     pub fn event(&self, event: &Event) {
@@ -127,14 +115,10 @@ fn new_bar(all: &MultiProgress, event: &Event) -> ProgressBar {
 
 fn update(bar: &ProgressBar, event: &Event) {
     let number = |key: &str| event.detail.get(key).and_then(serde_json::Value::as_u64);
-    let pair = number("bytes")
-        .zip(number("totalBytes"))
-        .or_else(|| number("done").zip(number("total")));
+    let pair = number("bytes").zip(number("totalBytes")).or_else(|| number("done").zip(number("total")));
     if let Some((done, total)) = pair {
         if bar.length() != Some(total) {
-            bar.set_style(style(
-                "{spinner} {prefix:<32!} {elapsed:>4} {bar:24} {percent:>3} % {wide_msg}",
-            ));
+            bar.set_style(style("{spinner} {prefix:<32!} {elapsed:>4} {bar:24} {percent:>3} % {wide_msg}"));
             bar.set_length(total);
         }
         bar.set_position(done);
@@ -148,11 +132,7 @@ fn style(template: &str) -> ProgressStyle {
 
 /// Phase and step; what the box says is marked.
 fn name(event: &Event) -> String {
-    let place = if event.phase == event.step {
-        event.phase.clone()
-    } else {
-        format!("{} {}", event.phase, event.step)
-    };
+    let place = if event.phase == event.step { event.phase.clone() } else { format!("{} {}", event.phase, event.step) };
     match event.source {
         Source::Build => place,
         Source::Box => format!("box: {place}"),
@@ -214,11 +194,6 @@ fn words(event: &Event) -> String {
     if let (Some(done), Some(total)) = (number("done"), number("total")) {
         parts.push(format!("{done} of {total} {}", event.text("unit").unwrap_or_default()));
     }
-    parts.extend(
-        ["note", "why"]
-            .iter()
-            .filter_map(|key| event.text(key))
-            .map(str::to_owned),
-    );
+    parts.extend(["note", "why"].iter().filter_map(|key| event.text(key)).map(str::to_owned));
     parts.join(", ")
 }

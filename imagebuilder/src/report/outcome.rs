@@ -145,38 +145,18 @@ impl fmt::Display for Outcome {
         match self {
             Self::Built { outputs, secs } => {
                 for output in outputs {
-                    writeln!(
-                        f,
-                        "{}  {}  sha256:{}",
-                        output.file.display(),
-                        HumanBytes(output.bytes),
-                        output.sha256
-                    )?;
+                    writeln!(f, "{}  {}  sha256:{}", output.file.display(), HumanBytes(output.bytes), output.sha256)?;
                 }
                 write!(f, "built in {secs:.1} s")
             }
-            Self::Ready {
-                web,
-                kubeconfig,
-                secs,
-                timings,
-            } => {
+            Self::Ready { web, kubeconfig, secs, timings } => {
                 writeln!(f, "web         {web}")?;
                 writeln!(f, "kubeconfig  {}", kubeconfig.display())?;
                 let Timings { node_ready, ready } = timings;
-                write!(
-                    f,
-                    "ready after {secs:.1} s (from power-on: node {node_ready:.1} s, everything {ready:.1} s)"
-                )
+                write!(f, "ready after {secs:.1} s (from power-on: node {node_ready:.1} s, everything {ready:.1} s)")
             }
             Self::Proof {
-                node_ready_secs,
-                ready_secs,
-                reboot_ready_secs,
-                memory_used_mib,
-                image_bytes,
-                pulls,
-                ..
+                node_ready_secs, ready_secs, reboot_ready_secs, memory_used_mib, image_bytes, pulls, ..
             } => {
                 writeln!(f, "node ready after     {node_ready_secs:6.1} s")?;
                 writeln!(f, "ready after          {ready_secs:6.1} s")?;
@@ -190,9 +170,7 @@ impl fmt::Display for Outcome {
             Self::Initialised { file } => {
                 write!(f, "wrote `{0}`; next: `foothold up {0}`", file.display())
             }
-            Self::Written {
-                device, bytes, secs, ..
-            } => {
+            Self::Written { device, bytes, secs, .. } => {
                 write!(
                     f,
                     "wrote {} to `{}` in {secs:.1} s, read back and compared",

@@ -25,14 +25,7 @@ impl Step {
     pub(super) fn start(report: Report, phase: &str, step: &str) -> Self {
         report.build_event(phase, step, State::Started, Map::new());
         let (phase, step) = (phase.to_owned(), step.to_owned());
-        Self {
-            report,
-            phase,
-            step,
-            started: Instant::now(),
-            last_progress: Mutex::new(None),
-            ended: false,
-        }
+        Self { report, phase, step, started: Instant::now(), last_progress: Mutex::new(None), ended: false }
     }
 
     /// How far it is, in bytes, and of how many if that is known. Call it as often as you like.
@@ -130,11 +123,7 @@ impl Step {
 impl Drop for Step {
     fn drop(&mut self) {
         if !self.ended {
-            let cause = if self.report.cancel().is_cancelled() {
-                "interrupted"
-            } else {
-                "stopped before it was done"
-            };
+            let cause = if self.report.cancel().is_cancelled() { "interrupted" } else { "stopped before it was done" };
             self.end(State::Failed, details([("cause", cause.into())]));
         }
     }

@@ -23,27 +23,17 @@ impl Write for Text {
 
 impl Text {
     fn lines(&self) -> Vec<String> {
-        String::from_utf8_lossy(&lock(&self.0))
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        String::from_utf8_lossy(&lock(&self.0)).lines().map(str::to_owned).collect()
     }
 
     fn json(&self) -> Vec<Value> {
-        self.lines()
-            .iter()
-            .map(|line| serde_json::from_str(line).expect("a JSON line"))
-            .collect()
+        self.lines().iter().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
     }
 }
 
 fn report() -> (Report, Text, Text) {
     let (data, lines) = (Text::default(), Text::default());
-    (
-        Report::to_writers(Box::new(data.clone()), Box::new(lines.clone())),
-        data,
-        lines,
-    )
+    (Report::to_writers(Box::new(data.clone()), Box::new(lines.clone())), data, lines)
 }
 
 #[test]
@@ -73,11 +63,7 @@ fn a_step_that_is_dropped_has_failed() {
     let (report, data, lines) = report();
     drop(report.step("toolbox", "mmdebstrap"));
     assert_eq!(data.json()[1]["state"], "failed");
-    assert!(
-        lines.lines()[1].contains("failed: stopped before it was done"),
-        "{:?}",
-        lines.lines()
-    );
+    assert!(lines.lines()[1].contains("failed: stopped before it was done"), "{:?}", lines.lines());
 }
 
 #[test]
@@ -116,16 +102,8 @@ fn parallel_steps_never_mix_their_lines() {
 #[test]
 fn the_last_line_is_the_result() {
     let (report, data, _) = report();
-    let output = BuiltOutput {
-        format: "raw".into(),
-        file: "out/a.raw".into(),
-        bytes: 7,
-        sha256: "00".into(),
-    };
-    let exit = report.finish(&Ok(Outcome::Built {
-        outputs: vec![output],
-        secs: 1.5,
-    }));
+    let output = BuiltOutput { format: "raw".into(), file: "out/a.raw".into(), bytes: 7, sha256: "00".into() };
+    let exit = report.finish(&Ok(Outcome::Built { outputs: vec![output], secs: 1.5 }));
     assert_eq!(exit, Exit::Done);
     assert_eq!(
         data.lines()[0],
@@ -139,10 +117,7 @@ fn the_shapes_of_ready_and_proof_are_those_that_scripts_know() {
         web: "https://127.0.0.1:8443".into(),
         kubeconfig: "k".into(),
         secs: 9.0,
-        timings: Timings {
-            node_ready: 4.0,
-            ready: 5.0,
-        },
+        timings: Timings { node_ready: 4.0, ready: 5.0 },
     };
     assert_eq!(
         serde_json::to_string(&ready).expect("it serializes"),
@@ -166,10 +141,7 @@ fn the_shapes_of_ready_and_proof_are_those_that_scripts_know() {
 #[test]
 fn an_error_has_message_hint_and_code() {
     let (report, data, lines) = report();
-    let wrong = WrongUsage {
-        message: "`x` is not an image".into(),
-        hint: "give a raw image".into(),
-    };
+    let wrong = WrongUsage { message: "`x` is not an image".into(), hint: "give a raw image".into() };
     let exit = report.finish(&Err(CommandError::from(wrong)));
     assert_eq!(exit, Exit::Wrong);
     assert_eq!(

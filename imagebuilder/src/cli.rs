@@ -1,0 +1,362 @@
+//! The command line: types only. What the commands do is in [`commands`](crate::commands).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{ByteSize, Format};
+use crate::report::Show;
+
+/// One file in, bootable images out.
+#[derive(Debug, Parser)]
+#[command(name = "foothold", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "exit codes: 0 done, 1 failed, 64 wrong usage or wrong file, 69 the host lacks something \
+                        (named), 130 interrupted and cleaned up")]
+pub struct Cli {
+    /// What to show
+    #[command(flatten)]
+    pub show: ShowArgs,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every command has.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ShowArgs {
+    /// Print events as JSON Lines on stdout; the last line is the result
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Show no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Show more
+    #[arg(short, long, global = true, action = ArgAction::SetTrue)]
+    pub verbose: bool,
+}
+
+impl From<ShowArgs> for Show {
+    fn from(args: ShowArgs) -> Self {
+        Self { json: args.json, quiet: args.quiet, verbose: args.verbose }
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build a definition and run it until it is ready
+    Up(Up),
+    /// Write a definition to start from
+    Init(Init),
+    /// Print the JSON Schema of definitions
+    Schema,
+    /// Check a definition and report all its problems
+    Lint(Lint),
+    /// Show what a build would do, and what the cache already has
+    Plan(Plan),
+    /// Write the lock: exact versions and checksums of everything that goes in
+    Lock(Lock),
+    /// Download everything the lock names
+    Fetch(Fetch),
+    /// Build images
+    Build(Build),
+    /// Run an image in a virtual machine
+    Run(Run),
+    /// Boot an image with no network and measure it
+    Prove(Prove),
+    /// Show what an image holds
+    Inspect(Inspect),
+    /// Check every byte of an image or device against its signed release
+    Verify(Verify),
+    /// Write an image to a device, read it back and compare
+    Write(Write),
+}
+
+/// The definition to work on.
+#[derive(Clone, Debug, Args)]
+pub struct Definition {
+    /// The definition, or a directory with an `appliance.yaml`
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Where things are kept, and whether the network may be used.
+#[derive(Clone, Debug, Args)]
+pub struct Sources {
+    /// Where downloads and results are kept [default: ~/.cache/foothold]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// Use nothing but the cache
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// The virtual machine.
+#[derive(Clone, Debug, Args)]
+pub struct Machine {
+    /// Firmware of the machine
+    #[arg(long, value_enum, default_value_t = MachineFirmware::Uefi)]
+    pub firmware: MachineFirmware,
+    /// Memory: a size such as `4GiB`, or a number of MiB
+    #[arg(long, value_name = "M", default_value = "4GiB", value_parser = memory)]
+    pub memory: ByteSize,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
+    pub cpus: u32,
+    /// A Site for this machine
+    #[arg(long, value_name = "FILE")]
+    pub site: Option<PathBuf>,
+    /// Network of the machine
+    #[arg(long, value_enum, default_value_t = Network::User)]
+    pub network: Network,
+    /// Give up after so many seconds without `ready`
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+}
+
+/// `foothold up`
+#[derive(Debug, Args)]
+pub struct Up {
+    /// The definition, or a directory with an `appliance.yaml`
+    #[arg(value_name = "FILE", default_value = "images/appliance")]
+    pub file: PathBuf,
+    /// Where the images go
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub out: PathBuf,
+    /// Where things are kept
+    #[command(flatten)]
+    pub sources: Sources,
+    /// The machine
+    #[command(flatten)]
+    pub machine: Machine,
+    /// End when the box is ready instead of keeping it running
+    #[arg(long, value_enum)]
+    pub until: Option<Until>,
+}
+
+/// `foothold init`
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Directory of the new `appliance.yaml`
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+}
+
+/// `foothold lint`
+#[derive(Debug, Args)]
+pub struct Lint {
+    /// The definition
+    #[command(flatten)]
+    pub definition: Definition,
+}
+
+/// `foothold plan`
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// The definition
+    #[command(flatten)]
+    pub definition: Definition,
+    /// Only these formats
+    #[arg(long, value_name = "F", value_enum)]
+    pub format: Vec<Format>,
+    /// Where things are kept
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `foothold lock`
+#[derive(Debug, Args)]
+pub struct Lock {
+    /// The definition
+    #[command(flatten)]
+    pub definition: Definition,
+    /// Move to the newest versions, also of what is locked already
+    #[arg(long)]
+    pub update: bool,
+    /// Where things are kept
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `foothold fetch`
+#[derive(Debug, Args)]
+pub struct Fetch {
+    /// The definition
+    #[command(flatten)]
+    pub definition: Definition,
+    /// Also copy it all to this directory, to be used as `--cache` elsewhere
+    #[arg(long, value_name = "DIR")]
+    pub to: Option<PathBuf>,
+    /// Where things are kept
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `foothold build`
+#[derive(Debug, Args)]
+pub struct Build {
+    /// The definition
+    #[command(flatten)]
+    pub definition: Definition,
+    /// Only these formats
+    #[arg(long, value_name = "F", value_enum)]
+    pub format: Vec<Format>,
+    /// Where the images go
+    #[arg(long, value_name = "DIR", default_value = "out")]
+    pub out: PathBuf,
+    /// Where things are kept
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `foothold run`
+#[derive(Debug, Args)]
+pub struct Run {
+    /// A raw image, qcow2 or ISO
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// How the image is attached [default: cdrom for an ISO, else disk]
+    #[arg(long = "as", value_enum)]
+    pub attach: Option<Attach>,
+    /// The machine
+    #[command(flatten)]
+    pub machine: Machine,
+    /// End when the box is ready instead of keeping it running
+    #[arg(long, value_enum)]
+    pub until: Option<Until>,
+    /// Where the toolbox is kept
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `foothold prove`
+#[derive(Debug, Args)]
+pub struct Prove {
+    /// A raw image, qcow2 or ISO
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// How the image is attached [default: cdrom for an ISO, else disk]
+    #[arg(long = "as", value_enum)]
+    pub attach: Option<Attach>,
+    /// Firmware of the machine
+    #[arg(long, value_enum, default_value_t = MachineFirmware::Uefi)]
+    pub firmware: MachineFirmware,
+    /// Memory: a size such as `4GiB`, or a number of MiB
+    #[arg(long, value_name = "M", default_value = "4GiB", value_parser = memory)]
+    pub memory: ByteSize,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
+    pub cpus: u32,
+    /// Give up after so many seconds without `ready`
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+    /// Where the toolbox is kept
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `foothold inspect`
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// A raw image, qcow2 or ISO
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+}
+
+/// `foothold verify`
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// An image file or a device that holds one
+    #[arg(value_name = "IMAGE|DEVICE")]
+    pub image: PathBuf,
+    /// The public key to trust [default: the one in the image]
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+}
+
+/// `foothold write`
+#[derive(Debug, Args)]
+pub struct Write {
+    /// A raw image or ISO
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+    /// A whole disk such as `/dev/sdb`; everything on it is lost
+    #[arg(value_name = "DEVICE")]
+    pub device: PathBuf,
+    /// Allow DEVICE to be a regular file
+    #[arg(long)]
+    pub file: bool,
+}
+
+/// Firmware of a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MachineFirmware {
+    /// SeaBIOS
+    Bios,
+    /// OVMF
+    Uefi,
+    /// OVMF with Secure Boot on
+    UefiSecure,
+}
+
+/// How an image is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Attach {
+    /// A virtio disk
+    Disk,
+    /// A USB stick
+    Usb,
+    /// A CD
+    Cdrom,
+}
+
+/// Network of a virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Network {
+    /// No interface at all; web and API cannot be reached
+    None,
+    /// One interface with DHCP; 8443 and 6443 are forwarded from loopback
+    User,
+}
+
+/// When to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Until {
+    /// Every service answers
+    Ready,
+}
+
+impl ValueEnum for Format {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Raw, Self::Qcow2, Self::Iso]
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(self.name().into())
+    }
+}
+
+fn memory(text: &str) -> Result<ByteSize, String> {
+    if let Ok(mib) = text.parse::<u32>() {
+        return Ok(ByteSize::mib(mib.into()));
+    }
+    text.parse().map_err(|invalid: crate::config::Invalid| invalid.to_string())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    if let Ok(secs) = text.parse() {
+        return Ok(Duration::from_secs(secs));
+    }
+    crate::config::parse_duration(text).map_err(|invalid| invalid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}

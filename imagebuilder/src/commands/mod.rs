@@ -1,0 +1,54 @@
+//! What the commands do: one module each, `run(args, &Report) -> Result<Outcome, CommandError>`.
+
+pub mod init;
+pub mod lint;
+pub mod schema;
+
+use crate::cli::{Cli, Command};
+use crate::error::{Cancel, CommandError, Exit, WrongUsage};
+use crate::report::{Outcome, Report, Show};
+
+/// Does what the command line says, shows how it went, and gives the exit code.
+pub fn execute(cli: &Cli, cancel: &Cancel) -> Exit {
+    let report = Report::new(cli.show.into(), cancel.clone());
+    let result = dispatch(&cli.command, &report).map_err(|error| error.interrupted_if(cancel));
+    report.finish(&result)
+}
+
+fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError> {
+    match command {
+        Command::Init(args) => init::run(args, report),
+        Command::Schema => schema::run(report),
+        Command::Lint(args) => lint::run(args, report),
+        Command::Up(_) => not_yet("up"),
+        Command::Plan(_) => not_yet("plan"),
+        Command::Lock(_) => not_yet("lock"),
+        Command::Fetch(_) => not_yet("fetch"),
+        Command::Build(_) => not_yet("build"),
+        Command::Run(_) => not_yet("run"),
+        Command::Prove(_) => not_yet("prove"),
+        Command::Inspect(_) => not_yet("inspect"),
+        Command::Verify(_) => not_yet("verify"),
+        Command::Write(_) => not_yet("write"),
+    }
+}
+
+fn not_yet(command: &str) -> Result<Outcome, CommandError> {
+    let message = format!("`foothold {command}` is not part of this version yet");
+    Err(WrongUsage { message, hint: "`foothold help` lists the commands".to_owned() }.into())
+}
+
+/// Shows what is wrong with the command line, in clap's words.
+pub fn wrong_usage(error: &clap::Error, json: bool) -> Exit {
+    if !json {
+        // Nothing sensible is left to do when stderr is gone.
+        let _ = error.print();
+        return Exit::Wrong;
+    }
+    let text = error.render().to_string();
+    let text = text.trim_start_matches("error: ").trim_end();
+    let message = text.split("\n\n").next().unwrap_or(text).replace('\n', " ");
+    let wrong = WrongUsage { message, hint: "`foothold help` explains the commands".to_owned() };
+    let show = Show { json, ..Show::default() };
+    Report::new(show, Cancel::default()).finish(&Err(wrong.into()))
+}
