@@ -84,6 +84,21 @@ impl Accel {
         accel
     }
 
+    /// Runs the boot sector: how long that took, `None` if it did not come back as it should in time.
+    pub fn boots(self, tools: &Tools, within: Duration) -> io::Result<Option<Duration>> {
+        let scratch = Scratch::new(&std::env::temp_dir())?;
+        let image = scratch.join("probe.img");
+        fs_err::write(&image, boot_sector())?;
+        let drive = format!("if=floppy,format=raw,file={}", image.to_string_lossy().replace(',', ",,"));
+        let device = "isa-debug-exit,iobase=0xf4,iosize=1";
+        let rest = format!("-nodefaults -no-user-config -machine pc -m 16 -display none -device {device} -boot a");
+        let rest = rest.split(' ').chain(["-drive", &drive]);
+        let arguments = self.argv().into_iter().chain(rest).map(str::to_owned);
+        let began = Instant::now();
+        let outcome = tools.qemu(arguments).outcome(within)?;
+        Ok(outcome.filter(|(status, _)| status.code() == Some(EXIT_CODE)).map(|_| began.elapsed()))
+    }
+
     /// QEMU's options for it.
     pub(crate) fn argv(self) -> [&'static str; 4] {
         match self {
@@ -107,7 +122,7 @@ fn probe(tools: &Tools) -> Accel {
         log::debug!("/dev/kvm does not open: software emulation");
         return Accel::Tcg;
     }
-    match boots(tools, Accel::Kvm, KVM_WITHIN) {
+    match Accel::Kvm.boots(tools, KVM_WITHIN) {
         Ok(Some(took)) => {
             log::debug!("a guest ran with KVM in {took:.1?}");
             Accel::Kvm
@@ -121,21 +136,6 @@ fn probe(tools: &Tools) -> Accel {
             Accel::Tcg
         }
     }
-}
-
-/// Runs the boot sector: how long it took, `None` if it did not come back rightly within `within`.
-fn boots(tools: &Tools, accel: Accel, within: Duration) -> io::Result<Option<Duration>> {
-    let scratch = Scratch::new(&std::env::temp_dir())?;
-    let image = scratch.join("probe.img");
-    fs_err::write(&image, boot_sector())?;
-    let drive = format!("if=floppy,format=raw,file={}", image.to_string_lossy().replace(',', ",,"));
-    let device = "isa-debug-exit,iobase=0xf4,iosize=1";
-    let rest = format!("-nodefaults -no-user-config -machine pc -m 16 -display none -device {device} -boot a");
-    let rest = rest.split(' ').chain(["-drive", &drive]);
-    let arguments = accel.argv().into_iter().chain(rest).map(str::to_owned);
-    let began = Instant::now();
-    let outcome = tools.qemu(arguments).outcome(within)?;
-    Ok(outcome.filter(|(status, _)| status.code() == Some(EXIT_CODE)).map(|_| began.elapsed()))
 }
 
 fn boot_sector() -> [u8; 512] {

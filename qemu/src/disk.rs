@@ -55,9 +55,12 @@ pub enum Writes {
     /// To an overlay that is gone with the machine. Flushes are ignored: fast.
     Discard,
     /// To the qcow2 overlay at this path, made when it does not exist. A second machine with the same
-    /// overlay sees the disk as the first left it, also after [`Vm::kill`](crate::Vm::kill).
+    /// overlay sees the disk as the first left it. After [`Vm::kill`](crate::Vm::kill) that is what a power
+    /// cut leaves: all that the machine had flushed, and whatever else. (QEMU writes its tables to the host
+    /// at each flush even when told not to wait for the host's disk, so this is as fast as `Discard`; only
+    /// a crash of the host loses data.)
     Overlay(PathBuf),
-    /// To the image.
+    /// To the image; flushes reach the host's disk.
     InPlace,
 }
 
@@ -181,11 +184,13 @@ impl Disk {
             (_, Writes::Overlay(overlay)) => {
                 if !overlay.exists() {
                     // Appears whole or not at all.
-                    let unfinished = overlay.with_extension("unfinished");
+                    let mut unfinished = overlay.clone().into_os_string();
+                    unfinished.push(".unfinished");
+                    let unfinished = PathBuf::from(unfinished);
                     self.create_overlay(tools, &unfinished)?;
-                    fs_err::rename(&unfinished, overlay)?;
+                    fs_err::rename(unfinished, overlay)?;
                 }
-                (overlay.as_path(), Format::Qcow2, true)
+                (overlay.as_path(), Format::Qcow2, false)
             }
         };
         let read_only = self.bus == Bus::Cdrom;
@@ -268,4 +273,69 @@ impl Format {
 
 pub(crate) fn utf8(path: &Path) -> Result<String, DiskError> {
     path.to_str().map(str::to_owned).ok_or_else(|| DiskError::NotUtf8(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn image(dir: &tempfile::TempDir, at: usize, magic: &[u8], length: usize) -> Disk {
+        let mut bytes = vec![0; length];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        let path = dir.path().join("image");
+        fs_err::write(&path, bytes).expect("writing");
+        Disk::open(path).expect("readable")
+    }
+
+    #[rstest]
+    #[case::qcow2(0, QCOW2_MAGIC, Format::Qcow2, Bus::Virtio)]
+    #[case::iso(32769, ISO_MAGIC, Format::Iso, Bus::Cdrom)]
+    #[case::other(0, b"", Format::Raw, Bus::Virtio)]
+    fn format_and_bus_follow_from_the_first_bytes(
+        #[case] at: usize,
+        #[case] magic: &[u8],
+        #[case] format: Format,
+        #[case] bus: Bus,
+    ) {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let disk = image(&dir, at, magic, 1 << 16);
+        assert_eq!((disk.format, disk.bus), (format, bus));
+    }
+
+    #[test]
+    fn an_image_shorter_than_the_magics_is_raw() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        assert_eq!(image(&dir, 0, b"", 3).format, Format::Raw);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_numbers() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let disk = image(&dir, 0, b"", 1 << 16);
+        let problem = |disk: Disk| disk.check().expect_err("is refused").to_string();
+        assert!(problem(disk.clone().grow_to(4096)).ends_with("cannot become 4096 bytes: it has 65536"));
+        let in_place = disk.clone().writes(Writes::InPlace).grow_to(1 << 20);
+        assert!(problem(in_place).contains("cannot grow"));
+        assert!(problem(disk.clone().bus(Bus::Cdrom).grow_to(1 << 20)).contains("cannot grow"));
+        assert_eq!(problem(disk.serial("a,b")), "serial number `a,b` is not 1 to 20 letters, digits, `-` or `_`");
+    }
+
+    #[test]
+    fn qcow2_size_is_the_virtual_one() {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let mut header = [0; 32];
+        header[..4].copy_from_slice(QCOW2_MAGIC);
+        header[24..].copy_from_slice(&(5_u64 << 30).to_be_bytes());
+        let disk = image(&dir, 0, &header, 1 << 16);
+        assert_eq!(disk.format.virtual_size(&disk.path).expect("readable"), 5 << 30);
+    }
+
+    #[test]
+    fn missing_image_is_named() {
+        let error = Disk::open("/nonexistent/box.raw").expect_err("is missing");
+        let DiskError::Io(source) = error else { panic!("another error: {error}") };
+        assert!(source.to_string().contains("/nonexistent/box.raw"), "{source}");
+    }
 }

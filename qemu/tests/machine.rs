@@ -5,7 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use foothold_qemu::{Bus, Disk, Firmware, Nic, Patience, Segment, Serial, StartError, Tools, Vm, VmBuilder, Writes};
+use foothold_qemu::{
+    Accel, Bus, Disk, Firmware, Nic, Patience, Segment, Serial, StartError, Tools, Vm, VmBuilder, Writes,
+};
 use tempfile::TempDir;
 
 const PATIENCE: Patience = Patience::total(Duration::from_secs(30));
@@ -55,6 +57,45 @@ fn start(builder: &VmBuilder) -> Vm {
 
 fn wait_serial(vm: &Vm, text: &str) {
     vm.wait_serial(PATIENCE, text).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// A volume that only El Torito knows: volume descriptors, boot catalog, boot image.
+fn iso(dir: &TempDir) -> PathBuf {
+    const BLOCK: usize = 2048;
+    let mut bytes = vec![0; 64 * BLOCK];
+    let mut put = |block: usize, at: usize, data: &[u8]| {
+        bytes[block * BLOCK + at..][..data.len()].copy_from_slice(data);
+    };
+    put(16, 0, b"\x01CD001\x01");
+    put(17, 0, b"\0CD001\x01EL TORITO SPECIFICATION");
+    put(17, 0x47, &18_u32.to_le_bytes());
+    // Validation entry: words sum up to 0; then a bootable image of one block, no emulation.
+    put(18, 0, &[1]);
+    put(18, 28, &[0xaa, 0x55, 0x55, 0xaa]);
+    put(18, 32, &[0x88, 0, 0, 0, 0, 0, 4, 0, 20, 0, 0, 0]);
+    put(20, 0, &BOOT_SECTOR);
+    let path = dir.path().join("boot.iso");
+    fs_err::write(&path, bytes).expect("writing the volume");
+    path
+}
+
+#[test]
+fn an_iso_is_a_cd() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let vm = start(&small("box").boot(disk(&iso(&dir))));
+    wait_serial(&vm, "boot number");
+}
+
+#[test]
+fn software_emulation_always_runs_and_the_verdict_is_kept() {
+    let tools = tools();
+    assert!(Accel::Tcg.boots(&tools, PATIENCE.total).expect("QEMU starts").is_some());
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let cache = dir.path().join("qemu/accel.json");
+    let accel = Accel::detect_cached(&tools, &cache);
+    let verdict = fs_err::read_to_string(&cache).expect("written");
+    assert!(verdict.contains(if accel == Accel::Kvm { "\"kvm\"" } else { "\"tcg\"" }), "{verdict}");
+    assert_eq!(Accel::detect_cached(&tools, &cache), accel);
 }
 
 #[test]
