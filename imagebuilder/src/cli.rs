@@ -90,6 +90,9 @@ pub struct Sources {
     /// Use nothing but the cache
     #[arg(long)]
     pub offline: bool,
+    /// A Debian mirror [default: the one that this host's apt uses]
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
 }
 
 /// The virtual machine.

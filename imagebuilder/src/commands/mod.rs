@@ -1,8 +1,13 @@
 //! What the commands do: one module each, `run(args, &Report) -> Result<Outcome, CommandError>`.
 
+pub mod build;
+pub mod common;
+pub mod fetch;
 pub mod init;
 pub mod lint;
+pub mod lock;
 pub mod schema;
+pub mod write;
 
 use crate::cli::{Cli, Command};
 use crate::error::{Cancel, CommandError, Exit, WrongUsage};
@@ -22,20 +27,25 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Lint(args) => lint::run(args, report),
         Command::Up(_) => not_yet("up"),
         Command::Plan(_) => not_yet("plan"),
-        Command::Lock(_) => not_yet("lock"),
-        Command::Fetch(_) => not_yet("fetch"),
-        Command::Build(_) => not_yet("build"),
+        Command::Lock(args) => lock::run(args, report),
+        Command::Fetch(args) => fetch::run(args, report),
+        Command::Build(args) => build::run(args, report),
         Command::Run(_) => not_yet("run"),
         Command::Prove(_) => not_yet("prove"),
         Command::Inspect(_) => not_yet("inspect"),
         Command::Verify(_) => not_yet("verify"),
-        Command::Write(_) => not_yet("write"),
+        Command::Write(args) => write::run(args, report),
     }
 }
 
 fn not_yet(command: &str) -> Result<Outcome, CommandError> {
     let message = format!("`foothold {command}` is not part of this version yet");
     Err(WrongUsage { message, hint: "`foothold help` lists the commands".to_owned() }.into())
+}
+
+/// Shows an error of a process that has no command line of a user's.
+pub fn complain(error: &anyhow::Error) {
+    Report::silent().say(&format!("{error:#}"));
 }
 
 /// Shows what is wrong with the command line, in clap's words.

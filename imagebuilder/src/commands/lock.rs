@@ -1,0 +1,73 @@
+//! `foothold lock`: writes `appliance.lock`, and says what moved.
+
+use serde_json::json;
+
+use crate::cli;
+use crate::error::CommandError;
+use crate::lock::Lock;
+use crate::report::{Outcome, Report};
+
+use super::common::{Job, builder, locked};
+
+/// Makes the lock, or moves it.
+pub fn run(args: &cli::Lock, report: &Report) -> Result<Outcome, CommandError> {
+    let job = Job::load(&args.definition.file)?;
+    let at = builder(&args.sources, report)?;
+    let path = job.lock_path();
+    let before = Lock::read(&path).ok().flatten();
+    let lock = locked(&at, &job, args.update)?;
+    let moved = before.as_ref().map(|before| changes(before, &lock)).unwrap_or_default();
+    let packages: usize = lock.debian.values().map(Vec::len).sum();
+    let data = json!({ "lock": path, "packages": packages, "modules": lock.modules.len(), "moved": moved });
+    Ok(Outcome::Data { kind: "lock", data })
+}
+
+/// What differs, a line each: `os: tzdata 2025a -> 2025b`.
+fn changes(before: &Lock, after: &Lock) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (set, debs) in &after.debian {
+        let old = before.debian.get(set).map(Vec::as_slice).unwrap_or_default();
+        for deb in debs {
+            match old.iter().find(|other| other.name == deb.name) {
+                Some(other) if other.version == deb.version => {}
+                Some(other) => lines.push(format!("{set}: {} {} -> {}", deb.name, other.version, deb.version)),
+                None => lines.push(format!("{set}: {} {} is new", deb.name, deb.version)),
+            }
+        }
+        let gone = old.iter().filter(|other| !debs.iter().any(|deb| deb.name == other.name));
+        lines.extend(gone.map(|other| format!("{set}: {} {} is gone", other.name, other.version)));
+    }
+    for (set, digest) in &after.modules {
+        if before.modules.get(set) != Some(digest) {
+            lines.push(format!("modules: {set} has changed"));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::release::Digest;
+
+    use super::changes;
+    use crate::lock::{Deb, Lock};
+
+    fn lock(packages: &[(&str, &str)]) -> Lock {
+        let deb = |(name, version): &(&str, &str)| Deb {
+            name: (*name).into(),
+            version: (*version).into(),
+            architecture: "amd64".into(),
+            sha256: Digest::from_hex(&"0".repeat(64)).expect("a digest"),
+            size: 1,
+        };
+        let mut lock = Lock::new(1);
+        lock.debian.insert("os".into(), packages.iter().map(deb).collect());
+        lock
+    }
+
+    #[test]
+    fn what_moved_is_named() {
+        let lines = changes(&lock(&[("a", "1"), ("b", "1")]), &lock(&[("a", "2"), ("c", "1")]));
+        assert_eq!(lines, ["os: a 1 -> 2", "os: c 1 is new", "os: b 1 is gone"]);
+    }
+}

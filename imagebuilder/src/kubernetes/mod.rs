@@ -1,0 +1,4 @@
+//! Kubernetes: its programs and what kubeadm renders.
+
+pub mod modules;
+pub mod templates;

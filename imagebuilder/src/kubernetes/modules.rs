@@ -1,0 +1,196 @@
+//! Cluster software from pinned Go modules: `go build tool` in the toolbox, every byte checked by `go.sum`.
+//!
+//! Each folder `packages/<set>/` holds a `go.mod` with only `tool` lines, replaces and checksums.
+
+use std::path::Path;
+
+use agent_api::release::Digest;
+use anyhow::{Context, Result, bail};
+
+use crate::store::{Cache, Made, StageKey, hash};
+use crate::toolbox::Toolbox;
+
+/// A set of programs built from one `go.mod`.
+#[derive(Clone, Copy, Debug)]
+pub struct ModuleSet {
+    /// Folder below `packages/`.
+    pub name: &'static str,
+    /// Module whose version is the set's.
+    pub module: &'static str,
+    /// Programs it makes, by the names `go build` gives them.
+    pub programs: &'static [&'static str],
+}
+
+/// All sets, the longest build first.
+pub const SETS: &[ModuleSet] = &[
+    ModuleSet {
+        name: "kubernetes",
+        module: "k8s.io/kubernetes",
+        programs: &[
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-proxy",
+            "kube-scheduler",
+            "kubeadm",
+            "kubectl",
+            "kubelet",
+        ],
+    },
+    ModuleSet { name: "coredns", module: "github.com/coredns/coredns", programs: &["coredns"] },
+    ModuleSet {
+        name: "containerd",
+        module: "github.com/containerd/containerd/v2",
+        programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
+    },
+    ModuleSet { name: "etcd", module: "go.etcd.io/etcd/server/v3", programs: &["server", "etcdctl"] },
+    ModuleSet {
+        name: "cni",
+        module: "github.com/containernetworking/plugins",
+        programs: &["bridge", "host-local", "loopback", "portmap"],
+    },
+];
+
+/// Version of a module in the text of a `go.mod`.
+pub fn version_in(go_mod: &str, module: &str) -> Option<String> {
+    go_mod.lines().find_map(|line| {
+        let mut words = line.trim().trim_start_matches("require ").split_whitespace();
+        (words.next() == Some(module)).then(|| words.next().map(str::to_owned))?
+    })
+}
+
+impl ModuleSet {
+    /// Version of the set, such as `v1.36.4`.
+    pub fn version(&self, packages: &Path) -> Result<String> {
+        let path = packages.join(self.name).join("go.mod");
+        let text = fs_err::read_to_string(&path)?;
+        version_in(&text, self.module)
+            .with_context(|| format!("`{}` requires no `{}`", path.display(), self.module))
+    }
+
+    /// Digest of `go.mod` and `go.sum`: what the lock holds.
+    pub fn digest(&self, packages: &Path) -> Result<Digest> {
+        let dir = packages.join(self.name);
+        let mut text = fs_err::read(dir.join("go.mod"))?;
+        text.extend(fs_err::read(dir.join("go.sum"))?);
+        Ok(hash::bytes(&text))
+    }
+
+    /// Linker flags: no debug information, and the version where the program says it.
+    fn linker_flags(&self, version: &str) -> Result<String> {
+        let mut flags = "-s -w -buildid=".to_owned();
+        let mut set = |name: &str, value: &str| flags.push_str(&format!(" -X {name}={value}"));
+        match self.name {
+            "kubernetes" => {
+                let parsed = semver::Version::parse(version.trim_start_matches('v'))
+                    .with_context(|| format!("version `{version}` of Kubernetes"))?;
+                for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+                    set(&format!("{package}.gitVersion"), version);
+                    set(&format!("{package}.gitMajor"), &parsed.major.to_string());
+                    set(&format!("{package}.gitMinor"), &parsed.minor.to_string());
+                    set(&format!("{package}.gitTreeState"), "clean");
+                }
+            }
+            "containerd" => set("github.com/containerd/containerd/v2/version.Version", version),
+            _ => {}
+        }
+        Ok(flags)
+    }
+
+    /// Builds the set, or takes it from the cache.
+    pub fn build(&self, at: &Build<'_>) -> Result<(Made, bool)> {
+        let version = self.version(at.packages)?;
+        let digest = self.digest(at.packages)?;
+        if digest != *at.locked {
+            bail!(
+                "`packages/{}/go.mod` or `go.sum` is {digest}, the lock expects {}\nhint: `foothold lock --update`",
+                self.name,
+                at.locked
+            );
+        }
+        let flags = self.linker_flags(&version)?;
+        let key = StageKey::new("modules", 1).with("set", self.name).with("modules", &digest).with("flags", &flags);
+        at.cache.stage(&key, &mut || (at.waiting)("another build is compiling the same"), |work| {
+            let (source, out) = (at.packages.join(self.name), work.path().join("out"));
+            fs_err::create_dir(&out)?;
+            let copy = work.path().join("source");
+            fs_err::create_dir(&copy)?;
+            for file in ["go.mod", "go.sum"] {
+                fs_err::copy(source.join(file), copy.join(file))?;
+            }
+            self.go_build(at, &copy, &out, &flags)?;
+            let mut made = Made::default();
+            for program in self.programs {
+                let blob = at.cache.adopt(&out.join(program)).with_context(|| format!("`go build` made no `{program}`"))?;
+                made.files.insert((*program).to_owned(), blob);
+            }
+            made.set_fact("version", &version)?;
+            Ok(made)
+        })
+    }
+
+    fn go_build(&self, at: &Build<'_>, source: &Path, out: &Path, flags: &str) -> Result<()> {
+        let go = at.cache.path("go");
+        for dir in ["mod", "build"] {
+            fs_err::create_dir_all(go.join(dir))?;
+        }
+        let mut tool = at
+            .toolbox
+            .tool("go")
+            .args(["build", "-trimpath", "-mod=readonly", "-ldflags", flags, "-o"])
+            .arg(format!("{}/", out.display()))
+            .arg("tool")
+            .cwd(source)
+            .reads(source)
+            .writes(out)
+            .writes(&go)
+            .env("CGO_ENABLED", "0")
+            .env("GOAMD64", "v1")
+            .env("GOMODCACHE", go.join("mod").to_string_lossy())
+            .env("GOCACHE", go.join("build").to_string_lossy())
+            .env("GOFLAGS", "-buildvcs=false -modcacherw");
+        if at.offline {
+            tool = tool.env("GOPROXY", "off").env("GONOSUMDB", "*");
+        } else {
+            tool = tool.with_network();
+        }
+        let offline_hint = if at.offline { "\nhint: `--offline` was given: build once without it" } else { "" };
+        tool.run_with(&mut |line| (at.waiting)(line))
+            .with_context(|| format!("compiling the Go modules of `packages/{}`{offline_hint}", self.name))?;
+        Ok(())
+    }
+}
+
+/// What a build of a module set needs.
+pub struct Build<'a> {
+    /// The builder's cache.
+    pub cache: &'a Cache,
+    /// The toolbox, whose `go` fetches the toolchain that `go.mod` names.
+    pub toolbox: &'a Toolbox,
+    /// The folder `packages/`.
+    pub packages: &'a Path,
+    /// What the lock says the set is.
+    pub locked: &'a Digest,
+    /// Never use the network.
+    pub offline: bool,
+    /// Told what goes on.
+    pub waiting: &'a (dyn Fn(&str) + Sync),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SETS, version_in};
+
+    #[test]
+    fn the_version_is_that_of_the_required_module() {
+        let text = "module x\n\nrequire (\n\ta.example/b v1.2.3 // indirect\n)\nrequire k8s.io/kubernetes v1.36.4\n";
+        assert_eq!(version_in(text, "k8s.io/kubernetes").as_deref(), Some("v1.36.4"));
+        assert_eq!(version_in(text, "a.example/b").as_deref(), Some("v1.2.3"));
+        assert_eq!(version_in(text, "c"), None);
+    }
+
+    #[test]
+    fn kubernetes_says_its_version() {
+        let flags = SETS[0].linker_flags("v1.36.4").expect("flags");
+        assert!(flags.contains("k8s.io/component-base/version.gitMinor=36"), "{flags}");
+    }
+}

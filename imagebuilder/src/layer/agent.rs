@@ -1,0 +1,70 @@
+//! The box's one static binary, and the tiny `pause`, compiled by cargo from this workspace.
+//!
+//! Paths of the machine are mapped away, so that the same sources give the same bytes anywhere.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::host::command::Run;
+use crate::host::flock;
+use crate::store::{Cache, Made, StageKey, hash};
+
+/// What the box is compiled for: glibc, linked statically.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Profile of the workspace's Cargo.toml.
+const PROFILE: &str = "agent";
+/// Programs and the names they have among the stage's files.
+const PROGRAMS: &[&str] = &["foothold-agent", "pause"];
+
+/// What cargo sets for its children and what would change the result.
+const FOREIGN_ENV: &[&str] = &["CARGO", "CARGO_ENCODED_RUSTFLAGS", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "RUSTC_WRAPPER"];
+
+/// Compiles them, or takes them from the cache.
+pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {
+    let compiler = Run::new("rustc").arg("-vV").output().context("asking for the Rust compiler's version")?;
+    let mut key = StageKey::new("agent", 2).with("rustc", String::from_utf8_lossy(&compiler).replace('\n', " "));
+    for part in ["agent", "Cargo.toml", "Cargo.lock"] {
+        key = key.with(part, hash::tree(&workspace.join(part))?);
+    }
+    cache.stage(&key, &mut || say("another build is compiling the agent"), |work| {
+        let target = cache.path("agent-target");
+        fs_err::create_dir_all(&target)?;
+        let _held = flock::lock(&cache.path("locks").join("agent-target"), &mut || say("another build compiles"))?;
+        compile(workspace, &target, offline, say)?;
+        let mut made = Made::default();
+        for program in PROGRAMS {
+            let copy = work.path().join(program);
+            fs_err::copy(target.join(TARGET).join(PROFILE).join(program), &copy)?;
+            made.files.insert((*program).to_owned(), cache.adopt(&copy)?);
+        }
+        Ok(made)
+    })
+}
+
+fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+    let cargo_home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")))
+        .context("neither CARGO_HOME nor HOME is set")?;
+    let flags = [
+        "-Ctarget-feature=+crt-static".to_owned(),
+        "-Clink-arg=-Wl,--build-id=none".to_owned(),
+        format!("--remap-path-prefix={}=/cargo", cargo_home.display()),
+        format!("--remap-path-prefix={}=/foothold", workspace.display()),
+    ];
+    let mut run = Run::new("cargo")
+        .args(["build", "--locked", "--package", "foothold-agent", "--bins", "--target", TARGET, "--profile", PROFILE])
+        .cwd(workspace)
+        .env("CARGO_TARGET_DIR", target)
+        .env("CARGO_TERM_COLOR", "never");
+    for name in FOREIGN_ENV {
+        run = run.without_env(name);
+    }
+    run = run.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    if offline {
+        run = run.arg("--offline");
+    }
+    run.output_with(&mut |line| say(line.trim())).context("compiling the agent")?;
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! The `containers` layer: the images the box itself runs, unpacked, and containerd's databases that say so.
+
+use std::path::{Path, PathBuf};
+
+use agent_api::release::Image;
+use anyhow::{Context, Result, bail};
+
+use super::kubernetes::place;
+use super::seal;
+use super::squashfs::Packing;
+use crate::host::command::Run;
+use crate::lock::Deb;
+use crate::oci::import::{Import, METADATA, SNAPSHOTS};
+use crate::oci::recipe::{Packed, Recipe};
+use crate::store::{Cache, Made, StageKey, WorkDir, hash};
+use crate::toolbox::Toolbox;
+
+/// What the layer is made from.
+pub struct Input<'a> {
+    /// The builder's cache.
+    pub cache: &'a Cache,
+    /// The toolbox.
+    pub toolbox: &'a Toolbox,
+    /// Key of the toolbox.
+    pub toolbox_key: &'a str,
+    /// Programs of all module sets, and `pause`.
+    pub programs: &'a Made,
+    /// Debian packages that recipes may unpack: the set `os`.
+    pub debs: &'a [Deb],
+    /// The recipes.
+    pub recipes: &'a [Recipe],
+    /// Version of the cluster.
+    pub version: &'a str,
+    /// Build time.
+    pub built: u64,
+    /// Told what is waited for.
+    pub waiting: &'a (dyn Fn(&str) + Sync),
+}
+
+/// Makes the layer or takes it from the cache. Facts: `layer`, `images`; the images' blobs are files of the stage.
+pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
+    let mut key = StageKey::new("containers", 5)
+        .with("toolbox", input.toolbox_key)
+        .with("version", input.version)
+        .with("built", input.built)
+        .with("recipes", hash::bytes(&serde_json::to_vec(input.recipes)?));
+    for (name, blob) in &input.programs.files {
+        key = key.with(name, &blob.digest);
+    }
+    for deb in input.recipes.iter().flat_map(|recipe| &recipe.debian).collect::<std::collections::BTreeSet<_>>() {
+        key = key.with(deb, &input.deb(deb)?.sha256);
+    }
+    input.cache.stage(&key, &mut || (input.waiting)("another build is making the same"), |work| input.build(work))
+}
+
+impl Input<'_> {
+    fn deb(&self, name: &str) -> Result<&Deb> {
+        self.debs.iter().find(|deb| deb.name == name).with_context(|| {
+            format!("a recipe unpacks the Debian package `{name}`, which the set `os` does not hold\nhint: add it to packages/os/packages.txt")
+        })
+    }
+
+    fn build(&self, work: &WorkDir) -> Result<Made> {
+        let mut packed = Vec::new();
+        for (number, recipe) in self.recipes.iter().enumerate() {
+            let root = work.path().join(format!("image-{number}"));
+            fs_err::create_dir(&root)?;
+            packed.push(self.pack(work, recipe, &root)?);
+            fs_err::remove_dir_all(&root)?;
+        }
+        let programs = work.path().join("programs");
+        for name in ["containerd", "ctr"] {
+            place(self.cache, self.programs, name, &programs.join(name))?;
+        }
+        let (cache, toolbox, built) = (self.cache, self.toolbox, self.built);
+        Import { cache, toolbox, work, programs: &programs, built }.import(&packed)?;
+        self.collect(work, &packed)
+    }
+
+    fn pack(&self, work: &WorkDir, recipe: &Recipe, root: &Path) -> Result<Packed> {
+        for name in &recipe.debian {
+            let deb = self.cache.blob_path(&self.deb(name)?.sha256);
+            Run::new("dpkg-deb").arg("--extract").arg(deb).arg(root).output()?;
+        }
+        for documentation in ["usr/share/doc", "usr/share/man", "usr/share/lintian", "usr/lib/x86_64-linux-gnu/gconv"] {
+            let _ = fs_err::remove_dir_all(root.join(documentation));
+        }
+        if !recipe.debian.is_empty() {
+            // Debian's /lib is a link into /usr (file-system hierarchy since trixie); packages only bring /usr.
+            for (link, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64"), ("sbin", "usr/sbin"), ("bin", "usr/bin")] {
+                if root.join(link).symlink_metadata().is_err() {
+                    fs_err::os::unix::fs::symlink(target, root.join(link))?;
+                }
+            }
+        }
+        recipe.lay_out(root, &|source| self.find(source))?;
+        recipe.pack(self.cache, work, root, self.built, self.version)
+    }
+
+    fn find(&self, source: &str) -> Result<PathBuf> {
+        let (kind, name) = source.split_once(':').unwrap_or(("", source));
+        match kind {
+            "module" | "agent" => Ok(self.cache.blob_path(&self.programs.file(name)?.digest)),
+            _ => bail!("`{source}` is not of the form `module:<program>` or `agent:<program>`"),
+        }
+    }
+
+    /// The layer's tree out of containerd's root.
+    fn collect(&self, work: &WorkDir, packed: &[Packed]) -> Result<Made> {
+        let (root, tree) = (work.path().join("containerd"), work.path().join("tree"));
+        for database in [METADATA, SNAPSHOTS] {
+            let target = tree.join("metadata").join(database);
+            fs_err::create_dir_all(target.parent().context("a folder")?)?;
+            fs_err::copy(root.join(database), target)?;
+        }
+        let snapshots = root.join("io.containerd.snapshotter.v1.overlayfs/snapshots");
+        for entry in fs_err::read_dir(&snapshots)? {
+            let entry = entry?;
+            let target = tree.join("snapshots").join(entry.file_name());
+            fs_err::create_dir_all(&target)?;
+            fs_err::rename(entry.path().join("fs"), target.join("fs"))?;
+        }
+        let images: Vec<&Image> = packed.iter().map(|packed| &packed.image).collect();
+        let mut made = Made::default();
+        let digests: Vec<_> = images.iter().flat_map(|image| &image.blobs).collect();
+        fs_err::write(tree.join("blobs.json"), serde_json::to_vec(&digests)?)?;
+        for blob in digests {
+            made.files.insert(format!("blob {}", blob.digest.hex()), blob.clone());
+        }
+        made.set_fact("images", &images)?;
+        let packing = Packing { level: 15, all_root: true, time: self.built };
+        seal::seal(self.cache, self.toolbox, work, "tree", "containers", packing, &mut made)?;
+        Ok(made)
+    }
+}

@@ -1,0 +1,230 @@
+//! Resolving and fetching Debian packages with the host's apt, in folders of our own.
+//!
+//! apt checks the archive's signatures and solves dependencies; nothing of the host's package state is
+//! read or changed, only which mirror it uses and how it reaches it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use agent_api::release::Digest;
+use anyhow::{Context, Result, bail};
+
+use super::Deb;
+use crate::host::command::Run;
+use crate::error::HostLacks;
+use crate::host::needs::KEYRING;
+
+/// The Debian release everything is made of.
+pub const SUITE: &str = "trixie";
+
+/// Where the archive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// The main archive.
+    pub main: String,
+    /// The security archive.
+    pub security: Option<String>,
+}
+
+impl Mirror {
+    /// The mirror that this host's apt uses for Debian, or `given` by the user.
+    pub fn of_host(given: Option<&str>) -> Result<Self> {
+        if let Some(main) = given {
+            return Ok(Self { main: main.to_owned(), security: None });
+        }
+        let format = "$(REPO_URI)|$(LABEL)|$(SITE)";
+        let out = Run::new("apt-get").args(["indextargets", "--format", format, "Created-By: Packages"]).output()?;
+        Self::from_targets(&String::from_utf8_lossy(&out)).ok_or_else(|| {
+            let hint = "name one: `foothold build --mirror URL`, or give apt a Debian source and run `apt-get update`";
+            HostLacks { what: "a Debian mirror in apt's sources".into(), hint: hint.into() }.into()
+        })
+    }
+
+    fn from_targets(text: &str) -> Option<Self> {
+        let with_label = |label: &str| {
+            text.lines().find_map(|line| {
+                let mut fields = line.split('|');
+                let (uri, found) = (fields.next()?, fields.next()?);
+                (found == label && !uri.starts_with('$')).then(|| uri.to_owned())
+            })
+        };
+        Some(Self { main: with_label("Debian")?, security: with_label("Debian-Security") })
+    }
+
+    fn sources(&self) -> String {
+        let line = |uri: &str, suite: &str| format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} main\n");
+        let mut text = line(&self.main, SUITE) + &line(&self.main, &format!("{SUITE}-updates"));
+        if let Some(security) = &self.security {
+            text += &line(security, &format!("{SUITE}-security"));
+        }
+        text
+    }
+}
+
+/// apt with its own state folder.
+#[derive(Debug)]
+pub struct Apt {
+    dir: PathBuf,
+}
+
+impl Apt {
+    /// Sets the folder up. Nothing is fetched yet.
+    pub fn new(dir: &Path, mirror: &Mirror) -> Result<Self> {
+        for sub in ["lists/partial", "cache/archives/partial"] {
+            fs_err::create_dir_all(dir.join(sub))?;
+        }
+        for empty in ["status", "extended_states"] {
+            fs_err::write(dir.join(empty), "")?;
+        }
+        fs_err::write(dir.join("sources.list"), mirror.sources())?;
+        fs_err::write(dir.join("apt.conf"), configuration(dir))?;
+        Ok(Self { dir: dir.to_owned() })
+    }
+
+    fn run(&self, program: &str) -> Run {
+        Run::new(program).arg("-c").arg(self.dir.join("apt.conf")).env("LC_ALL", "C.UTF-8").cwd(&self.dir)
+    }
+
+    /// Fetches the lists of packages.
+    pub fn update(&self) -> Result<()> {
+        let update = self.run("apt-get").args(["update", "--error-on=any"]);
+        update.output().context(
+            "fetching Debian's package lists\nhint: is the network there? `--offline` builds from the cache alone",
+        )?;
+        Ok(())
+    }
+
+    /// The packages that these and their dependencies come to. With `base`, also what every Debian system has.
+    pub fn resolve(&self, packages: &[String], base: bool) -> Result<Vec<Deb>> {
+        let mut solve = self.run("apt-get").args(["install", "--simulate", "--yes", "-o", "APT::Get::Show-Versions=1"]);
+        if base {
+            solve = solve.args(["?essential", "?priority(required)", "apt"]);
+        }
+        let out = solve.args(packages).output().context("resolving Debian packages")?;
+        let chosen = parse_simulation(&String::from_utf8_lossy(&out))?;
+        self.describe(&chosen)
+    }
+
+    fn describe(&self, chosen: &[String]) -> Result<Vec<Deb>> {
+        let out = self.run("apt-cache").args(["show", "--no-all-versions"]).args(chosen).output()?;
+        let text = String::from_utf8_lossy(&out);
+        let mut debs: Vec<Deb> = text.split("\n\n").filter(|s| !s.trim().is_empty()).map(parse_stanza).collect::<Result<_>>()?;
+        debs.sort();
+        debs.dedup();
+        if debs.len() != chosen.len() {
+            bail!("apt chose {} packages and described {}", chosen.len(), debs.len());
+        }
+        Ok(debs)
+    }
+
+    /// Downloads exactly these into `into`. A version that the mirror no longer has is named.
+    pub fn download(&self, debs: &[&Deb], into: &Path, on_line: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
+        let names: Vec<_> = debs.iter().map(|deb| format!("{}:{}={}", deb.name, native(deb), deb.version)).collect();
+        // The `_apt` user of the host need not be able to write here: these are plain downloads.
+        let run = self.run("apt-get").args(["download", "-o", "APT::Sandbox::User=root"]).args(&names).cwd(into);
+        run.output_with(on_line).map_err(|error| explain_missing(error.into()))?;
+        Ok(())
+    }
+}
+
+fn native(deb: &Deb) -> &str {
+    if deb.architecture == "all" { "amd64" } else { &deb.architecture }
+}
+
+fn explain_missing(error: anyhow::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let gone: Vec<_> = text.lines().filter(|line| line.contains("was not found")).map(str::trim).collect();
+    if gone.is_empty() {
+        return error.context("downloading Debian packages");
+    }
+    anyhow::anyhow!(
+        "the mirror no longer has what the lock names:\n{}\nhint: move the lock: `foothold lock --update`, or build \
+         from a saved cache (`foothold fetch --to DIR`)",
+        gone.join("\n")
+    )
+}
+
+fn parse_simulation(text: &str) -> Result<Vec<String>> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("Inst "));
+    lines
+        .map(|line| {
+            let (name, rest) = line.split_once(" (").context("a line of apt's simulation without a version")?;
+            let version = rest.split([' ', ')']).next().context("a version")?;
+            Ok(format!("{name}={version}"))
+        })
+        .collect()
+}
+
+fn parse_stanza(stanza: &str) -> Result<Deb> {
+    let fields: BTreeMap<&str, &str> =
+        stanza.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_once(": ")).collect();
+    let field = |key: &str| {
+        let found = fields.get(key).with_context(|| format!("a package without `{key}`:\n{stanza}"))?;
+        anyhow::Ok((*found).to_owned())
+    };
+    Ok(Deb {
+        name: field("Package")?,
+        version: field("Version")?,
+        architecture: field("Architecture")?,
+        sha256: Digest::from_hex(&field("SHA256")?)?,
+        size: field("Size")?.parse().context("Size")?,
+    })
+}
+
+/// The host's apt configuration stays in force (proxies, authentication), less its folders and hooks.
+fn configuration(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        r#"#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear DPkg::Post-Invoke;
+#clear DPkg::Pre-Install-Pkgs;
+#clear APT::Default-Release;
+APT::Architecture "amd64";
+#clear APT::Architectures;
+APT::Architectures {{ "amd64"; }};
+APT::Install-Recommends "false";
+APT::Install-Suggests "false";
+Acquire::Languages "none";
+Dir::State "{dir}";
+Dir::State::lists "{dir}/lists";
+Dir::State::status "{dir}/status";
+Dir::State::extended_states "{dir}/extended_states";
+Dir::Cache "{dir}/cache";
+Dir::Cache::archives "archives";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+Dir::Etc::SourceList "{dir}/sources.list";
+Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Debug::NoLocking "true";
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mirror, parse_simulation, parse_stanza};
+
+    #[test]
+    fn the_hosts_mirror_is_the_one_labelled_debian() {
+        let text = "http://sec.example/d/|Debian-Security|x\nhttp://vendor.example/|nodistro|x\nhttp://m.example/debian/|Debian|x\n";
+        let mirror = Mirror::from_targets(text).expect("found");
+        assert_eq!(mirror.main, "http://m.example/debian/");
+        assert_eq!(mirror.security.as_deref(), Some("http://sec.example/d/"));
+        assert_eq!(Mirror::from_targets("http://v.example/|Ubuntu|x\n"), None);
+    }
+
+    #[test]
+    fn a_simulation_names_what_would_be_installed() {
+        let text = "Reading\nInst libc6 (2.41-12 Debian:13.1/stable [amd64])\nInst tzdata (2025b-4+deb13u1 Debian:13 [all]) []\nConf libc6 (2.41-12 x)\n";
+        assert_eq!(parse_simulation(text).expect("parsed"), ["libc6=2.41-12", "tzdata=2025b-4+deb13u1"]);
+    }
+
+    #[test]
+    fn a_stanza_without_a_digest_is_refused() {
+        let error = parse_stanza("Package: a\nVersion: 1\nArchitecture: all\nSize: 3\n").expect_err("refused");
+        assert!(error.to_string().starts_with("a package without `SHA256`"), "{error}");
+    }
+}

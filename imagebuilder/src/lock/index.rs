@@ -1,0 +1,29 @@
+//! A local repository of locked packages, in the shape apt reads (`Packages`, Debian repository format).
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+
+use super::Deb;
+use crate::host::command::Run;
+use crate::store::Cache;
+
+/// Fills `dir` with hard links (or copies) of the packages and a `Packages` index.
+pub fn write(cache: &Cache, debs: &[Deb], dir: &Path) -> Result<()> {
+    let stanzas = debs
+        .par_iter()
+        .map(|deb| {
+            let (source, target) = (cache.path("blobs/sha256").join(deb.sha256.hex()), dir.join(deb.file_name()));
+            if fs_err::hard_link(&source, &target).is_err() {
+                fs_err::copy(&source, &target)?;
+            }
+            let control = Run::new("dpkg-deb").arg("--field").arg(&target).output()?;
+            let control = String::from_utf8(control).with_context(|| format!("control file of {}", deb.name))?;
+            let (name, sha256, size) = (deb.file_name(), deb.sha256.hex(), deb.size);
+            Ok(format!("{}\nFilename: ./{name}\nSize: {size}\nSHA256: {sha256}\n\n", control.trim_end()))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    fs_err::write(dir.join("Packages"), stanzas.concat())?;
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! `appliance.lock`: exactly what goes into an image, so that the same lock gives the same bytes.
+//!
+//! ```text
+//! definition --Apt::resolve, go.sum digests--> Lock --> appliance.lock (JSON, beside the definition)
+//! ```
+//! The mirror is the host's and is never written into it.
+
+pub mod apt;
+pub mod fetch;
+pub mod index;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use agent_api::release::Digest;
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// Version of the lock's own shape.
+const FORMAT: u32 = 1;
+
+/// A Debian binary package, exactly.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deb {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// `amd64` or `all`.
+    pub architecture: String,
+    /// Digest of the `.deb`.
+    pub sha256: Digest,
+    /// Bytes of the `.deb`.
+    pub size: u64,
+}
+
+impl Deb {
+    /// File name in a repository of ours.
+    pub fn file_name(&self) -> String {
+        format!("{}_{}_{}.deb", self.name, self.version.replace(':', "%3a"), self.architecture)
+    }
+}
+
+/// The lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Lock {
+    /// Version of this shape.
+    pub lock_version: u32,
+    /// Seconds since 1970 at which it was made: the build time of every image made from it.
+    pub made: u64,
+    /// Package sets by name: `toolbox`, `os`, `kernel`.
+    pub debian: BTreeMap<String, Vec<Deb>>,
+    /// Digest of `go.mod` and `go.sum` of each Go module set.
+    pub modules: BTreeMap<String, Digest>,
+    /// Digest of each file of `kubernetes.from: directory` or `upstream`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub binaries: BTreeMap<String, Digest>,
+}
+
+impl Lock {
+    /// An empty lock made at `made`.
+    pub fn new(made: u64) -> Self {
+        Self {
+            lock_version: FORMAT,
+            made,
+            debian: BTreeMap::new(),
+            modules: BTreeMap::new(),
+            binaries: BTreeMap::new(),
+        }
+    }
+
+    /// `appliance.lock` beside `appliance.yaml`.
+    pub fn path_for(definition: &Path) -> PathBuf {
+        definition.with_extension("lock")
+    }
+
+    /// Reads a lock; `None` when there is none.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = fs_err::read_to_string(path)?;
+        let lock: Self = serde_json::from_str(&text)
+            .with_context(|| format!("reading `{}`\nhint: make it anew: `foothold lock --update`", path.display()))?;
+        if lock.lock_version != FORMAT {
+            bail!(
+                "`{}` has lockVersion {}, expected {FORMAT}\nhint: make it anew: `foothold lock --update`",
+                path.display(),
+                lock.lock_version
+            );
+        }
+        Ok(Some(lock))
+    }
+
+    /// Writes it atomically, a package a line.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let partial = path.with_extension(format!("lock.{}", std::process::id()));
+        fs_err::write(&partial, self.text()?)?;
+        fs_err::File::open(&partial)?.sync_all()?;
+        fs_err::rename(&partial, path)?;
+        Ok(())
+    }
+
+    /// Its text.
+    pub fn text(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// The package set of that name.
+    pub fn packages(&self, set: &str) -> Result<&[Deb]> {
+        self.debian
+            .get(set)
+            .map(Vec::as_slice)
+            .with_context(|| format!("the lock has no package set `{set}`\nhint: `foothold lock --update`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lock;
+
+    #[test]
+    fn a_lock_survives_writing_and_reading() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("appliance.lock");
+        let lock = Lock::new(1_700_000_000);
+        lock.write(&path).expect("written");
+        assert_eq!(Lock::read(&path).expect("read"), Some(lock));
+        assert_eq!(fs_err::read_dir(dir.path()).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn a_lock_of_another_shape_says_what_to_do() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("appliance.lock");
+        fs_err::write(&path, "{}").expect("written");
+        let error = Lock::read(&path).expect_err("refused");
+        assert!(format!("{error:#}").contains("lock --update"), "{error:#}");
+    }
+}

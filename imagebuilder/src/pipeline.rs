@@ -1,0 +1,385 @@
+//! The build: `Appliance -> Lock -> Toolbox -> Parts -> Layers -> Release -> outputs`, each arrow a function.
+//!
+//! ```text
+//! lock ─► toolbox ─┬─► os layer ───────────────┐
+//!                  ├─► Go programs ─► templates ┼─► kubernetes, containers, appliance ─► release ─► raw, qcow2, iso
+//!                  └─► agent ──────────────────┘
+//! ```
+//! Everything expensive is a [`Cache::stage`](crate::store::Cache::stage): a second build makes only what changed.
+
+use std::path::{Path, PathBuf};
+
+use agent_api::release::{Blob, BootEntry, Budgets, Image, InitrdConfig, Kubernetes, Layer, Package, Release};
+use anyhow::{Context, Result, anyhow};
+
+use crate::boot;
+use crate::config::Appliance;
+use crate::disk::{Content, SourceFile};
+use crate::format::{self, ImagePlan, OutputFile};
+use crate::host::needs;
+use crate::kubernetes::modules::{Build, SETS};
+use crate::kubernetes::templates;
+use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
+use crate::lock::apt::{Apt, Mirror};
+use crate::lock::fetch::{self, Network};
+use crate::lock::Lock;
+use crate::oci::recipe::Recipe;
+use crate::release::{initrd, sign::Signer};
+use crate::report::Report;
+
+use crate::store::{Cache, Made};
+use crate::toolbox::{Toolbox, bootstrap};
+
+/// zstd level of qcow2 files: their content is compressed already.
+const QCOW2_LEVEL: i32 = 3;
+
+/// What every arrow may use.
+pub struct Builder {
+    /// The builder's cache.
+    pub cache: Cache,
+    /// Where `packages/`, `images/`, `overlay/` and the agent's sources are.
+    pub workspace: PathBuf,
+    /// The `foothold` program, for entering the toolbox.
+    pub helper: PathBuf,
+    /// How the network may be used.
+    pub network: Network,
+    /// Where progress goes.
+    pub report: Report,
+}
+
+impl Builder {
+    fn packages(&self) -> PathBuf {
+        self.workspace.join("packages")
+    }
+
+    /// Runs a stage as a step of the report.
+    fn stage(&self, name: &str, make: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
+        let step = self.report.step("build", name);
+        let result = make(&|line| step.note(line));
+        match result {
+            Ok((made, true)) => {
+                step.skipped("cached");
+                Ok(made)
+            }
+            Ok((made, false)) => {
+                step.done();
+                Ok(made)
+            }
+            Err(error) => {
+                step.failed(&error.to_string());
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Names of a package list: one a line, `#` starts a comment.
+pub fn package_names(path: &Path) -> Result<Vec<String>> {
+    let text = fs_err::read_to_string(path)?;
+    let names = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    Ok(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+/// `Appliance -> Lock`: resolves everything anew.
+pub fn resolve(at: &Builder, made: u64) -> Result<Lock> {
+    at.report.step("lock", "resolve").run(|step| {
+        needs::ensure(&mut |line| step.note(line))?;
+        let work = at.cache.work_dir()?;
+        let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(at.network.mirror.as_deref())?)?;
+        step.waiting("the Debian mirror", "its package lists");
+        apt.update()?;
+        let mut lock = Lock::new(made);
+        for (set, base) in [("toolbox", true), ("os", true), ("kernel", false)] {
+            let names = package_names(&at.packages().join(set).join("packages.txt"))?;
+            let mut debs = apt.resolve(&names, base)?;
+            if set == "kernel" {
+                // Only the image itself is unpacked; what it depends on serves an initrd that is not ours.
+                debs.retain(|deb| deb.name.starts_with("linux-image-") && deb.name != "linux-image-amd64");
+            }
+            lock.debian.insert(set.to_owned(), debs);
+        }
+        for set in SETS {
+            lock.modules.insert(set.name.to_owned(), set.digest(&at.packages())?);
+        }
+        Ok::<_, anyhow::Error>(lock)
+    })
+}
+
+/// Makes the toolbox of the lock, fetching what it is made of.
+pub fn toolbox(at: &Builder, lock: &Lock) -> Result<(Toolbox, String)> {
+    let debs = lock.packages("toolbox")?;
+    let tree = bootstrap::tree_path(&at.cache, debs)?;
+    let key = tree.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    at.report.step("build", "toolbox").run(|step| {
+        if !bootstrap::is_complete(&tree) {
+            needs::ensure(&mut |line| step.note(line))?;
+            fetch::debs(&at.cache, &at.network, debs, &mut |line| step.note(line))?;
+        }
+        let toolbox = bootstrap::ensure(&at.cache, debs, &at.helper, &mut |line| step.note(line))?;
+        Ok::<_, anyhow::Error>((toolbox, key))
+    })
+}
+
+/// What the layers are made of.
+struct Parts {
+    os: Made,
+    programs: Made,
+    agent: Made,
+}
+
+/// `Lock -> Parts`: the three long roads at once.
+fn parts(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Parts> {
+    std::thread::scope(|scope| {
+        let os = scope.spawn(|| make_os(at, lock, toolbox, key));
+        let agent =
+            scope.spawn(|| at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.network.offline, say)));
+        let programs = programs(at, lock, toolbox);
+        let join = |part: std::thread::ScopedJoinHandle<'_, Result<Made>>| {
+            part.join().unwrap_or_else(|_| Err(anyhow!("a part of the build panicked")))
+        };
+        let (os, agent) = (join(os), join(agent));
+        Ok(Parts { programs: programs?, os: os?, agent: agent? })
+    })
+}
+
+fn make_os(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Made> {
+    at.stage("os", |say| {
+        let packages = at.packages();
+        let input = os::Input { cache: &at.cache, toolbox, toolbox_key: key, lock, packages: &packages, waiting: say };
+        if os::recall(&input)?.is_none() {
+            let debs: Vec<_> = [lock.packages("os")?, lock.packages("kernel")?].concat();
+            fetch::debs(&at.cache, &at.network, &debs, &mut |line| say(line))?;
+        }
+        os::make(&input)
+    })
+}
+
+/// All module sets, one after the other (each uses all cores), as one set of programs.
+pub fn programs(at: &Builder, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
+    let mut all = Made::default();
+    for set in SETS {
+        let made = at.stage(set.name, |say| {
+            let locked = lock.modules.get(set.name).with_context(|| {
+                format!("the lock does not name the Go modules `{}`\nhint: `foothold lock --update`", set.name)
+            })?;
+            set.build(&Build {
+                cache: &at.cache,
+                toolbox,
+                packages: &at.packages(),
+                locked,
+                offline: at.network.offline,
+                waiting: say,
+            })
+        })?;
+        all.files.extend(made.files);
+    }
+    Ok(all)
+}
+
+/// The release and where its files lie.
+pub struct Built {
+    /// The manifest.
+    pub release: Release,
+    /// Its id.
+    pub id: String,
+    /// Everything of the medium: path below its root, source.
+    pub medium: Vec<SourceFile>,
+    /// Kernel and initrd.
+    pub entry: boot::BootEntry,
+}
+
+/// `Lock -> Release`.
+pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built> {
+    let (toolbox, key) = toolbox(at, lock)?;
+    let signer = Signer::open(appliance.sign.as_ref())?;
+    let parts = parts(at, lock, &toolbox, &key)?;
+    let version = appliance.kubernetes.version.to_string();
+    let mut programs = parts.programs;
+    programs.files.insert("pause".into(), parts.agent.file("pause")?.clone());
+    let rendered = at.stage("templates", |say| {
+        templates::make(&templates::Input {
+            cache: &at.cache,
+            toolbox: &toolbox,
+            kubeadm: programs.file("kubeadm")?,
+            appliance,
+            packages: &at.packages(),
+            waiting: say,
+        })
+    })?;
+    let base = at.stage("kubernetes-layer", |say| {
+        kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say)
+    })?;
+    let recipes = Recipe::read_all(&at.workspace.join("images"))?;
+    let containers = at.stage("containers-layer", |say| {
+        containers::make(&containers::Input {
+            cache: &at.cache,
+            toolbox: &toolbox,
+            toolbox_key: &key,
+            programs: &programs,
+            debs: lock.packages("os")?,
+            recipes: &recipes,
+            version: &version,
+            built: lock.made,
+            waiting: say,
+        })
+    })?;
+    let top = at.stage("appliance-layer", |say| {
+        appliance::make(&appliance::Input {
+            cache: &at.cache,
+            toolbox: &toolbox,
+            toolbox_key: &key,
+            agent: &parts.agent,
+            templates: &rendered,
+            overlay: &at.workspace.join("overlay"),
+            built: lock.made,
+            waiting: say,
+        })
+    })?;
+    let config = InitrdConfig {
+        name: appliance.name.to_string(),
+        version: appliance.version.to_string(),
+        built: lock.made,
+    };
+    let initrd = at.stage("initrd", |_| {
+        let public_key = &signer.public_key;
+        initrd::make(&initrd::Input { cache: &at.cache, agent: &parts.agent, os: &parts.os, public_key, config })
+    })?;
+    let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
+    let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, containers.fact("images")?)?;
+    assemble(at, &signer, manifest)
+}
+
+/// The manifest of the release, a pure function of what was made.
+fn manifest(
+    appliance: &Appliance,
+    lock: &Lock,
+    signer: &Signer,
+    os: &Made,
+    initrd: &Made,
+    layers: Vec<Layer>,
+    images: Vec<Image>,
+) -> Result<Release> {
+    let packages: Vec<Package> = os.fact("packages")?;
+    let mut command_line: Vec<String> = DEFAULT_PARAMETERS.iter().map(|word| (*word).to_owned()).collect();
+    command_line.extend(appliance.boot.kernel_parameters.iter().cloned());
+    Ok(Release {
+        api_version: "foothold.dev/v1".into(),
+        kind: "Release".into(),
+        name: appliance.name.to_string(),
+        version: appliance.version.to_string(),
+        architecture: "amd64".into(),
+        built: lock.made,
+        development_key: signer.development,
+        layers,
+        boot: vec![BootEntry {
+            name: "default".into(),
+            kernel: os.file(os::KERNEL)?.clone(),
+            initrd: initrd.file("initrd")?.clone(),
+            command_line: command_line.join(" "),
+            kernel_release: os.fact("kernelRelease")?,
+        }],
+        kubernetes: Kubernetes {
+            version: appliance.kubernetes.version.to_string(),
+            pod_cidr: appliance.kubernetes.pod_cidr.to_string(),
+            service_cidr: appliance.kubernetes.service_cidr.to_string(),
+        },
+        images,
+        packages,
+        data: appliance.first_boot.data.clone(),
+        ntp_serve: appliance.services.ntp_serve,
+        budgets: Budgets {
+            image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
+            memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),
+            ready_within_secs: appliance.budgets.ready_within.map(|time| time.as_secs()),
+        },
+    })
+}
+
+/// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.
+const DEFAULT_PARAMETERS: &[&str] = &["quiet", "loglevel=4", "panic=60", "audit=0"];
+
+fn assemble(at: &Builder, signer: &Signer, release: Release) -> Result<Built> {
+    let bytes = serde_json::to_vec_pretty(&release)?;
+    let id = crate::store::hash::bytes(&bytes).hex().to_owned();
+    let comment = format!("release {id} of {} {}", release.name, release.version);
+    let signature = signer.sign(&bytes, &comment)?;
+    let folder = format!("foothold/releases/{id}");
+    let mut medium = vec![
+        SourceFile { path: format!("{folder}/release.json"), content: Content::Bytes(bytes) },
+        SourceFile { path: format!("{folder}/release.json.minisig"), content: Content::Bytes(signature.into_bytes()) },
+    ];
+    let layers = release.layers.iter().map(seal::blob_of);
+    let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
+    let mut blobs: Vec<Blob> = layers.chain(images).collect();
+    blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
+    blobs.dedup();
+    for blob in blobs {
+        let path = at.cache.blob_path(&blob.digest);
+        let path_there = format!("foothold/{}", blob.digest.store_path());
+        medium.push(SourceFile { path: path_there, content: Content::File { path, bytes: blob.size } });
+    }
+    let boot = release.boot.first().context("a release has a boot entry")?;
+    let entry = boot::BootEntry {
+        release_id: id.clone(),
+        title: format!("{} {}", release.name, release.version),
+        parameters: boot.command_line.split_whitespace().map(str::to_owned).collect(),
+        kernel: at.cache.blob_path(&boot.kernel.digest),
+        initrd: at.cache.blob_path(&boot.initrd.digest),
+    };
+    Ok(Built { release, id, medium, entry })
+}
+
+/// `Release -> outputs`.
+pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, out: &Path) -> Result<Vec<OutputFile>> {
+    let (toolbox, _) = toolbox(at, lock)?;
+    let tools = crate::toolbox::ImageTools { toolbox: &toolbox, time: lock.made };
+    let mut files = Vec::new();
+    for output in &appliance.outputs {
+        let plan = ImagePlan {
+            release_id: built.id.clone(),
+            built: u32::try_from(lock.made).context("a build time before 2106")?,
+            name: appliance.name.to_string(),
+            version: appliance.version.to_string(),
+            store: built.medium.clone(),
+            entries: boot::BootEntries {
+                current: built.entry.clone(),
+                previous: None,
+                consoles: appliance.boot.consoles.iter().map(ToString::to_string).collect(),
+            },
+            site: Vec::new(),
+            virtual_bytes: output.size.map(crate::config::ByteSize::bytes),
+            max_bytes: output.max_size.map(crate::config::ByteSize::bytes),
+            zstd_level: QCOW2_LEVEL,
+            cache: at.cache.path("images"),
+            out: out.to_owned(),
+        };
+        files.push(one_output(at, image_format(output.format), &plan, &tools)?);
+    }
+    Ok(files)
+}
+
+fn one_output(at: &Builder, format: format::Format, plan: &ImagePlan, tools: &crate::toolbox::ImageTools<'_>) -> Result<OutputFile> {
+    let step = at.report.step("build", format.name());
+    match format::write(format, plan, tools, &mut |done, total| step.bytes(done, Some(total))) {
+        Ok(file) => {
+            let mut detail = serde_json::Map::new();
+            detail.insert("bytes".into(), file.bytes.into());
+            step.done_with(detail);
+            Ok(file)
+        }
+        Err(error) => {
+            step.failed(&error.to_string());
+            Err(anyhow::Error::new(error).context(format!("writing the {} image", format.name())))
+        }
+    }
+}
+
+
+/// The format of the definition as the one that is written.
+fn image_format(format: crate::config::Format) -> format::Format {
+    match format {
+        crate::config::Format::Raw => format::Format::Raw,
+        crate::config::Format::Qcow2 => format::Format::Qcow2,
+        crate::config::Format::Iso => format::Format::Iso,
+    }
+}

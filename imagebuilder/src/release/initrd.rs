@@ -1,0 +1,146 @@
+//! The initrd: a newc cpio (kernel documentation, driver-api/early-userspace/buffer-format) of the agent and the
+//! modules that may be needed to find the medium, compressed with zstd.
+
+use std::io::{Read, Write};
+
+use agent_api::release::InitrdConfig;
+use anyhow::{Context, Result};
+
+use crate::store::{Cache, Made, StageKey, hash};
+
+/// zstd level: it is unpacked once per boot, and unpacking does not get slower with it.
+const LEVEL: i32 = 19;
+/// Magic of a newc header.
+const MAGIC: &str = "070701";
+/// Name of the entry that ends an archive.
+const TRAILER: &str = "TRAILER!!!";
+
+const DIRECTORY: u32 = 0o040_755;
+const FILE: u32 = 0o100_644;
+const PROGRAM: u32 = 0o100_755;
+const LINK: u32 = 0o120_777;
+
+/// Writes newc entries. Inode numbers count up; owner is root, times are 0.
+struct Cpio<W> {
+    out: W,
+    inode: u32,
+    written: usize,
+}
+
+impl<W: Write> Cpio<W> {
+    fn new(out: W) -> Self {
+        Self { out, inode: 0, written: 0 }
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, bytes: &[u8]) -> Result<()> {
+        self.inode += 1;
+        let size = u32::try_from(bytes.len()).with_context(|| format!("`{name}` is too large for an initrd"))?;
+        let links = if mode == DIRECTORY { 2 } else { 1 };
+        let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, 0, 0, u32::try_from(name.len() + 1)?, 0];
+        let mut header = MAGIC.to_owned();
+        for field in fields {
+            header.push_str(&format!("{field:08x}"));
+        }
+        self.put(header.as_bytes())?;
+        self.put(name.as_bytes())?;
+        self.put(&[0])?;
+        self.pad()?;
+        self.put(bytes)?;
+        self.pad()
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.written += bytes.len();
+        Ok(self.out.write_all(bytes)?)
+    }
+
+    fn pad(&mut self) -> Result<()> {
+        let zeros = self.written.next_multiple_of(4) - self.written;
+        self.put(&[0; 3][..zeros])
+    }
+
+    fn finish(mut self) -> Result<W> {
+        self.inode = 0;
+        self.entry(TRAILER, 0, &[])?;
+        Ok(self.out)
+    }
+}
+
+/// What the initrd is made from.
+pub struct Input<'a> {
+    /// The builder's cache.
+    pub cache: &'a Cache,
+    /// The agent, which is `/init`.
+    pub agent: &'a Made,
+    /// The `os` stage, which has the modules.
+    pub os: &'a Made,
+    /// Text of the minisign public key.
+    pub public_key: &'a str,
+    /// What must be known before a release is found.
+    pub config: InitrdConfig,
+}
+
+/// Makes the initrd or takes it from the cache, as the file `initrd`.
+pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
+    let config = serde_json::to_vec(&input.config)?;
+    let agent = input.agent.file("foothold-agent")?;
+    let modules = input.os.file(crate::layer::os::INITRD_MODULES)?;
+    let key = StageKey::new("initrd", 3)
+        .with("agent", &agent.digest)
+        .with("modules", &modules.digest)
+        .with("key", hash::bytes(input.public_key.as_bytes()))
+        .with("config", hash::bytes(&config));
+    input.cache.stage(&key, &mut || (), |work| {
+        let path = work.path().join("initrd");
+        let mut encoder = zstd::Encoder::new(fs_err::File::create(&path)?, LEVEL)?;
+        encoder.multithread(2)?;
+        let mut cpio = Cpio::new(encoder);
+        for folder in ["dev", "proc", "sys", "run", "sysroot", "etc", "etc/foothold", "usr", "tmp"] {
+            cpio.entry(folder, DIRECTORY, &[])?;
+        }
+        cpio.entry("lib", LINK, b"usr/lib")?;
+        cpio.entry("init", PROGRAM, &fs_err::read(input.cache.blob_path(&agent.digest))?)?;
+        cpio.entry("etc/foothold/release.pub", FILE, input.public_key.as_bytes())?;
+        cpio.entry("etc/foothold/initrd.json", FILE, &config)?;
+        add_tar(&mut cpio, &fs_err::read(input.cache.blob_path(&modules.digest))?)?;
+        cpio.finish()?.finish()?;
+        let mut made = Made::default();
+        made.files.insert("initrd".into(), input.cache.adopt(&path)?);
+        Ok(made)
+    })
+}
+
+fn add_tar<W: Write>(cpio: &mut Cpio<W>, tar: &[u8]) -> Result<()> {
+    for entry in tar::Archive::new(tar).entries()? {
+        let mut entry = entry?;
+        let name = entry.path()?.to_string_lossy().trim_end_matches('/').to_owned();
+        if entry.header().entry_type().is_dir() {
+            if name != "usr" {
+                cpio.entry(&name, DIRECTORY, &[])?;
+            }
+        } else {
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes)?;
+            cpio.entry(&name, FILE, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cpio, DIRECTORY, FILE};
+
+    #[test]
+    fn entries_are_padded_and_the_archive_ends_with_the_trailer() {
+        let mut cpio = Cpio::new(Vec::new());
+        cpio.entry("a", DIRECTORY, &[]).expect("written");
+        cpio.entry("a/file", FILE, b"abcde").expect("written");
+        let bytes = cpio.finish().expect("written");
+        assert_eq!(bytes.len() % 4, 0);
+        assert!(bytes.starts_with(b"07070100000001000041ed"));
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("a/file\0abcde") || text.contains("a/file\0\0abcde"));
+        assert!(text.contains("TRAILER!!!\0"));
+    }
+}

@@ -1,0 +1,9 @@
+//! The release: initrd, manifest, signature.
+//!
+//! ```text
+//! agent + modules + public key --> initrd ┐
+//! layers, kernel, images, packages -------┴--> release.json --minisign--> release.json.minisig
+//! ```
+
+pub mod initrd;
+pub mod sign;

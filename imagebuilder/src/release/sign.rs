@@ -1,0 +1,108 @@
+//! Signatures: ed25519 in the form of minisign, so that `minisign -V` checks them too.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use minisign::{KeyPair, PublicKey, SecretKey, SecretKeyBox};
+
+use crate::config::SecretReference;
+
+/// The key that signs a release.
+#[derive(Debug)]
+pub struct Signer {
+    secret: SecretKey,
+    /// Text of the public key file.
+    pub public_key: String,
+    /// Whether it is a key that we made for development.
+    pub development: bool,
+}
+
+/// `$XDG_CONFIG_HOME/foothold`, by default `~/.config/foothold`.
+fn config_dir() -> Result<PathBuf> {
+    let set = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    base.map(|dir| dir.join("foothold")).context("neither XDG_CONFIG_HOME nor HOME is set")
+}
+
+impl Signer {
+    /// The key that the definition names, or the user's development key, which is made when there is none.
+    pub fn open(named: Option<&SecretReference>) -> Result<Self> {
+        match named {
+            Some(reference) => read_secret(reference).and_then(|text| Self::from_text(&text, false)).with_context(|| {
+                format!("reading the signing key {reference}\nhint: expected an unencrypted minisign secret key (`minisign -G -W`)")
+            }),
+            None => Self::development(&config_dir()?.join("development.key")),
+        }
+    }
+
+    fn development(path: &Path) -> Result<Self> {
+        if !path.exists() {
+            let pair = KeyPair::generate_unencrypted_keypair()?;
+            let text = pair.sk.to_box(Some("foothold development key"))?.to_string();
+            write_secret(path, &text)?;
+        }
+        Self::from_text(&fs_err::read_to_string(path)?, true)
+            .with_context(|| format!("reading the development key `{}`\nhint: delete it and a new one is made", path.display()))
+    }
+
+    fn from_text(text: &str, development: bool) -> Result<Self> {
+        let secret = SecretKeyBox::from_string(text)?.into_unencrypted_secret_key()?;
+        let public = PublicKey::from_secret_key(&secret)?;
+        Ok(Self { secret, public_key: public.to_box()?.to_string(), development })
+    }
+
+    /// The signature file of `bytes`. `comment` is signed too.
+    pub fn sign(&self, bytes: &[u8], comment: &str) -> Result<String> {
+        let signature = minisign::sign(None, &self.secret, bytes, Some(comment), Some("foothold release"))?;
+        Ok(signature.to_string())
+    }
+}
+
+/// Whether `signature` is that of `bytes` by the key.
+pub fn verify(public_key: &str, bytes: &[u8], signature: &str) -> Result<()> {
+    let key = minisign_verify::PublicKey::decode(public_key).context("reading the public key")?;
+    let signature = minisign_verify::Signature::decode(signature).context("reading the signature")?;
+    if key.verify(bytes, &signature, false).is_err() {
+        bail!("the signature is not by this key, or the file was changed");
+    }
+    Ok(())
+}
+
+fn read_secret(reference: &SecretReference) -> Result<String> {
+    match reference {
+        SecretReference::File(path) => Ok(fs_err::read_to_string(path)?),
+        SecretReference::Env(name) => std::env::var(name).with_context(|| format!("the variable `{name}` is not set")),
+    }
+}
+
+fn write_secret(path: &Path, text: &str) -> Result<()> {
+    use fs_err::os::unix::fs::OpenOptionsExt;
+    use std::io::Write;
+    let parent = path.parent().context("a key lies in a folder")?;
+    fs_err::create_dir_all(parent)?;
+    let partial = path.with_extension(format!("{}", std::process::id()));
+    let mut file = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    // Two first builds at once must end with the same key: the first link wins.
+    let _ = fs_err::hard_link(&partial, path);
+    fs_err::remove_file(&partial)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Signer, verify};
+
+    #[test]
+    fn a_signature_holds_for_its_bytes_only_and_is_the_same_each_time() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let signer = Signer::development(&dir.path().join("key")).expect("a key");
+        let signature = signer.sign(b"release", "built 7").expect("signed");
+        assert_eq!(signature, signer.sign(b"release", "built 7").expect("signed"));
+        verify(&signer.public_key, b"release", &signature).expect("holds");
+        verify(&signer.public_key, b"releasE", &signature).expect_err("does not hold");
+        let again = Signer::development(&dir.path().join("key")).expect("the same key");
+        assert_eq!(again.public_key, signer.public_key);
+    }
+}

@@ -1,0 +1,51 @@
+//! SHA-256 of files and texts.
+
+use std::path::Path;
+
+use agent_api::release::{Blob, Digest};
+use anyhow::Result;
+use sha2::{Digest as _, Sha256};
+
+/// Size and digest of a file.
+pub fn file(path: &Path) -> Result<Blob> {
+    let file = fs_err::File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut hasher = Sha256::new();
+    if size > 0 {
+        #[expect(unsafe_code, reason = "mapping a file is unsafe by signature")]
+        // SAFETY: cached files are read-only and replaced by rename, never written in place.
+        let map = unsafe { memmap2::Mmap::map(file.file())? };
+        map.advise(memmap2::Advice::Sequential)?;
+        hasher.update(&map);
+    }
+    Ok(Blob { digest: digest(hasher), size })
+}
+
+/// Digest of bytes.
+pub fn bytes(bytes: &[u8]) -> Digest {
+    digest(Sha256::new_with_prefix(bytes))
+}
+
+fn digest(hasher: Sha256) -> Digest {
+    Digest::from_hex(&hex::encode(hasher.finalize())).expect("a SHA-256 has 64 hex digits")
+}
+
+/// Digest of everything below a folder that goes into a result: paths, kinds, modes, content. Sorted by path.
+pub fn tree(root: &Path) -> Result<Digest> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut hasher = Sha256::new();
+    for entry in walkdir::WalkDir::new(root).sort_by_file_name() {
+        let entry = entry?;
+        let name = entry.path().strip_prefix(root).unwrap_or(entry.path());
+        let executable = entry.metadata()?.permissions().mode() & 0o100 != 0;
+        let what = if entry.file_type().is_symlink() {
+            format!("link {}", fs_err::read_link(entry.path())?.display())
+        } else if entry.file_type().is_file() {
+            format!("file {executable} {}", file(entry.path())?.digest)
+        } else {
+            "dir".to_owned()
+        };
+        hasher.update(format!("{}\0{what}\0", name.display()));
+    }
+    Ok(digest(hasher))
+}
