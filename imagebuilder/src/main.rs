@@ -7,14 +7,9 @@ use clap::Parser as _;
 use foothold::cli::Cli;
 use foothold::error::{Cancel, Exit};
 use foothold::host::enter;
-use foothold::host::enter::{self, ENTER};
 use foothold::{commands, host, signals};
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some(ENTER) {
-        return enter_tree(&words.next().unwrap_or_default());
-    }
     // Before the first TLS connection; a second provider in the process would be a bug of ours.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // The builder's own program does the mounts when a tree is entered, in namespaces that end with it.
@@ -31,13 +26,6 @@ fn main() -> ExitCode {
         log::warn!("signals cannot be caught: {error}");
     }
     commands::execute(&cli, &cancel).code().into()
-}
-
-/// This process was started by foothold itself, to become a program inside a Debian tree.
-fn enter_tree(spec: &str) -> ExitCode {
-    let Err(error) = enter::enter(spec);
-    commands::complain(&error);
-    Exit::Failed.code().into()
 }
 
 /// Help and version go to stdout and are fine; anything else is wrong usage.

@@ -43,11 +43,6 @@ fn not_yet(command: &str) -> Result<Outcome, CommandError> {
     Err(WrongUsage { message, hint: "`foothold help` lists the commands".to_owned() }.into())
 }
 
-/// Shows an error of a process that has no command line of a user's.
-pub fn complain(error: &anyhow::Error) {
-    Report::silent().say(&format!("{error:#}"));
-}
-
 /// Shows what is wrong with the command line, in clap's words.
 pub fn wrong_usage(error: &clap::Error, json: bool) -> Exit {
     if !json {

@@ -80,7 +80,7 @@ pub enum KubernetesSource {
 pub struct Output {
     /// Format.
     pub format: Format,
-    /// Size of the disk; `None` is as small as possible. Never given for an ISO.
+    /// Size of the disk; `None` is as small as possible. Always given for a qcow2, never for an ISO.
     pub size: Option<ByteSize>,
     /// Largest file.
     pub max_size: Option<ByteSize>,

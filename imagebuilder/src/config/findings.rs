@@ -16,11 +16,7 @@ pub(super) struct Findings<'t> {
 
 impl<'t> Findings<'t> {
     pub fn new(text: &'t str) -> Self {
-        Self {
-            text,
-            document: None,
-            list: Vec::new(),
-        }
+        Self { text, document: None, list: Vec::new() }
     }
 
     /// From here on key paths are those of this document.
@@ -30,14 +26,7 @@ impl<'t> Findings<'t> {
 
     /// A part of the text that cannot stand in a definition.
     pub fn refused(&mut self, part: Refused) {
-        self.push(
-            Severity::Error,
-            part.span,
-            String::new(),
-            part.found,
-            part.expected.to_owned(),
-            part.hint,
-        );
+        self.push(Severity::Error, part.span, String::new(), part.found, part.expected.to_owned(), part.hint);
     }
 
     /// An error at known bytes. A second one about the same key path would only be its echo.
@@ -45,14 +34,7 @@ impl<'t> Findings<'t> {
         let key = path.to_string();
         let echo = |problem: &Problem| problem.key == key && problem.span == span;
         if !self.list.iter().any(echo) {
-            self.push(
-                Severity::Error,
-                span,
-                key,
-                found.to_owned(),
-                expected.into(),
-                hint.to_owned(),
-            );
+            self.push(Severity::Error, span, key, found.to_owned(), expected.into(), hint.to_owned());
         }
     }
 
@@ -69,27 +51,13 @@ impl<'t> Findings<'t> {
     pub fn unsupported(&mut self, path: &Path, found: &str, hint: &str) {
         let span = self.key_span(path).unwrap_or_else(|| self.place(path));
         let expected = "nothing here yet".to_owned();
-        self.push(
-            Severity::Error,
-            span,
-            path.to_string(),
-            found.to_owned(),
-            expected,
-            hint.to_owned(),
-        );
+        self.push(Severity::Error, span, path.to_string(), found.to_owned(), expected, hint.to_owned());
     }
 
     /// A warning about the value at `path`.
     pub fn warn(&mut self, path: &Path, found: &str, expected: &str, hint: &str) {
         let span = self.place(path);
-        self.push(
-            Severity::Warning,
-            span,
-            path.to_string(),
-            found.to_owned(),
-            expected.to_owned(),
-            hint.to_owned(),
-        );
+        self.push(Severity::Warning, span, path.to_string(), found.to_owned(), expected.to_owned(), hint.to_owned());
     }
 
     /// The value that `text` stands for; an error at `path` if it stands for none.
@@ -100,11 +68,8 @@ impl<'t> Findings<'t> {
         match read(text) {
             Ok(value) => Some(value),
             Err(invalid) => {
-                let found = if text.is_empty() {
-                    "the text is empty".to_owned()
-                } else {
-                    format!("`{text}` is not valid")
-                };
+                let found =
+                    if text.is_empty() { "the text is empty".to_owned() } else { format!("`{text}` is not valid") };
                 self.at(path, &found, invalid.expected, &invalid.hint);
                 None
             }
@@ -119,9 +84,7 @@ impl<'t> Findings<'t> {
             return span;
         }
         match &node.kind {
-            Kind::Mapping(entries) => entries
-                .first()
-                .map_or(node.span.clone(), |entry| entry.key_span.clone()),
+            Kind::Mapping(entries) => entries.first().map_or(node.span.clone(), |entry| entry.key_span.clone()),
             Kind::Sequence(items) => items.first().map_or(node.span.clone(), |item| item.span.clone()),
             Kind::Scalar { .. } => node.span.clone(),
         }
@@ -136,11 +99,7 @@ impl<'t> Findings<'t> {
     /// Whether something is already known to be wrong exactly there.
     fn is_settled(&self, path: &Path) -> bool {
         let key = path.to_string();
-        !path.is_empty()
-            && self
-                .list
-                .iter()
-                .any(|problem| problem.severity == Severity::Error && problem.key == key)
+        !path.is_empty() && self.list.iter().any(|problem| problem.severity == Severity::Error && problem.key == key)
     }
 
     fn place(&self, path: &Path) -> Range<usize> {
@@ -189,15 +148,6 @@ impl<'t> Findings<'t> {
         hint: String,
     ) {
         let (line, column) = line_and_column(self.text, span.start);
-        self.list.push(Problem {
-            severity,
-            key,
-            line,
-            column,
-            span,
-            found,
-            expected,
-            hint,
-        });
+        self.list.push(Problem { severity, key, line, column, span, found, expected, hint });
     }
 }

@@ -63,11 +63,7 @@ pub enum Kind {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
     /// A DNS label: a-z, 0-9 and `-`, at most 63. File names and host names begin with it.
-    #[schemars(
-        required,
-        title = "a DNS label",
-        regex(pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
-    )]
+    #[schemars(required, title = "a DNS label", regex(pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))]
     pub name: Option<String>,
     /// A semantic version such as `1.4.0`.
     #[schemars(required, title = "a version such as `1.4.0`")]
@@ -118,7 +114,7 @@ pub struct Output {
     /// Format of the file.
     #[schemars(required)]
     pub format: Option<Format>,
-    /// Size of the disk (raw: of the file, qcow2: the virtual size), such as `16GiB`. Default: as small as possible.
+    /// Size of the disk, such as `16GiB`. Default: raw as small as possible, qcow2 `16GiB` (unused space costs nothing).
     #[schemars(title = "a size such as `16GiB`")]
     pub size: Option<String>,
     /// The build fails when the file gets larger, such as `28GiB`.

@@ -80,18 +80,8 @@ pub fn load(file: &FilePath) -> Result<Appliance, LoadError> {
 
 /// Reads the definition and everything that is to be said about it.
 pub fn check_file(file: &FilePath) -> Result<Checked, LoadError> {
-    let unreadable = |hint| {
-        move |source| LoadError::Unreadable {
-            file: file.display().to_string(),
-            hint,
-            source,
-        }
-    };
-    let path = if file.is_dir() {
-        file.join("appliance.yaml")
-    } else {
-        file.to_owned()
-    };
+    let unreadable = |hint| move |source| LoadError::Unreadable { file: file.display().to_string(), hint, source };
+    let path = if file.is_dir() { file.join("appliance.yaml") } else { file.to_owned() };
     let absent = "`foothold init` writes a definition to start from";
     let size = path.metadata().map_err(unreadable(absent))?.len();
     if size > MOST_BYTES {
@@ -112,17 +102,10 @@ pub fn check(file: &FilePath, text: String) -> Checked {
     for part in refused {
         findings.refused(part);
     }
-    let directory = file
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(FilePath::new("."));
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
     let appliance = check_documents(&documents, directory, broken, &mut findings);
     let list = findings.into_list();
-    let problems = Problems {
-        file: file.to_owned(),
-        text,
-        list,
-    };
+    let problems = Problems { file: file.to_owned(), text, list };
     let appliance = appliance.filter(|_| !problems.has_errors());
     Checked { appliance, problems }
 }
@@ -138,10 +121,7 @@ fn check_documents(
     let mut seen = (0, 0);
     for document in documents.iter().filter(|document| !document.is_null()) {
         findings.enter(document);
-        let kind = document
-            .get("kind")
-            .and_then(|entry| entry.value.text())
-            .unwrap_or("Appliance");
+        let kind = document.get("kind").and_then(|entry| entry.value.text()).unwrap_or("Appliance");
         match kind {
             "Site" => {
                 seen.1 += 1;
@@ -163,11 +143,7 @@ fn check_documents(
         }
     }
     if seen.0 == 0 && !broken {
-        let found = if seen.1 == 0 {
-            "the file is empty"
-        } else {
-            "there is a Site but no Appliance"
-        };
+        let found = if seen.1 == 0 { "the file is empty" } else { "there is a Site but no Appliance" };
         let hint = "`foothold init` writes a definition to start from";
         findings.add(0..0, &Path::default(), found, "a document of `kind: Appliance`", hint);
     }
@@ -198,12 +174,6 @@ fn again(document: &Node, count: usize, kind: &str, findings: &mut Findings<'_>)
     if count > 1 {
         let found = format!("this is the second `{kind}` of the file");
         let start = document.span.start;
-        findings.add(
-            start..start,
-            &Path::default(),
-            &found,
-            "one of each kind",
-            "move it to a file of its own",
-        );
+        findings.add(start..start, &Path::default(), &found, "one of each kind", "move it to a file of its own");
     }
 }

@@ -58,10 +58,7 @@ impl Problems {
 
     /// Number of errors.
     pub fn errors(&self) -> usize {
-        self.list
-            .iter()
-            .filter(|problem| problem.severity == Severity::Error)
-            .count()
+        self.list.iter().filter(|problem| problem.severity == Severity::Error).count()
     }
 
     /// Number of warnings.
@@ -86,8 +83,5 @@ pub(super) fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
     }
     let before = &text[..end];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (
-        before.matches('\n').count() + 1,
-        before[line_start..].chars().count() + 1,
-    )
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }

@@ -29,9 +29,7 @@ pub fn json_schema() -> Value {
 
 /// The schema of one type, without the `null`s that schemars adds to optional keys: a key is given or left out.
 pub(super) fn of<T: JsonSchema>() -> Value {
-    let schema = SchemaSettings::draft2020_12()
-        .into_generator()
-        .into_root_schema_for::<T>();
+    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
     let mut schema = schema.to_value();
     without_null(&mut schema);
     schema

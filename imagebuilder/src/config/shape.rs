@@ -39,17 +39,13 @@ impl<'a> Shape<'a, '_, '_> {
         if node.is_null() {
             let expected = wanted.describe(schema);
             let hint = "give it a value, or remove the key to get the default";
-            self.findings
-                .add(node.span.clone(), path, "nothing stands here", expected, hint);
+            self.findings.add(node.span.clone(), path, "nothing stands here", expected, hint);
             return None;
         }
         match (&node.kind, &wanted) {
             (Kind::Mapping(entries), Wanted::Object(_)) => Some(self.object(node, entries, schema, path)),
             (Kind::Sequence(items), Wanted::List(item)) => {
-                let good = items
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(i, node)| self.item(node, item, &path.index(i)));
+                let good = items.iter().enumerate().filter_map(|(i, node)| self.item(node, item, &path.index(i)));
                 Some(Value::Array(good.collect()))
             }
             (Kind::Scalar { text, plain }, _) => self.scalar(node, text, *plain, &wanted, schema, path),
@@ -84,41 +80,19 @@ impl<'a> Shape<'a, '_, '_> {
                 self.unknown(entry, properties, path);
             }
         }
-        let required = schema
-            .get("required")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
+        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         for key in required.filter(|key| !entries.iter().any(|entry| entry.key == *key)) {
-            let about = properties
-                .get(key)
-                .and_then(|schema| summary(self.root, schema))
-                .unwrap_or_default();
+            let about = properties.get(key).and_then(|schema| summary(self.root, schema)).unwrap_or_default();
             let place = self.findings.head(node, path);
-            let whole = if path.is_empty() {
-                "the document".to_owned()
-            } else {
-                format!("`{path}`")
-            };
+            let whole = if path.is_empty() { "the document".to_owned() } else { format!("`{path}`") };
             let hint = format!("add `{key}: ...`: {about}");
-            self.findings.add(
-                place,
-                path,
-                &format!("{whole} has no `{key}`"),
-                format!("a key `{key}`"),
-                &hint,
-            );
+            self.findings.add(place, path, &format!("{whole} has no `{key}`"), format!("a key `{key}`"), &hint);
         }
         Value::Object(good)
     }
 
     fn unknown(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &Path) {
-        let place = if path.is_empty() {
-            "here".to_owned()
-        } else {
-            format!("in `{path}`")
-        };
+        let place = if path.is_empty() { "here".to_owned() } else { format!("in `{path}`") };
         let known: Vec<&str> = properties.keys().map(String::as_str).collect();
         let hint = if let Some(near) = nearest(&entry.key, &known) {
             format!("did you mean `{near}`?")
@@ -180,15 +154,9 @@ impl<'a> Shape<'a, '_, '_> {
                     return Some(Value::String(text.to_owned()));
                 }
                 let near = nearest(text, choices);
-                let hint = near.map_or_else(
-                    || "choose one of them".to_owned(),
-                    |near| format!("did you mean `{near}`?"),
-                );
-                let hint = if choices.len() == 1 {
-                    format!("write `{}`", choices[0])
-                } else {
-                    hint
-                };
+                let hint =
+                    near.map_or_else(|| "choose one of them".to_owned(), |near| format!("did you mean `{near}`?"));
+                let hint = if choices.len() == 1 { format!("write `{}`", choices[0]) } else { hint };
                 self.findings.add(
                     node.span.clone(),
                     path,
@@ -217,10 +185,7 @@ impl<'a> Shape<'a, '_, '_> {
 
     fn integer(&mut self, node: &Node, value: i64, schema: &Value, path: &Path) -> Option<Value> {
         let least = schema.get("minimum").and_then(Value::as_i64).unwrap_or(i64::MIN);
-        let most = schema
-            .get("maximum")
-            .and_then(Value::as_i64)
-            .unwrap_or(i64::from(u32::MAX));
+        let most = schema.get("maximum").and_then(Value::as_i64).unwrap_or(i64::from(u32::MAX));
         if (least..=most).contains(&value) {
             return Some(Value::from(value));
         }
@@ -248,13 +213,7 @@ impl<'a> Shape<'a, '_, '_> {
             Kind::Sequence(_) | Kind::Mapping(_) => self.findings.head(node, path),
         };
         let hint = wanted.advice(path);
-        self.findings.add(
-            place,
-            path,
-            &format!("{found} cannot stand here"),
-            wanted.describe(schema),
-            &hint,
-        );
+        self.findings.add(place, path, &format!("{found} cannot stand here"), wanted.describe(schema), &hint);
         None
     }
 }
@@ -279,12 +238,7 @@ impl Wanted<'_> {
         let key = path.last_key().unwrap_or("key");
         match self {
             Self::Object(schema) => {
-                let known: Vec<&str> = schema
-                    .as_object()
-                    .into_iter()
-                    .flatten()
-                    .map(|(key, _)| key.as_str())
-                    .collect();
+                let known: Vec<&str> = schema.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
                 format!("write `{key}: {{ ... }}` with keys of {}", listed(&known))
             }
             Self::List(_) => format!("write `{key}: [ ... ]`"),
@@ -373,10 +327,7 @@ fn choices(schema: &Value) -> Option<Vec<&str>> {
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let mut schema = schema;
     loop {
-        let next = match (
-            schema.get("$ref").and_then(Value::as_str),
-            schema.get("anyOf").and_then(Value::as_array),
-        ) {
+        let next = match (schema.get("$ref").and_then(Value::as_str), schema.get("anyOf").and_then(Value::as_array)) {
             (Some(name), _) => root.pointer(name.trim_start_matches('#')),
             (None, Some(variants)) if variants.len() == 1 => variants.first(),
             (None, _) => None,
@@ -388,10 +339,7 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
 
 /// First sentence of what the schema says about itself.
 fn summary<'a>(root: &'a Value, schema: &'a Value) -> Option<String> {
-    let text = schema
-        .get("description")
-        .or_else(|| resolve(root, schema).get("description"))?
-        .as_str()?;
+    let text = schema.get("description").or_else(|| resolve(root, schema).get("description"))?.as_str()?;
     let line = text.split("\n\n").next().unwrap_or(text).replace('\n', " ");
     Some(line.trim_end_matches('.').to_owned())
 }
@@ -430,11 +378,7 @@ fn collect_homes(root: &Value, schema: &Value, key: &str, path: &Path, found: &m
 
 /// `a`, `b` and `c` with backticks.
 pub(super) fn listed(words: &[&str]) -> String {
-    words
-        .iter()
-        .map(|word| format!("`{word}`"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -16,12 +16,7 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
     let site: Site = serde_json::from_value(input).ok()?;
     if site.api_version != API_VERSION {
         let found = format!("`{}` is not a version of this format", site.api_version);
-        findings.at(
-            &Path::of("apiVersion"),
-            &found,
-            format!("`{API_VERSION}`"),
-            &format!("write `{API_VERSION}`"),
-        );
+        findings.at(&Path::of("apiVersion"), &found, format!("`{API_VERSION}`"), &format!("write `{API_VERSION}`"));
     }
     if let Some(name) = &site.hostname {
         findings.parse(&Path::of("hostname"), name, Name::from_str);
@@ -41,10 +36,7 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
         findings.at(&access.key("tokenSha256"), &found, "64 lower-case hex digits", hint);
     }
     for (i, key) in site.access.ssh_authorized_keys.iter().enumerate() {
-        let good = key
-            .split_whitespace()
-            .nth(1)
-            .is_some_and(|blob| blob.starts_with("AAAA"));
+        let good = key.split_whitespace().nth(1).is_some_and(|blob| blob.starts_with("AAAA"));
         if !good {
             let hint = "copy the whole line of a `.pub` file";
             findings.at(
@@ -62,12 +54,7 @@ fn check_interface(path: &Path, interface: &Interface, findings: &mut Findings<'
     if !is_mac(&interface.mac_address) {
         let found = format!("`{}` is not a MAC address", interface.mac_address);
         let hint = "it is printed by `ip link` on the box, and stands on its label";
-        findings.at(
-            &path.key("macAddress"),
-            &found,
-            "six pairs of hex digits such as \"52:54:00:12:34:56\"",
-            hint,
-        );
+        findings.at(&path.key("macAddress"), &found, "six pairs of hex digits such as \"52:54:00:12:34:56\"", hint);
     }
     for (i, address) in interface.addresses.iter().enumerate() {
         network(&path.key("addresses").index(i), address, findings);
@@ -93,8 +80,5 @@ fn is_sha256(text: &str) -> bool {
 /// Whether it is six pairs of hex digits with colons.
 pub(super) fn is_mac(text: &str) -> bool {
     let parts: Vec<&str> = text.split(':').collect();
-    parts.len() == 6
-        && parts
-            .iter()
-            .all(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))
+    parts.len() == 6 && parts.iter().all(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))
 }

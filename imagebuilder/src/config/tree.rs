@@ -88,12 +88,7 @@ pub(super) fn read(text: &str) -> (Vec<Node>, Vec<Refused>) {
         block_nesting_limit: DEEPEST,
         emit_unresolved_aliases: true,
     };
-    let mut builder = Builder {
-        text,
-        open: Vec::new(),
-        documents: Vec::new(),
-        refused: Vec::new(),
-    };
+    let mut builder = Builder { text, open: Vec::new(), documents: Vec::new(), refused: Vec::new() };
     for next in Parser::new_from_str_with_options(text, options) {
         match next {
             Ok((event, span)) => builder.take(event, span.byte_range().unwrap_or_default()),
@@ -114,15 +109,8 @@ pub(super) fn read(text: &str) -> (Vec<Node>, Vec<Refused>) {
 
 /// A collection that is not closed yet.
 enum Open {
-    Sequence {
-        start: usize,
-        items: Vec<Node>,
-    },
-    Mapping {
-        start: usize,
-        entries: Vec<Entry>,
-        key: Option<Key>,
-    },
+    Sequence { start: usize, items: Vec<Node> },
+    Mapping { start: usize, entries: Vec<Entry>, key: Option<Key> },
 }
 
 /// A key that waits for its value; `None` when it was refused.
@@ -149,38 +137,17 @@ impl Builder<'_> {
         }
         match event {
             Event::Scalar(text, style, _, _) => {
-                let kind = Kind::Scalar {
-                    text: text.into_owned(),
-                    plain: style == ScalarStyle::Plain,
-                };
+                let kind = Kind::Scalar { text: text.into_owned(), plain: style == ScalarStyle::Plain };
                 self.put(Node { span, kind });
             }
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
                 let found = format!("an alias (`{}`)", &self.text[span.clone()]);
-                self.refuse(
-                    span.clone(),
-                    found,
-                    "a plain value",
-                    "write the value itself".to_owned(),
-                );
-                self.put(Node {
-                    span,
-                    kind: Kind::Scalar {
-                        text: String::new(),
-                        plain: false,
-                    },
-                });
+                self.refuse(span.clone(), found, "a plain value", "write the value itself".to_owned());
+                self.put(Node { span, kind: Kind::Scalar { text: String::new(), plain: false } });
             }
-            Event::SequenceStart(..) => self.open.push(Open::Sequence {
-                start: span.start,
-                items: Vec::new(),
-            }),
+            Event::SequenceStart(..) => self.open.push(Open::Sequence { start: span.start, items: Vec::new() }),
             Event::MappingStart(..) => {
-                self.open.push(Open::Mapping {
-                    start: span.start,
-                    entries: Vec::new(),
-                    key: None,
-                });
+                self.open.push(Open::Mapping { start: span.start, entries: Vec::new(), key: None });
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(span.end),
             _ => {}
@@ -190,16 +157,10 @@ impl Builder<'_> {
     fn close(&mut self, end: usize) {
         match self.open.pop() {
             Some(Open::Sequence { start, items }) => {
-                self.put(Node {
-                    span: start..end.max(start),
-                    kind: Kind::Sequence(items),
-                });
+                self.put(Node { span: start..end.max(start), kind: Kind::Sequence(items) });
             }
             Some(Open::Mapping { start, entries, .. }) => {
-                self.put(Node {
-                    span: start..end.max(start),
-                    kind: Kind::Mapping(entries),
-                });
+                self.put(Node { span: start..end.max(start), kind: Kind::Mapping(entries) });
             }
             None => {}
         }
@@ -219,12 +180,7 @@ impl Builder<'_> {
             } else {
                 *key = Some((None, span.clone()));
                 let found = "a key that is itself a list or a mapping".to_owned();
-                self.refuse(
-                    span,
-                    found,
-                    "a word as the key",
-                    "quote a value that begins with `{` or `[`".to_owned(),
-                );
+                self.refuse(span, found, "a word as the key", "quote a value that begins with `{` or `[`".to_owned());
             }
             return;
         };
@@ -239,20 +195,11 @@ impl Builder<'_> {
                 format!("it was given first on line {line}: keep one of the two"),
             );
         } else {
-            entries.push(Entry {
-                key: name,
-                key_span,
-                value: node,
-            });
+            entries.push(Entry { key: name, key_span, value: node });
         }
     }
 
     fn refuse(&mut self, span: Range<usize>, found: String, expected: &'static str, hint: String) {
-        self.refused.push(Refused {
-            span,
-            found,
-            expected,
-            hint,
-        });
+        self.refused.push(Refused { span, found, expected, hint });
     }
 }

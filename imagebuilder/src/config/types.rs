@@ -20,10 +20,7 @@ pub struct Invalid {
 
 impl Invalid {
     fn new(expected: &str, hint: impl Into<String>) -> Self {
-        Self {
-            expected: expected.to_owned(),
-            hint: hint.into(),
-        }
+        Self { expected: expected.to_owned(), hint: hint.into() }
     }
 }
 
@@ -38,16 +35,7 @@ macro_rules! serialize_as_text {
     )*};
 }
 
-serialize_as_text!(
-    Name,
-    Version,
-    KubernetesVersion,
-    ByteSize,
-    Cidr,
-    ImageReference,
-    SecretReference,
-    Console
-);
+serialize_as_text!(Name, Version, KubernetesVersion, ByteSize, Cidr, ImageReference, SecretReference, Console);
 
 /// A DNS-1123 label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,28 +61,18 @@ impl FromStr for Name {
         let expected =
             "a DNS label: a-z, 0-9 and `-`, at most 63 characters, beginning and ending with a letter or digit";
         if text.len() > 63 {
-            return Err(Invalid::new(
-                expected,
-                format!("shorten it by {} characters", text.len() - 63),
-            ));
+            return Err(Invalid::new(expected, format!("shorten it by {} characters", text.len() - 63)));
         }
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         if !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-') {
             return Ok(Self(text.to_owned()));
         }
-        let near: String = text
-            .to_lowercase()
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-            .collect();
+        let near: String =
+            text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let near = near.trim_matches('-');
         Err(Invalid::new(
             expected,
-            if near.is_empty() {
-                "for example `edge`".to_owned()
-            } else {
-                format!("for example `{near}`")
-            },
+            if near.is_empty() { "for example `edge`".to_owned() } else { format!("for example `{near}`") },
         ))
     }
 }
@@ -121,11 +99,7 @@ impl FromStr for Version {
                 2 => format!("{bare}.0"),
                 _ => bare.to_owned(),
             };
-            let near = if semver::Version::parse(&padded).is_ok() {
-                padded
-            } else {
-                "1.0.0".to_owned()
-            };
+            let near = if semver::Version::parse(&padded).is_ok() { padded } else { "1.0.0".to_owned() };
             Invalid::new(expected, format!("write `{near}`"))
         })
     }
@@ -198,9 +172,7 @@ impl ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = UNITS
-            .iter()
-            .find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
+        let whole = UNITS.iter().find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
         let (name, unit) = whole.copied().unwrap_or(("B", 1));
         write!(f, "{}{name}", self.0 / unit)
     }
@@ -217,15 +189,9 @@ impl FromStr for ByteSize {
         let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(Invalid::new(expected, unit_hint(digits, unit)));
         };
-        let number: u64 = digits
-            .parse()
-            .map_err(|_| Invalid::new(expected, "begin with a whole number"))?;
-        let bytes = number
-            .checked_mul(*factor)
-            .filter(|bytes| i64::try_from(*bytes).is_ok());
-        bytes
-            .map(Self)
-            .ok_or_else(|| Invalid::new("a size that a disk can have", "give a smaller size"))
+        let number: u64 = digits.parse().map_err(|_| Invalid::new(expected, "begin with a whole number"))?;
+        let bytes = number.checked_mul(*factor).filter(|bytes| i64::try_from(*bytes).is_ok());
+        bytes.map(Self).ok_or_else(|| Invalid::new("a size that a disk can have", "give a smaller size"))
     }
 }
 
@@ -237,11 +203,7 @@ fn unit_hint(digits: &str, unit: &str) -> String {
         "t" | "ti" | "tib" | "tb" => "TiB",
         _ => return "units are KiB, MiB, GiB, TiB (1024) and kB, MB, GB, TB (1000); no fractions".to_owned(),
     };
-    if digits.is_empty() {
-        "begin with a whole number".to_owned()
-    } else {
-        format!("write `{digits}{near}`")
-    }
+    if digits.is_empty() { "begin with a whole number".to_owned() } else { format!("write `{digits}{near}`") }
 }
 
 /// Reads a duration: numbers with `ms`, `s`, `m` or `h`, such as `90s` or `1m30s`.
@@ -262,9 +224,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, Invalid> {
             "" if !digits.is_empty() => return Err(Invalid::new(expected, format!("write `{digits}s` for seconds"))),
             _ => return Err(Invalid::new(expected, "units are `ms`, `s`, `m` and `h`; no fractions")),
         };
-        let number: u64 = digits
-            .parse()
-            .map_err(|_| Invalid::new(expected, "begin with a whole number"))?;
+        let number: u64 = digits.parse().map_err(|_| Invalid::new(expected, "begin with a whole number"))?;
         let part = number.checked_mul(millis).map(Duration::from_millis);
         let sum = part.and_then(|part| total.checked_add(part));
         total = sum.ok_or_else(|| Invalid::new(expected, "give a shorter duration"))?;
@@ -323,17 +283,13 @@ impl FromStr for Cidr {
                 "IPv6 networks are not supported yet by this version; give an IPv4 one",
             ));
         }
-        let address: Ipv4Addr = address
-            .parse()
-            .map_err(|_| Invalid::new(expected, "the address needs four numbers from 0 to 255"))?;
+        let address: Ipv4Addr =
+            address.parse().map_err(|_| Invalid::new(expected, "the address needs four numbers from 0 to 255"))?;
         let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32);
         let prefix: u8 = prefix.ok_or_else(|| Invalid::new(expected, "the prefix length is a number from 0 to 32"))?;
         let network = masked(address, prefix);
         if network != address {
-            return Err(Invalid::new(
-                expected,
-                format!("bits beyond the prefix are set: write `{network}/{prefix}`"),
-            ));
+            return Err(Invalid::new(expected, format!("bits beyond the prefix are set: write `{network}/{prefix}`")));
         }
         Ok(Self { address, prefix })
     }
@@ -365,24 +321,19 @@ impl FromStr for ImageReference {
         if let Some(rest) = text.split_once("://").map(|(_, rest)| rest) {
             return bad(format!("leave the scheme away: `{rest}`"));
         }
-        let (name, digest) = text
-            .split_once('@')
-            .map_or((text, None), |(name, digest)| (name, Some(digest)));
+        let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
         if let Some(digest) = digest {
             let hex = digest.strip_prefix("sha256:").unwrap_or_default();
             if hex.len() != 64 || !hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
                 return bad("a digest is `@sha256:` and 64 lower-case hex digits".to_owned());
             }
         }
-        let Some((host, path)) = name
-            .split_once('/')
-            .filter(|(host, _)| host.contains(['.', ':']) || *host == "localhost")
+        let Some((host, path)) =
+            name.split_once('/').filter(|(host, _)| host.contains(['.', ':']) || *host == "localhost")
         else {
             return bad(format!("name the registry too, such as `registry.example/{text}`"));
         };
-        let (repository, tag) = path
-            .rsplit_once(':')
-            .map_or((path, None), |(path, tag)| (path, Some(tag)));
+        let (repository, tag) = path.rsplit_once(':').map_or((path, None), |(path, tag)| (path, Some(tag)));
         let part = |part: &str| {
             let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
             part.bytes().all(inner) && part.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -390,9 +341,7 @@ impl FromStr for ImageReference {
         if !repository.split('/').all(part) {
             return bad("a repository has lower-case letters, digits, `-`, `_`, `.` and `/` only".to_owned());
         }
-        let host_good = host
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b':'));
+        let host_good = host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b':'));
         if !host_good {
             return bad("a registry is a host name, with `:port` if it needs one".to_owned());
         }
@@ -477,12 +426,8 @@ impl FromStr for Console {
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let expected = "a console such as `tty0`, `ttyS0` or `ttyS1,115200`";
-        let (device, options) = text
-            .split_once(',')
-            .map_or((text, None), |(device, options)| (device, Some(options)));
-        let numbered = ["ttyS", "ttyAMA", "ttyUSB", "hvc", "tty"]
-            .iter()
-            .find_map(|kind| device.strip_prefix(kind));
+        let (device, options) = text.split_once(',').map_or((text, None), |(device, options)| (device, Some(options)));
+        let numbered = ["ttyS", "ttyAMA", "ttyUSB", "hvc", "tty"].iter().find_map(|kind| device.strip_prefix(kind));
         let good_device =
             numbered.is_some_and(|n| !n.is_empty() && n.len() <= 3 && n.bytes().all(|b| b.is_ascii_digit()));
         if !good_device {
@@ -498,10 +443,7 @@ impl FromStr for Console {
         if good {
             Ok(Self(text.to_owned()))
         } else {
-            Err(Invalid::new(
-                expected,
-                "after the comma comes the speed, such as `115200`",
-            ))
+            Err(Invalid::new(expected, "after the comma comes the speed, such as `115200`"))
         }
     }
 }

@@ -111,9 +111,12 @@ fn parse_number(text: &str) -> Option<u64> {
 fn uses(family: &BTreeMap<u64, (String, PathBuf)>) -> io::Result<Vec<Use>> {
     let mut uses = Vec::new();
     for (name, folder) in family.values() {
-        uses.extend(children(&folder.join("holders"))?.iter().map(|holder| Use::Holder(name.clone(), file_name(holder))));
+        uses.extend(
+            children(&folder.join("holders"))?.iter().map(|holder| Use::Holder(name.clone(), file_name(holder))),
+        );
     }
-    let number_at = |path: &str| fs_err::metadata(path).ok().filter(|meta| meta.file_type().is_block_device()).map(|m| m.rdev());
+    let number_at =
+        |path: &str| fs_err::metadata(path).ok().filter(|meta| meta.file_type().is_block_device()).map(|m| m.rdev());
     let name_of = |number: Option<u64>| number.and_then(|number| family.get(&number)).map(|(name, _)| name.clone());
     for mount in fs_err::read_to_string("/proc/self/mountinfo")?.lines().filter_map(parse_mount) {
         // Btrfs and overlays have numbers of their own: their source names the device.

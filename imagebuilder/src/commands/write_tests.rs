@@ -1,0 +1,111 @@
+use std::path::{Path, PathBuf};
+
+use rstest::rstest;
+
+use super::{Kind, PIECE, judge, kind, run};
+use crate::cli::Write;
+use crate::error::Exit;
+use crate::host::block::{Block, Target, Use};
+use crate::report::{Outcome, Report};
+
+const GIB: u64 = 1 << 30;
+
+fn stick() -> Block {
+    Block { name: "sdb".into(), size: 8 * GIB, ..Block::default() }
+}
+
+fn refusal(block: Block) -> String {
+    let refusal = judge(Path::new("/dev/sdb"), &Target::Block(block), GIB, false).expect_err("a refusal");
+    format!("{}\nhint: {}", refusal.found, refusal.hint)
+}
+
+#[test]
+fn an_unused_disk_that_is_large_enough_may_be_written() {
+    assert_eq!(judge(Path::new("/dev/sdb"), &Target::Block(stick()), GIB, false), Ok(()));
+}
+
+#[rstest]
+#[case(Block { uses: vec![Use::Mount("sdb1".into(), "/media/usb".into())], ..stick() }, "is in use: `sdb1` is mounted on `/media/usb`")]
+#[case(Block { uses: vec![Use::Mount("sdb2".into(), "/boot".into())], ..stick() }, "holds the running system: `sdb2` is mounted on `/boot`")]
+#[case(Block { uses: vec![Use::Holder("sdb2".into(), "dm-0".into()), Use::Mount("dm-0".into(), "/".into())], ..stick() }, "holds the running system: `dm-0` is mounted on `/`")]
+#[case(Block { uses: vec![Use::Swap("sdb3".into())], ..stick() }, "is in use: `sdb3` is swap space")]
+#[case(Block { uses: vec![Use::Holder("sdb".into(), "md127".into())], ..stick() }, "is in use: `sdb` is part of `md127`")]
+#[case(Block { partition_of: Some("sdb".into()), ..stick() }, "is a partition of `sdb`")]
+#[case(Block { read_only: true, ..stick() }, "is read-only")]
+#[case(Block { size: GIB - 1, ..stick() }, "has 1073741823 bytes, the image has 1073741824")]
+fn a_disk_is_refused_with_the_reason(#[case] block: Block, #[case] expected: &str) {
+    let refusal = refusal(block);
+    assert!(refusal.starts_with(expected), "{refusal}");
+}
+
+#[rstest]
+#[case(Target::File, false, "is a file, not a device")]
+#[case(Target::Absent, false, "is not there")]
+#[case(Target::Other, true, "is not a block device")]
+fn what_is_no_disk_is_refused(#[case] target: Target, #[case] file: bool, #[case] expected: &str) {
+    let refusal = judge(Path::new("x"), &target, 1, file).expect_err("a refusal");
+    assert_eq!(refusal.found, expected);
+}
+
+#[test]
+fn images_are_known_by_their_first_bytes() {
+    let with = |at: usize, magic: &[u8]| {
+        let mut head = vec![0; 40 << 10];
+        head[at..at + magic.len()].copy_from_slice(magic);
+        head
+    };
+    assert_eq!(kind(&with(512, b"EFI PART")), Kind::Raw);
+    assert_eq!(kind(&with(32769, b"CD001")), Kind::Iso);
+    assert_eq!(kind(&with(0, b"QFI\xfb")), Kind::Qcow2);
+    assert_eq!(kind(&with(0, b"\x28\xb5\x2f\xfd")), Kind::Compressed);
+    assert_eq!(kind(&with(0, b"#!/bin/sh")), Kind::Unknown);
+    assert_eq!(kind(b""), Kind::Unknown);
+}
+
+/// A raw image of that length: GPT magic, then bytes that differ everywhere.
+fn image(dir: &Path, length: usize) -> PathBuf {
+    let mut bytes: Vec<u8> = (0..length).map(|i| u8::try_from((i / 7 + i / 4099) % 251).expect("below 256")).collect();
+    bytes[512..520].copy_from_slice(b"EFI PART");
+    let path = dir.join("image.raw");
+    fs_err::write(&path, bytes).expect("an image");
+    path
+}
+
+#[rstest]
+#[case(1 << 20)]
+#[case(PIECE)]
+#[case(2 * PIECE + 2048)]
+#[case(PIECE + 512)]
+fn what_is_written_is_read_back(#[case] length: usize) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (image, device) = (image(dir.path(), length), dir.path().join("target"));
+    let args = Write { image: image.clone(), device: device.clone(), file: true };
+    let outcome = run(&args, &Report::silent()).expect("it is written");
+    let Outcome::Written { bytes, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(bytes, length as u64);
+    assert!(fs_err::read(image).expect("the image") == fs_err::read(device).expect("the copy"));
+}
+
+#[test]
+fn a_qcow2_is_refused_with_the_way_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = dir.path().join("a.qcow2");
+    fs_err::write(&image, b"QFI\xfb\0\0\0\x03").expect("an image");
+    let args = Write { image, device: dir.path().join("target"), file: true };
+    let error = run(&args, &Report::silent()).expect_err("a refusal");
+    assert_eq!(error.exit(), Exit::Wrong);
+    assert_eq!(error.hint().as_deref(), Some("build one with `--format raw` or `--format iso`"));
+    assert!(!dir.path().join("target").exists(), "nothing may be touched");
+}
+
+#[test]
+fn an_interrupted_write_leaves_nothing_that_looks_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (image, device) = (image(dir.path(), 2 * PIECE), dir.path().join("target"));
+    let report = Report::silent();
+    report.cancel().cancel();
+    let error = run(&Write { image, device: device.clone(), file: true }, &report).expect_err("an interruption");
+    assert_eq!(error.exit(), Exit::Interrupted);
+    let head = fs_err::read(device).expect("the target");
+    assert!(head.get(512..520) != Some(b"EFI PART".as_slice()));
+}
