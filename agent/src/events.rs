@@ -22,7 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_api::boot;
 use agent_api::events::{EVENT_PORT, Event, Phase, State, Status};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value};
 use tokio::sync::{broadcast, watch};
 
@@ -34,13 +33,8 @@ const HISTORY: usize = 2048;
 /// How many events a slow subscriber may lag behind before it misses some.
 const BROADCAST: usize = 256;
 
-/// Seconds since power-on, time in suspend included (`CLOCK_BOOTTIME`).
-pub fn uptime() -> f64 {
-    let now = clock_gettime(ClockId::Boottime);
-    #[expect(clippy::cast_precision_loss, reason = "uptimes are far below 2^52 s")]
-    let (secs, nanos) = (now.tv_sec as f64, now.tv_nsec as f64);
-    secs + nanos / 1e9
-}
+/// Seconds since power-on, as events tell them.
+pub use crate::host::clock::boot_secs as uptime;
 
 /// Where the events of a box go.
 #[derive(Clone, Debug)]

@@ -3,10 +3,22 @@
 //! ```text
 //! init        in the initrd: finds the medium, verifies it, makes DATA, switches root
 //! host        the only door to the machine: programs, mounts, devices, modules, clock
+//! first_boot  after it: observe, decide, act, record, phase by phase until ready
+//! cluster     keys, kubeconfigs, static pods and objects, as kubeadm lays them out
+//! ledger      what was done, across power cuts
 //! events      what happens, step by step, and the status that follows
+//! console     what somebody in front of the box sees: tty1 and serial lines
+//! rest        HTTPS on 8443: web page, REST, event stream
+//! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
 pub mod cli;
+pub mod cluster;
+pub mod console;
 pub mod events;
+pub mod first_boot;
 pub mod host;
 pub mod init;
+pub mod ledger;
+pub mod rest;
+pub mod vitals;

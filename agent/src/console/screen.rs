@@ -1,0 +1,169 @@
+//! The writer for tty1: puts lines where they differ from what is there, and reads the keys that switch pages.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::io::unix::AsyncFd;
+
+use super::{Line, Page, Style, View, render};
+use crate::events::LossyWriter;
+
+/// Everything is written again at this many drawings, in case somebody else wrote on the screen.
+const REPAINT: u32 = 60;
+/// Bytes of one drawing at most: a large screen with colours.
+const PENDING: usize = 256 * 1024;
+
+/// A Linux virtual terminal, or anything that understands the same few sequences (`console_codes`(4)).
+pub(super) struct Screen {
+    path: PathBuf,
+    keys: Option<AsyncFd<OwnedFd>>,
+    out: LossyWriter,
+    shown: Vec<Line>,
+    page: Page,
+    drawn: u32,
+}
+
+impl Screen {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let (keys, out) = open(path)?;
+        Ok(Self { path: path.to_owned(), keys, out, shown: Vec::new(), page: Page::default(), drawn: 0 })
+    }
+
+    /// Waits for a key that changes what is shown. Never ends when there are no keys to read.
+    pub(super) async fn key(&mut self) {
+        loop {
+            let Some(keys) = &self.keys else { return std::future::pending().await };
+            let Ok(mut ready) = keys.readable().await else { return std::future::pending().await };
+            let mut typed = [0; 32];
+            match ready.try_io(|keys| Ok(rustix::io::read(keys.get_ref(), &mut typed)?)) {
+                Ok(Ok(n)) if n > 0 => {
+                    if let Some(page) = page_of(&typed[..n]) {
+                        self.page = page;
+                        self.shown.clear();
+                        return;
+                    }
+                }
+                // Hung up: drawing goes on, and `draw` opens it again.
+                Ok(_) => self.keys = None,
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    pub(super) fn draw(&mut self, view: &View) {
+        let Ok(size) = tcgetwinsize(self.out.device()) else { return self.reopen() };
+        let (width, height) = (usize::from(size.ws_col.max(20)), usize::from(size.ws_row.max(8)));
+        let lines = render(view, self.page, width, height);
+        self.drawn += 1;
+        if self.shown.len() != lines.len() || self.drawn % REPAINT == 0 {
+            self.shown.clear();
+        }
+        let bytes = changes(&self.shown, &lines);
+        if bytes.is_empty() {
+            self.out.flush();
+        } else if self.out.write(bytes.as_bytes()) {
+            self.shown = lines;
+        } else {
+            self.shown.clear();
+        }
+    }
+
+    fn reopen(&mut self) {
+        if let Ok((keys, out)) = open(&self.path) {
+            (self.keys, self.out) = (keys, out);
+            self.shown.clear();
+        }
+    }
+
+    /// Leaves the screen as others expect it.
+    pub(super) fn leave(&mut self) {
+        self.out.write(b"\x1b[0m\x1b[?7h\x1b[?25h\r\n");
+    }
+}
+
+fn open(path: &Path) -> io::Result<(Option<AsyncFd<OwnedFd>>, LossyWriter)> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let keys = rustix::fs::open(path, flags, Mode::empty())?;
+    let mut out = LossyWriter::open(path, PENDING)?;
+    tcgetwinsize(&keys)?;
+    if let Ok(mut modes) = tcgetattr(&keys) {
+        // What somebody types must not appear in the picture.
+        modes.local_modes &= !(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
+        let _ = tcsetattr(&keys, OptionalActions::Now, &modes);
+    }
+    // UTF-8; never blank nor power down; no line wrap; no cursor; empty.
+    out.write(b"\x1b%G\x1b[9;0]\x1b[14;0]\x1b[?7l\x1b[?25l\x1b[0m\x1b[2J");
+    Ok((AsyncFd::new(keys).ok(), out))
+}
+
+/// What must be written so that `shown` becomes `lines`.
+fn changes(shown: &[Line], lines: &[Line]) -> String {
+    let mut text = String::new();
+    for (row, line) in lines.iter().enumerate() {
+        if shown.get(row) == Some(line) {
+            continue;
+        }
+        text += &format!("\x1b[{};1H", row + 1);
+        for span in &line.spans {
+            text += sequence(span.style);
+            text += &span.text;
+        }
+        text += "\x1b[0m";
+    }
+    text
+}
+
+const fn sequence(style: Style) -> &'static str {
+    match style {
+        Style::Plain => "\x1b[0m",
+        // Code 2 (half-bright) is a colour of its own on the Linux console; bright black reads better.
+        Style::Dim => "\x1b[0;36m",
+        Style::Bold => "\x1b[0;1;37m",
+        Style::Title => "\x1b[0;1;37;44m",
+        Style::TitleGood => "\x1b[0;1;37;42m",
+        Style::TitleBad => "\x1b[0;1;37;41m",
+        Style::Good => "\x1b[0;1;32m",
+        Style::Busy => "\x1b[0;1;36m",
+        Style::Warn => "\x1b[0;1;33m",
+        Style::Bad => "\x1b[0;1;31m",
+    }
+}
+
+/// F1 to F3 as the Linux console and as xterm send them, and the digits.
+fn page_of(typed: &[u8]) -> Option<Page> {
+    match typed {
+        b"\x1b[[A" | b"\x1bOP" | b"1" => Some(Page::Overview),
+        b"\x1b[[B" | b"\x1bOQ" | b"2" => Some(Page::Events),
+        b"\x1b[[C" | b"\x1bOR" | b"3" => Some(Page::Steps),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Line, Page, Style, changes, page_of};
+    use crate::console::Span;
+
+    fn line(text: &str) -> Line {
+        Line { spans: vec![Span { style: Style::Good, text: text.to_owned() }] }
+    }
+
+    #[test]
+    fn only_lines_that_changed_are_written() {
+        let before = [line("a"), line("b"), line("c")];
+        let after = [line("a"), line("B"), line("c")];
+        assert_eq!(changes(&before, &after), "\x1b[2;1H\x1b[0;1;32mB\x1b[0m");
+        assert_eq!(changes(&after, &after), "");
+        assert_eq!(changes(&[], &after).matches("\x1b[0m").count(), 3);
+    }
+
+    #[test]
+    fn function_keys_switch_pages_and_others_do_nothing() {
+        assert_eq!(page_of(b"\x1b[[B"), Some(Page::Events));
+        assert_eq!(page_of(b"\x1bOR"), Some(Page::Steps));
+        assert_eq!(page_of(b"q"), None);
+    }
+}

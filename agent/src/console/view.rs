@@ -1,0 +1,143 @@
+//! What the consoles show, as plain data.
+
+use std::net::IpAddr;
+
+use agent_api::boot::{DataFound, Mode};
+use agent_api::events::{Event, State, StepStatus};
+use agent_api::ports;
+use agent_api::rest::{BoxStatus, Medium, Memory, Progress};
+
+/// Everything that is on the screen. Made anew for each drawing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// Name and version of the appliance.
+    pub title: String,
+    /// First 16 digits of the release id; empty when not known.
+    pub release: String,
+    /// Signed with a development key.
+    pub development_key: bool,
+    /// How the box was asked to start.
+    pub mode: Mode,
+    /// Host name.
+    pub hostname: String,
+    /// Where DATA is, in words.
+    pub data: String,
+    /// Web addresses, best first.
+    pub web: Vec<String>,
+    /// Fingerprint of the web authority.
+    pub fingerprint: String,
+    /// One-time claim code, while nobody has access.
+    pub claim: Option<String>,
+    /// `2026-03-01 12:00:05 UTC`.
+    pub clock: String,
+    /// Seconds since power-on.
+    pub uptime: f64,
+    /// Memory.
+    pub memory: Memory,
+    /// Steps ended and known.
+    pub progress: Progress,
+    /// Health of the medium.
+    pub medium: Medium,
+    /// Every declared service has answered.
+    pub ready: bool,
+    /// Seconds since power-on at which the box became ready.
+    pub ready_at: Option<f64>,
+    /// Name of the newest event's phase.
+    pub phase: String,
+    /// All steps so far.
+    pub steps: Vec<StepStatus>,
+    /// The newest events, oldest first.
+    pub recent: Vec<Event>,
+}
+
+impl View {
+    /// From what REST tells, the addresses, and the claim code.
+    pub fn of(status: &BoxStatus, addresses: &[IpAddr], claim: Option<String>) -> Self {
+        let BoxStatus { name, version, status: inner, .. } = status;
+        let ready_step = inner.steps.iter().find(|step| step.phase == "ready" && step.step == "ready");
+        let data = match &status.data {
+            Some(DataFound::Partition { device, .. }) => format!("on {device}"),
+            Some(DataFound::Ram { reason }) => format!("in memory only: {reason}"),
+            None => String::new(),
+        };
+        Self {
+            title: format!("{name} {version}").trim().to_owned(),
+            release: status.release.chars().take(16).collect(),
+            development_key: status.development_key,
+            mode: status.mode,
+            hostname: status.hostname.clone(),
+            data,
+            web: addresses.iter().map(|ip| web_address(*ip)).collect(),
+            fingerprint: status.web_fingerprint.clone(),
+            claim,
+            clock: status.clock.replace('T', " ").replace('Z', " UTC"),
+            uptime: status.uptime_secs,
+            memory: status.memory,
+            progress: status.progress,
+            medium: status.medium.clone(),
+            ready: inner.ready,
+            ready_at: ready_step.and_then(|step| Some(step.since + step.secs?)),
+            phase: inner.phase.clone(),
+            steps: inner.steps.clone(),
+            recent: inner.recent.iter().cloned().collect(),
+        }
+    }
+
+    /// Steps that failed and have not ended well since.
+    pub fn failed(&self) -> impl Iterator<Item = &StepStatus> {
+        self.steps.iter().filter(|step| step.state == State::Failed)
+    }
+
+    /// Steps that have begun and not ended.
+    pub fn running(&self) -> impl Iterator<Item = &StepStatus> {
+        self.steps.iter().filter(|step| matches!(step.state, State::Started | State::Progress | State::Waiting))
+    }
+
+    /// Whether something needs somebody.
+    pub fn in_trouble(&self) -> bool {
+        self.failed().next().is_some() || !self.medium.failures.is_empty()
+    }
+}
+
+fn web_address(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(v4) => format!("https://{v4}:{}/", ports::WEB),
+        IpAddr::V6(v6) => format!("https://[{v6}]:{}/", ports::WEB),
+    }
+}
+
+/// `3.2 s`, `2 min 5 s`, `3 h 7 min`, `2 d 4 h`.
+pub(super) fn duration(secs: f64) -> String {
+    if secs < 59.95 {
+        return format!("{:.1} s", secs.max(0.0));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "uptimes are small and not negative")]
+    let whole = secs.round() as u64;
+    match whole {
+        0..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        3600..172_800 => format!("{} h {} min", whole / 3600, whole / 60 % 60),
+        _ => format!("{} d {} h", whole / 86400, whole / 3600 % 24),
+    }
+}
+
+/// What an event or step says, in words: the important keys first, numbers as they are.
+pub(super) fn words(state: State, detail: &serde_json::Map<String, serde_json::Value>) -> String {
+    let text = |key: &str| detail.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+    match state {
+        State::Waiting if text("why").is_empty() => format!("waits for {}", text("for")),
+        State::Waiting => format!("waits for {} ({})", text("for"), text("why")),
+        State::Failed => text("cause").to_owned(),
+        State::Started | State::Progress | State::Done | State::Skipped => {
+            let shown = detail.iter().filter(|(key, value)| *key != "secs" && !value.is_object());
+            shown.map(|(key, value)| format!("{key} {}", plain(value))).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn plain(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(list) => list.iter().map(plain).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,396 @@
+//! The routes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_api::events::Event;
+use agent_api::rest::{Claim, Claimed, Health, Problem};
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Extension, Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
+use super::server::Peer;
+use super::{ClaimError, Options, Verdict, body, bundle, page, timeline};
+use crate::vitals;
+
+/// An answer begins within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// A quiet event stream says that it lives, so that nobody between cuts it.
+const STREAM_SIGN: Duration = Duration::from_secs(15);
+/// Most bytes of a request's body.
+const BODY_BYTES: usize = 16 * 1024;
+
+/// What the handlers share.
+pub(super) struct App {
+    options: Options,
+    fingerprint: String,
+    authority: String,
+    page: page::Page,
+    /// One support bundle at a time: each holds a few MiB.
+    bundle: Arc<tokio::sync::Semaphore>,
+}
+
+type Shared = State<Arc<App>>;
+
+/// All routes with their limits.
+pub(super) fn router(options: Options, fingerprint: String, authority: String) -> Router {
+    let bundle = Arc::new(tokio::sync::Semaphore::new(1));
+    let app = Arc::new(App { options, fingerprint, authority, page: page::Page::new(), bundle });
+    let guarded = Router::new()
+        .route("/status", get(status))
+        .route("/events", get(events))
+        .route("/timeline", get(times))
+        .route("/kubeconfig", get(admin))
+        .route("/support-bundle", get(support))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_that_way)
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token));
+    Router::new()
+        .route("/", get(front))
+        .route("/healthz", get(health))
+        .route("/ca.crt", get(authority_certificate))
+        .route("/api/v1/claim", post(claim))
+        .nest("/api/v1", guarded)
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_that_way)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn(in_time))
+        .with_state(app)
+}
+
+/// An answer that is not a success.
+struct Refusal {
+    status: StatusCode,
+    problem: Problem,
+    retry_after: Option<u64>,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
+        let problem = Problem { error: error.into(), hint: hint.into(), claimable: false };
+        Self { status, problem, retry_after: None }
+    }
+
+    fn again_in(mut self, secs: u64) -> Self {
+        self.retry_after = Some(secs);
+        self
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.problem)).into_response();
+        let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"foothold\""));
+        }
+        if let Some(secs) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+        }
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    let mut response = match timeout(ANSWER_WITHIN, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", "try again").into_response(),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn only_with_token(State(app): Shared, Extension(Peer(peer)): Extension<Peer>, request: Request, next: Next) -> Response {
+    match app.options.gate.check(peer, bearer(request.headers())) {
+        Verdict::Allowed => next.run(request).await,
+        verdict => refuse(verdict).into_response(),
+    }
+}
+
+fn refuse(verdict: Verdict) -> Refusal {
+    match verdict {
+        Verdict::Unclaimed => {
+            let hint = "POST the code on the box's console to /api/v1/claim, or put `access.tokenSha256` into site.yaml";
+            let mut refusal = Refusal::new(StatusCode::UNAUTHORIZED, "this box has no access token yet", hint);
+            refusal.problem.claimable = true;
+            refusal
+        }
+        Verdict::NotYet => {
+            let hint = "the box has not read its Site yet; try again in a second";
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "access is not known yet", hint).again_in(1)
+        }
+        Verdict::TooMany(secs) => too_many("too many wrong tokens from this address", secs),
+        Verdict::Denied | Verdict::Allowed => {
+            let hint = "send `Authorization: Bearer TOKEN`, the token whose hash is in Site or that the claim gave";
+            Refusal::new(StatusCode::UNAUTHORIZED, "a valid token is needed", hint)
+        }
+    }
+}
+
+fn too_many(error: &str, secs: u64) -> Refusal {
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, error, format!("try again in {secs} s")).again_in(secs)
+}
+
+/// The token of `Authorization: Bearer TOKEN` (RFC 6750, 2.1; the scheme's case does not matter).
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+async fn nothing_here(uri: Uri) -> Refusal {
+    let hint = "see /api/v1/{status,events,timeline,kubeconfig,support-bundle}, /healthz and /";
+    Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
+}
+
+async fn not_that_way() -> Refusal {
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method", "POST to /api/v1/claim, GET everything else")
+}
+
+async fn front(State(app): Shared) -> Response {
+    let policy = (header::CONTENT_SECURITY_POLICY, app.page.policy.clone());
+    let kind = (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    ([kind, policy], app.page.html.clone()).into_response()
+}
+
+async fn health(State(app): Shared) -> Json<Health> {
+    Json(Health { ok: true, ready: app.options.bus.now().ready })
+}
+
+async fn authority_certificate(State(app): Shared) -> Response {
+    ([(header::CONTENT_TYPE, "application/x-x509-ca-cert")], app.authority.clone()).into_response()
+}
+
+async fn claim(
+    State(app): Shared,
+    Extension(Peer(peer)): Extension<Peer>,
+    body: Result<Json<Claim>, JsonRejection>,
+) -> Result<Json<Claimed>, Refusal> {
+    let Json(body) = body.map_err(|rejection| {
+        let hint = r#"send {"code":"XXXXX-XXXXX"} as application/json"#;
+        Refusal::new(rejection.status(), rejection.body_text(), hint)
+    })?;
+    let claimed = app.options.gate.claim(peer, &body);
+    claimed.map(Json).map_err(|error| {
+        let told = error.to_string();
+        match error {
+            ClaimError::NotClaimable => {
+                Refusal::new(StatusCode::CONFLICT, told, "ask for the token, or set `access.tokenSha256` in site.yaml")
+            }
+            ClaimError::WrongCode => {
+                Refusal::new(StatusCode::FORBIDDEN, told, "the code is on the box's own screen and serial console")
+            }
+            ClaimError::NoHash => Refusal::new(StatusCode::BAD_REQUEST, told, "printf %s \"$TOKEN\" | sha256sum"),
+            ClaimError::TooMany(secs) => too_many(&told, secs),
+            ClaimError::Keep(cause) => {
+                Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{told}: {cause}"), "look at the box's disk")
+            }
+        }
+    })
+}
+
+async fn status(State(app): Shared) -> Response {
+    Json(app.options.vitals.box_status(&app.options.bus, &app.fingerprint)).into_response()
+}
+
+async fn times(State(app): Shared) -> Response {
+    Json(timeline::timeline(&app.options.bus.since(0).1)).into_response()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Server {
+    server: Option<String>,
+}
+
+async fn admin(
+    State(app): Shared,
+    query: Result<Query<Server>, QueryRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let Query(query) = query.map_err(|rejection| bad_query(&rejection, "?server=https://HOST:PORT"))?;
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(axum::http::uri::Authority::as_str).or(host);
+    let yaml = server_for(query.server.as_deref(), host)
+        .and_then(|server| kubeconfig(&app.options.kubeconfig, server.as_deref(), &vitals::addresses()))
+        .map_err(|error| no_kubeconfig(&app, &error))?;
+    let name = HeaderValue::from_static("attachment; filename=\"kubeconfig.yaml\"");
+    let kind = HeaderValue::from_static("application/yaml");
+    Ok(([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], yaml).into_response())
+}
+
+fn no_kubeconfig(app: &App, error: &KubeconfigError) -> Refusal {
+    match error {
+        KubeconfigError::NotYet(_) => {
+            let status = app.options.bus.now();
+            let at = status.running().last().or_else(|| status.failed().last());
+            let hint = at.map_or_else(
+                || "see /api/v1/status".to_owned(),
+                |step| format!("the box is at {}/{}; see /api/v1/status", step.phase, step.step),
+            );
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), hint).again_in(2)
+        }
+        KubeconfigError::Server(_) => {
+            Refusal::new(StatusCode::BAD_REQUEST, error.to_string(), "?server=https://HOST:PORT")
+        }
+        KubeconfigError::Shape(_) => {
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), "see /api/v1/support-bundle")
+        }
+    }
+}
+
+fn bad_query(rejection: &QueryRejection, hint: &str) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, rejection.body_text(), hint)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stream {
+    #[serde(default)]
+    since: u64,
+    #[serde(default)]
+    follow: bool,
+}
+
+async fn events(
+    State(app): Shared,
+    query: Result<Query<Stream>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let Query(query) = query.map_err(|rejection| bad_query(&rejection, "?since=N&follow=true"))?;
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let form = if text(header::ACCEPT).is_some_and(|kinds| kinds.contains("text/event-stream")) {
+        Form::ServerSent
+    } else {
+        Form::Lines
+    };
+    // A browser that lost its stream says which event it had last.
+    let last = text(HeaderName::from_static("last-event-id")).and_then(|id| id.parse::<u64>().ok());
+    let since = last.map_or(query.since, |last| last.saturating_add(1));
+    let follow = query.follow || form == Form::ServerSent;
+    let (first, _) = app.options.bus.since(since);
+    let kind = match form {
+        Form::Lines => "application/jsonl",
+        Form::ServerSent => "text/event-stream",
+    };
+    let body = if follow { follow_events(&app, since, form) } else { past_events(&app, since, form) };
+    let mut response = body.into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(HeaderName::from_static("x-foothold-first"), HeaderValue::from(first));
+    Ok(response)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// JSON Lines.
+    Lines,
+    /// `text/event-stream`, the number of the event as its id.
+    ServerSent,
+}
+
+impl Form {
+    fn write(self, number: u64, event: &Event, into: &mut Vec<u8>) {
+        let json = serde_json::to_string(event).unwrap_or_default();
+        let text = match self {
+            Self::Lines => json + "\n",
+            Self::ServerSent => format!("id: {number}\ndata: {json}\n\n"),
+        };
+        into.extend_from_slice(text.as_bytes());
+    }
+
+    const fn sign_of_life(self) -> &'static [u8] {
+        match self {
+            // An empty line is no event, and readers of JSON Lines pass over it.
+            Self::Lines => b"\n",
+            Self::ServerSent => b": still here\n\n",
+        }
+    }
+}
+
+fn past_events(app: &App, since: u64, form: Form) -> Body {
+    let (first, events) = app.options.bus.since(since);
+    let mut text = Vec::new();
+    for (number, event) in (first..).zip(&events) {
+        form.write(number, event, &mut text);
+    }
+    Body::from(text)
+}
+
+/// A stream that misses nothing: the status wakes it, the history tells what is new.
+fn follow_events(app: &App, since: u64, form: Form) -> Body {
+    let (sender, body) = body::channel();
+    let bus = app.options.bus.clone();
+    let feed = async move {
+        let mut news = bus.status();
+        let mut next = since;
+        loop {
+            news.mark_unchanged();
+            let (first, events) = bus.since(next);
+            let mut text = Vec::new();
+            for (number, event) in (first..).zip(&events) {
+                form.write(number, event, &mut text);
+            }
+            next = first + events.len() as u64;
+            if text.is_empty() && timeout(STREAM_SIGN, news.changed()).await.is_err() {
+                text = form.sign_of_life().to_vec();
+            }
+            if !text.is_empty() && sender.send(Bytes::from(text)).await.is_err() {
+                return;
+            }
+            if sender.is_closed() {
+                return;
+            }
+        }
+    };
+    Body::new(body::Fed::new(body, feed))
+}
+
+async fn support(State(app): Shared) -> Result<Response, Refusal> {
+    let one = Arc::clone(&app.bundle).try_acquire_owned();
+    let one = one.map_err(|_| too_many("another support bundle is being made", 10))?;
+    let (sender, body) = body::channel();
+    let sources = bundle::Sources {
+        status: app.options.vitals.box_status(&app.options.bus, &app.fingerprint),
+        events: app.options.bus.since(0).1,
+        root: app.options.root.clone(),
+        runner: Arc::clone(&app.options.runner),
+    };
+    let name = format!("foothold-{}-support.tar.gz", file_name(&sources.status.hostname));
+    start_bundle(sources, sender, one);
+    let name = HeaderValue::from_str(&format!("attachment; filename=\"{name}\""))
+        .unwrap_or(HeaderValue::from_static("attachment"));
+    let kind = HeaderValue::from_static("application/gzip");
+    Ok(([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], body).into_response())
+}
+
+/// Makes the bundle on a thread of its own, which ends with the bundle or with the client.
+fn start_bundle(sources: bundle::Sources, sender: mpsc::Sender<Bytes>, one: tokio::sync::OwnedSemaphorePermit) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(error) = bundle::write(&sources, body::BlockingWriter(sender)) {
+            log::warn!("the support bundle was not finished: {error}");
+        }
+        drop(one);
+    });
+}
+
+fn file_name(hostname: &str) -> String {
+    hostname.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').take(63).collect()
+}

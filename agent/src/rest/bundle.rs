@@ -1,0 +1,247 @@
+//! The support bundle: a tar.gz with what somebody far away needs to understand this box. What goes in is
+//! named here, one by one; every text passes [`redact`] on its way.
+
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agent_api::events::Event;
+use agent_api::rest::BoxStatus;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::redact::redact;
+use super::timeline::timeline;
+use crate::host::runner::Runner;
+
+/// One program may take so long.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// End of a file that goes in.
+const FILE_TAIL: u64 = 1024 * 1024;
+/// End of a container's log that goes in, and how many logs.
+const POD_LOG: (u64, usize) = (256 * 1024, 64);
+
+/// Single files, by path below the root. None of them holds a key; what is written into them by others is redacted.
+const FILES: &[&str] = &[
+    "run/foothold/boot.json",
+    "run/foothold/release.json",
+    "run/foothold/medium-check.json",
+    "run/foothold/medium-failures.jsonl",
+    "var/lib/foothold/ledger.json",
+    "var/lib/kubelet/config.yaml",
+    "etc/os-release",
+    "etc/resolv.conf",
+    "proc/cmdline",
+    "proc/cpuinfo",
+    "proc/meminfo",
+    "proc/mounts",
+    "proc/modules",
+    "proc/interrupts",
+    "proc/partitions",
+    "proc/diskstats",
+    "proc/loadavg",
+    "proc/pressure/cpu",
+    "proc/pressure/io",
+    "proc/pressure/memory",
+    "proc/net/dev",
+];
+
+/// Folders whose files with that ending go in.
+const FOLDERS: &[(&str, &str)] = &[("etc/kubernetes/manifests", "yaml"), ("var/lib/foothold/events", "jsonl")];
+
+/// Programs whose output goes in, and the file it becomes.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("journal.txt", &["journalctl", "-b", "--no-pager", "-n", "8000", "-o", "short-monotonic"]),
+    ("journal-previous-boot.txt", &["journalctl", "-b", "-1", "--no-pager", "-n", "2000", "-o", "short-monotonic"]),
+    ("units.txt", &["systemctl", "list-units", "--all", "--no-pager", "--plain"]),
+    ("network/addresses.txt", &["ip", "-details", "address"]),
+    ("network/routes.txt", &["ip", "route", "show", "table", "all"]),
+    ("network/neighbours.txt", &["ip", "neighbour"]),
+    ("network/sockets.txt", &["ss", "-tulpn"]),
+    ("network/nftables.txt", &["nft", "list", "ruleset"]),
+    ("disks/lsblk.txt", &["lsblk", "-o", "NAME,SIZE,TYPE,RO,FSTYPE,LABEL,PARTLABEL,MODEL,SERIAL,TRAN,MOUNTPOINTS"]),
+    ("disks/df.txt", &["df", "-h"]),
+    ("time.txt", &["chronyc", "-n", "tracking"]),
+    ("containers.txt", &["ctr", "-n", "k8s.io", "tasks", "list"]),
+];
+
+const README: &str = "Support bundle of a Foothold box.
+
+status.json, events.jsonl, timeline.json   what the agent knows
+files/                                     files of the box, the end of each
+journal*.txt, kernel.txt                   logs
+network/, disks/, units.txt, ...           what programs printed
+pods/                                      end of each container's log
+
+Private keys, tokens and passwords are left out or replaced by [redacted].
+";
+
+/// Where the bundle's content comes from.
+pub(super) struct Sources {
+    pub status: BoxStatus,
+    pub events: Vec<Event>,
+    pub root: PathBuf,
+    pub runner: Arc<dyn Runner>,
+}
+
+/// Writes the bundle. A source that fails leaves a line that says why; only the writer's own errors end it.
+pub(super) fn write(sources: &Sources, into: impl Write) -> io::Result<()> {
+    let gzip = GzEncoder::new(BufWriter::with_capacity(32 * 1024, into), Compression::fast());
+    let mut bundle = Bundle { tar: tar::Builder::new(gzip), left_out: Vec::new() };
+    bundle.add("README.txt", README)?;
+    bundle.add("status.json", &json(&sources.status))?;
+    let lines = sources.events.iter().filter_map(|event| serde_json::to_string(event).ok());
+    bundle.add("events.jsonl", &lines.map(|line| line + "\n").collect::<String>())?;
+    bundle.add("timeline.json", &json(&timeline(&sources.events)))?;
+    for file in FILES {
+        bundle.add_file(&format!("files/{file}"), &sources.root.join(file), FILE_TAIL)?;
+    }
+    for (folder, ending) in FOLDERS {
+        for path in files_in(&sources.root.join(folder), ending) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            bundle.add_file(&format!("files/{folder}/{name}"), &path, FILE_TAIL)?;
+        }
+    }
+    bundle.add_kernel_log(&sources.root.join("dev/kmsg"))?;
+    for (name, argv) in PROGRAMS {
+        match sources.runner.run(argv, b"", DEADLINE) {
+            Ok(output) => bundle.add(name, &output.text())?,
+            Err(error) => bundle.leave_out(name, &error),
+        }
+    }
+    let pods = sources.root.join("var/log/pods");
+    for path in pod_logs(&pods).into_iter().take(POD_LOG.1) {
+        let name = path.strip_prefix(&pods).unwrap_or(&path).to_string_lossy().into_owned();
+        bundle.add_file(&format!("pods/{name}"), &path, POD_LOG.0)?;
+    }
+    bundle.finish()
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}
+
+struct Bundle<W: Write> {
+    tar: tar::Builder<GzEncoder<BufWriter<W>>>,
+    left_out: Vec<String>,
+}
+
+impl<W: Write> Bundle<W> {
+    fn add(&mut self, name: &str, text: &str) -> io::Result<()> {
+        let text = redact(text);
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+        self.tar.append_data(&mut header, Path::new("foothold-support").join(name), text.as_bytes())
+    }
+
+    fn add_file(&mut self, name: &str, path: &Path, most: u64) -> io::Result<()> {
+        match tail_of(path, most) {
+            Ok(bytes) => self.add(name, &String::from_utf8_lossy(&bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => {
+                self.leave_out(name, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_kernel_log(&mut self, kmsg: &Path) -> io::Result<()> {
+        match kernel_log(kmsg) {
+            Ok(text) => self.add("kernel.txt", &text),
+            Err(error) => {
+                self.leave_out("kernel.txt", &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn leave_out(&mut self, name: &str, error: &dyn std::error::Error) {
+        self.left_out.push(format!("{name}: {error}\n"));
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        let left_out = self.left_out.concat();
+        self.add("left-out.txt", &left_out)?;
+        self.tar.into_inner()?.finish()?.flush()
+    }
+}
+
+/// The end of a file. Files of /proc tell no size, so they are read from their start.
+fn tail_of(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut file = fs_err::File::open(path)?;
+    let size = file.metadata()?.len();
+    if size > most {
+        file.seek(SeekFrom::Start(size - most))?;
+    }
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn files_in(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs_err::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|found| found == ending))
+        .collect();
+    found.sort();
+    found
+}
+
+/// `/var/log/pods/<namespace>_<pod>_<uid>/<container>/<n>.log`, the newest of each container first.
+fn pod_logs(pods: &Path) -> Vec<PathBuf> {
+    let folders = |dir: &Path| -> Vec<PathBuf> {
+        let entries = fs_err::read_dir(dir).map(|entries| entries.flatten().collect()).unwrap_or(Vec::new());
+        entries.into_iter().filter(|e| e.file_type().is_ok_and(|k| k.is_dir())).map(|e| e.path()).collect()
+    };
+    let containers = folders(pods).into_iter().flat_map(|pod| folders(&pod));
+    let mut logs: Vec<(usize, PathBuf)> = containers
+        .flat_map(|container| files_in(&container, "log").into_iter().rev().enumerate().collect::<Vec<_>>())
+        .collect();
+    logs.sort();
+    logs.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Reads the kernel's ring buffer: one record a read, until there is no more (`Documentation/ABI/testing/dev-kmsg`).
+fn kernel_log(kmsg: &Path) -> io::Result<String> {
+    use rustix::fs::{Mode, OFlags};
+    let device = rustix::fs::open(kmsg, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::new();
+    let mut record = [0; 8192];
+    while text.len() < 4 * 1024 * 1024 {
+        match rustix::io::read(&device, &mut record) {
+            Ok(0) | Err(rustix::io::Errno::AGAIN) => break,
+            Ok(n) => text.push_str(&kernel_line(&String::from_utf8_lossy(&record[..n]))),
+            // PIPE: records were overwritten meanwhile; the next read goes on with the oldest one left.
+            Err(rustix::io::Errno::PIPE | rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(text)
+}
+
+/// `6,339,5140900,-;text` becomes `<6>[    5.140900] text`; the continuation lines (` KEY=value`) are left out.
+fn kernel_line(record: &str) -> String {
+    let line = record.lines().next().unwrap_or_default();
+    let Some((head, text)) = line.split_once(';') else { return format!("{line}\n") };
+    let mut fields = head.split(',');
+    let level = fields.next().and_then(|level| level.parse::<u32>().ok()).unwrap_or(0) & 7;
+    let micros = fields.nth(1).and_then(|micros| micros.parse::<u64>().ok()).unwrap_or(0);
+    format!("<{level}>[{:5}.{:06}] {text}\n", micros / 1_000_000, micros % 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kernel_line;
+
+    #[test]
+    fn a_kernel_record_becomes_a_line_as_dmesg_prints_it() {
+        let record = "12,339,5140900,-;e1000: up\n SUBSYSTEM=pci\n DEVICE=+pci:0000:00:02.0\n";
+        assert_eq!(kernel_line(record), "<4>[    5.140900] e1000: up\n");
+    }
+}

@@ -1,0 +1,146 @@
+//! HTTPS on port 8443: the web page, REST, the event stream. It answers from the agent's first second on,
+//! whatever the cluster does.
+//!
+//! ```text
+//! access       who may come in: Site's token, or the claim code on the console
+//! certificate  the box's own authority, and a server certificate that follows its addresses
+//! server       listeners, TLS, limits on connections
+//! api          the routes                timeline, kubeconfig, bundle, redact   what they answer with
+//! page/        the web page, one file
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use agent_api::ports;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::events::Bus;
+use crate::host::runner::Runner;
+use crate::vitals::{self, Vitals};
+
+mod access;
+mod api;
+mod body;
+mod bundle;
+mod certificate;
+mod kubeconfig;
+mod page;
+mod redact;
+mod server;
+mod timeline;
+
+pub use access::{ClaimError, Gate, Verdict};
+use certificate::{Authority, CertificateError, Resolver};
+
+/// How often the box's addresses are looked at: a new address is served within this time.
+const LOOK_AT_ADDRESSES: Duration = Duration::from_secs(5);
+
+/// What REST needs from the rest of the agent.
+pub struct Options {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// The news.
+    pub bus: Bus,
+    /// Who may come in.
+    pub gate: Arc<Gate>,
+    /// Facts of the box.
+    pub vitals: Vitals,
+    /// Folder of the web certificates (`/var/lib/foothold/web`).
+    pub certificates: PathBuf,
+    /// The cluster's admin kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// Runs `journalctl` and the like for the support bundle.
+    pub runner: Arc<dyn Runner>,
+    /// Root of the files that go into the support bundle.
+    pub root: PathBuf,
+}
+
+impl Options {
+    /// As on a real box.
+    pub fn of_box(bus: Bus, gate: Arc<Gate>, vitals: Vitals, runner: Arc<dyn Runner>) -> Self {
+        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        Self {
+            listen: any.map(|ip| SocketAddr::new(ip, ports::WEB)).to_vec(),
+            bus,
+            gate,
+            vitals,
+            certificates: PathBuf::from("/var/lib/foothold/web"),
+            kubeconfig: PathBuf::from(kubeconfig::ADMIN),
+            runner,
+            root: PathBuf::from("/"),
+        }
+    }
+}
+
+/// What others need to know about the running server.
+#[derive(Clone, Debug)]
+pub struct Web {
+    /// SHA-256 of the authority's certificate, for the console.
+    pub fingerprint: String,
+    /// Addresses that are bound.
+    pub addresses: Vec<SocketAddr>,
+    /// The authority's certificate.
+    pub authority: String,
+}
+
+/// Starts the listeners. An address that cannot be bound now is tried again until it can; without a writable
+/// DATA the certificate is made in memory. Needs a tokio runtime.
+pub fn start(
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    options: Options,
+    stop: &CancellationToken,
+) -> Result<Web, CertificateError> {
+    let built = options.vitals.identity().built;
+    let authority = Authority::open(&options.certificates, built).or_else(|error| {
+        log::warn!("the web certificate lasts only until the next start: {error}");
+        Authority::in_memory(built)
+    })?;
+    let names = certificate::names_of(&vitals::hostname(), &vitals::addresses());
+    let resolver = Arc::new(Resolver::new(authority.serve(&names, SystemTime::now())?));
+    let (fingerprint, pem) = (authority.fingerprint(), authority.pem());
+    let tls = server::tls(resolver.clone())?;
+    let listeners: Vec<_> = options.listen.iter().map(|address| (*address, server::bind(*address))).collect();
+    let addresses = listeners.iter().filter_map(|(_, bound)| bound.as_ref().ok()?.local_addr().ok()).collect();
+    let router = api::router(options, fingerprint.clone(), pem.clone());
+    let shared = server::Shared::new(router, tls);
+    for (address, bound) in listeners {
+        tasks.spawn(server::run(address, bound.ok(), Arc::clone(&shared), stop.clone()));
+    }
+    tasks.spawn(follow_addresses(authority, resolver, names, stop.clone()));
+    Ok(Web { fingerprint, addresses, authority: pem })
+}
+
+/// Keeps the certificate's names and its end in step with the box.
+async fn follow_addresses(
+    authority: Authority,
+    resolver: Arc<Resolver>,
+    mut names: Vec<String>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut looked = tokio::time::interval(LOOK_AT_ADDRESSES);
+    let mut renew = SystemTime::now() + Duration::from_hours(24);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            _ = looked.tick() => {}
+        }
+        let now = SystemTime::now();
+        let found = certificate::names_of(&vitals::hostname(), &vitals::addresses());
+        if found == names && now < renew {
+            continue;
+        }
+        match authority.serve(&found, now) {
+            Ok(next) => resolver.replace(next),
+            Err(error) => log::error!("the web certificate stays as it is: {error}"),
+        }
+        names = found;
+        renew = now + Duration::from_hours(24);
+    }
+}
+
+#[cfg(test)]
+mod tests;

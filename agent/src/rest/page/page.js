@@ -1,0 +1,209 @@
+'use strict';
+const $ = id => document.getElementById(id);
+const SVG = document.createElementNS.bind(document, $('done').namespaceURI);
+let token = sessionStorage.getItem('foothold-token') || '';
+let timer = 0;
+
+function el(kind, text, name) {
+  const node = document.createElement(kind);
+  if (text !== undefined) node.textContent = text;
+  if (name) node.className = name;
+  return node;
+}
+function show(id, on) { $(id).hidden = !on; }
+function text(id, value) { const node = $(id); if (node.textContent !== value) node.textContent = value; }
+function secs(value) {
+  if (value < 60) return value.toFixed(1) + ' s';
+  const whole = Math.floor(value), h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60, s = whole % 60;
+  return h ? (h > 47 ? Math.floor(h / 24) + ' d ' + h % 24 + ' h' : h + ' h ' + m + ' min') : m + ' min ' + s + ' s';
+}
+async function ask(path, more) {
+  const headers = token ? { authorization: 'Bearer ' + token } : {};
+  const answer = await fetch('api/v1/' + path, { headers, cache: 'no-store', ...more });
+  if (answer.ok) return answer;
+  let problem = {};
+  try { problem = await answer.json(); } catch { /* not ours */ }
+  throw Object.assign(new Error(problem.error || answer.statusText), { status: answer.status, problem });
+}
+function rect(x, width, name) {
+  const node = SVG('rect');
+  const set = { x: x.toFixed(2), y: 0, width: Math.max(width, .35).toFixed(2), height: 10, class: name, rx: .4 };
+  for (const key in set) node.setAttribute(key, set[key]);
+  return node;
+}
+function lane(kind, label, one, scale, running, failures) {
+  const row = el('div', undefined, 'lane ' + kind);
+  row.append(el('span', label, 'label'));
+  const svg = SVG('svg');
+  svg.setAttribute('viewBox', '0 0 100 10');
+  svg.setAttribute('preserveAspectRatio', 'none');
+  svg.append(rect(0, 100, 'track'));
+  const left = one.start * scale, width = one.secs * scale;
+  svg.append(rect(left, width, failures ? 'fail' : running ? 'run' : 'work'));
+  if (one.waitingSecs > 0) svg.append(rect(left, Math.min(one.waitingSecs, one.secs) * scale, 'wait'));
+  const hover = SVG('title');
+  hover.textContent = label + ': began at ' + secs(one.start) + ', took ' + secs(one.secs) +
+    (one.waitingSecs ? ', waited ' + secs(one.waitingSecs) : '') + (failures ? ', failed ' + failures + ' times' : '');
+  svg.append(hover);
+  row.append(svg, el('span', secs(one.secs), 'secs'));
+  return row;
+}
+function busy(state) { return state === 'started' || state === 'progress' || state === 'waiting'; }
+function drawTimeline(times) {
+  let end = 1;
+  for (const phase of times.phases) for (const step of phase.steps) end = Math.max(end, step.start + step.secs);
+  const rows = [];
+  for (const phase of times.phases) {
+    const failed = phase.steps.filter(step => step.state === 'failed').length;
+    rows.push(lane('phase', phase.phase, phase, 100 / end, phase.steps.some(step => busy(step.state)), failed));
+    if (phase.steps.length > 1 || phase.steps[0].step !== phase.phase) {
+      for (const step of phase.steps) rows.push(lane('sub', step.step, step, 100 / end, busy(step.state), step.failures));
+    }
+  }
+  $('timeline').replaceChildren(...rows);
+  text('scale', 'power-on to ' + secs(end) + (times.ready ? ', ready after ' + secs(times.ready) : ''));
+}
+function item(step, now) {
+  const node = el('div', undefined, 'item');
+  node.append(el('span', secs(Math.max(0, now - step.since)), 'when'));
+  node.append(el('b', step.phase + ' / ' + step.step));
+  const detail = step.detail || {};
+  if (step.state === 'failed') {
+    node.append(el('div', detail.cause || 'failed', 'cause is-failed'));
+    if (detail.next) node.append(el('div', 'Next: ' + detail.next));
+    if (detail.log) node.append(el('div', 'Log: ' + detail.log, 'more'));
+  } else if (step.state === 'waiting') {
+    node.append(el('div', 'waits for ' + (detail.for || 'something'), 'is-waiting'));
+    if (detail.why) node.append(el('div', detail.why, 'more'));
+  } else {
+    const more = words(detail);
+    if (more) node.append(el('div', more, 'more'));
+  }
+  return node;
+}
+function words(detail) {
+  return Object.entries(detail || {}).map(([key, value]) =>
+    key + ' ' + (typeof value === 'object' ? JSON.stringify(value) : value)).join(' · ');
+}
+function drawFacts(status) {
+  const rows = [];
+  const add = (name, value, mono) => { if (value) rows.push(el('dt', name), el('dd', value, mono && 'mono')); };
+  add('Host name', status.hostname);
+  add('Addresses', status.addresses.join(', '));
+  if (status.data) add('Data', status.data.on === 'ram' ? 'in memory: ' + status.data.reason : 'on ' + status.data.device);
+  if (status.medium.checkedPercent !== undefined) {
+    const bad = status.medium.failures.length;
+    add('Medium', status.medium.checkedPercent + ' % verified, ' + (bad ? bad + ' damaged places' : 'no damage'));
+  }
+  add('Release', status.release, true);
+  add('Authority', status.webFingerprint, true);
+  $('facts').replaceChildren(...rows);
+}
+function drawEvents(events) {
+  const rows = events.slice(-40).reverse().map(event => {
+    const row = el('tr');
+    row.append(el('td', event.t.toFixed(1), 't'), el('td', event.phase + '/' + event.step, 's'),
+      el('td', event.state, 's is-' + event.state), el('td', words(event.detail), 'd'));
+    return row;
+  });
+  $('events').tBodies[0].replaceChildren(...rows);
+}
+function drawTrouble(status) {
+  const failed = status.steps.filter(step => step.state === 'failed').map(step => item(step, status.uptimeSecs));
+  for (const damage of status.medium.failures) {
+    const node = el('div', undefined, 'item');
+    node.append(el('b', 'medium / ' + damage.what), el('div', damage.message, 'cause is-failed'));
+    failed.push(node);
+  }
+  $('failures').replaceChildren(...failed);
+  show('trouble', failed.length > 0);
+  return failed.length;
+}
+function draw(status, times) {
+  const trouble = drawTrouble(status);
+  text('name', status.name + ' ' + status.version);
+  document.title = status.name + ' – Foothold';
+  text('release', (status.hostname || '') + (status.release ? ' · release ' + status.release.slice(0, 16) : ''));
+  show('devkey', status.developmentKey);
+  show('mode', status.mode !== 'run');
+  text('mode', status.mode + ' mode');
+  const badge = $('state');
+  badge.className = 'badge ' + (trouble ? 'bad' : status.ready ? 'good' : '');
+  text('state', trouble ? 'needs attention' : status.ready ? 'ready' : 'coming up');
+  const running = status.steps.filter(step => busy(step.state));
+  const last = running[running.length - 1];
+  text('phase', status.ready ? 'ready' : last ? last.phase : status.phase);
+  text('step', status.ready && times.ready ? 'after ' + secs(times.ready) : last ? last.step : '');
+  text('progress', status.progress.done + ' of ' + status.progress.total + ' steps');
+  $('done').setAttribute('width', 100 * status.progress.done / Math.max(1, status.progress.total));
+  text('memory', status.memory.usedMib + ' of ' + status.memory.totalMib + ' MiB');
+  $('used').setAttribute('width', 100 * status.memory.usedMib / Math.max(1, status.memory.totalMib));
+  text('uptime', secs(status.uptimeSecs));
+  text('clock', status.clock.replace('T', ' ').replace('Z', ' UTC'));
+  const now = running.map(step => item(step, status.uptimeSecs));
+  $('now').replaceChildren(...(now.length ? now : [el('div', status.ready ? 'Nothing to do: every declared service answers.' : 'Between two steps.', 'more')]));
+  drawFacts(status);
+  drawTimeline(times);
+  drawEvents(status.recent);
+}
+async function poll() {
+  clearTimeout(timer);
+  try {
+    const [status, times] = await Promise.all([ask('status'), ask('timeline')].map(async one => (await one).json()));
+    draw(status, times);
+    show('door', false);
+    show('inside', $('given').hidden);
+  } catch (error) {
+    if (error.status === 401 || error.status === 429) return shut(error);
+    $('state').className = 'badge bad';
+    text('state', error.status ? error.message : 'no answer from the box');
+  }
+  timer = setTimeout(poll, document.hidden ? 10000 : 2000);
+}
+function shut(error) {
+  show('inside', false);
+  show('door', true);
+  show('claim', !!error.problem.claimable);
+  show('enter', !error.problem.claimable);
+  $('state').className = 'badge warn';
+  text('state', error.problem.claimable ? 'not claimed yet' : 'locked');
+  text('refused', token ? error.message + (error.status === 429 ? ': ' + error.problem.hint : '') : '');
+  token = '';
+  sessionStorage.removeItem('foothold-token');
+  (error.problem.claimable ? $('code') : $('token')).focus();
+}
+function open(next) { token = next; sessionStorage.setItem('foothold-token', next); return poll(); }
+async function save(path, name) {
+  text('told', 'Fetching ' + name + ' …');
+  try {
+    const link = el('a');
+    link.href = URL.createObjectURL(await (await ask(path)).blob());
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    text('told', name + ' saved.');
+  } catch (error) {
+    text('told', error.message + (error.problem && error.problem.hint ? ' – ' + error.problem.hint : ''));
+  }
+}
+$('enter').addEventListener('submit', event => { event.preventDefault(); open($('token').value.trim()); $('token').value = ''; });
+$('claim').addEventListener('submit', async event => {
+  event.preventDefault();
+  text('unclaimed', '');
+  try {
+    const body = JSON.stringify({ code: $('code').value });
+    const answer = await ask('claim', { method: 'POST', body, headers: { 'content-type': 'application/json' } });
+    const given = (await answer.json()).token;
+    text('newtoken', given);
+    show('given', true);
+    await open(given);
+  } catch (error) {
+    text('unclaimed', error.message + (error.problem && error.problem.hint ? ': ' + error.problem.hint : ''));
+  }
+});
+$('kept').addEventListener('click', () => { text('newtoken', ''); show('given', false); poll(); });
+$('kubeconfig').addEventListener('click', () => save('kubeconfig', 'kubeconfig.yaml'));
+$('bundle').addEventListener('click', () => save('support-bundle', 'foothold-support.tar.gz'));
+$('leave').addEventListener('click', () => { token = ''; sessionStorage.removeItem('foothold-token'); poll(); });
+document.addEventListener('visibilitychange', () => { if (!document.hidden && token) poll(); });
+poll();
