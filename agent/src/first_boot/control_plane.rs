@@ -1,0 +1,200 @@
+//! Phase `control-plane`: certificates, the kubelet, etcd and the API server; then, once that
+//! answers, the controller manager and the scheduler, which would only spin before.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::steps::{Outcome, Steps, blocking, done};
+use super::{Machine, phase};
+use crate::cluster::api::{Api, ApiError};
+use crate::cluster::checks::Missing;
+use crate::cluster::pki::{self, Issued};
+use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests};
+use crate::ledger::Key;
+
+/// How often the API server is asked while it starts: refused connections cost nothing.
+const ASK: Duration = Duration::from_millis(150);
+
+/// The authorities of the cluster, in PEM, as those who render objects need them.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// Certificate of the cluster's authority.
+    pub ca: String,
+}
+
+/// Makes or renews every certificate and kubeconfig. Also run daily, and when addresses change.
+pub fn bring_up_to_date(machine: &Machine, node: &Node, made_before: bool) -> anyhow::Result<(Credentials, Vec<Issued>)> {
+    let validity = machine.validity();
+    let (etc, dir) = (machine.at(kubeconfig::DIR), machine.at(pki::PKI_DIR));
+    let cas = pki::authorities(&dir, validity, made_before)?;
+    let mut issued = pki::leaves_on_disk(&dir, node, &cas, validity)?;
+    issued.extend(kubeconfig::on_disk(&etc, node, &cas, validity)?);
+    issued.extend(kubelet::certificates(&etc, &machine.at(kubelet::DIR), node, &cas, validity)?);
+    if !issued.is_empty() {
+        files::sync(&etc)?;
+    }
+    Ok((Credentials { ca: cas.cluster.pem }, issued))
+}
+
+/// Certificates and kubeconfigs.
+pub async fn certificates(machine: &Machine, steps: &Steps, node: &Node) -> Credentials {
+    let act = || async {
+        let made_before = steps.ledger.was_done(phase::CERTIFICATES.phase, phase::CERTIFICATES.name);
+        let (on, who) = (machine.clone(), node.clone());
+        let (credentials, issued) = blocking(move || bring_up_to_date(&on, &who, made_before)).await?;
+        steps.record(&phase::CERTIFICATES, &Key::of([&credentials.ca]))?;
+        if issued.is_empty() {
+            return Ok(Outcome::Current(credentials));
+        }
+        let issued: Vec<String> = issued.iter().map(|one| format!("{}: {:?}", one.file, one.reason)).collect();
+        Ok(Outcome::Done(credentials, json!({"issued": issued})))
+    };
+    steps.perform(&phase::CERTIFICATES, act).await
+}
+
+/// Settings of the kubelet, and the static pods that can start at once.
+pub async fn place_manifests(machine: &Machine, steps: &Steps, node: &Node) {
+    let act = || async {
+        let (machine, node) = (machine.clone(), node.clone());
+        blocking(move || {
+            let (templates, dir) = (machine.at(TEMPLATES), machine.at(manifests::DIR));
+            let mut changed = kubelet::settings(&templates, &machine.at(kubelet::DIR), &node)?;
+            // An agent that was restarted leaves running pods alone.
+            if !machine.at("/run/foothold/api-answered").exists() {
+                manifests::hold_back(&dir, &manifests::SECOND)?;
+            }
+            changed += manifests::place(&templates.join("manifests"), &dir, &manifests::FIRST, &node)?;
+            Ok(if changed == 0 { Outcome::Current(()) } else { Outcome::Done((), json!({"files": changed})) })
+        })
+        .await
+    };
+    steps.perform(&phase::MANIFESTS, act).await;
+}
+
+/// Starts the kubelet.
+pub async fn start_kubelet(machine: &Machine, steps: &Steps) {
+    let act = || async {
+        let machine = machine.clone();
+        blocking(move || {
+            machine.program(&["systemctl", "--no-block", "start", "kubelet.service"], b"")?;
+            done(())
+        })
+        .await
+    };
+    steps.perform(&phase::KUBELET, act).await;
+}
+
+/// A client for the API server, as the user that needs no RBAC object.
+pub fn client(machine: &Machine) -> anyhow::Result<Api> {
+    let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
+    let text = fs_err::read_to_string(&path)?;
+    let parsed = kubeconfig::parse(&text).with_context(|| format!("reading `{}`", path.display()))?;
+    Ok(Api::new(&parsed)?)
+}
+
+/// Waits until the API server reads and writes: until the namespace of the system is there.
+pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
+    let act = || async {
+        let api = client(machine)?;
+        let ask = || async {
+            let what = "the API server";
+            match api.get("/api/v1/namespaces/kube-system").await {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err(Missing::new(what, "it has not created the namespace `kube-system` yet")),
+                Err(error) => Err(Missing::new(what, in_words(&error, &machine.at("/var/log/pods")))),
+            }
+        };
+        steps.wait(&phase::API_SERVER, ASK, ask).await;
+        files::write(&machine.at("/run/foothold/api-answered"), b"", files::PUBLIC)?;
+        Ok(Outcome::Done(api, serde_json::Value::Null))
+    };
+    steps.perform(&phase::API_SERVER, act).await
+}
+
+/// Why there is no answer, from the nearest thing that can be seen.
+fn in_words(error: &ApiError, pod_logs: &Path) -> String {
+    match error {
+        ApiError::Refused { status, message, .. } => format!("it answers {status}: {message}"),
+        ApiError::Credentials(text) => text.clone(),
+        ApiError::Transport { source, .. } if source.is_timeout() => "it takes the question and does not answer".to_owned(),
+        ApiError::Transport { source, .. } if source.is_connect() => not_listening(pod_logs),
+        ApiError::Transport { source, .. } => chain(source),
+    }
+}
+
+fn not_listening(pod_logs: &Path) -> String {
+    let has_log = |name: &str| {
+        let entries = fs_err::read_dir(pod_logs).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(name))
+    };
+    match (has_log("kube-system_etcd-"), has_log("kube-system_kube-apiserver-")) {
+        (false, _) => "the kubelet has not started etcd yet".to_owned(),
+        (true, false) => "the kubelet has started etcd and not yet the API server".to_owned(),
+        (true, true) => "it starts: nothing listens on its port yet".to_owned(),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Lets the controller manager and the scheduler start.
+pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node) {
+    let act = || async {
+        let (machine, node) = (machine.clone(), node.clone());
+        blocking(move || {
+            let templates = machine.at(TEMPLATES).join("manifests");
+            let changed = manifests::place(&templates, &machine.at(manifests::DIR), &manifests::SECOND, &node)?;
+            Ok(if changed == 0 { Outcome::Current(()) } else { Outcome::Done((), json!({"files": changed})) })
+        })
+        .await
+    };
+    steps.perform(&phase::CONTROLLERS, act).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bring_up_to_date, client, not_listening};
+    use crate::cluster::Node;
+    use crate::first_boot::machine::tests::machine;
+    use crate::host::runner::FakeRunner;
+
+    fn node() -> Node {
+        Node {
+            name: "edge".to_owned(),
+            advertise: "198.18.0.1".parse().expect("an address"),
+            service_address: "10.96.0.1".parse().expect("an address"),
+            site_addresses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn everything_is_issued_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let box_ = machine(dir.path(), FakeRunner::default());
+        let (_, issued) = bring_up_to_date(&box_, &node(), false).expect("made");
+        assert_eq!(issued.len(), 7 + 4 + 2);
+        let (_, issued) = bring_up_to_date(&box_, &node(), true).expect("kept");
+        assert_eq!(issued, []);
+        client(&box_).expect("a client");
+    }
+
+    #[test]
+    fn an_api_server_that_does_not_listen_is_explained() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(not_listening(dir.path()).contains("not started etcd"));
+        fs_err::create_dir(dir.path().join("kube-system_etcd-edge_1")).expect("a directory");
+        assert!(not_listening(dir.path()).contains("not yet the API server"));
+        fs_err::create_dir(dir.path().join("kube-system_kube-apiserver-edge_1")).expect("a directory");
+        assert!(not_listening(dir.path()).contains("nothing listens"));
+    }
+}

@@ -1,0 +1,229 @@
+//! Decisions without I/O: from what was observed to what will be done.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use agent_api::site::{Cidr, Interface, Site};
+
+use crate::cluster::CLUSTER_ADDRESS;
+
+/// Name of host and node: the one decided earlier, else Site's, else made of release and machine id.
+///
+/// A node cannot be renamed, so a later Site does not change it.
+pub fn hostname(earlier: Option<&str>, site: &Site, release: &str, machine_id: &str) -> String {
+    if let Some(name) = earlier.or(site.hostname.as_deref()) {
+        return name.to_owned();
+    }
+    let id: String = machine_id.chars().take(6).collect();
+    let clean: String =
+        release.to_ascii_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let room = 63 - id.len() - 1;
+    let stem: String = clean.trim_matches('-').chars().take(room).collect();
+    format!("{}-{id}", stem.trim_end_matches('-'))
+}
+
+/// `/etc/hosts`.
+pub fn hosts(name: &str) -> String {
+    format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{CLUSTER_ADDRESS} {name}\n")
+}
+
+/// An interface and an address it has now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Name of the interface.
+    pub interface: String,
+    /// Address.
+    pub address: IpAddr,
+}
+
+/// The address that etcd and the API server advertise: the one decided earlier, else the cluster's
+/// own, or with `controlPlane.cidrs` the first that lies in one of them; nothing while there is none.
+pub fn advertise(earlier: Option<IpAddr>, site: &Site, addresses: &[Address]) -> Option<IpAddr> {
+    let cidrs: Vec<Cidr> = site.networks.control_plane.cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).collect();
+    if earlier.is_some() {
+        return earlier;
+    }
+    if cidrs.is_empty() {
+        return Some(CLUSTER_ADDRESS.into());
+    }
+    cidrs.iter().find_map(|cidr| addresses.iter().find(|a| cidr.contains(a.address)).map(|a| a.address))
+}
+
+/// Addresses under which others reach the box, sorted: those of the site's interfaces, neither the
+/// cluster's own nor those of pods, nor link-local ones.
+pub fn site_addresses(addresses: &[Address]) -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = addresses.iter().filter(|a| is_site(a)).map(|a| a.address).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn is_site(address: &Address) -> bool {
+    let inner = ["lo", "foothold", "cni", "veth", "kube-", "nodelocaldns"];
+    if inner.iter().any(|prefix| address.interface.starts_with(prefix)) {
+        return false;
+    }
+    match address.address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+    }
+}
+
+/// systemd-networkd's file for an interface with fixed addresses: name and text.
+pub fn static_network(interface: &Interface, dns: &[IpAddr]) -> (String, String) {
+    let name = format!("10-foothold-{}.network", interface.mac_address.replace(':', "").to_ascii_lowercase());
+    let mut text = format!("[Match]\nPermanentMACAddress={}\nKind=!*\n\n[Network]\n", interface.mac_address);
+    for address in &interface.addresses {
+        let _ = writeln!(text, "Address={address}");
+    }
+    if let Some(gateway) = interface.gateway {
+        let _ = writeln!(text, "Gateway={gateway}");
+    }
+    for server in dns {
+        let _ = writeln!(text, "DNS={server}");
+    }
+    text.push_str("LLMNR=no\nMulticastDNS=no\n");
+    (name, text)
+}
+
+/// systemd-networkd's file for every other physical interface: they ask DHCP, and nothing waits for them.
+pub const DHCP_NETWORK: (&str, &str) = (
+    "80-foothold-dhcp.network",
+    "[Match]
+Type=ether
+Kind=!*
+
+[Link]
+RequiredForOnline=no
+
+[Network]
+DHCP=yes
+LLDP=yes
+LLMNR=no
+MulticastDNS=no
+
+[DHCPv4]
+ClientIdentifier=mac
+UseHostname=no
+UseDomains=no
+
+[DHCPv6]
+UseHostname=no
+",
+);
+
+/// systemd-resolved's settings: it answers pods on the cluster's own address.
+pub fn resolved(dns: &[IpAddr]) -> String {
+    let mut text = format!("[Resolve]\nDNSStubListenerExtra={CLUSTER_ADDRESS}\nLLMNR=no\nMulticastDNS=no\n");
+    if !dns.is_empty() {
+        let servers: Vec<String> = dns.iter().map(IpAddr::to_string).collect();
+        let _ = writeln!(text, "DNS={}", servers.join(" "));
+    }
+    text
+}
+
+/// chrony's configuration: Site's peers and what DHCP names; serves time if the release says so.
+pub fn chrony(peers: &[String], serve: bool) -> String {
+    let mut text = String::from(
+        "# Written at every boot from Site and the release.\nsourcedir /run/chrony-dhcp\ndriftfile /var/lib/chrony/chrony.drift\nmakestep 1.0 3\nrtcsync\n",
+    );
+    for peer in peers {
+        let _ = writeln!(text, "server {peer} iburst");
+    }
+    if serve {
+        // Without any source the box's own clock is what the site has.
+        text.push_str("allow\nlocal stratum 10\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use agent_api::site::{Interface, Plane, Site};
+
+    use super::{Address, advertise, chrony, hostname, hosts, resolved, site_addresses, static_network};
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn on(interface: &str, address: &str) -> Address {
+        Address { interface: interface.to_owned(), address: ip(address) }
+    }
+
+    #[test]
+    fn the_name_is_decided_once() {
+        let named = Site { hostname: Some("north".to_owned()), ..Site::default() };
+        let long = "a".repeat(80);
+        let table = [
+            (None, &Site::default(), "edge", "edge-4f2a10".to_owned()),
+            (None, &named, "edge", "north".to_owned()),
+            (Some("edge-4f2a10"), &named, "edge", "edge-4f2a10".to_owned()),
+            (None, &Site::default(), "Edge_Box.", "edge-box-4f2a10".to_owned()),
+            (None, &Site::default(), long.as_str(), format!("{}-4f2a10", "a".repeat(56))),
+        ];
+        for (earlier, site, release, expected) in table {
+            assert_eq!(hostname(earlier, site, release, "4f2a10c3"), expected);
+        }
+        assert!(hosts("north").contains("198.18.0.1 north\n"));
+    }
+
+    #[test]
+    fn the_cluster_advertises_its_own_address_unless_site_wants_another() {
+        let site = |cidrs: &[&str]| {
+            let mut site = Site::default();
+            site.networks.control_plane = Plane { cidrs: cidrs.iter().map(|&c| c.to_owned()).collect() };
+            site
+        };
+        let have = [on("eth0", "192.168.1.7"), on("eth1", "10.1.2.3")];
+        let table = [
+            (None, site(&[]), Some("198.18.0.1")),
+            (None, site(&["10.0.0.0/8"]), Some("10.1.2.3")),
+            (None, site(&["172.16.0.0/12"]), None),
+            (None, site(&["192.168.0.0/16", "10.0.0.0/8"]), Some("192.168.1.7")),
+            (Some(ip("10.9.9.9")), site(&["10.0.0.0/8"]), Some("10.9.9.9")),
+        ];
+        for (earlier, site, expected) in table {
+            assert_eq!(advertise(earlier, &site, &have), expected.map(ip), "{site:?}");
+        }
+    }
+
+    #[test]
+    fn only_addresses_of_the_site_count() {
+        let have = [
+            on("lo", "127.0.0.1"),
+            on("foothold0", "198.18.0.1"),
+            on("cni0", "10.244.0.1"),
+            on("enp0s2", "10.0.2.15"),
+            on("enp0s2", "fe80::1"),
+            on("enp0s3", "169.254.3.4"),
+            on("enp0s3", "10.0.1.9"),
+            on("enp0s2", "10.0.2.15"),
+        ];
+        assert_eq!(site_addresses(&have), [ip("10.0.1.9"), ip("10.0.2.15")]);
+    }
+
+    #[test]
+    fn network_files_say_what_site_says() {
+        let interface = Interface {
+            mac_address: "52:54:00:AB:CD:EF".to_owned(),
+            addresses: vec!["10.0.0.5/24".to_owned()],
+            gateway: Some(ip("10.0.0.1")),
+        };
+        let (name, text) = static_network(&interface, &[ip("10.0.0.2")]);
+        assert_eq!(name, "10-foothold-525400abcdef.network");
+        for line in ["PermanentMACAddress=52:54:00:AB:CD:EF\n", "Address=10.0.0.5/24\n", "Gateway=10.0.0.1\n", "DNS=10.0.0.2\n"] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_and_time_come_from_site() {
+        assert!(resolved(&[ip("10.0.0.2"), ip("10.0.0.3")]).ends_with("DNS=10.0.0.2 10.0.0.3\n"));
+        assert!(resolved(&[]).contains("DNSStubListenerExtra=198.18.0.1\n"));
+        assert!(chrony(&["ntp.site".to_owned()], true).contains("server ntp.site iburst\n"));
+        assert!(!chrony(&[], false).contains("allow"));
+    }
+}

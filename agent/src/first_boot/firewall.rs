@@ -1,0 +1,89 @@
+//! The rules of nftables, made from the list of declared ports. Pure text.
+
+use std::fmt::Write;
+
+use agent_api::ports::{OpenWhen, PORTS, Port, Protocol};
+
+use crate::cluster::CLUSTER_INTERFACE;
+
+/// Bridge of the pods.
+pub const POD_BRIDGE: &str = "cni0";
+
+/// What decides which ports are open.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Whether Site gives ssh keys.
+    pub ssh: bool,
+    /// Whether the release serves time.
+    pub ntp: bool,
+    /// Addresses of pods.
+    pub pod_cidr: &'a str,
+}
+
+fn is_open(port: &Port, wanted: &Wanted<'_>) -> bool {
+    match port.when {
+        OpenWhen::Always => true,
+        OpenWhen::SshKeys => wanted.ssh,
+        OpenWhen::NtpServe => wanted.ntp,
+    }
+}
+
+/// The whole table, replaced in one transaction by `nft -f -`.
+///
+/// It is a table of its own: kube-proxy's and those of CNI plugins are beside it, and a packet must
+/// be let through by all. From the site only declared ports are reached: also a NodePort, whose
+/// packets are forwarded, stays closed. Pods, and the box itself, reach everything.
+pub fn ruleset(wanted: &Wanted<'_>) -> String {
+    let mut text = format!(
+        "table inet foothold
+delete table inet foothold
+table inet foothold {{
+	chain input {{
+		type filter hook input priority filter; policy drop;
+		ct state established,related accept
+		ct state invalid drop
+		iifname {{ \"lo\", \"{CLUSTER_INTERFACE}\", \"{POD_BRIDGE}\" }} accept
+		meta l4proto {{ icmp, ipv6-icmp }} accept
+		udp dport 68 accept comment \"DHCP client\"
+		ip6 saddr fe80::/10 udp dport 546 accept comment \"DHCPv6 client\"
+"
+    );
+    for port in PORTS.iter().filter(|port| is_open(port, wanted)) {
+        let protocol = match port.protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        };
+        let _ = writeln!(text, "\t\t{protocol} dport {} accept comment \"{}\"", port.number, port.name);
+    }
+    let _ = write!(
+        text,
+        "	}}
+	chain forward {{
+		type filter hook forward priority filter; policy drop;
+		ct state established,related accept
+		iifname \"{POD_BRIDGE}\" accept
+	}}
+	chain postrouting {{
+		type nat hook postrouting priority srcnat; policy accept;
+		ip saddr {pods} ip daddr != {pods} oifname != \"{POD_BRIDGE}\" masquerade
+	}}
+}}
+",
+        pods = wanted.pod_cidr
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Wanted, ruleset};
+
+    #[test]
+    fn only_declared_ports_are_open() {
+        let closed = ruleset(&Wanted { ssh: false, ntp: false, pod_cidr: "10.244.0.0/16" });
+        insta::assert_snapshot!(closed);
+        let open = ruleset(&Wanted { ssh: true, ntp: true, pod_cidr: "10.244.0.0/16" });
+        assert!(open.contains("tcp dport 22 accept") && open.contains("udp dport 123 accept"));
+        assert!(!closed.contains("dport 22 ") && !closed.contains("dport 123 "));
+    }
+}

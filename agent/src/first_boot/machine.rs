@@ -1,0 +1,143 @@
+//! The box as first boot sees it: its release, what the initrd found, and where things are.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agent_api::boot::{self, BootFacts};
+use agent_api::release::Release;
+use anyhow::Context;
+
+use crate::cluster::pki::Validity;
+use crate::host::{Output, RunError, Runner};
+
+/// How long a short program may run: under emulation even `true` takes a while.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The box. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    runner: Arc<dyn Runner>,
+    release: Release,
+    facts: BootFacts,
+    command_line: String,
+}
+
+impl Machine {
+    /// Reads what the initrd left.
+    pub fn open(runner: Arc<dyn Runner>) -> anyhow::Result<Self> {
+        let release = fs_err::read(boot::RELEASE)?;
+        let release = serde_json::from_slice(&release).context("reading the release manifest")?;
+        let facts = fs_err::read(boot::BOOT_FACTS)?;
+        let facts = serde_json::from_slice(&facts).context("reading what the initrd found")?;
+        let command_line = fs_err::read_to_string("/proc/cmdline")?;
+        Ok(Self::new(Path::new("/"), runner, release, facts, command_line))
+    }
+
+    /// A box below `root`.
+    pub fn new(
+        root: &Path,
+        runner: Arc<dyn Runner>,
+        release: Release,
+        facts: BootFacts,
+        command_line: String,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { root: root.to_owned(), runner, release, facts, command_line }) }
+    }
+
+    /// An absolute path of the box.
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.inner.root.join(path.trim_start_matches('/'))
+    }
+
+    /// The release that runs.
+    pub fn release(&self) -> &Release {
+        &self.inner.release
+    }
+
+    /// What the initrd found.
+    pub fn facts(&self) -> &BootFacts {
+        &self.inner.facts
+    }
+
+    /// A kernel parameter, the last one of that name.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        parameter(&self.inner.command_line, name)
+    }
+
+    /// Runs a short program.
+    pub fn program(&self, argv: &[&str], stdin: &[u8]) -> Result<Output, RunError> {
+        self.inner.runner.run(argv, stdin, DEADLINE)
+    }
+
+    /// The clock, and the build time under which nothing is valid.
+    pub fn validity(&self) -> Validity {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Validity { built: self.release().built, now }
+    }
+}
+
+fn parameter<'a>(command_line: &'a str, name: &str) -> Option<&'a str> {
+    let value = |word: &'a str| word.strip_prefix(name)?.strip_prefix('=');
+    command_line.split_ascii_whitespace().filter_map(value).next_back()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use agent_api::boot::{BootFacts, DataFound, Mode};
+    use agent_api::release::{Budgets, Kubernetes, Release};
+
+    use super::{Machine, parameter};
+    use crate::host::runner::FakeRunner;
+
+    /// A box below `root` that runs nothing for real.
+    pub fn machine(root: &Path, runner: FakeRunner) -> Machine {
+        let release = Release {
+            api_version: "foothold.dev/v1".to_owned(),
+            kind: "Release".to_owned(),
+            name: "edge".to_owned(),
+            version: "1.0.0".to_owned(),
+            architecture: "amd64".to_owned(),
+            built: 1_790_000_000,
+            development_key: true,
+            layers: Vec::new(),
+            boot: Vec::new(),
+            kubernetes: Kubernetes {
+                version: "v1.36.4".to_owned(),
+                pod_cidr: "10.244.0.0/16".to_owned(),
+                service_cidr: "10.96.0.0/12".to_owned(),
+            },
+            images: Vec::new(),
+            packages: Vec::new(),
+            data: Vec::new(),
+            ntp_serve: false,
+            budgets: Budgets::default(),
+        };
+        let facts = BootFacts {
+            release: "ab".repeat(32),
+            mode: Mode::Run,
+            medium: "vda3".to_owned(),
+            data: DataFound::Ram { reason: "a test".to_owned() },
+            machine_id: "4f2a10c3".repeat(4),
+            first_boot: true,
+            clock_was_before_build: false,
+        };
+        Machine::new(root, Arc::new(runner), release, facts, "quiet foothold.stop=a/b".to_owned())
+    }
+
+    #[test]
+    fn the_last_kernel_parameter_of_a_name_counts() {
+        let line = "foothold.mode=run quiet foothold.mode=safe foothold.modes=x\n";
+        assert_eq!(parameter(line, "foothold.mode"), Some("safe"));
+        assert_eq!(parameter(line, "quiet"), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! From the switched root to `ready`: first boot, reboot and repair are the same code.
+//!
+//! ```text
+//! observe --> decide (pure) --> act --> record in the ledger
+//!
+//! site, name ─┬─ network, firewall ──────────────┐
+//!             ├─ keys, kubeconfigs, manifests ─┬─┴─ kubelet ─ API ─┬─ controllers
+//!             ├─ containerd's state ─ start ───┘                   ├─ objects, labels
+//!             └─ clock, content                                    └─ readiness, really asked
+//! ```
+//!
+//! [`phase`] lists the steps, [`steps`] runs one of them (events, retries, ledger), [`run`] holds
+//! the order. Each phase is a module: what it observes, what it decides, what it does.
+
+pub mod addons;
+pub mod content;
+pub mod control_plane;
+pub mod decide;
+pub mod firewall;
+pub mod identity;
+pub mod machine;
+pub mod network;
+pub mod phase;
+pub mod ready;
+pub mod run;
+pub mod runtime;
+pub mod services;
+pub mod site;
+pub mod steps;
+pub mod time;
+pub mod watch;
+
+pub use machine::Machine;
+pub use run::{Published, run};

@@ -1,0 +1,267 @@
+//! Phase `network`: the cluster's own address first, the site's interfaces beside it. Nothing here
+//! waits for a cable, except when Site wants the cluster on an address of its own.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use agent_api::site::Site;
+use serde_json::json;
+
+use super::decide::{self, Address};
+use super::steps::{Outcome, Steps, blocking, done};
+use super::{Machine, firewall, phase};
+use crate::cluster::checks::Missing;
+use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, files};
+
+/// Fact of the ledger: the advertised address, decided once.
+const FACT_ADVERTISE: &str = "advertise";
+/// Modules that pods need and nothing else loads in time.
+const MODULES: [&str; 5] = ["overlay", "br_netfilter", "nf_conntrack", "dummy", "veth"];
+/// Settings of the kernel for pods: file below `/proc/sys`, value.
+const SETTINGS: [(&str, &str); 3] = [
+    ("net/ipv4/ip_forward", "1"),
+    ("net/ipv6/conf/all/forwarding", "1"),
+    // Pods on one bridge reach each other through Service addresses only if the answer is translated back.
+    ("net/bridge/bridge-nf-call-iptables", "1"),
+];
+/// How often a missing address is looked for.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Modules and settings of the kernel.
+pub async fn kernel(machine: &Machine, steps: &Steps) {
+    let act = || async {
+        let machine = machine.clone();
+        blocking(move || prepare_kernel(&machine)).await
+    };
+    steps.perform(&phase::KERNEL, act).await;
+}
+
+fn prepare_kernel(machine: &Machine) -> anyhow::Result<Outcome<()>> {
+    let sys = machine.at("/proc/sys");
+    let is_set = |(file, value): &(&str, &str)| fs_err::read_to_string(sys.join(file)).is_ok_and(|v| v.trim() == *value);
+    if SETTINGS.iter().all(is_set) {
+        return Ok(Outcome::Current(()));
+    }
+    let mut argv = vec!["modprobe", "-a"];
+    argv.extend(MODULES);
+    machine.program(&argv, b"")?;
+    for (file, value) in SETTINGS {
+        // A kernel without IPv6 has no such file, and no need for it.
+        if sys.join(file).exists() {
+            fs_err::write(sys.join(file), value)?;
+        }
+    }
+    done(())
+}
+
+/// The dummy interface with the cluster's own address.
+pub async fn cluster_address(machine: &Machine, steps: &Steps) {
+    let act = || async {
+        let machine = machine.clone();
+        blocking(move || {
+            if machine.at(&format!("/sys/class/net/{CLUSTER_INTERFACE}")).exists() {
+                // A power cut cannot leave it half made, a killed agent can.
+                let have = addresses()?;
+                if have.iter().any(|a| a.address == IpAddr::from(CLUSTER_ADDRESS)) {
+                    return Ok(Outcome::Current(()));
+                }
+                machine.program(&["ip", "link", "delete", CLUSTER_INTERFACE], b"")?;
+            }
+            let batch = format!(
+                "link add {CLUSTER_INTERFACE} type dummy\naddress add {CLUSTER_ADDRESS}/32 dev {CLUSTER_INTERFACE}\nlink set {CLUSTER_INTERFACE} up\n"
+            );
+            machine.program(&["ip", "-batch", "-"], batch.as_bytes())?;
+            Ok(Outcome::Done((), json!({"address": CLUSTER_ADDRESS.to_string()})))
+        })
+        .await
+    };
+    steps.perform(&phase::CLUSTER_ADDRESS, act).await;
+}
+
+/// Files of systemd-networkd, which is started or told to read them again; not waited for.
+pub async fn interfaces(machine: &Machine, steps: &Steps, site: &Site) {
+    let act = || async {
+        let (machine, site) = (machine.clone(), site.clone());
+        blocking(move || configure_interfaces(&machine, &site)).await
+    };
+    steps.perform(&phase::INTERFACES, act).await;
+}
+
+fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcome<()>> {
+    let dir = machine.at("/etc/systemd/network");
+    let mut wanted = vec![(decide::DHCP_NETWORK.0.to_owned(), decide::DHCP_NETWORK.1.to_owned())];
+    wanted.extend(site.networks.interfaces.iter().map(|one| decide::static_network(one, &site.networks.dns)));
+    let mut changed = remove_others(&dir, &wanted)?;
+    for (name, text) in &wanted {
+        changed |= files::write(&dir.join(name), text.as_bytes(), files::PUBLIC)?;
+    }
+    if !changed {
+        return Ok(Outcome::Current(()));
+    }
+    machine.program(&["systemctl", "--no-block", "reload-or-restart", "systemd-networkd.service"], b"")?;
+    Ok(Outcome::Done((), json!({"static": site.networks.interfaces.len()})))
+}
+
+fn remove_others(dir: &Path, wanted: &[(String, String)]) -> std::io::Result<bool> {
+    let Ok(entries) = fs_err::read_dir(dir) else { return Ok(false) };
+    let mut removed = false;
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.contains("-foothold-") && !wanted.iter().any(|(known, _)| *known == name) {
+            fs_err::remove_file(entry.path())?;
+            removed = true;
+        }
+    }
+    Ok(removed)
+}
+
+/// The address that the cluster advertises; waits for it only if Site wants one of the site's.
+pub async fn advertise(steps: &Steps, site: &Site) -> IpAddr {
+    let act = || async {
+        let earlier = steps.ledger.fact(FACT_ADVERTISE).and_then(|text| text.parse().ok());
+        let address = match decide::advertise(earlier, site, &addresses()?) {
+            Some(address) => address,
+            None => wait_for_address(steps, site).await,
+        };
+        steps.ledger.set_fact(FACT_ADVERTISE, &address.to_string())?;
+        Ok(Outcome::Done(address, json!({"address": address.to_string()})))
+    };
+    steps.perform(&phase::ADVERTISE, act).await
+}
+
+async fn wait_for_address(steps: &Steps, site: &Site) -> IpAddr {
+    let cidrs = site.networks.control_plane.cidrs.join(", ");
+    let mut found = None;
+    while found.is_none() {
+        steps
+            .wait(&phase::ADVERTISE, LOOK, || async {
+                let have = addresses().unwrap_or_default();
+                match decide::advertise(None, site, &have) {
+                    Some(_) => Ok(()),
+                    None => Err(Missing::new(
+                        format!("an address in {cidrs}"),
+                        format!("the interfaces have {}", list(&decide::site_addresses(&have))),
+                    )),
+                }
+            })
+            .await;
+        found = decide::advertise(None, site, &addresses().unwrap_or_default());
+    }
+    found.unwrap_or(CLUSTER_ADDRESS.into())
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    if addresses.is_empty() {
+        return "none".to_owned();
+    }
+    addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Every address of every interface now.
+pub fn addresses() -> anyhow::Result<Vec<Address>> {
+    let mut found = Vec::new();
+    for one in nix::ifaddrs::getifaddrs()? {
+        let Some(address) = one.address else { continue };
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        let v6 = address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()));
+        if let Some(address) = v4.or(v6) {
+            found.push(Address { interface: one.interface_name, address });
+        }
+    }
+    Ok(found)
+}
+
+/// Files of the name service. It is started later, with the services of the host: nothing that must
+/// become ready asks a name of the outside.
+pub async fn name_service(machine: &Machine, steps: &Steps, site: &Site) {
+    let act = || async {
+        let resolved = decide::resolved(&site.networks.dns);
+        let drop_in = machine.at("/etc/systemd/resolved.conf.d/foothold.conf");
+        let mut changed = files::write(&drop_in, resolved.as_bytes(), files::PUBLIC)?;
+        // What pods with `dnsPolicy: Default` get, CoreDNS above all: it must never be empty.
+        let for_pods = format!("nameserver {CLUSTER_ADDRESS}\n");
+        for path in ["/etc/foothold/resolv.conf", "/etc/resolv.conf"] {
+            let path = machine.at(path);
+            if fs_err::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+                fs_err::remove_file(&path)?;
+            }
+            changed |= files::write(&path, for_pods.as_bytes(), files::PUBLIC)?;
+        }
+        Ok(if changed { Outcome::Done((), serde_json::Value::Null) } else { Outcome::Current(()) })
+    };
+    steps.perform(&phase::NAME_SERVICE, act).await;
+}
+
+/// Loads the rules in one transaction.
+pub async fn firewall(machine: &Machine, steps: &Steps, site: &Site) {
+    let act = || async {
+        let wanted = firewall::Wanted {
+            ssh: !site.access.ssh_authorized_keys.is_empty(),
+            ntp: machine.release().ntp_serve,
+            pod_cidr: &machine.release().kubernetes.pod_cidr,
+        };
+        let (machine, rules) = (machine.clone(), firewall::ruleset(&wanted));
+        blocking(move || {
+            machine.program(&["nft", "-f", "-"], rules.as_bytes())?;
+            done(())
+        })
+        .await
+    };
+    steps.perform(&phase::FIREWALL, act).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use agent_api::site::{Interface, Site};
+
+    use super::{addresses, firewall, interfaces, name_service};
+    use crate::events::Bus;
+    use crate::first_boot::machine::tests::machine;
+    use crate::first_boot::steps::{Pace, Steps};
+    use crate::host::runner::FakeRunner;
+    use crate::ledger::Ledger;
+
+    fn steps(dir: &tempfile::TempDir) -> Steps {
+        let ledger = Arc::new(Ledger::open(&dir.path().join("ledger.json")).expect("a ledger"));
+        Steps { bus: Bus::in_memory(), ledger, stop_before: None, pace: Pace::default() }
+    }
+
+    #[test]
+    fn loopback_is_seen() {
+        assert!(addresses().expect("addresses").iter().any(|a| a.interface == "lo"));
+    }
+
+    #[tokio::test]
+    async fn interfaces_are_configured_once_and_old_ones_forgotten() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (box_, steps) = (machine(dir.path(), FakeRunner::default()), steps(&dir));
+        let mut site = Site::default();
+        site.networks.interfaces.push(Interface {
+            mac_address: "52:54:00:00:00:01".to_owned(),
+            addresses: vec!["10.0.0.5/24".to_owned()],
+            gateway: None,
+        });
+        let count = || fs_err::read_dir(dir.path().join("etc/systemd/network")).expect("listing").count();
+        interfaces(&box_, &steps, &site).await;
+        assert_eq!(count(), 2);
+        interfaces(&box_, &steps, &Site::default()).await;
+        assert_eq!(count(), 1);
+        interfaces(&box_, &steps, &Site::default()).await;
+        assert_eq!(steps.bus.since(0).1.last().expect("an event").state, agent_api::events::State::Skipped);
+    }
+
+    #[tokio::test]
+    async fn names_and_rules_are_set() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (box_, steps) = (machine(dir.path(), FakeRunner::default()), steps(&dir));
+        name_service(&box_, &steps, &Site::default()).await;
+        let text = fs_err::read_to_string(dir.path().join("etc/foothold/resolv.conf")).expect("read");
+        assert_eq!(text, "nameserver 198.18.0.1\n");
+        firewall(&box_, &steps, &Site::default()).await;
+        assert_eq!(steps.bus.now().failed().count(), 0);
+    }
+}

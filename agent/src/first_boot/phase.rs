@@ -1,0 +1,99 @@
+//! The steps of the booted box, in the order in which they are shown.
+
+use agent_api::events::Phase;
+
+/// A step, and what a user is told when it fails.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Its phase.
+    pub phase: Phase,
+    /// Its name, kebab-case.
+    pub name: &'static str,
+    /// What to do about a failure, or what happens by itself.
+    pub next: &'static str,
+    /// Where to read more.
+    pub log: &'static str,
+}
+
+const AGENT_LOG: &str = "journalctl -u foothold-agent";
+const KUBELET_LOG: &str = "journalctl -u kubelet";
+const PODS_LOG: &str = "/var/log/pods";
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $id:ident = $phase:ident $name:literal, $next:literal, $log:expr;)*) => {
+        $($(#[$doc])* pub const $id: Step = Step { phase: Phase::$phase, name: $name, next: $next, log: $log };)*
+        /// Every step, in the order in which they are shown.
+        pub const ALL: &[&Step] = &[$(&$id),*];
+    };
+}
+
+steps! {
+    /// What is particular to this place.
+    SITE = Identity "site", "correct `site.yaml` (the message names the line) and plug it in again; it is read anew", AGENT_LOG;
+    /// The name of host and node.
+    HOSTNAME = Identity "hostname", "it is tried again", AGENT_LOG;
+    /// `/etc/kubernetes` in DATA.
+    ETC_KUBERNETES = Identity "etc-kubernetes", "check DATA: `dmesg` names the disk", AGENT_LOG;
+    /// Modules and settings of the kernel for pods.
+    KERNEL = Network "kernel", "it is tried again", "dmesg";
+    /// The cluster's own address.
+    CLUSTER_ADDRESS = Network "cluster-address", "it is tried again", "dmesg";
+    /// Interfaces of the site.
+    INTERFACES = Network "interfaces", "it is tried again", "journalctl -u systemd-networkd";
+    /// The address the cluster advertises.
+    ADVERTISE = Network "advertise-address", "give an interface an address in `networks.controlPlane.cidrs`", "journalctl -u systemd-networkd";
+    /// Where names are asked.
+    NAME_SERVICE = Network "name-service", "it is tried again", "journalctl -u systemd-resolved";
+    /// Who may come in.
+    FIREWALL = Network "firewall", "it is tried again", AGENT_LOG;
+    /// Time sources.
+    CLOCK = Time "sources", "it is tried again", "journalctl -u chrony";
+    /// Blobs of the release.
+    BLOBS = Content "blobs", "write the image to the medium again", AGENT_LOG;
+    /// The state of the container runtime.
+    CONTAINERD_STATE = Runtime "containerd-state", "it is made anew", AGENT_LOG;
+    /// The container runtime itself.
+    CONTAINERD = Runtime "containerd", "it is started again", "journalctl -u containerd";
+    /// Keys, certificates and kubeconfigs.
+    CERTIFICATES = ControlPlane "certificates", "it is tried again; a lost authority needs its files back from a backup", AGENT_LOG;
+    /// Settings of the kubelet and static pods.
+    MANIFESTS = ControlPlane "manifests", "it is tried again", AGENT_LOG;
+    /// The kubelet.
+    KUBELET = ControlPlane "kubelet", "it is started again", KUBELET_LOG;
+    /// The API server answers.
+    API_SERVER = ControlPlane "api-server", "the kubelet restarts etcd and kube-apiserver", PODS_LOG;
+    /// Controller manager and scheduler.
+    CONTROLLERS = ControlPlane "controllers", "it is tried again", PODS_LOG;
+    /// What kubeadm adds.
+    OBJECTS = Addons "objects", "it is tried again", PODS_LOG;
+    /// Labels of the node.
+    NODE_LABELS = Addons "node-labels", "it is tried again", KUBELET_LOG;
+    /// Services of the host that wait for the cluster.
+    HOST_SERVICES = Services "host-services", "it is tried again", "journalctl -b";
+    /// `/readyz`.
+    READYZ = Ready "readyz", "the check is repeated", PODS_LOG;
+    /// The node.
+    NODE = Ready "node", "the check is repeated", KUBELET_LOG;
+    /// Every pod of `kube-system`.
+    PODS = Ready "pods", "the check is repeated", PODS_LOG;
+    /// A name through CoreDNS.
+    DNS = Ready "dns", "the check is repeated", PODS_LOG;
+    /// An answer through a Service address.
+    SERVICE = Ready "service-address", "the check is repeated", PODS_LOG;
+    /// Everything.
+    READY = Ready "ready", "the checks are repeated", AGENT_LOG;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn steps_are_listed_by_phase_and_each_once() {
+        assert!(ALL.windows(2).all(|pair| pair[0].phase <= pair[1].phase));
+        let mut names: Vec<_> = ALL.iter().map(|step| (step.phase, step.name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+    }
+}

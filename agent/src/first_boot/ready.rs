@@ -1,0 +1,155 @@
+//! Phase `ready`: everything is really asked, in order, and what is missing is named.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use agent_api::ports::KUBERNETES_API;
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::phase::{self, Step};
+use super::steps::Steps;
+use super::{Machine, decide, network};
+use crate::cluster::api::Api;
+use crate::cluster::checks::{self, Missing};
+use crate::cluster::{DNS_DOMAIN, Node, dns, kubeconfig, nth_address};
+use crate::events::uptime;
+
+/// Pods of the system.
+const PODS: &str = "/api/v1/namespaces/kube-system/pods";
+/// How long one question through a Service address may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Pause between two questions of each kind.
+const EVERY: Duration = Duration::from_millis(400);
+
+/// Waits until the Node is Ready. Returns seconds since power-on.
+pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
+    checked(steps, &phase::NODE, || ask_node(api, node)).await;
+    uptime()
+}
+
+/// Asks everything else in order and tells that the box is ready.
+pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, node_ready: f64) {
+    checked(steps, &phase::READYZ, || ask_readyz(api)).await;
+    checked(steps, &phase::PODS, || ask_pods(api)).await;
+    checked(steps, &phase::DNS, || ask_dns(machine)).await;
+    checked(steps, &phase::SERVICE, || ask_service(machine, node)).await;
+    tell_ready(machine, steps, node_ready);
+}
+
+/// The event that says that the box is ready.
+pub fn tell_ready(machine: &Machine, steps: &Steps, node_ready: f64) {
+    let addresses = decide::site_addresses(&network::addresses().unwrap_or_default());
+    let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    let detail = json!({
+        "timings": {"nodeReady": rounded(node_ready), "ready": rounded(uptime())},
+        "addresses": addresses,
+        "memoryUsedMib": memory_used_mib(machine),
+    });
+    steps.bus.done_with(phase::READY.phase, phase::READY.name, detail);
+}
+
+/// One pass over all checks: nothing, or the first that fails.
+pub async fn check_once(machine: &Machine, node: &Node, api: &Api) -> Result<(), (&'static Step, Missing)> {
+    ask_readyz(api).await.map_err(|missing| (&phase::READYZ, missing))?;
+    ask_node(api, node).await.map_err(|missing| (&phase::NODE, missing))?;
+    ask_pods(api).await.map_err(|missing| (&phase::PODS, missing))?;
+    ask_dns(machine).await.map_err(|missing| (&phase::DNS, missing))?;
+    ask_service(machine, node).await.map_err(|missing| (&phase::SERVICE, missing))
+}
+
+async fn checked<F, Fut>(steps: &Steps, step: &'static Step, mut ask: F)
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<(), Missing>>,
+{
+    // `perform` wants to call it again after a failure; a wait never fails.
+    steps.bus.started(step.phase, step.name);
+    steps.wait(step, EVERY, &mut ask).await;
+    steps.bus.done(step.phase, step.name);
+}
+
+async fn ask_readyz(api: &Api) -> Result<(), Missing> {
+    let what = "the API server's `/readyz`";
+    match api.health("/readyz?verbose").await {
+        Ok((true, _)) => Ok(()),
+        Ok((false, text)) => Err(Missing::new(what, checks::readyz_missing(&text))),
+        Err(error) => Err(Missing::new(what, error.to_string())),
+    }
+}
+
+async fn ask_node(api: &Api, node: &Node) -> Result<(), Missing> {
+    match api.get(&format!("/api/v1/nodes/{}", node.name)).await {
+        Ok(found) => checks::node(found.as_ref(), &node.name),
+        Err(error) => Err(Missing::new("the API server", error.to_string())),
+    }
+}
+
+async fn ask_pods(api: &Api) -> Result<(), Missing> {
+    match api.get(PODS).await {
+        Ok(found) => checks::pods(&found.unwrap_or(Value::Null)),
+        Err(error) => Err(Missing::new("the API server", error.to_string())),
+    }
+}
+
+async fn ask_dns(machine: &Machine) -> Result<(), Missing> {
+    let name = format!("kubernetes.default.svc.{DNS_DOMAIN}");
+    let what = format!("an answer for `{name}`");
+    let Some(server) = nth_address(&machine.release().kubernetes.service_cidr, 10) else {
+        return Err(Missing::new(what, "the Service range has no tenth address"));
+    };
+    match dns::lookup(server, &name, PATIENCE).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Missing::new(what, error.to_string())),
+    }
+}
+
+/// A whole TLS exchange with the API server through its Service address.
+async fn ask_service(machine: &Machine, node: &Node) -> Result<(), Missing> {
+    let what = format!("an answer through Service address {}", node.service_address);
+    let asked = async {
+        let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
+        let mut parsed = kubeconfig::parse(&fs_err::read_to_string(path)?).context("the kubeconfig is damaged")?;
+        let host = match node.service_address {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        };
+        parsed.server = format!("https://{host}:443");
+        let (good, text) = Api::new(&parsed)?.health("/readyz").await?;
+        anyhow::ensure!(good, "port {KUBERNETES_API} answers: {text}");
+        anyhow::Ok(())
+    };
+    match tokio::time::timeout(PATIENCE * 3, asked).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Missing::new(what, format!("{error:#}"))),
+        Err(_) => Err(Missing::new(what, "nothing came back")),
+    }
+}
+
+fn rounded(secs: f64) -> f64 {
+    (secs * 100.0).round() / 100.0
+}
+
+/// MiB in use: what is not available (proc_meminfo(5)).
+fn memory_used_mib(machine: &Machine) -> u64 {
+    used_mib(&fs_err::read_to_string(machine.at("/proc/meminfo")).unwrap_or_default())
+}
+
+fn used_mib(meminfo: &str) -> u64 {
+    let kib = |name: &str| -> u64 {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
+    };
+    kib("MemTotal:").saturating_sub(kib("MemAvailable:")) / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::used_mib;
+
+    #[test]
+    fn memory_in_use_is_what_is_not_available() {
+        let text = "MemTotal:        4020000 kB\nMemFree:          100000 kB\nMemAvailable:    3020000 kB\n";
+        assert_eq!(used_mib(text), 976);
+    }
+}

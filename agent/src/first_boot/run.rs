@@ -1,0 +1,97 @@
+//! The order of first boot. What must have happened before is an argument.
+
+use std::sync::Arc;
+
+use agent_api::site::Site;
+use tokio::sync::watch;
+
+use super::steps::{Pace, Steps};
+use super::{
+    Machine, addons, content, control_plane, decide, identity, network, phase, ready, runtime, services, time, watch as
+    after,
+};
+use crate::cluster::{Node, nth_address};
+use crate::events::Bus;
+use crate::ledger::Ledger;
+
+/// What others of this process want to know as soon as it is known.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Site, once it was looked for.
+    pub site: watch::Sender<Option<Arc<Site>>>,
+    /// Name of the node, once it is decided.
+    pub hostname: watch::Sender<Option<String>>,
+}
+
+impl Default for Published {
+    fn default() -> Self {
+        Self { site: watch::Sender::new(None), hostname: watch::Sender::new(None) }
+    }
+}
+
+/// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
+pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
+    bus.set_plan(phase::ALL.iter().map(|step| (step.phase, step.name)));
+    let stop_before = machine.parameter("foothold.stop").map(str::to_owned);
+    let steps = Steps { bus, ledger, stop_before, pace: Pace::default() };
+    let (machine, steps) = (&machine, &steps);
+
+    let (site, ()) = tokio::join!(identity::site(machine, steps), identity::etc_kubernetes(machine, steps));
+    published.site.send_replace(Some(Arc::new(site.clone())));
+    let name = identity::hostname(machine, steps, &site).await;
+    published.hostname.send_replace(Some(name.clone()));
+
+    let cluster = bring_up_cluster(machine, steps, &site, name);
+    let beside = beside(machine, steps, &site);
+    let ((node, node_ready), ()) = tokio::join!(cluster, beside);
+    after::forever(machine, steps, node, node_ready).await;
+}
+
+/// What nothing waits for.
+async fn beside(machine: &Machine, steps: &Steps, site: &Site) {
+    tokio::join!(
+        network::name_service(machine, steps, site),
+        network::firewall(machine, steps, site),
+        network::interfaces(machine, steps, site),
+        time::sources(machine, steps, site),
+        content::blobs(machine, steps),
+    );
+}
+
+async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: String) -> (Node, f64) {
+    let runtime = async {
+        runtime::containerd_state(machine, steps).await;
+        runtime::containerd(machine, steps).await;
+    };
+    let control_plane = async {
+        network::cluster_address(machine, steps).await;
+        let node = node(machine, name, network::advertise(steps, site).await);
+        let credentials = control_plane::certificates(machine, steps, &node).await;
+        control_plane::place_manifests(machine, steps, &node).await;
+        (node, credentials)
+    };
+    let ((), (), (node, credentials)) = tokio::join!(runtime, network::kernel(machine, steps), control_plane);
+    control_plane::start_kubelet(machine, steps).await;
+    let api = control_plane::api_answers(machine, steps).await;
+
+    let ((), (), (), node_ready) = tokio::join!(
+        control_plane::controllers(machine, steps, &node),
+        addons::objects(machine, steps, &node, &credentials, &api),
+        addons::node_labels(machine, steps, &node, &credentials, &api),
+        ready::node(steps, &node, &api),
+    );
+    services::host_services(machine, steps, site).await;
+    ready::everything(machine, steps, &node, &api, node_ready).await;
+    (node, node_ready)
+}
+
+fn node(machine: &Machine, name: String, advertise: std::net::IpAddr) -> Node {
+    let service_address = nth_address(&machine.release().kubernetes.service_cidr, 1);
+    Node {
+        name,
+        advertise,
+        // The builder has checked the range; kubeadm's default is as good a guess as any.
+        service_address: service_address.unwrap_or_else(|| [10, 96, 0, 1].into()),
+        site_addresses: decide::site_addresses(&network::addresses().unwrap_or_default()),
+    }
+}

@@ -1,0 +1,71 @@
+//! Phase `services`: what the host offers beside the cluster. Started once the control plane has its
+//! share of the processor, and never waited for.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use agent_api::site::Site;
+use serde_json::json;
+
+use super::steps::{Outcome, Steps, blocking};
+use super::{Machine, phase};
+use crate::cluster::files;
+
+/// Host keys of ssh, kept in DATA.
+const SSH_DIR: &str = "/var/lib/foothold/ssh";
+const HOST_KEY: &str = "ssh_host_ed25519_key";
+
+/// Name service, time, and ssh if Site gives keys.
+pub async fn host_services(machine: &Machine, steps: &Steps, site: &Site) {
+    let act = || async {
+        let (machine, site) = (machine.clone(), site.clone());
+        blocking(move || {
+            let mut units = vec!["systemd-resolved.service", "chrony.service"];
+            if !site.access.ssh_authorized_keys.is_empty() {
+                ssh(&machine, &site)?;
+                units.push("ssh.service");
+            }
+            let mut argv = vec!["systemctl", "--no-block", "start"];
+            argv.extend(&units);
+            machine.program(&argv, b"")?;
+            Ok(Outcome::Done((), json!({"started": units})))
+        })
+        .await
+    };
+    steps.perform(&phase::HOST_SERVICES, act).await;
+}
+
+fn ssh(machine: &Machine, site: &Site) -> anyhow::Result<()> {
+    let dir = machine.at(SSH_DIR);
+    let key = dir.join(HOST_KEY);
+    fs_err::create_dir_all(&dir)?;
+    fs_err::set_permissions(&dir, std::fs::Permissions::from_mode(0o700))?;
+    if !key.with_extension("pub").exists() {
+        make_host_key(machine, &dir, &key)?;
+    }
+    let mut keys = site.access.ssh_authorized_keys.join("\n");
+    keys.push('\n');
+    let home = machine.at("/root/.ssh");
+    files::write(&home.join("authorized_keys"), keys.as_bytes(), files::SECRET)?;
+    fs_err::set_permissions(&home, std::fs::Permissions::from_mode(0o700))?;
+    let settings = format!(
+        "HostKey {SSH_DIR}/{HOST_KEY}\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
+    );
+    files::write(&machine.at("/etc/ssh/sshd_config.d/50-foothold.conf"), settings.as_bytes(), files::PUBLIC)?;
+    Ok(())
+}
+
+/// Made beside and renamed, public half last: a power cut leaves no half a key in its place.
+fn make_host_key(machine: &Machine, dir: &Path, key: &Path) -> anyhow::Result<()> {
+    let fresh = dir.join("new");
+    for path in [fresh.clone(), fresh.with_extension("pub")] {
+        let _ = fs_err::remove_file(path);
+    }
+    let target = format!("{SSH_DIR}/new");
+    machine.program(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", &target], b"")?;
+    files::sync(dir)?;
+    fs_err::rename(&fresh, key)?;
+    fs_err::rename(fresh.with_extension("pub"), key.with_extension("pub"))?;
+    files::sync(dir)?;
+    Ok(())
+}

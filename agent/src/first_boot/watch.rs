@@ -1,0 +1,169 @@
+//! After `ready`: everything is asked again from time to time, failures and recoveries are told,
+//! certificates follow the addresses and the calendar.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::control_plane::{bring_up_to_date, client};
+use super::phase::{self, Step};
+use super::steps::{Steps, blocking};
+use super::{Machine, decide, network, ready};
+use crate::cluster::api::Api;
+use crate::cluster::pki::Issued;
+use crate::cluster::{Node, TEMPLATES, manifests};
+
+/// Pause between two rounds of checks.
+const CHECK: Duration = Duration::from_secs(15);
+/// A failed check is repeated after this; only the second failure in a row is told.
+const CHECK_AGAIN: Duration = Duration::from_secs(3);
+/// Pause between two looks at addresses and clock.
+const LOOK: Duration = Duration::from_secs(2);
+/// Certificates are looked at this often, beside every change of address and jump of the clock.
+const RENEW: Duration = Duration::from_secs(12 * 3600);
+/// A clock that moved this much against the monotonic one was set.
+const JUMP_SECS: u64 = 60;
+/// How long the kubelet needs to see that a static pod's manifest is gone.
+const GONE: Duration = Duration::from_secs(25);
+
+/// Watches until it is dropped.
+pub async fn forever(machine: &Machine, steps: &Steps, node: Node, node_ready: f64) {
+    let certificates = follow(machine, steps, node.clone());
+    let checks = check(machine, steps, &node, node_ready);
+    tokio::join!(certificates, checks);
+}
+
+/// Repeats the checks; tells the step that fails, and `ready` again when all is well again.
+async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64) {
+    let mut failed: Option<&'static Step> = None;
+    let mut suspicious = false;
+    loop {
+        sleep(if suspicious || failed.is_some() { CHECK_AGAIN } else { CHECK }).await;
+        // The kubeconfig may have been renewed: a client costs one handshake.
+        let result = match client(machine) {
+            Ok(api) => once(machine, node, &api).await,
+            Err(error) => Err((&phase::READYZ, format!("{error:#}"))),
+        };
+        match (result, failed) {
+            (Ok(()), None) => suspicious = false,
+            (Ok(()), Some(step)) => {
+                steps.bus.done(step.phase, step.name);
+                ready::tell_ready(machine, steps, node_ready);
+                (failed, suspicious) = (None, false);
+            }
+            (Err(_), None) if !suspicious => suspicious = true,
+            (Err((step, cause)), before) if before != Some(step) => {
+                if let Some(before) = before {
+                    steps.bus.done(before.phase, before.name);
+                }
+                steps.fail(step, &cause);
+                failed = Some(step);
+            }
+            (Err(_), _) => {}
+        }
+    }
+}
+
+async fn once(machine: &Machine, node: &Node, api: &Api) -> Result<(), (&'static Step, String)> {
+    let checked = ready::check_once(machine, node, api).await;
+    checked.map_err(|(step, missing)| (step, format!("{}: {}", missing.what, missing.why)))
+}
+
+/// Keeps certificates right: addresses, calendar, clock.
+async fn follow(machine: &Machine, steps: &Steps, mut node: Node) {
+    let mut next = Instant::now() + RENEW;
+    let mut clock = Clock::now(machine);
+    // What was missed before the watch began is caught up with first.
+    let mut due = true;
+    loop {
+        let addresses = network::addresses().map(|have| decide::site_addresses(&have)).unwrap_or_default();
+        if addresses != node.site_addresses {
+            node.site_addresses = addresses;
+            due = true;
+        }
+        let now = Clock::now(machine);
+        due |= now.was_set_since(&clock) || Instant::now() >= next;
+        clock = now;
+        if due {
+            next = Instant::now() + RENEW;
+            due = renew(machine, steps, &node).await.is_err();
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn renew(machine: &Machine, steps: &Steps, node: &Node) -> Result<(), ()> {
+    let (on, who) = (machine.clone(), node.clone());
+    match blocking(move || bring_up_to_date(&on, &who, true)).await {
+        Ok((_, issued)) if issued.is_empty() => Ok(()),
+        Ok((_, issued)) => {
+            let files: Vec<String> = issued.iter().map(|one| format!("{}: {:?}", one.file, one.reason)).collect();
+            let step = &phase::CERTIFICATES;
+            steps.bus.done_with(step.phase, step.name, serde_json::json!({"issued": files}));
+            restart(machine, steps, node, &pods_to_restart(&issued)).await;
+            Ok(())
+        }
+        Err(error) => {
+            steps.fail(&phase::CERTIFICATES, &format!("{error:#}"));
+            Err(())
+        }
+    }
+}
+
+/// Static pods that read a kubeconfig only when they start. etcd and the API server read their
+/// certificates anew by themselves.
+fn pods_to_restart(issued: &[Issued]) -> Vec<&'static str> {
+    let reads = [
+        ("controller-manager.conf", "kube-controller-manager.yaml"),
+        ("scheduler.conf", "kube-scheduler.yaml"),
+    ];
+    let files: BTreeSet<&str> = issued.iter().map(|one| one.file.as_str()).collect();
+    reads.into_iter().filter(|(file, _)| files.contains(file)).map(|(_, manifest)| manifest).collect()
+}
+
+async fn restart(machine: &Machine, steps: &Steps, node: &Node, pods: &[&'static str]) {
+    if pods.is_empty() {
+        return;
+    }
+    let dir = machine.at(manifests::DIR);
+    let templates = machine.at(TEMPLATES).join("manifests");
+    let taken = manifests::hold_back(&dir, pods);
+    sleep(GONE).await;
+    let placed = manifests::place(&templates, &dir, pods, node);
+    if let Err(error) = taken.and(placed.map(drop)) {
+        steps.fail(&phase::CONTROLLERS, &error.to_string());
+    }
+}
+
+/// The wall clock and the monotonic one, taken together.
+struct Clock {
+    wall: u64,
+    steady: Instant,
+}
+
+impl Clock {
+    fn now(machine: &Machine) -> Self {
+        Self { wall: machine.validity().now, steady: Instant::now() }
+    }
+
+    fn was_set_since(&self, earlier: &Self) -> bool {
+        let expected = earlier.wall + self.steady.duration_since(earlier.steady).as_secs();
+        self.wall.abs_diff(expected) > JUMP_SECS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pods_to_restart;
+    use crate::cluster::pki::{Issued, Reason};
+
+    #[test]
+    fn only_those_that_read_once_are_restarted() {
+        let issued = |files: &[&str]| -> Vec<Issued> {
+            files.iter().map(|file| Issued { file: (*file).to_owned(), reason: Reason::EndsSoon }).collect()
+        };
+        assert_eq!(pods_to_restart(&issued(&["apiserver", "admin.conf"])), Vec::<&str>::new());
+        assert_eq!(pods_to_restart(&issued(&["scheduler.conf", "apiserver"])), ["kube-scheduler.yaml"]);
+    }
+}
