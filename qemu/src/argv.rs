@@ -6,7 +6,7 @@
 use serde_json::json;
 
 use crate::accel::Accel;
-use crate::disk::{Bus, Drive};
+use crate::disk::{Bus, Drive, Flush};
 use crate::firmware::FirmwareFiles;
 use crate::network::{Backend, WiredNic};
 
@@ -27,6 +27,8 @@ pub(crate) struct Machine {
     pub nics: Vec<WiredNic>,
     pub rtc_base: Option<String>,
     pub kernel: Option<Kernel>,
+    /// QEMU writes serial output there, too.
+    pub serial_log: Option<String>,
     pub sockets: Sockets,
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn argv(machine: &Machine) -> Vec<String> {
     let mut argv = Argv::default();
     base(&mut argv, machine);
     firmware(&mut argv, &machine.firmware);
-    channels(&mut argv, machine.sockets);
+    channels(&mut argv, machine);
     controllers(&mut argv, &machine.drives);
     for (index, drive) in machine.drives.iter().enumerate() {
         self::drive(&mut argv, index, drive);
@@ -110,20 +112,26 @@ fn firmware(argv: &mut Argv, files: &FirmwareFiles) {
         argv.put("-global", "ICH9-LPC.disable_s3=1");
     }
     for (unit, file, read_only) in [(0, code, "on"), (1, vars, "off")] {
-        // In -drive a comma in a value is doubled.
-        let file = file.replace(',', ",,");
+        let file = escaped(file);
         argv.put("-drive", format!("if=pflash,unit={unit},format=raw,readonly={read_only},file={file}"));
     }
 }
 
-fn channels(argv: &mut Argv, sockets: Sockets) {
+/// A value of an option that is a list: commas are doubled.
+fn escaped(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+fn channels(argv: &mut Argv, machine: &Machine) {
+    let sockets = machine.sockets;
     argv.put("-chardev", format!("socket,id=qmp,fd={}", sockets.qmp));
     argv.put("-mon", "chardev=qmp,mode=control");
     argv.put("-device", "virtio-serial-pci");
     argv.put("-chardev", format!("socket,id=events,fd={}", sockets.events));
     argv.put("-device", format!("virtserialport,chardev=events,name={EVENT_PORT}"));
     if let Some(fd) = sockets.serial {
-        argv.put("-chardev", format!("socket,id=serial,fd={fd}"));
+        let log = machine.serial_log.as_deref().map(|path| format!(",logfile={}", escaped(path))).unwrap_or_default();
+        argv.put("-chardev", format!("socket,id=serial,fd={fd}{log}"));
         argv.put("-device", "isa-serial,chardev=serial");
     }
 }
@@ -141,18 +149,20 @@ fn controllers(argv: &mut Argv, drives: &[Drive]) {
 
 fn drive(argv: &mut Argv, index: usize, drive: &Drive) {
     let node = format!("disk{index}");
+    // The format layer writes its tables out at a flush, the file layer then waits for the host's disk.
+    let cache = |flushes: bool| json!({ "direct": false, "no-flush": !flushes });
     let blockdev = json!({
         "driver": drive.format.driver(),
         "node-name": node,
         "read-only": drive.read_only,
         "discard": "unmap",
-        "cache": { "direct": false, "no-flush": !drive.flush },
+        "cache": cache(drive.flush != Flush::Never),
         "file": {
             // `file` opens block devices as well, but says that it should not.
             "driver": if drive.path.starts_with("/dev/") { "host_device" } else { "file" },
             "filename": drive.path,
             "aio": "threads",
-            "cache": { "direct": false, "no-flush": !drive.flush },
+            "cache": cache(drive.flush == Flush::HostDisk),
         },
     });
     argv.put("-blockdev", blockdev.to_string());
@@ -180,7 +190,9 @@ fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>) 
         Backend::Nobody => format!("hubport,id={id},hubid={}", index + 1),
         Backend::User { forwards } => {
             let rules = forwards.iter().map(|(host, guest)| format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}"));
-            format!("user,id={id},restrict=on{}", rules.collect::<String>())
+            // Each card has a network of its own: two in one network would be two ways to the same place.
+            let net = format!("10.0.{}.0/24", index + 2);
+            format!("user,id={id},restrict=on,ipv6=off,net={net}{}", rules.collect::<String>())
         }
         Backend::Socket { fd } => format!("dgram,id={id},local.type=fd,local.str={fd}"),
     };

@@ -17,12 +17,20 @@ fn machine() -> Machine {
         nics: Vec::new(),
         rtc_base: None,
         kernel: None,
+        serial_log: None,
         sockets: Sockets { qmp: 10, events: 11, serial: Some(12) },
     }
 }
 
 fn disk(bus: Bus) -> Drive {
-    Drive { path: "/run/a,b.qcow2".into(), format: Format::Qcow2, bus, read_only: false, flush: false, serial: None }
+    Drive {
+        path: "/run/a,b.qcow2".into(),
+        format: Format::Qcow2,
+        bus,
+        read_only: false,
+        flush: Flush::Never,
+        serial: None,
+    }
 }
 
 #[test]
@@ -54,30 +62,44 @@ fn disks_are_plugged_into_their_bus(#[case] bus: Bus, #[case] serial: Option<&st
 }
 
 #[rstest]
-#[case::throw_away(disk(Bus::Virtio), true, "file", false)]
-#[case::kept(Drive { flush: true, ..disk(Bus::Virtio) }, false, "file", false)]
-#[case::device(Drive { path: "/dev/loop7".into(), read_only: true, ..disk(Bus::Sata) }, true, "host_device", true)]
-fn blockdev_says_what_is_flushed(
+#[case::throw_away(Flush::Never, true, true)]
+#[case::kept(Flush::HostCache, false, true)]
+#[case::in_place(Flush::HostDisk, false, false)]
+fn flushes_go_as_far_as_they_should(#[case] flush: Flush, #[case] format: bool, #[case] file: bool) {
+    let blockdev = blockdev(Drive { flush, ..disk(Bus::Virtio) });
+    assert_eq!(blockdev["cache"]["no-flush"], format);
+    assert_eq!(blockdev["file"]["cache"]["no-flush"], file);
+}
+
+#[rstest]
+#[case::overlay(disk(Bus::Virtio), "qcow2", "file", false)]
+#[case::device(Drive { path: "/dev/loop7".into(), format: Format::Raw, ..disk(Bus::Sata) }, "raw", "host_device", false)]
+#[case::cd(Drive { format: Format::Iso, read_only: true, ..disk(Bus::Cdrom) }, "raw", "file", true)]
+fn images_are_opened_as_what_they_are(
     #[case] drive: Drive,
-    #[case] no_flush: bool,
-    #[case] driver: &str,
+    #[case] format: &str,
+    #[case] file: &str,
     #[case] read_only: bool,
 ) {
-    let line = argv(&Machine { drives: vec![drive.clone()], ..machine() });
-    let at = line.iter().position(|argument| argument == "-blockdev").expect("has one");
-    let blockdev: serde_json::Value = serde_json::from_str(&line[at + 1]).expect("is JSON");
-    assert_eq!(blockdev["cache"]["no-flush"], no_flush);
-    assert_eq!(blockdev["file"]["cache"]["no-flush"], no_flush);
-    assert_eq!(blockdev["file"]["driver"], driver);
-    assert_eq!(blockdev["file"]["filename"], drive.path);
+    let path = drive.path.clone();
+    let blockdev = blockdev(drive);
+    assert_eq!(blockdev["driver"], format);
+    assert_eq!(blockdev["file"]["driver"], file);
+    assert_eq!(blockdev["file"]["filename"], path);
     assert_eq!(blockdev["read-only"], read_only);
+}
+
+fn blockdev(drive: Drive) -> serde_json::Value {
+    let line = argv(&Machine { drives: vec![drive], ..machine() });
+    let at = line.iter().position(|argument| argument == "-blockdev").expect("has one");
+    serde_json::from_str(&line[at + 1]).expect("is JSON")
 }
 
 #[rstest]
 #[case::nobody(Backend::Nobody, "hubport,id=nic0,hubid=1")]
-#[case::user(Backend::User { forwards: vec![] }, "user,id=nic0,restrict=on")]
+#[case::user(Backend::User { forwards: vec![] }, "user,id=nic0,restrict=on,ipv6=off,net=10.0.2.0/24")]
 #[case::forwards(Backend::User { forwards: vec![(40001, 8443), (40002, 6443)] },
-    "user,id=nic0,restrict=on,hostfwd=tcp:127.0.0.1:40001-:8443,hostfwd=tcp:127.0.0.1:40002-:6443")]
+    "user,id=nic0,restrict=on,ipv6=off,net=10.0.2.0/24,hostfwd=tcp:127.0.0.1:40001-:8443,hostfwd=tcp:127.0.0.1:40002-:6443")]
 #[case::segment(Backend::Socket { fd: 9 }, "dgram,id=nic0,local.type=fd,local.str=9")]
 fn network_cards(#[case] backend: Backend, #[case] expected: &str) {
     let nic = |boot| WiredNic { mac: "52:54:00:00:00:01".into(), boot, backend: backend.clone() };
@@ -104,6 +126,8 @@ fn firmware_with_secure_boot_guards_its_variables() {
 fn the_rest_is_only_there_when_asked_for() {
     let sockets = Sockets { serial: None, ..machine().sockets };
     assert!(!argv(&Machine { sockets, ..machine() }).join(" ").contains("isa-serial"));
+    let log = argv(&Machine { serial_log: Some("/a,b".into()), ..machine() }).join(" ");
+    assert!(log.contains("-chardev socket,id=serial,fd=12,logfile=/a,,b "));
     let kvm = argv(&Machine { accel: Accel::Kvm, ..machine() }).join(" ");
     assert!(kvm.contains("-accel kvm -cpu host"));
     let clock = argv(&Machine { rtc_base: Some("1970-01-01T00:00:00".into()), ..machine() }).join(" ");

@@ -87,6 +87,7 @@ pub struct VmBuilder {
     nics: Vec<Nic>,
     clock: Option<String>,
     serial: Serial,
+    serial_log: Option<PathBuf>,
     kernel: Option<(PathBuf, PathBuf, String)>,
     scratch_in: PathBuf,
 }
@@ -107,6 +108,7 @@ impl VmBuilder {
             nics: Vec::new(),
             clock: None,
             serial: Serial::Recorded,
+            serial_log: None,
             kernel: None,
             scratch_in: std::env::temp_dir(),
         }
@@ -164,6 +166,12 @@ impl VmBuilder {
     /// The serial port.
     pub fn serial(mut self, serial: Serial) -> Self {
         self.serial = serial;
+        self
+    }
+
+    /// Has QEMU itself write the serial output to this file, made anew: it is there even if we are killed.
+    pub fn serial_log(mut self, path: impl Into<PathBuf>) -> Self {
+        self.serial_log = Some(path.into());
         self
     }
 
@@ -265,6 +273,7 @@ impl VmBuilder {
             nics: Vec::new(),
             rtc_base: self.clock.clone(),
             kernel,
+            serial_log: self.serial_log.as_deref().map(utf8).transpose()?,
             // Settled at launch.
             sockets: Sockets { qmp: -1, events: -1, serial: None },
         };

@@ -56,9 +56,8 @@ pub enum Writes {
     Discard,
     /// To the qcow2 overlay at this path, made when it does not exist. A second machine with the same
     /// overlay sees the disk as the first left it. After [`Vm::kill`](crate::Vm::kill) that is what a power
-    /// cut leaves: all that the machine had flushed, and whatever else. (QEMU writes its tables to the host
-    /// at each flush even when told not to wait for the host's disk, so this is as fast as `Discard`; only
-    /// a crash of the host loses data.)
+    /// cut leaves: all that the machine had flushed, and some of the rest. Flushes do not wait for the
+    /// host's disk: nearly as fast as `Discard`, but nothing for data that must survive the host.
     Overlay(PathBuf),
     /// To the image; flushes reach the host's disk.
     InPlace,
@@ -113,6 +112,17 @@ pub enum DiskError {
     },
 }
 
+/// How far the machine's flushes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Nowhere: what QEMU keeps in memory is lost with it.
+    Never,
+    /// Out of QEMU: what was flushed survives QEMU's end, but not the host's.
+    HostCache,
+    /// To the host's disk.
+    HostDisk,
+}
+
 /// A disk as QEMU gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Drive {
@@ -120,8 +130,7 @@ pub(crate) struct Drive {
     pub format: Format,
     pub bus: Bus,
     pub read_only: bool,
-    /// The guest's flushes reach the host's disk.
-    pub flush: bool,
+    pub flush: Flush,
     pub serial: Option<String>,
 }
 
@@ -176,10 +185,10 @@ impl Disk {
     pub(crate) fn prepare(&self, tools: &Tools, scratch: &Path) -> Result<Drive, DiskError> {
         self.check()?;
         let (path, format, flush) = match (self.bus, &self.writes) {
-            (Bus::Cdrom, _) | (_, Writes::InPlace) => (self.path.as_path(), self.format, true),
+            (Bus::Cdrom, _) | (_, Writes::InPlace) => (self.path.as_path(), self.format, Flush::HostDisk),
             (_, Writes::Discard) => {
                 self.create_overlay(tools, scratch)?;
-                (scratch, Format::Qcow2, false)
+                (scratch, Format::Qcow2, Flush::Never)
             }
             (_, Writes::Overlay(overlay)) => {
                 if !overlay.exists() {
@@ -190,7 +199,7 @@ impl Disk {
                     self.create_overlay(tools, &unfinished)?;
                     fs_err::rename(unfinished, overlay)?;
                 }
-                (overlay.as_path(), Format::Qcow2, false)
+                (overlay.as_path(), Format::Qcow2, Flush::HostCache)
             }
         };
         let read_only = self.bus == Bus::Cdrom;

@@ -16,6 +16,25 @@
 //! QEMU talks over socket pairs it inherits, and every scratch file is unlinked as soon as QEMU has
 //! opened it: a runner that is killed leaves no process, no socket and no file behind.
 //!
+//! ```no_run
+//! use std::time::Duration;
+//! use foothold_qemu::{Disk, Firmware, Nic, Patience, Tools, VmBuilder};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tools = Tools::locate()?;
+//! let builder = VmBuilder::new(&tools, "box")
+//!     .firmware(Firmware::Uefi)
+//!     .boot(Disk::open("box.qcow2")?.grow_to(16 << 30))
+//!     .nic(Nic::user(&[8443, 6443]));
+//! let mut vm = builder.start()?;
+//! let patience = Patience::stall(Duration::from_secs(60));
+//! vm.wait_until(patience, "every service to answer", |event| event["phase"] == "ready" && event["state"] == "done")?;
+//! let web = vm.forwarded(8443);
+//! # let _ = web;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | what |
 //! |---|---|
 //! | [`tools`] | QEMU, qemu-img and firmware of the toolbox tree, run without chroot |

@@ -29,8 +29,8 @@ pub(crate) enum Cable {
     Unplugged,
     /// Carrier, but nobody ever answers (no DHCP either).
     Silent,
-    /// QEMU's user networking: DHCP gives 10.0.2.15, loopback ports of the host lead to these ports of
-    /// the machine, nothing leads out.
+    /// QEMU's user networking: DHCP gives 10.0.2.15 (10.0.3.15 to the second card, and so on), loopback
+    /// ports of the host lead to these ports of the machine, nothing leads out.
     User { forwards: Vec<u16> },
     /// A segment with other machines.
     Segment(Segment),
