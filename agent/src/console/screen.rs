@@ -1,15 +1,13 @@
 //! The writer for tty1: puts lines where they differ from what is there, and reads the keys that switch pages.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::io::unix::AsyncFd;
+use rustix::termios::tcgetwinsize;
 
 use super::{Line, Page, Style, View, render};
 use crate::events::LossyWriter;
+use crate::host::keyboard::Keyboard;
 
 /// Everything is written again at this many drawings, in case somebody else wrote on the screen.
 const REPAINT: u32 = 60;
@@ -19,7 +17,7 @@ const PENDING: usize = 256 * 1024;
 /// A Linux virtual terminal, or anything that understands the same few sequences (`console_codes`(4)).
 pub(super) struct Screen {
     path: PathBuf,
-    keys: Option<AsyncFd<OwnedFd>>,
+    keys: Option<Keyboard>,
     out: LossyWriter,
     shown: Vec<Line>,
     page: Page,
@@ -34,12 +32,10 @@ impl Screen {
 
     /// Waits for a key that changes what is shown. Never ends when there are no keys to read.
     pub(super) async fn key(&mut self) {
-        loop {
-            let Some(keys) = &self.keys else { return std::future::pending().await };
-            let Ok(mut ready) = keys.readable().await else { return std::future::pending().await };
-            let mut typed = [0; 32];
-            match ready.try_io(|keys| Ok(rustix::io::read(keys.get_ref(), &mut typed)?)) {
-                Ok(Ok(n)) if n > 0 => {
+        let mut typed = [0; 32];
+        while let Some(keys) = &self.keys {
+            match keys.read(&mut typed).await {
+                Ok(n) if n > 0 => {
                     if let Some(page) = page_of(&typed[..n]) {
                         self.page = page;
                         self.shown.clear();
@@ -47,10 +43,10 @@ impl Screen {
                     }
                 }
                 // Hung up: drawing goes on, and `draw` opens it again.
-                Ok(_) => self.keys = None,
-                Err(_would_block) => {}
+                Ok(_) | Err(_) => self.keys = None,
             }
         }
+        std::future::pending().await
     }
 
     pub(super) fn draw(&mut self, view: &View) {
@@ -84,19 +80,12 @@ impl Screen {
     }
 }
 
-fn open(path: &Path) -> io::Result<(Option<AsyncFd<OwnedFd>>, LossyWriter)> {
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let keys = rustix::fs::open(path, flags, Mode::empty())?;
+fn open(path: &Path) -> io::Result<(Option<Keyboard>, LossyWriter)> {
     let mut out = LossyWriter::open(path, PENDING)?;
-    tcgetwinsize(&keys)?;
-    if let Ok(mut modes) = tcgetattr(&keys) {
-        // What somebody types must not appear in the picture.
-        modes.local_modes &= !(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
-        let _ = tcsetattr(&keys, OptionalActions::Now, &modes);
-    }
+    tcgetwinsize(out.device())?;
     // UTF-8; never blank nor power down; no line wrap; no cursor; empty.
     out.write(b"\x1b%G\x1b[9;0]\x1b[14;0]\x1b[?7l\x1b[?25l\x1b[0m\x1b[2J");
-    Ok((AsyncFd::new(keys).ok(), out))
+    Ok((Keyboard::open(path).ok(), out))
 }
 
 /// What must be written so that `shown` becomes `lines`.

@@ -1,1 +1,224 @@
-//! tests
+//! The screens and the serial text of a box in several states.
+
+use agent_api::boot::{DataFound, MediumFailure, Mode};
+use agent_api::events::{Event, Phase, State, Status};
+use agent_api::rest::{BoxStatus, Medium, Memory, Progress};
+use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+use rstest::rstest;
+use serde_json::json;
+
+use super::{Narrator, Page, Style, View, render, serials_of};
+
+const FINGERPRINT: &str = "5A:1C:09:7E:44:B2:D0:91:3F:6A:C8:77:12:EE:05:9B:\
+                           81:F3:2D:60:AA:4C:BE:19:D7:08:53:E1:96:2B:C4:7F";
+
+fn event(t: f64, phase: Phase, step: &str, state: State) -> Event {
+    Event::of_box(t, phase, step, state)
+}
+
+/// The first events of every boot.
+fn beginning() -> Vec<Event> {
+    let mut events = Vec::new();
+    for (start, end, phase, step) in [
+        (0.9, 2.4, Phase::Medium, "find"),
+        (2.4, 3.0, Phase::Medium, "layers"),
+        (3.0, 3.8, Phase::Disk, "data"),
+        (6.1, 6.2, Phase::Identity, "site"),
+        (6.2, 6.7, Phase::Network, "interfaces"),
+        (6.7, 6.8, Phase::Time, "clock"),
+        (6.8, 6.9, Phase::Content, "store"),
+        (6.9, 7.2, Phase::Runtime, "containerd-state"),
+        (7.2, 9.9, Phase::Runtime, "containerd"),
+    ] {
+        events.push(event(start, phase, step, State::Started));
+        let secs = ((end - start) * 10.0_f64).round() / 10.0;
+        events.push(event(end, phase, step, State::Done).with("secs", secs));
+    }
+    events
+}
+
+fn view(now: f64, events: &[Event]) -> View {
+    let mut status = Status::default();
+    events.iter().for_each(|event| status.apply(event));
+    let done = status.steps.iter().filter(|step| step.secs.is_some()).count();
+    let status = BoxStatus {
+        name: "edge".to_owned(),
+        version: "1.4.0".to_owned(),
+        release: "0f3ac1d29be45077".repeat(4),
+        development_key: true,
+        hostname: "edge-3fa9c1".to_owned(),
+        mode: Mode::Run,
+        data: Some(DataFound::Partition { device: "vda4".to_owned(), created: true }),
+        uptime_secs: now,
+        clock: "2026-03-01T12:00:05Z".to_owned(),
+        memory: Memory { used_mib: 512, total_mib: 3936 },
+        progress: Progress { done, total: 19 },
+        medium: Medium::default(),
+        web_fingerprint: FINGERPRINT.to_owned(),
+        status,
+    };
+    View::of(&status, &["192.0.2.10".parse().expect("an address")], None)
+}
+
+fn booting() -> View {
+    let mut view = view(1.5, &beginning()[..1]);
+    view.web.clear();
+    view.data.clear();
+    view.progress = Progress { done: 0, total: 1 };
+    view
+}
+
+fn waiting() -> View {
+    let mut events = beginning();
+    events.push(event(10.0, Phase::ControlPlane, "kubelet", State::Started));
+    events.push(event(10.2, Phase::ControlPlane, "api-server", State::Started));
+    let waits = event(10.4, Phase::ControlPlane, "api-server", State::Waiting);
+    events.push(waits.with("for", "https://198.18.0.1:6443/readyz").with("why", "etcd is starting"));
+    let mut view = view(34.2, &events);
+    view.medium.checked_percent = Some(42);
+    view
+}
+
+fn failed() -> View {
+    let mut events = beginning();
+    events.push(event(10.0, Phase::Time, "chrony", State::Started));
+    events.push(event(10.0, Phase::ControlPlane, "kubelet", State::Started));
+    let cause = "`systemctl start kubelet.service` ended with 1: Job for kubelet.service failed because the control \
+                 process exited with error code";
+    let failed = event(12.4, Phase::ControlPlane, "kubelet", State::Failed).with("cause", cause);
+    events.push(failed.with("next", "tried again in 8 s").with("log", "journalctl -u kubelet"));
+    let mut view = view(71.0, &events);
+    view.medium.checked_percent = Some(58);
+    view.medium.failures.push(MediumFailure {
+        what: "containers".to_owned(),
+        device: "sda3".to_owned(),
+        block: 81_213,
+        message: "layer `containers` is damaged at block 81213 of sda3: write the image to another stick".to_owned(),
+    });
+    view
+}
+
+fn ready() -> View {
+    let mut events = beginning();
+    for (start, phase, step) in [
+        (10.0, Phase::ControlPlane, "kubelet"),
+        (12.0, Phase::ControlPlane, "api-server"),
+        (31.5, Phase::Addons, "coredns"),
+        (40.2, Phase::Services, "web"),
+    ] {
+        events.push(event(start, phase, step, State::Started));
+        events.push(event(start + 1.3, phase, step, State::Done).with("secs", 1.3));
+    }
+    events.push(event(41.0, Phase::Ready, "ready", State::Started));
+    let timings = json!({"nodeReady": 38.2, "ready": 48.2});
+    let ready = event(48.2, Phase::Ready, "ready", State::Done).with("timings", timings);
+    events.push(ready.with("addresses", vec!["192.0.2.10"]).with("memoryUsedMib", 1012));
+    let mut view = view(3725.0, &events);
+    view.development_key = false;
+    view.medium.checked_percent = Some(100);
+    view.progress = Progress { done: 14, total: 14 };
+    view
+}
+
+fn unclaimed() -> View {
+    View { claim: Some("7KQ2M-XV9RD".to_owned()), data: "in memory only: no disk has 8 GiB free".to_owned(), ..ready() }
+}
+
+fn text(view: &View, page: Page, width: usize, height: usize) -> String {
+    render(view, page, width, height).iter().map(|line| format!("{}\n", line.text().trim_end())).collect()
+}
+
+#[rstest]
+#[case::booting("booting", booting())]
+#[case::waiting("waiting", waiting())]
+#[case::failed("failed", failed())]
+#[case::ready("ready", ready())]
+#[case::unclaimed("unclaimed", unclaimed())]
+fn screens(#[case] name: &str, #[case] view: View) {
+    for (width, height) in [(80, 25), (132, 43)] {
+        insta::assert_snapshot!(format!("{name}_{width}x{height}"), text(&view, Page::Overview, width, height));
+    }
+}
+
+#[test]
+fn other_pages() {
+    insta::assert_snapshot!("events_80x25", text(&failed(), Page::Events, 80, 25));
+    insta::assert_snapshot!("steps_80x25", text(&failed(), Page::Steps, 80, 25));
+}
+
+#[test]
+fn the_title_says_by_its_colour_how_the_box_is() {
+    let style = |view: &View| render(view, Page::Overview, 80, 25)[0].spans[0].style;
+    assert_eq!(style(&waiting()), Style::Title);
+    assert_eq!(style(&failed()), Style::TitleBad);
+    assert_eq!(style(&ready()), Style::TitleGood);
+}
+
+#[test]
+fn safe_mode_is_in_the_title() {
+    let view = View { mode: Mode::Safe, ..waiting() };
+    assert!(text(&view, Page::Overview, 80, 25).lines().next().is_some_and(|line| line.contains("SAFE MODE")));
+}
+
+proptest! {
+    #[test]
+    fn every_size_is_filled_exactly(width in 0_usize..200, height in 0_usize..70) {
+        for view in [booting(), waiting(), failed(), ready(), unclaimed()] {
+            for page in [Page::Overview, Page::Events, Page::Steps] {
+                let lines = render(&view, page, width, height);
+                prop_assert_eq!(lines.len(), height);
+                for line in lines {
+                    prop_assert_eq!(line.text().chars().count(), width);
+                    let code_page_437 = |c: char| (' '..='~').contains(&c) || "─│┬┴█░·►√".contains(c);
+                    prop_assert!(line.text().chars().all(code_page_437), "{}", line.text());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn text_of_others_cannot_break_the_picture() {
+    let mut events = beginning();
+    let failed = event(11.0, Phase::Network, "interfaces", State::Failed);
+    events.push(failed.with("cause", "bad\x1b[2J\nname “ü” \u{202e}x").with("next", "").with("log", ""));
+    let shown = text(&view(12.0, &events), Page::Overview, 80, 25);
+    assert!(!shown.contains('\x1b'));
+    assert!(shown.contains("bad [2J name ??? ?x"), "{shown}");
+}
+
+#[test]
+fn serial_consoles_tell_lines_and_sum_up_when_something_matters() {
+    let mut narrator = Narrator::new();
+    let mut told = String::new();
+    for view in [booting(), waiting(), failed(), ready(), unclaimed()] {
+        told += &format!("== {}\n", super::serial::state_of(&view));
+        for event in view.recent.iter().rev().take(3).rev() {
+            told += &narrator.event(event).unwrap_or_default();
+        }
+        told += &narrator.look(&view).unwrap_or_default();
+        assert_eq!(narrator.look(&view), None);
+    }
+    insta::assert_snapshot!(told.replace('\r', ""));
+}
+
+#[test]
+fn what_waits_long_is_told_again_with_growing_pauses() {
+    let mut narrator = Narrator::new();
+    let mut view = waiting();
+    let mut told = Vec::new();
+    for second in 34..400 {
+        view.uptime = f64::from(second);
+        if narrator.look(&view).is_some_and(|text| text.contains("still waits for")) {
+            told.push(second);
+        }
+    }
+    assert_eq!(told, [64, 124, 244]);
+}
+
+#[test]
+fn only_serial_lines_that_the_kernel_uses_are_written_to() {
+    assert_eq!(serials_of("tty0 ttyS0\n").collect::<Vec<_>>(), ["ttyS0"]);
+    assert_eq!(serials_of("tty1 hvc0 ttyAMA0").collect::<Vec<_>>(), ["hvc0", "ttyAMA0"]);
+    assert_eq!(serials_of("").count(), 0);
+}

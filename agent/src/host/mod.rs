@@ -4,11 +4,13 @@ pub mod block;
 pub mod clock;
 pub mod dm;
 mod ioctl;
+pub mod keyboard;
 pub mod label;
 pub mod loopdev;
 pub mod module;
 pub mod mount;
 pub mod priority;
+pub mod process;
 pub mod runner;
 pub mod uevent;
 

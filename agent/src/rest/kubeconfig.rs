@@ -121,7 +121,7 @@ users:
         let own = ["192.0.2.7".parse().expect("an address")];
         let direct = with_server(ADMIN_CONF, Some("https://192.0.2.7:6443"), &own).expect("rewritten");
         let forwarded = with_server(ADMIN_CONF, Some("https://127.0.0.1:34567"), &own).expect("rewritten");
-        insta::assert_snapshot!(direct, @"");
+        insta::assert_snapshot!(direct);
         assert!(!direct.contains("tls-server-name"));
         assert!(forwarded.contains("server: https://127.0.0.1:34567\n"), "{forwarded}");
         assert!(forwarded.contains("tls-server-name: kubernetes\n"), "{forwarded}");
