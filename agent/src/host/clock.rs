@@ -21,3 +21,9 @@ pub fn set_secs(secs: u64) -> io::Result<()> {
     let tv_sec = i64::try_from(secs).map_err(io::Error::other)?;
     Ok(clock_settime(ClockId::Realtime, Timespec { tv_sec, tv_nsec: 0 })?)
 }
+
+/// Does nothing for a while. Only for a process that has nothing left to do.
+pub fn pause(duration: std::time::Duration) {
+    #[expect(clippy::disallowed_methods, reason = "the one door to sleeping")]
+    std::thread::sleep(duration);
+}

@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt, socket, sockopt,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
@@ -26,6 +28,8 @@ pub struct Uevent {
     pub subsystem: String,
     /// Path below `/sys`.
     pub path: String,
+    /// What a driver matches on, if it is a device that wants one.
+    pub modalias: String,
 }
 
 impl Uevents {
@@ -33,6 +37,8 @@ impl Uevents {
     pub fn open() -> io::Result<Self> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, SockProtocol::NetlinkKObjectUEvent)?;
+        // A machine announces hundreds of devices while modules load; what is lost is found by walking.
+        let _ = setsockopt(&socket, sockopt::RcvBufForce, &(4 << 20));
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, KERNEL_GROUP))?;
         Ok(Self { socket })
     }
@@ -60,6 +66,7 @@ fn parse(message: &[u8]) -> Uevent {
         match text.split_once('=') {
             Some(("ACTION", value)) => value.clone_into(&mut event.action),
             Some(("SUBSYSTEM", value)) => value.clone_into(&mut event.subsystem),
+            Some(("MODALIAS", value)) => value.clone_into(&mut event.modalias),
             Some(("DEVPATH", value)) => value.clone_into(&mut event.path),
             _ => {}
         }

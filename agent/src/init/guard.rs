@@ -1,4 +1,6 @@
 //! Watches the medium.
 use std::process::ExitCode;
 /// Runs it.
-pub fn main() -> ExitCode { ExitCode::FAILURE }
+pub fn main() -> ExitCode {
+    ExitCode::FAILURE
+}

@@ -1,7 +1,217 @@
-//! The initrd.
+//! The initrd: from the kernel's first process to systemd on the verified root.
+//!
+//! ```text
+//! parameters -> loader -> medium (release, layers) -> root -> disk (DATA) -> switch -> systemd
+//!                            \ fatal: framed message on every console, then stay
+//! ```
+//! What decides is pure (`parameters`, `kmod`, `probe`, `kmsg`, `disk::decide`, `disk::table`); what
+//! acts goes through [`crate::host`].
+
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use agent_api::boot::{self, BootFacts, DataFound};
+use agent_api::events::Phase;
+use agent_api::release::InitrdConfig;
+use rustix::mount::MountFlags;
+
+use crate::host::clock;
+use crate::host::mount::{self, Options};
+use crate::host::uevent::Uevents;
+
+pub mod fatal;
 pub mod guard;
-/// Whether this process is the first one of the initrd.
-pub fn is_wanted() -> bool { false }
-/// Runs it.
-pub fn main() -> ExitCode { ExitCode::FAILURE }
+mod kmod;
+mod kmsg;
+mod layers;
+mod loader;
+mod medium;
+mod parameters;
+mod probe;
+mod release;
+mod report;
+mod switch;
+
+use fatal::Fatal;
+use kmod::Modules;
+use layers::SYSROOT;
+use loader::Loader;
+use medium::{Finder, Medium};
+use parameters::{OnFailure, Parameters};
+use report::Report;
+
+/// File systems and targets between a disk and the root, loaded while drivers look for devices.
+const FOR_THE_ROOT: [&str; 6] = ["ext4", "loop", "dm_verity", "squashfs", "overlay", "sha256_ssse3"];
+/// Loaded behind the scenes: the agent mounts SITE, and a medium may be a disc.
+const FOR_LATER: [&str; 6] = ["isofs", "vfat", "nls_cp437", "nls_ascii", "nls_utf8", "nls_iso8859_1"];
+
+/// Whether this process is the first one of the initrd: the kernel starts it as `/init`.
+pub fn is_wanted() -> bool {
+    let name = std::env::args_os().next().unwrap_or_default();
+    std::process::id() == 1 && Path::new(&name).file_name().is_some_and(|name| name == "init")
+}
+
+/// Runs the initrd. Never returns as process 1.
+pub fn main() -> ExitCode {
+    if let Err(error) = mount_kernel_file_systems() {
+        // Nothing to tell it on but the kernel's own console.
+        let _ = fs_err::write("/dev/console", format!("foothold: {error}\n"));
+        stay();
+    }
+    let report = Report::open();
+    let parameters = Parameters::parse(&fs_err::read_to_string("/proc/cmdline").unwrap_or_default());
+    let config = match read_config() {
+        Ok(config) => config,
+        Err(fatal) => give_up(&report, &parameters, "Foothold cannot start", &fatal),
+    };
+    let title = format!("Foothold {} {} cannot start", config.name, config.version);
+    match start(&report, &parameters, &config, &title) {
+        Ok(never) => match never {},
+        Err(fatal) => give_up(&report, &parameters, &title, &fatal),
+    }
+}
+
+/// Nothing: `start` ends in systemd or in a [`Fatal`].
+enum Never {}
+
+fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title: &str) -> Result<Never, Fatal> {
+    report.line(&format!("Foothold {} {}", config.name, config.version));
+    for word in &parameters.unknown {
+        report.line(&format!("kernel parameter `{word}` means nothing and is ignored"));
+    }
+    let clock_was_before_build = set_clock_floor(config.built);
+    let loader = Loader::new(Modules::read(&modules_folder()));
+    let uevents = Uevents::open().map_err(|error| {
+        Fatal::medium("find", format!("no device announcements: {error}"), "a kernel with netlink", "report it")
+    })?;
+    let medium = std::thread::scope(|scope| {
+        scope.spawn(|| loader.load_all(&FOR_THE_ROOT.map(str::to_owned)));
+        loader.load_for_present();
+        let medium = find_medium(report, parameters, &loader, &uevents, title);
+        scope.spawn(|| loader.load_all(&FOR_LATER.map(str::to_owned)));
+        medium
+    })?;
+    let step = report.started(Phase::Medium, "root");
+    layers::mount_root(&medium.layers)?;
+    report.done(step, "root mounted");
+    let _ = fs_err::write(medium::manifest_copy(), &medium.manifest);
+    let data = data_in_memory()?;
+    let facts = BootFacts {
+        release: parameters.release.clone().unwrap_or_default(),
+        mode: parameters.mode,
+        medium: medium.device.clone(),
+        data,
+        machine_id: machine_id(),
+        first_boot: true,
+        clock_was_before_build,
+    };
+    leave(report, &facts)
+}
+
+fn find_medium(
+    report: &Report,
+    parameters: &Parameters,
+    loader: &Loader,
+    uevents: &Uevents,
+    title: &str,
+) -> Result<Medium, Fatal> {
+    let key_text = fs_err::read_to_string("/etc/foothold/release.pub").unwrap_or_default();
+    let key = release::public_key(&key_text)?;
+    let id = parameters.release.as_deref().filter(|id| id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()));
+    let id = id.ok_or_else(|| {
+        let found = format!("kernel parameter foothold.release={}", parameters.release.as_deref().unwrap_or_default());
+        Fatal::medium("find", found, "the release id, 64 hex digits", "start the unchanged entry of the boot menu")
+    })?;
+    let cannot_start = |fatal: &Fatal| {
+        report.failed(fatal, title);
+        if parameters.on_failure == OnFailure::PowerOff {
+            power_off();
+        }
+    };
+    // ext4 must be there before the first mount; the other thread may be at it still.
+    loader.load("ext4");
+    Ok(Finder { report, loader, uevents, key: &key, id, cannot_start: &cannot_start }.find())
+}
+
+fn leave(report: &Report, facts: &BootFacts) -> Result<Never, Fatal> {
+    let fail = |what: &str, error: &dyn std::fmt::Display| {
+        Fatal::disk("switch-root", format!("{what}: {error}"), "a root to switch to", "report it")
+    };
+    let step = report.started(Phase::Disk, "switch-root");
+    let text = serde_json::to_vec_pretty(facts).map_err(|error| fail("boot facts", &error))?;
+    fs_err::write(boot::BOOT_FACTS, text).map_err(|error| fail("boot facts", &error))?;
+    fs_err::write(format!("{SYSROOT}/etc/machine-id"), format!("{}\n", facts.machine_id))
+        .map_err(|error| fail("machine id", &error))?;
+    switch::enter_root().map_err(|error| fail("moving the root", &error))?;
+    report.done(step, "systemd starts");
+    Err(fail(switch::SYSTEMD, &switch::exec_systemd()))
+}
+
+fn data_in_memory() -> Result<DataFound, Fatal> {
+    let var = Path::new(SYSROOT).join("var");
+    mount::mount("tmpfs", "data", &var, Options::new(MountFlags::empty(), "mode=0755,size=55%"))
+        .map_err(|error| Fatal::disk("data", error.to_string(), "memory for DATA", "give the box more memory"))?;
+    Ok(DataFound::Ram { reason: "foothold.data=ram".to_owned() })
+}
+
+fn machine_id() -> String {
+    hex::encode(rand::random::<[u8; 16]>())
+}
+
+fn mount_kernel_file_systems() -> io::Result<()> {
+    let safe = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    for (kind, target, flags, data) in [
+        ("proc", "/proc", safe, ""),
+        ("sysfs", "/sys", safe, ""),
+        ("devtmpfs", "/dev", MountFlags::NOSUID, "mode=0755"),
+        ("tmpfs", "/run", MountFlags::NOSUID | MountFlags::NODEV, "mode=0755,size=20%"),
+    ] {
+        mount::mount(kind, kind, Path::new(target), Options::new(flags, data)).map_err(io::Error::other)?;
+    }
+    fs_err::create_dir_all(boot::LAYERS)
+}
+
+fn read_config() -> Result<InitrdConfig, Fatal> {
+    let text = fs_err::read_to_string("/etc/foothold/initrd.json");
+    let read = text
+        .map_err(|error| error.to_string())
+        .and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string()));
+    read.map_err(|error| {
+        Fatal::medium("find", format!("/etc/foothold/initrd.json: {error}"), "a whole initrd", release::WRITE_AGAIN)
+    })
+}
+
+fn modules_folder() -> std::path::PathBuf {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    Path::new("/lib/modules").join(release)
+}
+
+/// Sets the clock to the build time when it is before it; tells whether it was.
+fn set_clock_floor(built: u64) -> bool {
+    let before = clock::now_secs() < built;
+    before && clock::set_secs(built).is_ok()
+}
+
+fn give_up(report: &Report, parameters: &Parameters, title: &str, fatal: &Fatal) -> ! {
+    loop {
+        report.failed(fatal, title);
+        if parameters.on_failure == OnFailure::PowerOff {
+            power_off();
+        }
+        clock::pause(Duration::from_secs(60));
+    }
+}
+
+fn power_off() {
+    clock::pause(Duration::from_secs(1));
+    rustix::fs::sync();
+    let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
+}
+
+fn stay() -> ! {
+    loop {
+        clock::pause(Duration::from_secs(3600));
+    }
+}

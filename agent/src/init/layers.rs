@@ -1,0 +1,149 @@
+//! From the blobs of a medium to mounted layers, and from them to a root.
+
+use std::path::{Path, PathBuf};
+
+use agent_api::boot::LAYERS;
+use agent_api::release::{Layer, MEDIUM_ROOT};
+use rustix::mount::MountFlags;
+use serde::{Deserialize, Serialize};
+
+use super::fatal::Fatal;
+use super::kmsg::{self, Damage};
+use super::release::WRITE_AGAIN;
+use crate::host::dm::{self, Verity};
+use crate::host::loopdev::{self, LoopDevice};
+use crate::host::mount::{self, Options};
+
+/// Where the new root is put together.
+pub const SYSROOT: &str = "/sysroot";
+/// Upper and work folder of the root's overlay.
+const VOLATILE: &str = "/run/foothold/root";
+/// Only the files of this layer are not part of the root: containerd takes them from its own mount.
+const NOT_IN_ROOT: &str = "containers";
+/// Bytes of a data block of verity.
+const BLOCK: u32 = 4096;
+
+/// A layer behind verity, as the guard needs it too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenLayer {
+    /// Name of the layer.
+    pub name: String,
+    /// `/dev/loopN`: the blob.
+    pub loop_device: PathBuf,
+    /// `/dev/dm-N`: its bytes, verified.
+    pub verified: PathBuf,
+    /// Bytes of the verified device.
+    pub bytes: u64,
+    /// Device that holds the store, such as `vda3`.
+    pub medium: String,
+}
+
+impl OpenLayer {
+    /// Where it is mounted.
+    pub fn mounted_at(&self) -> PathBuf {
+        Path::new(LAYERS).join(&self.name)
+    }
+
+    /// Whether a damage that the kernel reported lies in this layer, and in which block.
+    pub fn block_of(&self, damage: &Damage) -> Option<u64> {
+        let name = self.loop_device.file_name()?.to_str()?;
+        match damage {
+            Damage::Verity { device, kind, block } => {
+                let minor = device.strip_prefix("7:")?;
+                let first = if kind == "metadata" { self.bytes / u64::from(BLOCK) } else { 0 };
+                (name.strip_prefix("loop")? == minor).then_some(first + block)
+            }
+            Damage::Io { device, sector } => (device == name).then_some(sector * 512 / u64::from(BLOCK)),
+        }
+    }
+
+    /// One line that names the layer, the block and the device.
+    pub fn damage_line(&self, block: u64) -> String {
+        format!("layer `{}` on {} is damaged: block {block} is not what was signed", self.name, self.medium)
+    }
+}
+
+/// Path of a layer's blob on the mounted medium.
+fn blob(root: &Path, layer: &Layer) -> PathBuf {
+    root.join(MEDIUM_ROOT).join(layer.digest.store_path())
+}
+
+/// Checks that every layer's blob is there and whole in length.
+pub fn check_sizes(root: &Path, layers: &[Layer], device: &str) -> Result<(), Fatal> {
+    for layer in layers {
+        let expected = format!("{} bytes", layer.size);
+        let found = match fs_err::metadata(blob(root, layer)) {
+            Ok(found) if found.len() == layer.size => continue,
+            Ok(found) => format!("layer `{}` on {device} has only {} bytes: a cut-off image", layer.name, found.len()),
+            Err(error) => format!("layer `{}` is not on {device}: {}", layer.name, error.kind()),
+        };
+        return Err(Fatal::medium("layers", found, &expected, WRITE_AGAIN));
+    }
+    Ok(())
+}
+
+/// Opens all layers, bottom first. The loop devices stay attached as long as they are mounted.
+pub fn open_all(root: &Path, layers: &[Layer], medium: &str) -> Result<Vec<OpenLayer>, Fatal> {
+    layers.iter().map(|layer| open(root, layer, medium)).collect()
+}
+
+fn open(root: &Path, layer: &Layer, medium: &str) -> Result<OpenLayer, Fatal> {
+    let fail = |what: &str, error: &dyn std::fmt::Display| {
+        let found = format!("layer `{}` on {medium}: {what}: {error}", layer.name);
+        Fatal::medium("layers", found, "a layer that can be opened", WRITE_AGAIN)
+    };
+    let device = loopdev::attach(&blob(root, layer), BLOCK, true).map_err(|error| fail("no loop device", &error))?;
+    let verified = verified(layer, &device).map_err(|error| fail("verity", &error))?;
+    let open = OpenLayer {
+        name: layer.name.clone(),
+        loop_device: device.path.clone(),
+        verified,
+        bytes: layer.data_bytes,
+        medium: medium.to_owned(),
+    };
+    let source = open.verified.to_string_lossy().into_owned();
+    mount::mount("squashfs", &source, &open.mounted_at(), Options::new(MountFlags::RDONLY, ""))
+        .map_err(|error| damage_in(&open).unwrap_or_else(|| fail("mounting", &mount::cause(&error))))?;
+    Ok(open)
+}
+
+fn verified(layer: &Layer, device: &LoopDevice) -> std::io::Result<PathBuf> {
+    let (root_hash, salt) = (layer.root_hash.as_str(), layer.salt.as_str());
+    let verity = Verity { device: &device.path, data_bytes: layer.data_bytes, root_hash, salt };
+    dm::open_verity(&format!("foothold-{}", layer.name), &verity)
+}
+
+/// The damage of this layer that the kernel reported, if it did.
+pub fn damage_in(layer: &OpenLayer) -> Option<Fatal> {
+    let block = kmsg::reported().iter().rev().find_map(|damage| layer.block_of(damage))?;
+    Some(Fatal::medium("layers", layer.damage_line(block), "the bytes that were signed", WRITE_AGAIN))
+}
+
+/// Puts the root together: the layers read-only, above them memory.
+pub fn mount_root(layers: &[OpenLayer]) -> Result<(), Fatal> {
+    let fail = |error: &dyn std::fmt::Display| {
+        Fatal::medium(
+            "root",
+            error.to_string(),
+            "an overlay of all layers",
+            "report it: this is not the medium's fault",
+        )
+    };
+    let upper = Path::new(VOLATILE);
+    mount::mount("tmpfs", "root", upper, Options::new(MountFlags::empty(), "mode=0755,size=25%"))
+        .map_err(|error| fail(&error))?;
+    for folder in ["upper", "work"] {
+        fs_err::create_dir_all(upper.join(folder)).map_err(|error| fail(&error))?;
+    }
+    let lower: Vec<String> = layers
+        .iter()
+        .rev()
+        .filter(|layer| layer.name != NOT_IN_ROOT)
+        .map(|layer| layer.mounted_at().to_string_lossy().into_owned())
+        .collect();
+    let data = format!("lowerdir={},upperdir={VOLATILE}/upper,workdir={VOLATILE}/work", lower.join(":"));
+    mount::mount("overlay", "root", Path::new(SYSROOT), Options::new(MountFlags::empty(), &data)).map_err(|error| {
+        layers.iter().find_map(damage_in).unwrap_or_else(|| fail(&format!("{error}: {}", mount::cause(&error))))
+    })
+}

@@ -1,0 +1,307 @@
+//! Finds the device that holds the release: any disk, any partition, any bus, whenever it turns up.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agent_api::boot::MEDIUM;
+use agent_api::events::Phase;
+use agent_api::release::{MEDIUM_ROOT, Release};
+use minisign_verify::PublicKey;
+
+use super::fatal::Fatal;
+use super::layers::{self, OpenLayer};
+use super::loader::Loader;
+use super::probe::{self, Content};
+use super::release::{self, WRITE_AGAIN};
+use super::report::Report;
+use crate::host::block::{self, Disk};
+use crate::host::loopdev::{self, LoopDevice};
+use crate::host::mount::{self, Options};
+use crate::host::uevent::Uevents;
+
+/// Label of the store's ext4.
+const STORE_LABEL: &str = "STORE";
+/// Volume id of the ISO.
+const ISO_LABEL: &str = "FOOTHOLD";
+/// Without a new device for this long, or after this long in any case, the screen says so.
+const QUIET: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(55);
+/// With a damaged medium at hand, others get this long to turn up.
+const QUIET_WITH_DAMAGED: Duration = Duration::from_secs(4);
+/// The message comes again for whoever looks later.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Longest wait without looking at the devices: an announcement may be lost.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The medium, mounted at [`MEDIUM`], verified, its layers open.
+#[derive(Debug)]
+pub struct Medium {
+    /// Device that holds the store, such as `vda3` or `sr0`.
+    pub device: String,
+    /// The whole disk it lies on.
+    pub disk: Disk,
+    /// Bytes of a file system that covers the whole disk (an ISO on a stick), else 0.
+    pub covered: u64,
+    /// The manifest.
+    pub release: Release,
+    /// Its bytes.
+    pub manifest: Vec<u8>,
+    /// The layers, bottom first.
+    pub layers: Vec<OpenLayer>,
+    /// Kept while mounted: see [`mount_candidate`].
+    _loop_device: Option<LoopDevice>,
+}
+
+/// What is needed to recognise the medium.
+pub struct Finder<'a> {
+    /// Where to tell.
+    pub report: &'a Report,
+    /// Loads drivers for devices that turn up.
+    pub loader: &'a Loader,
+    /// Says when one does.
+    pub uevents: &'a Uevents,
+    /// Who must have signed.
+    pub key: &'a PublicKey,
+    /// Release id.
+    pub id: &'a str,
+    /// Called with every message that the box cannot start for now.
+    pub cannot_start: &'a dyn Fn(&Fatal),
+}
+
+/// A device that was looked at.
+#[derive(Clone, Debug)]
+struct Seen {
+    bytes: u64,
+    what: String,
+    damage: Option<Fatal>,
+}
+
+/// A device that may be the medium.
+#[derive(Clone, Debug)]
+struct Candidate {
+    device: String,
+    disk: Disk,
+    bytes: u64,
+    content: Content,
+}
+
+impl Finder<'_> {
+    /// Looks until the medium is there. Says after a while that it is not, and keeps looking.
+    pub fn find(&self) -> Medium {
+        let step = self.report.started(Phase::Medium, "find");
+        let mut seen = BTreeMap::new();
+        let (begin, mut last_new, mut told) = (Instant::now(), Instant::now(), None::<Instant>);
+        let mut waiting = false;
+        loop {
+            let before = seen.len();
+            let candidates = look(&mut seen);
+            for candidate in candidates {
+                match self.attempt(&candidate) {
+                    Ok(medium) => {
+                        let bus = &medium.disk.bus;
+                        self.report
+                            .done(step, &format!("release {} found on {} ({bus})", &self.id[..16], medium.device));
+                        return medium;
+                    }
+                    Err(fatal) => note(&mut seen, &candidate, fatal),
+                }
+            }
+            if seen.len() > before {
+                last_new = Instant::now();
+                told = None;
+            }
+            let damaged = seen.values().any(|seen| seen.damage.is_some());
+            let quiet = if damaged { QUIET_WITH_DAMAGED } else { QUIET };
+            let over = last_new.elapsed() >= quiet || begin.elapsed() >= LONGEST;
+            if over && told.is_none_or(|told| told.elapsed() >= AGAIN) {
+                (self.cannot_start)(&summary(self.id, &seen));
+                told = Some(Instant::now());
+            } else if !waiting && begin.elapsed() > Duration::from_secs(2) {
+                waiting = true;
+                let why = format!("none of the {} devices so far holds release {}", seen.len(), &self.id[..16]);
+                self.report.waiting(step, "the medium", &why);
+            }
+            self.wait(&mut seen);
+        }
+    }
+
+    /// Waits for a device; loads what it needs.
+    fn wait(&self, seen: &mut BTreeMap<String, Seen>) {
+        let heard = self.uevents.wait(LOOK_AGAIN);
+        let wanted: Vec<String> =
+            heard.iter().map(|event| event.modalias.clone()).filter(|alias| !alias.is_empty()).collect();
+        self.loader.load_for(&wanted);
+        if heard.is_empty() {
+            self.loader.load_for_present();
+        }
+        // A disc was changed: what is on it must be looked at again.
+        for event in heard.iter().filter(|event| event.action == "change" && event.subsystem == "block") {
+            seen.remove(event.path.rsplit('/').next().unwrap_or_default());
+        }
+    }
+
+    fn attempt(&self, candidate: &Candidate) -> Result<Medium, Fatal> {
+        let device = &candidate.device;
+        whole(candidate)?;
+        let root = Path::new(MEDIUM);
+        let held = mount_candidate(candidate, root).map_err(|error| {
+            Fatal::medium("find", format!("{device} cannot be mounted: {error}"), "a readable medium", WRITE_AGAIN)
+        })?;
+        let opened = self.read(device, root);
+        if opened.is_err() {
+            let _ = mount::unmount(root, true);
+        }
+        let (manifest, release, layers) = opened?;
+        let covered = candidate.content.needs().filter(|_| *device == candidate.disk.name).unwrap_or(0);
+        Ok(Medium {
+            device: device.clone(),
+            disk: candidate.disk.clone(),
+            covered,
+            release,
+            manifest,
+            layers,
+            _loop_device: held,
+        })
+    }
+
+    fn read(&self, device: &str, root: &Path) -> Result<(Vec<u8>, Release, Vec<OpenLayer>), Fatal> {
+        let releases = root.join(MEDIUM_ROOT).join("releases");
+        let file = |name: &str| fs_err::read(releases.join(self.id).join(name));
+        let missing = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let others = others(&releases);
+                Fatal::medium(
+                    "find",
+                    format!("{device} holds {others}"),
+                    self.id,
+                    "start the medium that belongs to this release",
+                )
+            }
+            _ => Fatal::medium("find", format!("{device} cannot be read: {error}"), "a readable medium", WRITE_AGAIN),
+        };
+        let manifest = file("release.json").map_err(missing)?;
+        let step = self.report.started(Phase::Medium, "signature");
+        let signature = String::from_utf8_lossy(&file("release.json.minisig").map_err(missing)?).into_owned();
+        let release = release::verify(self.id, &manifest, &signature, self.key, device)?;
+        self.report.done(step, &format!("{} {} is signed", release.name, release.version));
+        let step = self.report.started(Phase::Medium, "layers");
+        layers::check_sizes(root, &release.layers, device)?;
+        let open = layers::open_all(root, &release.layers, device)?;
+        let names: Vec<&str> = open.iter().map(|layer| layer.name.as_str()).collect();
+        self.report.done(step, &format!("layers open: {}", names.join(", ")));
+        Ok((manifest, release, open))
+    }
+}
+
+/// Whether all of the file system is there.
+fn whole(candidate: &Candidate) -> Result<(), Fatal> {
+    let needs = candidate.content.needs().unwrap_or(0);
+    if needs <= candidate.bytes {
+        return Ok(());
+    }
+    let Candidate { device, bytes, .. } = candidate;
+    let found = format!("{device} has {bytes} bytes, its file system {needs}: a cut-off image");
+    Err(Fatal::medium("find", found, "the whole image", "write the image again, to a medium that is large enough"))
+}
+
+/// Mounts a candidate. An ISO that was written to a stick covers the whole disk; mounted directly it
+/// would keep the kernel from using the partition behind it for DATA, so a loop device stands between.
+fn mount_candidate(candidate: &Candidate, root: &Path) -> io::Result<Option<LoopDevice>> {
+    let node = block::node(&candidate.device);
+    let (kind, options) = match candidate.content {
+        Content::Iso9660 { .. } => ("iso9660", ""),
+        _ => ("ext4", "noload"),
+    };
+    let is_disc = candidate.device.starts_with("sr");
+    let held = if kind == "iso9660" && candidate.device == candidate.disk.name && !is_disc {
+        Some(loopdev::attach(&node, 512, true)?)
+    } else {
+        None
+    };
+    let source: &Path = held.as_ref().map_or(&node, |held| &held.path);
+    mount::mount(kind, &source.to_string_lossy(), root, Options::read_only(options)).map_err(|error| error.source)?;
+    Ok(held)
+}
+
+/// The releases of another Foothold medium, in words.
+fn others(releases: &Path) -> String {
+    let entries = fs_err::read_dir(releases).into_iter().flatten().filter_map(Result::ok);
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().chars().take(16).collect()).collect();
+    names.sort();
+    if names.is_empty() { "no release".to_owned() } else { format!("another release ({})", names.join(", ")) }
+}
+
+fn note(seen: &mut BTreeMap<String, Seen>, candidate: &Candidate, fatal: Fatal) {
+    if let Some(entry) = seen.get_mut(&candidate.device) {
+        let other_release = fatal.step == "find" && fatal.found.contains("another release");
+        entry.what = fatal.found.clone();
+        entry.damage = (!other_release).then_some(fatal);
+    }
+}
+
+/// Looks at devices not seen so far; returns those that may be the medium, best first.
+fn look(seen: &mut BTreeMap<String, Seen>) -> Vec<Candidate> {
+    let disks = block::list(Path::new(block::SYS_BLOCK)).unwrap_or_default();
+    let mut candidates = Vec::new();
+    let mut present = Vec::new();
+    for disk in &disks {
+        let parts = disk.partitions.iter().map(|part| (part.name.as_str(), part.bytes));
+        for (device, bytes) in std::iter::once((disk.name.as_str(), disk.bytes)).chain(parts) {
+            present.push(device.to_owned());
+            if seen.get(device).is_some_and(|seen| seen.bytes == bytes) {
+                continue;
+            }
+            let (what, content) = probe_device(device, bytes);
+            seen.insert(device.to_owned(), Seen { bytes, what, damage: None });
+            let device = device.to_owned();
+            candidates.extend(content.map(|content| Candidate { device, disk: disk.clone(), bytes, content }));
+        }
+    }
+    seen.retain(|device, _| present.contains(device));
+    // Of several with the same release: one that can be taken out first, since it was put in on purpose.
+    candidates
+        .sort_by_key(|candidate| (!candidate.disk.removable, candidate.disk.bus != "usb", candidate.device.clone()));
+    candidates
+}
+
+fn probe_device(device: &str, bytes: u64) -> (String, Option<Content>) {
+    let contents = fs_err::File::open(block::node(device)).and_then(|mut file| probe::read_head(&mut file));
+    let contents = match contents {
+        Ok(head) => probe::identify(&head),
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEDIUM) => return ("no disc in it".to_owned(), None),
+        Err(error) => return (format!("cannot be read: {error}"), None),
+    };
+    let words: Vec<String> = contents.iter().map(Content::describe).collect();
+    let what = if words.is_empty() { "nothing that is known".to_owned() } else { words.join(", ") };
+    let ours = contents.into_iter().find(|content| match content {
+        Content::Ext4 { label, .. } => label == STORE_LABEL,
+        Content::Iso9660 { label, .. } => label == ISO_LABEL,
+        Content::Fat { .. } | Content::Gpt | Content::Mbr | Content::Other { .. } => false,
+    });
+    (format!("{} MiB, {what}", bytes >> 20), ours)
+}
+
+/// Why there is no medium: a damaged one is named, otherwise everything that was seen.
+fn summary(id: &str, seen: &BTreeMap<String, Seen>) -> Fatal {
+    if let Some(fatal) = seen.values().find_map(|seen| seen.damage.clone()) {
+        return fatal;
+    }
+    let mut found = format!("no device holds release {}", &id[..16]);
+    for (device, seen) in seen {
+        let _ = write!(found, "\n{device}: {}", seen.what);
+    }
+    if seen.is_empty() {
+        found.push_str("\nno disk, stick or disc at all");
+    }
+    let next = "plug the medium in again, into another port, or write the image again; the box goes on by itself when it turns up";
+    Fatal::medium("find", found, "a medium with this release", next)
+}
+
+/// Path of the manifest's copy for the agent.
+pub fn manifest_copy() -> PathBuf {
+    PathBuf::from(agent_api::boot::RELEASE)
+}
