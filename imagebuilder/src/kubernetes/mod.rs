@@ -1,4 +1,5 @@
 //! Kubernetes: its programs and what kubeadm renders.
 
 pub mod modules;
+pub mod render;
 pub mod templates;
