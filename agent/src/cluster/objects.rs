@@ -16,6 +16,9 @@ pub const FILE: &str = "objects.json";
 /// Stands in the template for the base64 text of the cluster's authority, in `cluster-info`.
 const TEMPLATE_CA: &str = "foothold-ca-data";
 
+/// Words in the names of all that belongs to CoreDNS and kube-proxy.
+const URGENT: [&str; 4] = ["kube-proxy", "node-proxier", "coredns", "kube-dns"];
+
 /// A kind the templates may hold: kind, plural, whether it lies in a namespace.
 const KINDS: [(&str, &str, bool); 12] = [
     ("ClusterRole", "clusterroles", false),
@@ -130,6 +133,17 @@ pub async fn apply(api: &Api, placed: &Placed) -> Result<bool, ApiError> {
             if there { api.merge(&placed.path(), &placed.object).await.map(|()| false) } else { Err(error) }
         }
     }
+}
+
+/// What pods wait for comes first: CoreDNS and kube-proxy with all they need, then the rest.
+pub fn urgent_first(mut objects: Vec<Placed>) -> Vec<Placed> {
+    // The sort is stable: within a class the order is kubeadm's.
+    objects.sort_by_key(|placed| {
+        let urgent = URGENT.iter().any(|word| placed.name.contains(word));
+        let workload = placed.object["kind"] == "Deployment" || placed.object["kind"] == "DaemonSet";
+        (!urgent, workload)
+    });
+    objects
 }
 
 /// Splits off the Node: all else can be applied before the kubelet has registered it.

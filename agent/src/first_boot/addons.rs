@@ -39,7 +39,7 @@ pub fn read(machine: &Machine, node: &Node, credentials: &Credentials) -> anyhow
     let template = fs_err::read_to_string(&path)?;
     let key = Key::of([template.as_str(), &node.name, &node.server(), &credentials.ca]);
     let (objects, nodes) = objects::split_node(objects::read(&template, node, &credentials.ca)?);
-    Ok(Wanted { objects, nodes, key })
+    Ok(Wanted { objects: objects::urgent_first(objects), nodes, key })
 }
 
 /// Applies all objects but the Node's labels.

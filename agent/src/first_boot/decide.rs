@@ -71,7 +71,7 @@ fn is_site(address: &Address) -> bool {
 
 /// systemd-networkd's file for an interface with fixed addresses: name and text.
 pub fn static_network(interface: &Interface, dns: &[IpAddr]) -> (String, String) {
-    let name = format!("10-foothold-{}.network", interface.mac_address.replace(':', "").to_ascii_lowercase());
+    let name = format!("10-site-{}.network", interface.mac_address.replace(':', "").to_ascii_lowercase());
     let mut text = format!("[Match]\nPermanentMACAddress={}\nKind=!*\n\n[Network]\n", interface.mac_address);
     for address in &interface.addresses {
         let _ = writeln!(text, "Address={address}");
@@ -86,40 +86,10 @@ pub fn static_network(interface: &Interface, dns: &[IpAddr]) -> (String, String)
     (name, text)
 }
 
-/// systemd-networkd's file for every other physical interface: they ask DHCP, and nothing waits for them.
-pub const DHCP_NETWORK: (&str, &str) = (
-    "80-foothold-dhcp.network",
-    "[Match]
-Type=ether
-Kind=!*
-
-[Link]
-RequiredForOnline=no
-
-[Network]
-DHCP=yes
-LLDP=yes
-LLMNR=no
-MulticastDNS=no
-
-[DHCPv4]
-ClientIdentifier=mac
-UseHostname=no
-UseDomains=no
-
-[DHCPv6]
-UseHostname=no
-",
-);
-
-/// systemd-resolved's settings: it answers pods on the cluster's own address.
+/// systemd-resolved's settings for Site's name servers, beside those of the image.
 pub fn resolved(dns: &[IpAddr]) -> String {
-    let mut text = format!("[Resolve]\nDNSStubListenerExtra={CLUSTER_ADDRESS}\nLLMNR=no\nMulticastDNS=no\n");
-    if !dns.is_empty() {
-        let servers: Vec<String> = dns.iter().map(IpAddr::to_string).collect();
-        let _ = writeln!(text, "DNS={}", servers.join(" "));
-    }
-    text
+    let servers: Vec<String> = dns.iter().map(IpAddr::to_string).collect();
+    format!("[Resolve]\nDNS={}\n", servers.join(" "))
 }
 
 /// chrony's configuration: Site's peers and what DHCP names; serves time if the release says so.
@@ -213,7 +183,7 @@ mod tests {
             gateway: Some(ip("10.0.0.1")),
         };
         let (name, text) = static_network(&interface, &[ip("10.0.0.2")]);
-        assert_eq!(name, "10-foothold-525400abcdef.network");
+        assert_eq!(name, "10-site-525400abcdef.network");
         for line in ["PermanentMACAddress=52:54:00:AB:CD:EF\n", "Address=10.0.0.5/24\n", "Gateway=10.0.0.1\n", "DNS=10.0.0.2\n"] {
             assert!(text.contains(line), "{text}");
         }
@@ -222,7 +192,6 @@ mod tests {
     #[test]
     fn names_and_time_come_from_site() {
         assert!(resolved(&[ip("10.0.0.2"), ip("10.0.0.3")]).ends_with("DNS=10.0.0.2 10.0.0.3\n"));
-        assert!(resolved(&[]).contains("DNSStubListenerExtra=198.18.0.1\n"));
         assert!(chrony(&["ntp.site".to_owned()], true).contains("server ntp.site iburst\n"));
         assert!(!chrony(&[], false).contains("allow"));
     }

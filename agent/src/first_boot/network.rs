@@ -79,7 +79,7 @@ pub async fn cluster_address(machine: &Machine, steps: &Steps) {
     steps.perform(&phase::CLUSTER_ADDRESS, act).await;
 }
 
-/// Files of systemd-networkd, which is started or told to read them again; not waited for.
+/// Files of systemd-networkd for Site's fixed addresses; all others ask DHCP by a file of the image. Not waited for.
 pub async fn interfaces(machine: &Machine, steps: &Steps, site: &Site) {
     let act = || async {
         let (machine, site) = (machine.clone(), site.clone());
@@ -90,8 +90,8 @@ pub async fn interfaces(machine: &Machine, steps: &Steps, site: &Site) {
 
 fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcome<()>> {
     let dir = machine.at("/etc/systemd/network");
-    let mut wanted = vec![(decide::DHCP_NETWORK.0.to_owned(), decide::DHCP_NETWORK.1.to_owned())];
-    wanted.extend(site.networks.interfaces.iter().map(|one| decide::static_network(one, &site.networks.dns)));
+    let dns = &site.networks.dns;
+    let wanted: Vec<_> = site.networks.interfaces.iter().map(|one| decide::static_network(one, dns)).collect();
     let mut changed = remove_others(&dir, &wanted)?;
     for (name, text) in &wanted {
         changed |= files::write(&dir.join(name), text.as_bytes(), files::PUBLIC)?;
@@ -109,7 +109,7 @@ fn remove_others(dir: &Path, wanted: &[(String, String)]) -> std::io::Result<boo
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.contains("-foothold-") && !wanted.iter().any(|(known, _)| *known == name) {
+        if name.contains("-site-") && !wanted.iter().any(|(known, _)| *known == name) {
             fs_err::remove_file(entry.path())?;
             removed = true;
         }
@@ -177,9 +177,11 @@ pub fn addresses() -> anyhow::Result<Vec<Address>> {
 /// become ready asks a name of the outside.
 pub async fn name_service(machine: &Machine, steps: &Steps, site: &Site) {
     let act = || async {
-        let resolved = decide::resolved(&site.networks.dns);
-        let drop_in = machine.at("/etc/systemd/resolved.conf.d/foothold.conf");
-        let mut changed = files::write(&drop_in, resolved.as_bytes(), files::PUBLIC)?;
+        let mut changed = false;
+        if !site.networks.dns.is_empty() {
+            let drop_in = machine.at("/etc/systemd/resolved.conf.d/site.conf");
+            changed |= files::write(&drop_in, decide::resolved(&site.networks.dns).as_bytes(), files::PUBLIC)?;
+        }
         // What pods with `dnsPolicy: Default` get, CoreDNS above all: it must never be empty.
         let for_pods = format!("nameserver {CLUSTER_ADDRESS}\n");
         for path in ["/etc/foothold/resolv.conf", "/etc/resolv.conf"] {
@@ -247,9 +249,9 @@ mod tests {
         });
         let count = || fs_err::read_dir(dir.path().join("etc/systemd/network")).expect("listing").count();
         interfaces(&box_, &steps, &site).await;
-        assert_eq!(count(), 2);
-        interfaces(&box_, &steps, &Site::default()).await;
         assert_eq!(count(), 1);
+        interfaces(&box_, &steps, &Site::default()).await;
+        assert_eq!(count(), 0);
         interfaces(&box_, &steps, &Site::default()).await;
         assert_eq!(steps.bus.since(0).1.last().expect("an event").state, agent_api::events::State::Skipped);
     }

@@ -13,6 +13,8 @@ use crate::cluster::files;
 
 /// Host keys of ssh, kept in DATA.
 const SSH_DIR: &str = "/var/lib/foothold/ssh";
+/// Where the image's settings for sshd expect root's keys.
+const AUTHORIZED_KEYS: &str = "/etc/ssh/authorized_keys";
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
 /// Name service, time, and ssh if Site gives keys.
@@ -45,13 +47,7 @@ fn ssh(machine: &Machine, site: &Site) -> anyhow::Result<()> {
     }
     let mut keys = site.access.ssh_authorized_keys.join("\n");
     keys.push('\n');
-    let home = machine.at("/root/.ssh");
-    files::write(&home.join("authorized_keys"), keys.as_bytes(), files::SECRET)?;
-    fs_err::set_permissions(&home, std::fs::Permissions::from_mode(0o700))?;
-    let settings = format!(
-        "HostKey {SSH_DIR}/{HOST_KEY}\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
-    );
-    files::write(&machine.at("/etc/ssh/sshd_config.d/50-foothold.conf"), settings.as_bytes(), files::PUBLIC)?;
+    files::write(&machine.at(AUTHORIZED_KEYS), keys.as_bytes(), files::SECRET)?;
     Ok(())
 }
 
