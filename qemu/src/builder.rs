@@ -90,6 +90,7 @@ pub struct VmBuilder {
     serial_log: Option<PathBuf>,
     kernel: Option<(PathBuf, PathBuf, String)>,
     scratch_in: PathBuf,
+    keep_in: Option<PathBuf>,
 }
 
 impl VmBuilder {
@@ -111,6 +112,7 @@ impl VmBuilder {
             serial_log: None,
             kernel: None,
             scratch_in: std::env::temp_dir(),
+            keep_in: None,
         }
     }
 
@@ -190,6 +192,13 @@ impl VmBuilder {
     /// much as the machine writes.
     pub fn scratch_in(mut self, dir: impl Into<PathBuf>) -> Self {
         self.scratch_in = dir.into();
+        self
+    }
+
+    /// When a panic takes the machine along (a test that fails), saves what [`Vm::keep`] saves in a folder
+    /// of the machine's name in `dir`, and says so on stderr.
+    pub fn keep_on_panic(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.keep_in = Some(dir.into());
         self
     }
 
@@ -310,8 +319,16 @@ impl VmBuilder {
         qmp.execute("cont", None, COMMAND_WITHIN).map_err(|error| explain(&journal, error))?;
         journal.follow_events(events);
         let serial_in = self.follow_serial(&journal, serial).map_err(StartError::Host)?;
-        let parts =
-            Parts { process, qmp, journal, forwards: wired.forwards, plugs: wired.plugs, serial_in, command_line };
+        let parts = Parts {
+            process,
+            qmp,
+            journal,
+            forwards: wired.forwards,
+            plugs: wired.plugs,
+            serial_in,
+            command_line,
+            keep_in: self.keep_in.clone(),
+        };
         Ok(Vm::new(self.name.clone(), parts))
     }
 

@@ -56,6 +56,7 @@ pub struct Vm {
     forwards: Vec<(u16, SocketAddr)>,
     serial_in: Option<UnixStream>,
     command_line: String,
+    keep_in: Option<PathBuf>,
     /// Behind `process`: the machine ends first, then its cables are pulled.
     _plugs: Vec<Plug>,
 }
@@ -70,6 +71,7 @@ pub(crate) struct Parts {
     pub plugs: Vec<Plug>,
     pub serial_in: Option<UnixStream>,
     pub command_line: String,
+    pub keep_in: Option<PathBuf>,
 }
 
 /// A reader of the machine's events, from the first on. Independent of other readers and of the handle.
@@ -101,10 +103,10 @@ impl Events {
 
 impl Vm {
     pub(crate) fn new(name: String, parts: Parts) -> Self {
-        let Parts { process, qmp, journal, forwards, plugs, serial_in, command_line } = parts;
+        let Parts { process, qmp, journal, forwards, plugs, serial_in, command_line, keep_in } = parts;
         let events = Events { journal: journal.clone(), position: 0 };
         let (process, qmp) = (Mutex::new(process), Mutex::new(qmp));
-        Self { name, process, qmp, journal, events, forwards, serial_in, command_line, _plugs: plugs }
+        Self { name, process, qmp, journal, events, forwards, serial_in, command_line, keep_in, _plugs: plugs }
     }
 
     /// The name given to the builder.
@@ -252,5 +254,22 @@ impl Vm {
 
     fn failed(&self, doing: &'static str, source: io::Error) -> VmError {
         VmError::Host { name: self.name.clone(), doing, source }
+    }
+}
+
+impl Drop for Vm {
+    /// Its fields end the process; before that, a test that fails gets what there is to look at.
+    fn drop(&mut self) {
+        if let Some(dir) = self.keep_in.as_ref().filter(|_| std::thread::panicking()) {
+            let dir = dir.join(&self.name);
+            let kept = match self.keep(&dir) {
+                Ok(()) => {
+                    format!("machine `{}`: screen, serial output and events are in `{}`", self.name, dir.display())
+                }
+                Err(error) => format!("machine `{}`: not everything could be kept: {error}", self.name),
+            };
+            // Past the test harness, which shows the output of a test only in part.
+            let _ = writeln!(io::stderr(), "{kept}");
+        }
     }
 }

@@ -151,6 +151,33 @@ fn firmware_shows_itself_and_failures_leave_something_to_look_at() {
 }
 
 #[test]
+fn a_failing_test_keeps_what_its_machine_said() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let image = image(&dir);
+    let failed = std::panic::catch_unwind(|| {
+        let log = dir.path().join("live.log");
+        let vm = start(&small("box").boot(disk(&image)).keep_on_panic(dir.path()).serial_log(log));
+        wait_serial(&vm, "boot number 1\r\n");
+        panic!("on purpose");
+    });
+    assert!(failed.is_err());
+    let serial = fs_err::read_to_string(dir.path().join("box/serial.log")).expect("kept");
+    assert!(serial.ends_with("boot number 1\r\n"));
+    assert!(dir.path().join("box/screen.png").exists());
+    assert_eq!(fs_err::read_to_string(dir.path().join("live.log")).expect("written"), serial);
+}
+
+#[test]
+fn a_stuck_serial_port_takes_nothing() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let vm = start(&small("box").boot(disk(&image(&dir))).serial(Serial::Stuck));
+    let error = vm.wait_serial(Patience::total(Duration::from_millis(200)), "boot number").expect_err("never comes");
+    assert!(error.to_string().contains("not there after"), "{error}");
+    assert_eq!(vm.serial_text(), "");
+    drop(vm);
+}
+
+#[test]
 fn dropping_the_handle_ends_the_process() {
     let vm = start(&small("box").serial(Serial::Absent).clock("1970-01-01T00:00:00"));
     let pid = vm.pid();
