@@ -7,6 +7,7 @@
 //! | `timeline` | [`Timeline`] |
 //! | `kubeconfig?server=URL` | YAML |
 //! | `support-bundle` | tar.gz |
+//! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].

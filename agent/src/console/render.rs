@@ -7,7 +7,7 @@ use agent_api::events::{Event, Phase, State, StepStatus};
 
 use super::View;
 use super::serial::{ascii, state_of};
-use super::view::{duration, words};
+use super::view::{duration, short_duration, words};
 
 /// Width of the list of phases, its bar included.
 const PHASES_WIDTH: usize = 27;
@@ -224,7 +224,7 @@ fn phase_line(view: &View, phase: Phase) -> Line {
         ("√", Style::Good, Some(until - since))
     };
     let name = if style == Style::Dim { Style::Dim } else { Style::Plain };
-    let long = long.map_or_else(String::new, duration);
+    let long = long.map_or_else(String::new, short_duration);
     Line::of(Style::Plain, "  ")
         .and(style, mark)
         .and(name, format!(" {:<13}", phase.name()))
@@ -294,7 +294,7 @@ fn access(view: &View, width: usize, lines: &mut Vec<Line>) {
         row("Claim code", Style::Bold, code);
         row("", Style::Plain, "enter it on the web page to get access");
     } else if !view.web.is_empty() {
-        row("Kubeconfig", Style::Plain, "on the web page, or GET api/v1/kubeconfig with the access token");
+        row("Kubeconfig", Style::Plain, "on the web page, with the token");
     }
     row("Host", Style::Plain, &view.hostname);
     if !view.data.is_empty() {

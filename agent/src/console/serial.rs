@@ -152,7 +152,8 @@ fn block(view: &View) -> String {
         Mode::Safe => row("mode", "safe: only console and web, no cluster"),
         Mode::Check => row("mode", "check: the medium is verified, nothing else"),
     }
-    row("state", &state_of(view));
+    let trouble = if view.in_trouble() { "needs attention, " } else { "" };
+    row("state", &format!("{trouble}{}", state_of(view)));
     for web in &view.web {
         row("web", web);
     }

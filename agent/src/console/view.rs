@@ -120,6 +120,20 @@ pub(super) fn duration(secs: f64) -> String {
     }
 }
 
+/// The same in seven letters at most: `3.2 s`, `2m 05s`, `3h 07m`, `52d 4h`.
+pub(super) fn short_duration(secs: f64) -> String {
+    if secs < 59.95 {
+        return duration(secs);
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "uptimes are small and not negative")]
+    let whole = secs.round() as u64;
+    match whole {
+        0..3600 => format!("{}m {:02}s", whole / 60, whole % 60),
+        3600..86_400 => format!("{}h {:02}m", whole / 3600, whole / 60 % 60),
+        _ => format!("{}d {}h", whole / 86400, whole / 3600 % 24),
+    }
+}
+
 /// What an event or step says, in words: the important keys first, numbers as they are.
 pub(super) fn words(state: State, detail: &serde_json::Map<String, serde_json::Value>) -> String {
     let text = |key: &str| detail.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();

@@ -5,21 +5,24 @@ use std::time::Duration;
 
 use agent_api::events::Event;
 use agent_api::rest::{Claim, Claimed, Health, Problem};
+use agent_api::site::Site;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::{JsonRejection, QueryRejection, StringRejection};
 use axum::extract::{DefaultBodyLimit, Extension, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use serde::Deserialize;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
 use super::server::Peer;
 use super::{ClaimError, Options, Verdict, body, bundle, page, timeline};
+use crate::cluster::files;
 use crate::vitals;
 
 /// An answer begins within this time.
@@ -51,6 +54,7 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .route("/timeline", get(times))
         .route("/kubeconfig", get(admin))
         .route("/support-bundle", get(support))
+        .route("/site", put(site))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_that_way)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token));
@@ -156,12 +160,12 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 async fn nothing_here(uri: Uri) -> Refusal {
-    let hint = "see /api/v1/{status,events,timeline,kubeconfig,support-bundle}, /healthz and /";
+    let hint = "see /api/v1/{status,events,timeline,kubeconfig,support-bundle,site}, /healthz and /";
     Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
 }
 
 async fn not_that_way() -> Refusal {
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method", "POST to /api/v1/claim, GET everything else")
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method", "POST to /api/v1/claim, PUT to /api/v1/site, GET everything else")
 }
 
 async fn front(State(app): Shared) -> Response {
@@ -204,6 +208,25 @@ async fn claim(
             }
         }
     })
+}
+
+/// Keeps a Site for the next start. Wrong ones are refused with the line and the key that is wrong.
+async fn site(State(app): Shared, text: Result<String, StringRejection>) -> Result<StatusCode, Refusal> {
+    let text = text.map_err(|rejection| {
+        Refusal::new(rejection.status(), rejection.body_text(), "send the YAML text of a Site, at most 16 KiB")
+    })?;
+    let wrong = |error: &dyn std::fmt::Display| {
+        Refusal::new(StatusCode::BAD_REQUEST, error.to_string(), "kind: Site, apiVersion: foothold.dev/v1")
+    };
+    Site::parse(&text).map_err(|error| wrong(&error))?;
+    let path = app.options.stored_site.clone();
+    let kept = spawn_blocking(move || files::write_durably(&path, text.as_bytes(), files::SECRET)).await;
+    let failed = |error: &dyn std::fmt::Display| {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), "look at the box's disk")
+    };
+    kept.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+    // It is read at the next start; a SITE volume or the kernel command line still come before it.
+    Ok(StatusCode::ACCEPTED)
 }
 
 async fn status(State(app): Shared) -> Response {
@@ -383,7 +406,7 @@ async fn support(State(app): Shared) -> Result<Response, Refusal> {
 
 /// Makes the bundle on a thread of its own, which ends with the bundle or with the client.
 fn start_bundle(sources: bundle::Sources, sender: mpsc::Sender<Bytes>, one: tokio::sync::OwnedSemaphorePermit) {
-    tokio::task::spawn_blocking(move || {
+    spawn_blocking(move || {
         if let Err(error) = bundle::write(&sources, body::BlockingWriter(sender)) {
             log::warn!("the support bundle was not finished: {error}");
         }

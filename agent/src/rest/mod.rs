@@ -49,6 +49,8 @@ pub struct Options {
     pub gate: Arc<Gate>,
     /// Facts of the box.
     pub vitals: Vitals,
+    /// Where a Site that is sent here is kept.
+    pub stored_site: PathBuf,
     /// Folder of the web certificates (`/var/lib/foothold/web`).
     pub certificates: PathBuf,
     /// The cluster's admin kubeconfig.
@@ -68,6 +70,7 @@ impl Options {
             bus,
             gate,
             vitals,
+            stored_site: PathBuf::from("/var/lib/foothold/site.yaml"),
             certificates: PathBuf::from("/var/lib/foothold/web"),
             kubeconfig: PathBuf::from(kubeconfig::ADMIN),
             runner,

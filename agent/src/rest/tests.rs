@@ -51,6 +51,7 @@ impl Fixture {
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
             bus: bus.clone(),
             gate: Arc::clone(&gate),
+            stored_site: dir.path().join("site.yaml"),
             vitals: Vitals::below(dir.path(), Path::new("/proc")),
             certificates: dir.path().join("web"),
             kubeconfig: dir.path().join("admin.conf"),
@@ -165,10 +166,10 @@ async fn before_site_is_read_the_answer_is_503_and_then_the_box_is_claimed_over_
     let early = fixture.ask("/api/v1/status").await;
     assert_eq!(early.status(), StatusCode::SERVICE_UNAVAILABLE);
     fixture.gate.set_site(&Access::default());
+    let code = fixture.gate.claim_code().borrow().clone().expect("a code");
     let unclaimed = fixture.ask("/api/v1/status").await;
     assert_eq!(unclaimed.status(), StatusCode::UNAUTHORIZED);
     assert!(unclaimed.json::<Problem>().await.expect("a problem").claimable);
-    let code = fixture.gate.claim_code().borrow().clone().expect("a code");
     let claim = |code: &str| {
         let body = serde_json::json!({ "code": code });
         fixture.client.post(fixture.url("/api/v1/claim")).json(&body).send()
@@ -239,6 +240,21 @@ async fn the_kubeconfig_names_the_address_the_client_used() {
     assert!(text.contains("server: https://127.0.0.1:6443"), "{text}");
     let text = fixture.ask("/api/v1/kubeconfig?server=https://edge:16443").await.text().await.expect("YAML");
     assert!(text.contains("server: https://edge:16443"), "{text}");
+}
+
+#[tokio::test]
+async fn a_site_is_checked_and_kept_for_the_next_start() {
+    let fixture = Fixture::with_token();
+    let put = |text: &str| {
+        let request = fixture.client.put(fixture.url("/api/v1/site")).bearer_auth(TOKEN);
+        request.body(text.to_owned()).send()
+    };
+    let wrong = put("apiVersion: foothold.dev/v1\nkind: Site\nhostname: A_b\n").await.expect("an answer");
+    assert_eq!(wrong.status(), StatusCode::BAD_REQUEST);
+    assert!(wrong.json::<Problem>().await.expect("a problem").error.contains("`hostname`"));
+    let right = "apiVersion: foothold.dev/v1\nkind: Site\nhostname: edge-7\n";
+    assert_eq!(put(right).await.expect("an answer").status(), StatusCode::ACCEPTED);
+    assert_eq!(fs_err::read_to_string(fixture.dir.path().join("site.yaml")).expect("kept"), right);
 }
 
 #[tokio::test]
