@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::init;
+use crate::{daemon, init};
 
 /// The agent of a Foothold box.
 #[derive(Debug, Parser)]
@@ -48,6 +48,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Init => Ok(init::main()),
         Command::Guard => Ok(init::guard::main()),
-        Command::Run | Command::Events | Command::Status => anyhow::bail!("not on this box"),
+        Command::Run => daemon::main().map(|()| ExitCode::SUCCESS),
+        Command::Events | Command::Status => anyhow::bail!("not on this box"),
     }
 }

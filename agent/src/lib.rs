@@ -3,6 +3,7 @@
 //! ```text
 //! init        in the initrd: finds the medium, verifies it, makes DATA, switches root
 //! host        the only door to the machine: programs, mounts, devices, modules, clock
+//! daemon      the service on the booted box: owns all tasks
 //! first_boot  after it: observe, decide, act, record, phase by phase until ready
 //! cluster     keys, kubeconfigs, static pods and objects, as kubeadm lays them out
 //! ledger      what was done, across power cuts
@@ -15,6 +16,7 @@
 pub mod cli;
 pub mod cluster;
 pub mod console;
+pub mod daemon;
 pub mod events;
 pub mod first_boot;
 pub mod host;

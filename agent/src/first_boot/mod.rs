@@ -31,4 +31,4 @@ pub mod time;
 pub mod watch;
 
 pub use machine::Machine;
-pub use run::{Published, run};
+pub use run::{Published, run, run_safe};

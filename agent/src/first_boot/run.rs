@@ -19,32 +19,43 @@ use crate::ledger::Ledger;
 pub struct Published {
     /// Site, once it was looked for.
     pub site: watch::Sender<Option<Arc<Site>>>,
-    /// Name of the node, once it is decided.
-    pub hostname: watch::Sender<Option<String>>,
 }
 
 impl Default for Published {
     fn default() -> Self {
-        Self { site: watch::Sender::new(None), hostname: watch::Sender::new(None) }
+        Self { site: watch::Sender::new(None) }
     }
 }
 
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
 pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
     bus.set_plan(phase::ALL.iter().map(|step| (step.phase, step.name)));
-    let stop_before = machine.parameter("foothold.stop").map(str::to_owned);
-    let steps = Steps { bus, ledger, stop_before, pace: Pace::default() };
+    let steps = steps(&machine, bus, ledger);
     let (machine, steps) = (&machine, &steps);
-
     let (site, ()) = tokio::join!(identity::site(machine, steps), identity::etc_kubernetes(machine, steps));
     published.site.send_replace(Some(Arc::new(site.clone())));
     let name = identity::hostname(machine, steps, &site).await;
-    published.hostname.send_replace(Some(name.clone()));
-
     let cluster = bring_up_cluster(machine, steps, &site, name);
     let beside = beside(machine, steps, &site);
     let ((node, node_ready), ()) = tokio::join!(cluster, beside);
     after::forever(machine, steps, node, node_ready).await;
+}
+
+/// Safe mode: who the box is, its addresses, its firewall, a way in; no cluster.
+pub async fn run_safe(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
+    let steps = steps(&machine, bus, ledger);
+    let (machine, steps) = (&machine, &steps);
+    let site = identity::site(machine, steps).await;
+    published.site.send_replace(Some(Arc::new(site.clone())));
+    identity::hostname(machine, steps, &site).await;
+    network::cluster_address(machine, steps).await;
+    beside(machine, steps, &site).await;
+    services::host_services(machine, steps, &site).await;
+}
+
+fn steps(machine: &Machine, bus: Bus, ledger: Arc<Ledger>) -> Steps {
+    let stop_before = machine.parameter("foothold.stop").map(str::to_owned);
+    Steps { bus, ledger, stop_before, pace: Pace::default() }
 }
 
 /// What nothing waits for.

@@ -1,0 +1,101 @@
+//! `foothold-agent run`: everything the agent is after the root was switched, as tasks with one owner.
+//!
+//! ```text
+//! first_boot --Site--> Gate (who may come in)
+//!     |                  |
+//!     +--events--> Bus --+--> console, REST
+//! ```
+
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_api::boot::Mode;
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::events::{Bus, Paths};
+use crate::first_boot::{self, Machine, Published};
+use crate::host::{Runner, System};
+use crate::ledger::{self, Ledger};
+use crate::rest::Gate;
+use crate::vitals::Vitals;
+use crate::{console, rest};
+
+/// Where a claimed token's hash is kept.
+const ACCESS: &str = "/var/lib/foothold/access";
+
+/// Runs until the service is stopped.
+pub fn main() -> anyhow::Result<()> {
+    start_logging();
+    // One provider in the process: the libraries must not choose.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(run());
+    runtime.shutdown_background();
+    result
+}
+
+fn start_logging() {
+    let installed = systemd_journal_logger::JournalLog::new().map(|log| log.install());
+    if matches!(installed, Ok(Ok(()))) {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let runner: Arc<dyn Runner> = Arc::new(System::new());
+    let bus = Bus::open(&Paths::of_box()).context("opening the events of this boot")?;
+    let vitals = Vitals::of_box();
+    let gate = Arc::new(Gate::new(Path::new(ACCESS)));
+    let published = Published::default();
+    let site = published.site.subscribe();
+    let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
+    let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
+    let screens = console::Options::of_box(bus.clone(), gate, vitals, web.fingerprint);
+    console::start(&mut tasks, screens, &stop);
+
+    let machine = Machine::open(runner)?;
+    let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
+    let bring_up = first_boot_of(machine, bus, ledger, published);
+    let stopping = stop.clone();
+    tasks.spawn(async move {
+        stopping.run_until_cancelled_owned(bring_up).await;
+        Ok(())
+    });
+    tasks.spawn(wait_for_signal(stop.clone()));
+    while let Some(ended) = tasks.join_next().await {
+        // One part that ends badly ends the whole: systemd starts it again, and it finds its place.
+        if let Err(error) = ended.map_err(anyhow::Error::from).and_then(|result| result) {
+            stop.cancel();
+            return Err(error);
+        }
+        if stop.is_cancelled() {
+            tasks.shutdown().await;
+        }
+    }
+    Ok(())
+}
+
+/// In safe mode only Site is looked for, so that somebody can come in.
+async fn first_boot_of(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
+    match machine.facts().mode {
+        Mode::Run => first_boot::run(machine, bus, ledger, published).await,
+        Mode::Safe | Mode::Check => first_boot::run_safe(machine, bus, ledger, published).await,
+    }
+}
+
+async fn wait_for_signal(stop: CancellationToken) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = stop.cancelled() => {}
+    }
+    stop.cancel();
+    Ok(())
+}
