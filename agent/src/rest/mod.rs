@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use agent_api::ports;
+use agent_api::site::Site;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +49,8 @@ pub struct Options {
     pub bus: Bus,
     /// Who may come in.
     pub gate: Arc<Gate>,
+    /// Site, once it was looked for: until then nobody comes in.
+    pub site: watch::Receiver<Option<Arc<Site>>>,
     /// Facts of the box.
     pub vitals: Vitals,
     /// Where a Site that is sent here is kept.
@@ -63,12 +67,19 @@ pub struct Options {
 
 impl Options {
     /// As on a real box.
-    pub fn of_box(bus: Bus, gate: Arc<Gate>, vitals: Vitals, runner: Arc<dyn Runner>) -> Self {
+    pub fn of_box(
+        bus: Bus,
+        gate: Arc<Gate>,
+        site: watch::Receiver<Option<Arc<Site>>>,
+        vitals: Vitals,
+        runner: Arc<dyn Runner>,
+    ) -> Self {
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         Self {
             listen: any.map(|ip| SocketAddr::new(ip, ports::WEB)).to_vec(),
             bus,
             gate,
+            site,
             vitals,
             stored_site: PathBuf::from("/var/lib/foothold/site.yaml"),
             certificates: PathBuf::from("/var/lib/foothold/web"),
@@ -108,6 +119,7 @@ pub fn start(
     let tls = server::tls(resolver.clone())?;
     let listeners: Vec<_> = options.listen.iter().map(|address| (*address, server::bind(*address))).collect();
     let addresses = listeners.iter().filter_map(|(_, bound)| bound.as_ref().ok()?.local_addr().ok()).collect();
+    tasks.spawn(follow_site(Arc::clone(&options.gate), options.site.clone(), stop.clone()));
     let router = api::router(options, fingerprint.clone(), pem.clone());
     let shared = server::Shared::new(router, tls);
     for (address, bound) in listeners {
@@ -115,6 +127,26 @@ pub fn start(
     }
     tasks.spawn(follow_addresses(authority, resolver, names, stop.clone()));
     Ok(Web { fingerprint, addresses, authority: pem })
+}
+
+/// Tells the gate what Site says about access, now and when it changes.
+async fn follow_site(
+    gate: Arc<Gate>,
+    mut site: watch::Receiver<Option<Arc<Site>>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let follow = async {
+        loop {
+            if let Some(known) = site.borrow_and_update().clone() {
+                gate.set_site(&known.access);
+            }
+            if site.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    stop.run_until_cancelled(follow).await;
+    Ok(())
 }
 
 /// Keeps the certificate's names and its end in step with the box.

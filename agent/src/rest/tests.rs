@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use agent_api::events::{Event, Phase, State};
 use agent_api::rest::{BoxStatus, Claimed, Health, Problem, Timeline};
-use agent_api::site::Access;
+use agent_api::site::{Access, Site};
 use reqwest::{Client, Method, StatusCode};
 use rstest::rstest;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +39,7 @@ struct Fixture {
     bus: Bus,
     gate: Arc<Gate>,
     dir: TempDir,
+    site: watch::Sender<Option<Arc<Site>>>,
     _tasks: JoinSet<anyhow::Result<()>>,
 }
 
@@ -47,10 +49,12 @@ impl Fixture {
         let dir = tempfile::tempdir().expect("a folder");
         let bus = Bus::in_memory();
         let gate = Arc::new(Gate::new(&dir.path().join("access")));
+        let site = watch::Sender::new(None);
         let options = Options {
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
             bus: bus.clone(),
             gate: Arc::clone(&gate),
+            site: site.subscribe(),
             stored_site: dir.path().join("site.yaml"),
             vitals: Vitals::below(dir.path(), Path::new("/proc")),
             certificates: dir.path().join("web"),
@@ -61,7 +65,7 @@ impl Fixture {
         let mut tasks = JoinSet::new();
         let web = start(&mut tasks, options, &CancellationToken::new()).expect("started");
         let client = client_of(&web);
-        Self { web, client, bus, gate, dir, _tasks: tasks }
+        Self { web, client, bus, gate, dir, site, _tasks: tasks }
     }
 
     fn with_token() -> Self {
@@ -165,8 +169,9 @@ async fn before_site_is_read_the_answer_is_503_and_then_the_box_is_claimed_over_
     let fixture = Fixture::start();
     let early = fixture.ask("/api/v1/status").await;
     assert_eq!(early.status(), StatusCode::SERVICE_UNAVAILABLE);
-    fixture.gate.set_site(&Access::default());
-    let code = fixture.gate.claim_code().borrow().clone().expect("a code");
+    let mut code = fixture.gate.claim_code();
+    fixture.site.send_replace(Some(Arc::default()));
+    let code = code.wait_for(Option::is_some).await.expect("a gate").clone().expect("a code");
     let unclaimed = fixture.ask("/api/v1/status").await;
     assert_eq!(unclaimed.status(), StatusCode::UNAUTHORIZED);
     assert!(unclaimed.json::<Problem>().await.expect("a problem").claimable);
