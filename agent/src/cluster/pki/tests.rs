@@ -1,4 +1,8 @@
 use std::net::IpAddr;
+use std::path::Path;
+
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{Authority, DAY, Found, LeafSpec, RENEW_BEFORE, Reason, Subject, Validity, authorities, decide, inspect_leaf};
 use super::{inspect, issue, keys, kubelet_serving, leaves, leaves_on_disk};
@@ -129,4 +133,57 @@ fn the_kubelet_gets_a_chain_of_two() {
     let found = inspect(&pair.certificate).expect("a certificate");
     assert_eq!(found.names, ["edge-4f2a10"]);
     assert_eq!(found.subject, format!("CN=edge-4f2a10@{BUILT}"));
+}
+
+/// What a certificate says beside keys, numbers and times, in comparable words.
+fn shape(pem: &str) -> Vec<String> {
+    let der = keys::der_of(pem, "CERTIFICATE").expect("PEM");
+    let (_, certificate) = X509Certificate::from_der(&der).expect("X.509");
+    let life = certificate.validity().not_after.timestamp() - certificate.validity().not_before.timestamp();
+    let mut lines = vec![
+        format!("version {:?}, {} -> {}", certificate.version(), certificate.issuer(), certificate.subject()),
+        format!("signed with {}", certificate.signature_algorithm.algorithm),
+        format!("{} days", life / i64::try_from(DAY).expect("small")),
+        // How each part of the subject is encoded matters to nobody but a byte-wise comparison.
+        format!("{:?}", certificate.subject().iter_attributes().map(|a| a.attr_value().tag()).collect::<Vec<_>>()),
+    ];
+    let mut extensions: Vec<String> = certificate
+        .extensions()
+        .iter()
+        .map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(_) => "subject key identifier".to_owned(),
+            ParsedExtension::AuthorityKeyIdentifier(id) => {
+                format!("authority key identifier, serial {}", id.authority_cert_serial.is_some())
+            }
+            other => format!("{other:?} critical {}", extension.critical),
+        })
+        .collect();
+    extensions.sort();
+    lines.append(&mut extensions);
+    lines
+}
+
+#[test]
+fn every_certificate_has_the_shape_of_kubeadms() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cluster/pki/testdata/kubeadm");
+    let dir = tempfile::tempdir().expect("a directory");
+    // Built five minutes before now: kubeadm too sets the start that far back.
+    let at = Validity { built: BUILT, now: BUILT + 300 };
+    let node = Node { name: "foothold-node-name".to_owned(), ..node() };
+    let cas = authorities(dir.path(), at, false).expect("authorities");
+    leaves_on_disk(dir.path(), &node, &cas, at).expect("leaves");
+    let read = |path: &Path| fs_err::read_to_string(path).expect("read");
+    let files = ["ca", "front-proxy-ca", "etcd/ca"].into_iter().map(str::to_owned);
+    for file in files.chain(leaves(&node).into_iter().map(|spec| spec.file)) {
+        let file = format!("{file}.crt");
+        assert_eq!(shape(&read(&dir.path().join(&file))), shape(&read(&golden.join(&file))), "{file}");
+    }
+    let user = Subject::member("system:nodes", "system:node:foothold-node-name");
+    let mut users: Vec<_> = crate::cluster::kubeconfig::users().into_iter().collect();
+    users.push(("kubelet.conf", user));
+    for (file, subject) in users {
+        let key = keys::generate().expect("a key");
+        let pem = issue(&LeafSpec::client(subject), &key, &cas.cluster, at).expect("issued");
+        assert_eq!(shape(&pem), shape(&read(&golden.join(format!("{file}.crt")))), "{file}");
+    }
 }
