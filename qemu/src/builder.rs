@@ -1,6 +1,6 @@
 //! What machine is wanted, and switching it on.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -297,6 +297,9 @@ impl VmBuilder {
         let mut serial = None;
         if !matches!(self.serial, Serial::Absent) {
             let (ours, theirs) = pair(&mut inherit)?;
+            if let (Serial::Stuck, Some(end)) = (&self.serial, inherit.last()) {
+                fill(end).map_err(StartError::Host)?;
+            }
             machine.sockets.serial = Some(theirs);
             serial = Some(ours);
         }
@@ -389,6 +392,22 @@ fn pair(inherit: &mut Vec<OwnedFd>) -> Result<(UnixStream, i32), StartError> {
     let number = theirs.as_raw_fd();
     inherit.push(theirs.into());
     Ok((ours, number))
+}
+
+/// Writes into a socket that nobody reads until it takes no more.
+fn fill(socket: &OwnedFd) -> io::Result<()> {
+    let mut socket = UnixStream::from(socket.try_clone()?);
+    socket.set_nonblocking(true)?;
+    for block in [4096, 1] {
+        loop {
+            match socket.write(&vec![0; block]) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A connection that ended early means that QEMU has said why.
