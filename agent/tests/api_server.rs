@@ -49,7 +49,9 @@ impl Places {
         let mut text = argument.replace("/etc/kubernetes", &format!("{root}/etc/kubernetes"));
         text = text.replace("/var/lib/etcd", &format!("{root}/etcd"));
         for (fixed, port) in self.ports {
-            text = text.replace(&format!(":{fixed}"), &format!(":{port}")).replace(&format!("port={fixed}"), &format!("port={port}"));
+            text = text
+                .replace(&format!(":{fixed}"), &format!(":{port}"))
+                .replace(&format!("port={fixed}"), &format!("port={port}"));
         }
         text
     }

@@ -175,7 +175,10 @@ mod tests {
 
     #[test]
     fn refusals_carry_the_servers_words() {
-        assert_eq!(message_of(br#"{"kind":"Status","message":"namespaces \"x\" not found"}"#), "namespaces \"x\" not found");
+        assert_eq!(
+            message_of(br#"{"kind":"Status","message":"namespaces \"x\" not found"}"#),
+            "namespaces \"x\" not found"
+        );
         assert_eq!(message_of(b"[-]poststarthook failed\n"), "[-]poststarthook failed");
     }
 }

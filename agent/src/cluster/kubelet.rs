@@ -94,7 +94,8 @@ mod tests {
     fn certificates_are_made_once_and_follow_the_name_and_the_clock() {
         let dir = tempfile::tempdir().expect("a directory");
         let cas = pki::authorities(&dir.path().join("pki"), AT, false).expect("authorities");
-        let at = |node: &Node, at| certificates(dir.path(), &dir.path().join("kubelet"), node, &cas, at).expect("pairs");
+        let at =
+            |node: &Node, at| certificates(dir.path(), &dir.path().join("kubelet"), node, &cas, at).expect("pairs");
         assert_eq!(at(&node("edge"), AT).len(), 2);
         assert_eq!(at(&node("edge"), AT), []);
         let late = Validity { now: AT.now + 340 * 24 * 3600, ..AT };

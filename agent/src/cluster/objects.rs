@@ -100,8 +100,7 @@ fn place(object: Value) -> Result<Placed, ObjectsError> {
     let (version, kind) = (version.ok_or_else(|| wrong("apiVersion"))?, kind.ok_or_else(|| wrong("kind"))?);
     let name = text(&object["metadata"]["name"]).ok_or_else(|| wrong("metadata.name"))?;
     let known = KINDS.iter().find(|(known, ..)| *known == kind);
-    let (_, plural, namespaced) =
-        known.ok_or_else(|| ObjectsError::Template(format!("unknown kind `{kind}`")))?;
+    let (_, plural, namespaced) = known.ok_or_else(|| ObjectsError::Template(format!("unknown kind `{kind}`")))?;
     let root = if version.contains('/') { "/apis" } else { "/api" };
     let namespace = text(&object["metadata"]["namespace"]);
     let collection = match (namespaced, namespace) {
@@ -161,12 +160,18 @@ mod tests {
     #[test]
     fn every_object_finds_its_collection() {
         let table = [
-            (json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "kube-system"}}),
-             "/api/v1/namespaces/kube-system/configmaps/a"),
-            (json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "a", "namespace": "kube-system"}}),
-             "/apis/apps/v1/namespaces/kube-system/daemonsets/a"),
-            (json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "system:coredns"}}),
-             "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:coredns"),
+            (
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "kube-system"}}),
+                "/api/v1/namespaces/kube-system/configmaps/a",
+            ),
+            (
+                json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "a", "namespace": "kube-system"}}),
+                "/apis/apps/v1/namespaces/kube-system/daemonsets/a",
+            ),
+            (
+                json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "system:coredns"}}),
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:coredns",
+            ),
             (json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge"}}), "/api/v1/nodes/edge"),
         ];
         for (object, path) in table {

@@ -18,7 +18,11 @@ pub async fn blobs(machine: &Machine, steps: &Steps) {
             let wanted = wanted(machine.release());
             let wrong = wrong(&machine.at(MEDIUM).join(MEDIUM_ROOT), &wanted);
             if let Some(first) = wrong.first() {
-                anyhow::bail!("{} of {} blobs of the release are damaged on the medium: {first}", wrong.len(), wanted.len());
+                anyhow::bail!(
+                    "{} of {} blobs of the release are damaged on the medium: {first}",
+                    wrong.len(),
+                    wanted.len()
+                );
             }
             let bytes: u64 = wanted.iter().map(|(_, blob)| blob.size).sum();
             Ok(Outcome::Done((), json!({"blobs": wanted.len(), "bytes": bytes})))
@@ -30,14 +34,15 @@ pub async fn blobs(machine: &Machine, steps: &Steps) {
 
 /// What each blob belongs to, each blob once.
 fn wanted(release: &Release) -> Vec<(String, Blob)> {
-    let layers = release.layers.iter().map(|layer| {
-        (format!("layer `{}`", layer.name), Blob { digest: layer.digest.clone(), size: layer.size })
-    });
-    let images = release.images.iter().flat_map(|image| {
-        image.blobs.iter().map(|blob| (format!("image `{}`", image.reference), blob.clone()))
-    });
-    let once: BTreeMap<_, _> =
-        layers.chain(images).map(|(owner, blob)| (blob.digest.clone(), (owner, blob))).collect();
+    let layers = release
+        .layers
+        .iter()
+        .map(|layer| (format!("layer `{}`", layer.name), Blob { digest: layer.digest.clone(), size: layer.size }));
+    let images = release
+        .images
+        .iter()
+        .flat_map(|image| image.blobs.iter().map(|blob| (format!("image `{}`", image.reference), blob.clone())));
+    let once: BTreeMap<_, _> = layers.chain(images).map(|(owner, blob)| (blob.digest.clone(), (owner, blob))).collect();
     once.into_values().collect()
 }
 

@@ -26,7 +26,11 @@ pub struct Credentials {
 }
 
 /// Makes or renews every certificate and kubeconfig. Also run daily, and when addresses change.
-pub fn bring_up_to_date(machine: &Machine, node: &Node, made_before: bool) -> anyhow::Result<(Credentials, Vec<Issued>)> {
+pub fn bring_up_to_date(
+    machine: &Machine,
+    node: &Node,
+    made_before: bool,
+) -> anyhow::Result<(Credentials, Vec<Issued>)> {
     let validity = machine.validity();
     let (etc, dir) = (machine.at(kubeconfig::DIR), machine.at(pki::PKI_DIR));
     let cas = pki::authorities(&dir, validity, made_before)?;
@@ -119,7 +123,9 @@ fn in_words(error: &ApiError, pod_logs: &Path) -> String {
     match error {
         ApiError::Refused { status, message, .. } => format!("it answers {status}: {message}"),
         ApiError::Credentials(text) => text.clone(),
-        ApiError::Transport { source, .. } if source.is_timeout() => "it takes the question and does not answer".to_owned(),
+        ApiError::Transport { source, .. } if source.is_timeout() => {
+            "it takes the question and does not answer".to_owned()
+        }
         ApiError::Transport { source, .. } if source.is_connect() => not_listening(pod_logs),
         ApiError::Transport { source, .. } => chain(source),
     }

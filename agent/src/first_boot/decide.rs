@@ -184,7 +184,9 @@ mod tests {
         };
         let (name, text) = static_network(&interface, &[ip("10.0.0.2")]);
         assert_eq!(name, "10-site-525400abcdef.network");
-        for line in ["PermanentMACAddress=52:54:00:AB:CD:EF\n", "Address=10.0.0.5/24\n", "Gateway=10.0.0.1\n", "DNS=10.0.0.2\n"] {
+        for line in
+            ["PermanentMACAddress=52:54:00:AB:CD:EF\n", "Address=10.0.0.5/24\n", "Gateway=10.0.0.1\n", "DNS=10.0.0.2\n"]
+        {
             assert!(text.contains(line), "{text}");
         }
     }

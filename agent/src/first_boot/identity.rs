@@ -33,7 +33,9 @@ pub async fn hostname(machine: &Machine, steps: &Steps, site: &Site) -> String {
         steps.ledger.set_fact(FACT_HOSTNAME, &name)?;
         let wanted = site.hostname.as_ref().filter(|wanted| **wanted != name);
         let detail = match wanted {
-            Some(wanted) => json!({"name": name, "kept": format!("a node keeps its name: Site's `{wanted}` is for a new box")}),
+            Some(wanted) => {
+                json!({"name": name, "kept": format!("a node keeps its name: Site's `{wanted}` is for a new box")})
+            }
             None => json!({"name": name}),
         };
         let (machine, given) = (machine.clone(), name.clone());

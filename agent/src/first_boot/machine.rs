@@ -41,13 +41,7 @@ impl Machine {
     }
 
     /// A box below `root`.
-    pub fn new(
-        root: &Path,
-        runner: Arc<dyn Runner>,
-        release: Release,
-        facts: BootFacts,
-        command_line: String,
-    ) -> Self {
+    pub fn new(root: &Path, runner: Arc<dyn Runner>, release: Release, facts: BootFacts, command_line: String) -> Self {
         Self { inner: Arc::new(Inner { root: root.to_owned(), runner, release, facts, command_line }) }
     }
 

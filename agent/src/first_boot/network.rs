@@ -39,7 +39,8 @@ pub async fn kernel(machine: &Machine, steps: &Steps) {
 
 fn prepare_kernel(machine: &Machine) -> anyhow::Result<Outcome<()>> {
     let sys = machine.at("/proc/sys");
-    let is_set = |(file, value): &(&str, &str)| fs_err::read_to_string(sys.join(file)).is_ok_and(|v| v.trim() == *value);
+    let is_set =
+        |(file, value): &(&str, &str)| fs_err::read_to_string(sys.join(file)).is_ok_and(|v| v.trim() == *value);
     if SETTINGS.iter().all(is_set) {
         return Ok(Outcome::Current(()));
     }

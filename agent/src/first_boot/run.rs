@@ -7,8 +7,8 @@ use tokio::sync::watch;
 
 use super::steps::{Pace, Steps};
 use super::{
-    Machine, addons, content, control_plane, decide, identity, network, phase, ready, runtime, services, time, watch as
-    after,
+    Machine, addons, content, control_plane, decide, identity, network, phase, ready, runtime, services, time,
+    watch as after,
 };
 use crate::cluster::{Node, nth_address};
 use crate::events::Bus;

@@ -131,9 +131,10 @@ pub async fn containerd(machine: &Machine, steps: &Steps) {
         .await?;
         let socket = machine.at(SOCKET);
         let ask = || async {
-            UnixStream::connect(&socket).await.map(drop).map_err(|error| {
-                Missing::new("containerd's socket", error.kind().to_string())
-            })
+            UnixStream::connect(&socket)
+                .await
+                .map(drop)
+                .map_err(|error| Missing::new("containerd's socket", error.kind().to_string()))
         };
         steps.wait(&phase::CONTAINERD, Duration::from_millis(50), ask).await;
         done(())

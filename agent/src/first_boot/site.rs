@@ -111,7 +111,8 @@ fn label_of(device: &Path) -> Option<String> {
 /// Volume label in the first sector of a FAT file system (fatgen103, "boot sector and BPB structure").
 fn fat_label(sector: &[u8; 512]) -> Option<String> {
     let signed = sector[510] == 0x55 && sector[511] == 0xaa;
-    let at = |kind: usize, label: usize, name: &[u8]| (&sector[kind..kind + 3] == name).then(|| &sector[label..label + 11]);
+    let at =
+        |kind: usize, label: usize, name: &[u8]| (&sector[kind..kind + 3] == name).then(|| &sector[label..label + 11]);
     let label = at(82, 71, b"FAT").or_else(|| at(54, 43, b"FAT")).filter(|_| signed)?;
     Some(String::from_utf8_lossy(label).trim_end().to_ascii_uppercase())
 }

@@ -114,10 +114,8 @@ async fn renew(machine: &Machine, steps: &Steps, node: &Node) -> Result<(), ()> 
 /// Static pods that read a kubeconfig only when they start. etcd and the API server read their
 /// certificates anew by themselves.
 fn pods_to_restart(issued: &[Issued]) -> Vec<&'static str> {
-    let reads = [
-        ("controller-manager.conf", "kube-controller-manager.yaml"),
-        ("scheduler.conf", "kube-scheduler.yaml"),
-    ];
+    let reads =
+        [("controller-manager.conf", "kube-controller-manager.yaml"), ("scheduler.conf", "kube-scheduler.yaml")];
     let files: BTreeSet<&str> = issued.iter().map(|one| one.file.as_str()).collect();
     reads.into_iter().filter(|(file, _)| files.contains(file)).map(|(_, manifest)| manifest).collect()
 }

@@ -4,7 +4,9 @@ use std::path::Path;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Authority, DAY, Found, LeafSpec, RENEW_BEFORE, Reason, Subject, Validity, authorities, decide, inspect_leaf};
+use super::{
+    Authority, DAY, Found, LeafSpec, RENEW_BEFORE, Reason, Subject, Validity, authorities, decide, inspect_leaf,
+};
 use super::{inspect, issue, keys, kubelet_serving, leaves, leaves_on_disk};
 use crate::cluster::Node;
 
