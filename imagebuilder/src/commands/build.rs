@@ -16,7 +16,7 @@ use super::common::{Job, builder, locked};
 pub fn run(args: &cli::Build, report: &Report) -> Result<Outcome, CommandError> {
     let started = Instant::now();
     let mut job = Job::load(&args.definition.file)?;
-    job.only(&args.format)?;
+    job.only(&args.format);
     let at = builder(&args.sources, report)?;
     let files = build(&at, &job, &args.out)?;
     Ok(Outcome::Built { outputs: files.into_iter().map(shown).collect(), secs: started.elapsed().as_secs_f64() })
@@ -35,9 +35,9 @@ fn shown(file: OutputFile) -> BuiltOutput {
 
 impl Job {
     /// Keeps only these formats, or adds one that the definition does not list with its defaults.
-    pub fn only(&mut self, formats: &[Format]) -> anyhow::Result<()> {
+    pub fn only(&mut self, formats: &[Format]) {
         if formats.is_empty() {
-            return Ok(());
+            return;
         }
         let outputs = std::mem::take(&mut self.appliance.outputs);
         self.appliance.outputs = formats
@@ -47,6 +47,5 @@ impl Job {
                 listed.unwrap_or(crate::config::Output { format: *format, size: None, max_size: None })
             })
             .collect();
-        Ok(())
     }
 }

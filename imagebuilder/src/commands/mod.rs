@@ -6,7 +6,11 @@ pub mod fetch;
 pub mod init;
 pub mod lint;
 pub mod lock;
+pub mod machine;
+pub mod prove;
+pub mod run;
 pub mod schema;
+pub mod up;
 pub mod write;
 
 use crate::cli::{Cli, Command};
@@ -25,13 +29,13 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Init(args) => init::run(args, report),
         Command::Schema => schema::run(report),
         Command::Lint(args) => lint::run(args, report),
-        Command::Up(_) => not_yet("up"),
+        Command::Up(args) => up::run(args, report),
         Command::Plan(_) => not_yet("plan"),
         Command::Lock(args) => lock::run(args, report),
         Command::Fetch(args) => fetch::run(args, report),
         Command::Build(args) => build::run(args, report),
-        Command::Run(_) => not_yet("run"),
-        Command::Prove(_) => not_yet("prove"),
+        Command::Run(args) => run::run(args, report),
+        Command::Prove(args) => prove::run(args, report),
         Command::Inspect(_) => not_yet("inspect"),
         Command::Verify(_) => not_yet("verify"),
         Command::Write(args) => write::run(args, report),

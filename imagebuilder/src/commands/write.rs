@@ -42,7 +42,7 @@ struct Differs {
 pub fn run(args: &Write, report: &Report) -> Result<Outcome, CommandError> {
     let (image, bytes) = open_image(&args.image)?;
     let target = block::probe(&args.device).with_context(|| format!("looking at `{}`", args.device.display()))?;
-    judge(&args.device, &target, bytes, args.file).map_err(|refusal| refusal.into_error(&args.device))?;
+    judge(&target, bytes, args.file).map_err(|refusal| refusal.into_error(&args.device))?;
     let whole = matches!(target, Target::Block(_));
     let device = open_device(&args.device, whole).with_context(|| format!("opening `{}`", args.device.display()))?;
 
@@ -120,7 +120,7 @@ impl Refusal {
 }
 
 /// Whether `bytes` may be written to `target`.
-fn judge(path: &Path, target: &Target, bytes: u64, file_allowed: bool) -> Result<(), Refusal> {
+fn judge(target: &Target, bytes: u64, file_allowed: bool) -> Result<(), Refusal> {
     let refuse = |found: String, hint: &str| Err(Refusal { found, hint: hint.to_owned() });
     match target {
         Target::Absent if file_allowed => Ok(()),
@@ -130,11 +130,11 @@ fn judge(path: &Path, target: &Target, bytes: u64, file_allowed: bool) -> Result
             refuse("is a file, not a device".to_owned(), "give a whole disk such as `/dev/sdb`, or `--file`")
         }
         Target::Other => refuse("is not a block device".to_owned(), "give a whole disk such as `/dev/sdb`"),
-        Target::Block(block) => judge_block(path, block, bytes),
+        Target::Block(block) => judge_block(block, bytes),
     }
 }
 
-fn judge_block(path: &Path, block: &Block, bytes: u64) -> Result<(), Refusal> {
+fn judge_block(block: &Block, bytes: u64) -> Result<(), Refusal> {
     let refuse = |found: String, hint: String| Err(Refusal { found, hint });
     if let Some(disk) = &block.partition_of {
         let hint = format!("an image has partitions of its own: give the whole disk, `/dev/{disk}`");
@@ -176,7 +176,6 @@ fn judge_block(path: &Path, block: &Block, bytes: u64) -> Result<(), Refusal> {
         let hint = format!("{} more bytes are needed: use a larger one", bytes - block.size);
         return refuse(format!("has {} bytes, the image has {bytes}", block.size), hint);
     }
-    let _ = path;
     Ok(())
 }
 

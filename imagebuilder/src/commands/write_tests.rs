@@ -15,13 +15,13 @@ fn stick() -> Block {
 }
 
 fn refusal(block: Block) -> String {
-    let refusal = judge(Path::new("/dev/sdb"), &Target::Block(block), GIB, false).expect_err("a refusal");
+    let refusal = judge(&Target::Block(block), GIB, false).expect_err("a refusal");
     format!("{}\nhint: {}", refusal.found, refusal.hint)
 }
 
 #[test]
 fn an_unused_disk_that_is_large_enough_may_be_written() {
-    assert_eq!(judge(Path::new("/dev/sdb"), &Target::Block(stick()), GIB, false), Ok(()));
+    assert_eq!(judge(&Target::Block(stick()), GIB, false), Ok(()));
 }
 
 #[rstest]
@@ -43,7 +43,7 @@ fn a_disk_is_refused_with_the_reason(#[case] block: Block, #[case] expected: &st
 #[case(Target::Absent, false, "is not there")]
 #[case(Target::Other, true, "is not a block device")]
 fn what_is_no_disk_is_refused(#[case] target: Target, #[case] file: bool, #[case] expected: &str) {
-    let refusal = judge(Path::new("x"), &target, 1, file).expect_err("a refusal");
+    let refusal = judge(&target, 1, file).expect_err("a refusal");
     assert_eq!(refusal.found, expected);
 }
 

@@ -69,15 +69,20 @@ fn pin(bind: &Bind) -> Result<std::os::fd::OwnedFd> {
     open_path(&bind.from)
 }
 
+/// Programs inside get no descriptor of ours: dash cannot name one above 9, and mmdebstrap asks it to.
 fn open_path(path: &Path) -> Result<std::os::fd::OwnedFd> {
     use nix::fcntl::{OFlag, open};
-    open(path, OFlag::O_PATH, nix::sys::stat::Mode::empty()).with_context(|| format!("opening `{}`", path.display()))
+    open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty()).with_context(|| format!("opening `{}`", path.display()))
 }
 
 fn through(fd: &std::os::fd::OwnedFd) -> PathBuf {
     use std::os::fd::AsRawFd;
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
+
+/// Directories of the tree that hold programs and their settings. All others are empty scratch space, so that the
+/// caller's directories can be bound below them.
+const BOUND: &[&str] = &["bin", "etc", "lib", "lib64", "opt", "sbin", "usr"];
 
 /// Top directories of the tree, read-only; its symbolic links as they are; scratch space where programs write.
 fn bind_tree(tree: &Path, root: &Path) -> Result<()> {
@@ -89,7 +94,7 @@ fn bind_tree(tree: &Path, root: &Path) -> Result<()> {
             fs_err::os::unix::fs::symlink(fs_err::read_link(entry.path())?, &target)?;
         } else if kind.is_dir() {
             fs_err::create_dir(&target)?;
-            if !is_scratch(&entry.file_name()) {
+            if BOUND.iter().any(|name| entry.file_name() == *name) {
                 bind_path(&path, &target, false)?;
             }
         }
@@ -103,10 +108,6 @@ fn bind_tree(tree: &Path, root: &Path) -> Result<()> {
     }
     let proc = root.join("proc");
     mount_fs("proc", &proc, "")
-}
-
-fn is_scratch(name: &OsString) -> bool {
-    ["tmp", "run", "proc", "sys", "dev", "mnt"].iter().any(|scratch| name == scratch)
 }
 
 fn bind_devices(host: &Path, root: &Path) -> Result<()> {

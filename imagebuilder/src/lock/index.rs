@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 
 use super::Deb;
+use super::apt::SUITE;
 use crate::host::command::Run;
-use crate::store::Cache;
+use crate::store::{Cache, hash};
 
 /// Fills `dir` with hard links (or copies) of the packages and a `Packages` index.
 pub fn write(cache: &Cache, debs: &[Deb], dir: &Path) -> Result<()> {
@@ -24,6 +25,14 @@ pub fn write(cache: &Cache, debs: &[Deb], dir: &Path) -> Result<()> {
             Ok(format!("{}\nFilename: ./{name}\nSize: {size}\nSHA256: {sha256}\n\n", control.trim_end()))
         })
         .collect::<Result<Vec<_>>>()?;
-    fs_err::write(dir.join("Packages"), stanzas.concat())?;
+    let packages = stanzas.concat();
+    // mmdebstrap asks apt for the essential packages of the suite: the repository must say that it is that suite.
+    let (size, sha256) = (packages.len(), hash::bytes(packages.as_bytes()));
+    let release = format!(
+        "Suite: {SUITE}\nCodename: {SUITE}\nDate: Thu, 01 Jan 1970 00:00:00 UTC\nArchitectures: amd64\nSHA256:\n {} {size} Packages\n",
+        sha256.hex()
+    );
+    fs_err::write(dir.join("Packages"), packages)?;
+    fs_err::write(dir.join("Release"), release)?;
     Ok(())
 }

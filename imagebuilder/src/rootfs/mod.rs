@@ -28,6 +28,7 @@ const LEAN: &[&str] = &[
     "path-exclude=/usr/share/lintian/*",
     "path-exclude=/usr/share/bash-completion/*",
     "path-exclude=/usr/share/zsh/*",
+    "force-unsafe-io",
 ];
 
 /// Where work lies for programs of the toolbox: the same path on every machine, so that none leaks into results.

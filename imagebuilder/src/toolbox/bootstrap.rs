@@ -22,6 +22,7 @@ const LEAN: &[&str] = &[
     "--dpkgopt=path-exclude=/usr/share/locale/*",
     "--dpkgopt=path-exclude=/usr/share/info/*",
     "--dpkgopt=path-exclude=/usr/share/lintian/*",
+    "--dpkgopt=force-unsafe-io",
 ];
 
 /// Folder of the tree that these packages make.

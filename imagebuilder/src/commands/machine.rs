@@ -1,0 +1,264 @@
+//! An image in a virtual machine, as `up`, `run` and `prove` start it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_api::events::{Event, State};
+use agent_api::ports;
+use agent_api::site::Site;
+use anyhow::{Context, Result, bail};
+use foothold_qemu::{Accel, Bus, Disk, Firmware, Format, Nic, Tools, Vm, VmBuilder, Writes};
+use sha2::{Digest, Sha256};
+
+use super::common::{self, Job};
+use crate::cli::{Attach, Machine, MachineFirmware, Network};
+use crate::config::ByteSize;
+use crate::disk::fat::{self, FatKind, Volume};
+use crate::disk::{Content, SourceFile};
+use crate::pipeline::{self, Builder};
+use crate::report::{Outcome, Report, Timings};
+use crate::store::WorkDir;
+
+/// Size of the disk or stick that the image is copied to: room for DATA.
+const DISK: u64 = 20 << 30;
+/// Size of the Site volume: a FAT16 file system.
+const SITE_VOLUME: u64 = 16 << 20;
+/// How long a box may stay without any new event before it counts as stuck.
+const STALL: Duration = Duration::from_secs(300);
+
+/// What machine, and what in it.
+pub struct Plan<'a> {
+    /// The image.
+    pub image: &'a Path,
+    /// How it is attached; by what it is when not given.
+    pub attach: Option<Attach>,
+    /// Firmware.
+    pub firmware: MachineFirmware,
+    /// Memory.
+    pub memory: ByteSize,
+    /// Processors.
+    pub cpus: u32,
+    /// Network.
+    pub network: Network,
+    /// The user's Site.
+    pub site: Option<&'a Path>,
+    /// Where the disk's changes go; forgotten when not given.
+    pub overlay: Option<&'a Path>,
+}
+
+impl<'a> Plan<'a> {
+    /// As the command line asks.
+    pub fn new(image: &'a Path, attach: Option<Attach>, machine: &'a Machine) -> Self {
+        Self {
+            image,
+            attach,
+            firmware: machine.firmware,
+            memory: machine.memory,
+            cpus: machine.cpus,
+            network: machine.network,
+            site: machine.site.as_deref(),
+            overlay: None,
+        }
+    }
+}
+
+/// A running box. Dropping it ends the machine.
+pub struct Session {
+    /// The machine.
+    pub vm: Vm,
+    token: String,
+    work: WorkDir,
+}
+
+/// The tools of the toolbox, which is made when it is not there.
+pub fn tools(at: &Builder) -> Result<Tools> {
+    let current = at.cache.path("toolbox/current");
+    if !current.exists() {
+        let job = Job::load(Path::new("images/appliance"))?;
+        let lock = common::locked(at, &job, false)?;
+        pipeline::toolbox(at, &lock)?;
+    }
+    Ok(Tools::from_toolbox(&current)?)
+}
+
+/// Switches the machine on.
+pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
+    let tools = tools(at)?;
+    let accel = at.report.step("run", "accelerator").run(|step| {
+        step.note("booting a few instructions to see whether KVM works");
+        Ok::<_, anyhow::Error>(Accel::detect_cached(&tools, &at.cache.path("accelerator")))
+    })?;
+    let work = at.cache.work_dir()?;
+    let token = hex::encode(rand::random::<[u8; 32]>());
+    let site = work.path().join("site.img");
+    write_site(&site, &site_text(plan.site, &token)?)?;
+    let name = plan.image.file_stem().map_or_else(|| "box".into(), |stem| stem.to_string_lossy().into_owned());
+    let mut builder = VmBuilder::new(&tools, name)
+        .accel(accel)
+        .memory_mib(u32::try_from(plan.memory.bytes() >> 20).context("the memory of the machine")?)
+        .cpus(plan.cpus)
+        .firmware(match plan.firmware {
+            MachineFirmware::Bios => Firmware::Bios,
+            MachineFirmware::Uefi => Firmware::Uefi,
+            MachineFirmware::UefiSecure => Firmware::UefiSecureBoot,
+        })
+        .boot(boot_disk(plan)?)
+        .disk(Disk::open(&site)?.format(Format::Raw).serial("foothold-site"));
+    if plan.network == Network::User {
+        builder = builder.nic(Nic::user(&[ports::WEB, ports::KUBERNETES_API]));
+    }
+    Ok(Session { vm: builder.start()?, token, work })
+}
+
+fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {
+    let mut disk = Disk::open(plan.image).with_context(|| format!("opening the image `{}`", plan.image.display()))?;
+    let is_iso = is_iso(plan.image)?;
+    let attach = plan.attach.unwrap_or(if is_iso { Attach::Cdrom } else { Attach::Disk });
+    match attach {
+        Attach::Cdrom if !is_iso => bail!("`{}` is no ISO\nhint: `--as disk` or `--as usb`", plan.image.display()),
+        Attach::Cdrom => return Ok(disk),
+        Attach::Disk => disk = disk.bus(Bus::Virtio),
+        Attach::Usb => disk = disk.bus(Bus::Usb),
+    }
+    if is_iso {
+        // As `dd` would leave it on a stick.
+        disk = disk.format(Format::Raw);
+    }
+    if let Some(overlay) = plan.overlay {
+        disk = disk.writes(Writes::Overlay(overlay.to_owned()));
+    }
+    Ok(disk.grow_to(DISK))
+}
+
+fn is_iso(image: &Path) -> Result<bool> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = fs_err::File::open(image)?;
+    let mut magic = [0; 5];
+    // ECMA-119, 8.4: the primary volume descriptor's identifier in sector 16.
+    file.seek(SeekFrom::Start(16 * 2048 + 1))?;
+    Ok(file.read_exact(&mut magic).is_ok() && &magic == b"CD001" && image.extension().is_none_or(|ext| ext != "raw"))
+}
+
+/// The user's Site, or an empty one, with the hash of `token` when it has none of its own.
+fn site_text(file: Option<&Path>, token: &str) -> Result<String> {
+    let mut site = match file {
+        Some(path) => Site::parse(&fs_err::read_to_string(path)?).with_context(|| format!("reading `{}`", path.display()))?,
+        None => Site { api_version: "foothold.dev/v1".into(), kind: "Site".into(), ..Site::default() },
+    };
+    site.access.token_sha256.get_or_insert_with(|| hex::encode(Sha256::digest(token.as_bytes())));
+    // JSON is YAML.
+    Ok(serde_json::to_string_pretty(&site)?)
+}
+
+fn write_site(path: &Path, text: &str) -> Result<()> {
+    let volume = Volume {
+        label: "SITE",
+        serial: rand::random(),
+        bytes: SITE_VOLUME,
+        offset: 0,
+        kind: FatKind::Fat16,
+        cluster: 2048,
+        time: 1 << 30,
+    };
+    let file = SourceFile { path: "site.yaml".into(), content: Content::Bytes(text.as_bytes().to_vec()) };
+    fat::write(path, &volume, &[file])?;
+    Ok(())
+}
+
+impl Session {
+    /// Passes the box's events on until it is ready.
+    pub fn until_ready(&mut self, report: &Report, timeout: Option<Duration>) -> Result<Event> {
+        let mut events = self.vm.events();
+        let mut last = self.vm.since_power_on();
+        let limit = timeout.unwrap_or(Duration::from_secs(3600));
+        loop {
+            report.cancel().check()?;
+            let now = self.vm.since_power_on();
+            match events.next(Duration::from_millis(200)) {
+                Some(line) => {
+                    last = now;
+                    let Some(event) = line.value.and_then(|value| serde_json::from_value::<Event>(value).ok()) else {
+                        continue;
+                    };
+                    report.event(&event);
+                    if event.is_ready() {
+                        return Ok(event);
+                    }
+                    if is_fatal(&event) {
+                        self.give_up(event.text("cause").unwrap_or("the box gave up"))?;
+                    }
+                }
+                None if self.vm.exited().is_some() => self.give_up("the machine ended")?,
+                None if now > limit => self.give_up(&format!("not ready after {} s", limit.as_secs()))?,
+                None if now.saturating_sub(last) > STALL => {
+                    self.give_up(&format!("nothing new for {} s", STALL.as_secs()))?;
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Keeps what the machine said, and fails.
+    fn give_up(&self, why: &str) -> Result<()> {
+        let dir = std::env::temp_dir().join(format!("foothold-{}-{}", self.vm.name(), std::process::id()));
+        let kept = match self.vm.keep(&dir) {
+            Ok(()) => format!("serial output, screen and events are in `{}`", dir.display()),
+            Err(error) => format!("nothing could be kept: {error}"),
+        };
+        bail!("the box did not become ready: {why}\nhint: {kept}")
+    }
+
+    /// Address of the web page on this host, when there is a network.
+    pub fn web(&self) -> Option<String> {
+        Some(format!("https://{}", self.vm.forwarded(ports::WEB)?))
+    }
+
+    /// The access token of this run.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Fetches the kubeconfig and writes it where it outlives the machine's scratch folder.
+    pub fn kubeconfig(&self, at: &Builder) -> Result<PathBuf> {
+        let (web, api) = (self.web().context("the machine has no network")?, self.vm.forwarded(ports::KUBERNETES_API));
+        let api = api.context("the machine forwards no port of the Kubernetes API")?;
+        let text = get(&format!("{web}/api/v1/kubeconfig?server=https://{api}"), &self.token)?;
+        let dir = at.cache.path("run").join(self.vm.name());
+        fs_err::create_dir_all(&dir)?;
+        let (path, partial) = (dir.join("kubeconfig"), self.work.path().join("kubeconfig"));
+        fs_err::write(&partial, text)?;
+        fs_err::set_permissions(&partial, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        fs_err::rename(partial, &path)?;
+        Ok(path)
+    }
+
+    /// The result of `up` and `run`.
+    pub fn outcome(&self, at: &Builder, ready: &Event) -> Result<Outcome> {
+        let (web, kubeconfig) = match self.web() {
+            Some(web) => (web, self.kubeconfig(at)?),
+            None => (String::new(), PathBuf::new()),
+        };
+        Ok(Outcome::Ready { web, kubeconfig, secs: at.report.secs(), timings: timings(ready) })
+    }
+}
+
+/// Timings of the event that says `ready`.
+pub fn timings(ready: &Event) -> Timings {
+    let value = |key: &str| ready.detail.get("timings")?.get(key)?.as_f64();
+    Timings { node_ready: value("nodeReady").unwrap_or_default(), ready: value("ready").unwrap_or(ready.t) }
+}
+
+/// The initrd stops for good when the medium fails it.
+fn is_fatal(event: &Event) -> bool {
+    event.state == State::Failed && event.detail.get("fatal").is_some_and(|fatal| fatal.as_bool() == Some(true))
+}
+
+/// A GET with the bearer token. The box's certificate is its own: what is trusted here is the loopback address.
+fn get(url: &str, token: &str) -> Result<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build()?;
+        let answer = client.get(url).bearer_auth(token).send().await?.error_for_status()?;
+        Ok(answer.text().await?)
+    })
+}

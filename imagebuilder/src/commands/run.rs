@@ -1,0 +1,42 @@
+//! `foothold run`: an image in a virtual machine.
+
+use std::time::Duration;
+
+use crate::cli::{self, Until};
+use crate::error::CommandError;
+use crate::pipeline::Builder;
+use crate::report::{Outcome, Report};
+
+use super::common::builder;
+use super::machine::{self, Plan};
+
+/// Runs the image until it is ready, or until the user ends it.
+pub fn run(args: &cli::Run, report: &Report) -> Result<Outcome, CommandError> {
+    let at = builder(&args.sources, report)?;
+    let plan = Plan::new(&args.image, args.attach, &args.machine);
+    run_plan(&at, &plan, args.until, args.machine.timeout)
+}
+
+/// Runs a planned machine.
+pub fn run_plan(
+    at: &Builder,
+    plan: &Plan<'_>,
+    until: Option<Until>,
+    timeout: Option<Duration>,
+) -> Result<Outcome, CommandError> {
+    let mut session = machine::start(at, plan)?;
+    if let Some(web) = session.web() {
+        at.report.info(&format!("web page and REST: {web} (token {})", session.token()));
+    }
+    let ready = session.until_ready(&at.report, timeout)?;
+    let outcome = session.outcome(at, &ready)?;
+    if until == Some(Until::Ready) {
+        return Ok(outcome);
+    }
+    at.report.info(&outcome.to_string());
+    at.report.info("the box runs until you press Ctrl-C");
+    while session.vm.exited().is_none() && !at.report.cancel().is_cancelled() {
+        crate::host::command::pause(Duration::from_millis(200));
+    }
+    Ok(outcome)
+}
