@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use agent_api::boot::Mode;
 use anyhow::Context;
+use systemd_journal_logger::JournalLog;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +39,7 @@ pub fn main() -> anyhow::Result<()> {
 }
 
 fn start_logging() {
-    let installed = systemd_journal_logger::JournalLog::new().map(|log| log.install());
+    let installed = JournalLog::new().map(JournalLog::install);
     if matches!(installed, Ok(Ok(()))) {
         log::set_max_level(log::LevelFilter::Info);
     }
@@ -63,7 +64,7 @@ async fn run() -> anyhow::Result<()> {
     let bring_up = first_boot_of(machine, bus, ledger, published);
     let stopping = stop.clone();
     tasks.spawn(async move {
-        stopping.run_until_cancelled_owned(bring_up).await;
+        Box::pin(stopping.run_until_cancelled_owned(bring_up)).await;
         Ok(())
     });
     tasks.spawn(wait_for_signal(stop.clone()));

@@ -63,13 +63,14 @@ impl Ledger {
     /// power cut) is put aside as `ledger.json.damaged`: every step then looks for itself again.
     pub fn open(path: &Path) -> io::Result<Self> {
         let content = match fs_err::read(path) {
-            Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(content) => content,
-                Err(_) => {
+            Ok(bytes) => {
+                if let Ok(content) = serde_json::from_slice(&bytes) {
+                    content
+                } else {
                     fs_err::rename(path, path.with_extension("json.damaged"))?;
                     Content::default()
                 }
-            },
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Content::default(),
             Err(error) => return Err(error),
         };

@@ -104,10 +104,10 @@ impl Api {
         self.call(Method::POST, &path, Some(("application/json", object))).await.map(drop)
     }
 
-    /// Merges `patch` into the object at `path` (RFC 7386).
-    pub async fn merge(&self, path: &str, patch: &Value) -> Result<(), ApiError> {
+    /// Merges `change` into the object at `path` (RFC 7386).
+    pub async fn merge(&self, path: &str, change: &Value) -> Result<(), ApiError> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
-        self.call(Method::PATCH, &path, Some(("application/merge-patch+json", patch))).await.map(drop)
+        self.call(Method::PATCH, &path, Some(("application/merge-patch+json", change))).await.map(drop)
     }
 
     /// Removes the object at `path`; one that is not there is as good.

@@ -1,7 +1,6 @@
 //! Phase `control-plane`: certificates, the kubelet, etcd and the API server; then, once that
 //! answers, the controller manager and the scheduler, which would only spin before.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,6 +16,11 @@ use crate::ledger::Key;
 
 /// How often the API server is asked while it starts: refused connections cost nothing.
 const ASK: Duration = Duration::from_millis(150);
+
+/// Port of etcd.
+const ETCD: u16 = 2379;
+/// One folder for each container that runs.
+const TASKS: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 
 /// The authorities of the cluster, in PEM, as those who render objects need them.
 #[derive(Clone, Debug)]
@@ -108,7 +112,7 @@ pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
             match api.get("/api/v1/namespaces/kube-system").await {
                 Ok(Some(_)) => Ok(()),
                 Ok(None) => Err(Missing::new(what, "it has not created the namespace `kube-system` yet")),
-                Err(error) => Err(Missing::new(what, in_words(&error, &machine.at("/var/log/pods")))),
+                Err(error) => Err(Missing::new(what, in_words(&error, machine))),
             }
         };
         steps.wait(&phase::API_SERVER, ASK, ask).await;
@@ -119,28 +123,38 @@ pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
 }
 
 /// Why there is no answer, from the nearest thing that can be seen.
-fn in_words(error: &ApiError, pod_logs: &Path) -> String {
+fn in_words(error: &ApiError, machine: &Machine) -> String {
     match error {
         ApiError::Refused { status, message, .. } => format!("it answers {status}: {message}"),
         ApiError::Credentials(text) => text.clone(),
         ApiError::Transport { source, .. } if source.is_timeout() => {
             "it takes the question and does not answer".to_owned()
         }
-        ApiError::Transport { source, .. } if source.is_connect() => not_listening(pod_logs),
+        ApiError::Transport { source, .. } if source.is_connect() => not_listening(machine),
         ApiError::Transport { source, .. } => chain(source),
     }
 }
 
-fn not_listening(pod_logs: &Path) -> String {
-    let has_log = |name: &str| {
-        let entries = fs_err::read_dir(pod_logs).into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(name))
-    };
-    match (has_log("kube-system_etcd-"), has_log("kube-system_kube-apiserver-")) {
-        (false, _) => "the kubelet has not started etcd yet".to_owned(),
-        (true, false) => "the kubelet has started etcd and not yet the API server".to_owned(),
-        (true, true) => "it starts: nothing listens on its port yet".to_owned(),
+/// How far the way to a listening API server has come.
+fn not_listening(machine: &Machine) -> String {
+    let tasks = fs_err::read_dir(machine.at(TASKS)).map_or(0, Iterator::count);
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs_err::read_to_string(machine.at(path)).unwrap_or_default());
+    match (tasks, tables.iter().any(|table| listens(table, ETCD))) {
+        (0, _) => "the kubelet has not started a pod yet".to_owned(),
+        (_, false) => "etcd is starting".to_owned(),
+        (_, true) => "etcd answers, kube-apiserver is starting".to_owned(),
     }
+}
+
+/// Whether a table of the kernel (`proc_pid_net(5)`) has a listening socket on that port.
+fn listens(table: &str, port: u16) -> bool {
+    let ending = format!(":{port:04X}");
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        // Number, local address, remote address, state: 0A is LISTEN.
+        words.nth(1).is_some_and(|local| local.ends_with(&ending)) && words.nth(1) == Some("0A")
+    })
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -169,7 +183,7 @@ pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node) {
 
 #[cfg(test)]
 mod tests {
-    use super::{bring_up_to_date, client, not_listening};
+    use super::{bring_up_to_date, client, listens, not_listening};
     use crate::cluster::Node;
     use crate::first_boot::machine::tests::machine;
     use crate::host::runner::FakeRunner;
@@ -197,10 +211,19 @@ mod tests {
     #[test]
     fn an_api_server_that_does_not_listen_is_explained() {
         let dir = tempfile::tempdir().expect("a directory");
-        assert!(not_listening(dir.path()).contains("not started etcd"));
-        fs_err::create_dir(dir.path().join("kube-system_etcd-edge_1")).expect("a directory");
-        assert!(not_listening(dir.path()).contains("not yet the API server"));
-        fs_err::create_dir(dir.path().join("kube-system_kube-apiserver-edge_1")).expect("a directory");
-        assert!(not_listening(dir.path()).contains("nothing listens"));
+        let box_ = machine(dir.path(), FakeRunner::default());
+        assert!(not_listening(&box_).contains("not started a pod"));
+        fs_err::create_dir_all(dir.path().join(super::TASKS.trim_start_matches('/')).join("abc")).expect("a directory");
+        assert!(not_listening(&box_).contains("etcd is starting"));
+        let table = "  sl  local_address rem_address   st\n   0: 0100007F:094B 00000000:0000 0A 00000000:00000000\n";
+        fs_err::create_dir_all(dir.path().join("proc/net")).expect("a directory");
+        fs_err::write(dir.path().join("proc/net/tcp"), table).expect("a table");
+        assert!(not_listening(&box_).contains("etcd answers"));
+    }
+
+    #[test]
+    fn only_listening_sockets_count() {
+        let line = |state: &str| format!("head\n   0: 0100007F:094B 00000000:0000 {state} 0\n");
+        assert!(listens(&line("0A"), 2379) && !listens(&line("01"), 2379) && !listens(&line("0A"), 6443));
     }
 }

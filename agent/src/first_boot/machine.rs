@@ -83,7 +83,7 @@ fn parameter<'a>(command_line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use std::path::Path;
     use std::sync::Arc;
 

@@ -130,7 +130,7 @@ fn rounded(secs: f64) -> f64 {
     (secs * 100.0).round() / 100.0
 }
 
-/// MiB in use: what is not available (proc_meminfo(5)).
+/// MiB in use: what is not available (`proc_meminfo(5)`).
 fn memory_used_mib(machine: &Machine) -> u64 {
     used_mib(&fs_err::read_to_string(machine.at("/proc/meminfo")).unwrap_or_default())
 }

@@ -12,10 +12,10 @@ use agent_api::release::MEDIUM_ROOT;
 use anyhow::Context;
 use serde_json::json;
 use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
 
 use super::steps::{Outcome, Steps, blocking, done};
 use super::{Machine, phase};
-use crate::cluster::checks::Missing;
 use crate::cluster::files;
 use crate::ledger::Key;
 
@@ -25,6 +25,10 @@ const STATE: &str = "/var/lib/containerd";
 pub const SOCKET: &str = "/run/containerd/containerd.sock";
 /// Name of the layer.
 const LAYER: &str = "containers";
+
+/// How often the socket is tried, and for how long.
+const ASK: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 const CONTENT: &str = "io.containerd.content.v1.content/blobs/sha256";
 const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.overlayfs";
@@ -120,26 +124,34 @@ fn make_writable(path: &Path) -> io::Result<()> {
     fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o644))
 }
 
-/// Starts containerd and waits until its socket takes connections.
+/// Starts containerd and waits until its socket takes connections. A state that it cannot open is
+/// made anew: what is lost are stopped containers.
 pub async fn containerd(machine: &Machine, steps: &Steps) {
     let act = || async {
-        let program = machine.clone();
-        blocking(move || {
-            program.program(&["systemctl", "--no-block", "start", "containerd.service"], b"")?;
-            Ok(())
-        })
-        .await?;
+        systemctl(machine, "start").await?;
         let socket = machine.at(SOCKET);
-        let ask = || async {
-            UnixStream::connect(&socket)
-                .await
-                .map(drop)
-                .map_err(|error| Missing::new("containerd's socket", error.kind().to_string()))
+        let connected = async {
+            while UnixStream::connect(&socket).await.is_err() {
+                sleep(ASK).await;
+            }
         };
-        steps.wait(&phase::CONTAINERD, Duration::from_millis(50), ask).await;
+        if timeout(PATIENCE, connected).await.is_err() {
+            systemctl(machine, "stop").await?;
+            let machine = machine.clone();
+            blocking(move || make_state(&machine)).await?;
+            anyhow::bail!("it did not open its socket within {} s; its state was made anew", PATIENCE.as_secs());
+        }
         done(())
     };
     steps.perform(&phase::CONTAINERD, act).await;
+}
+
+async fn systemctl(machine: &Machine, verb: &'static str) -> anyhow::Result<()> {
+    let machine = machine.clone();
+    // Starting is not waited for: the socket is; stopping is, since files are moved then.
+    let flags: &[&str] = if verb == "start" { &["--no-block"] } else { &[] };
+    let argv = [&["systemctl"], flags, &[verb, "containerd.service"]].concat();
+    blocking(move || Ok(machine.program(&argv, b"").map(drop)?)).await
 }
 
 #[cfg(test)]

@@ -202,7 +202,8 @@ mod tests {
         steps
             .perform(&phase::FIREWALL, || async {
                 left.set(left.get() - 1);
-                if left.get() > 0 { anyhow::bail!("no nft") } else { done(()) }
+                anyhow::ensure!(left.get() <= 0, "no nft");
+                done(())
             })
             .await;
         assert_eq!(states(&steps), [State::Started, State::Failed, State::Done]);

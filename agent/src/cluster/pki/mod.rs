@@ -287,29 +287,22 @@ fn leaf_on_disk(dir: &Path, spec: &LeafSpec, ca: &Ca, validity: Validity) -> Res
     let fits = |key: &KeyPair| found.as_ref().is_some_and(|found| found.public == spki_point(key));
     let found = if key.as_ref().is_some_and(fits) { found } else { None };
     let Some(reason) = decide(spec, found.as_ref(), validity.now) else { return Ok(None) };
-    let key = match key {
-        Some(key) => key,
-        None => {
-            let key = keys::generate()?;
-            files::write(&key_file, keys::to_sec1_pem(&key)?.as_bytes(), SECRET)?;
-            key
-        }
-    };
+    let key = if let Some(key) = key { key } else { new_key(&key_file)? };
     files::write(&certificate, issue(spec, &key, ca, validity)?.as_bytes(), PUBLIC)?;
     Ok(Some(reason))
+}
+
+fn new_key(file: &Path) -> Result<KeyPair, PkiError> {
+    let key = keys::generate()?;
+    files::write(file, keys::to_sec1_pem(&key)?.as_bytes(), SECRET)?;
+    Ok(key)
 }
 
 /// `sa.key` and `sa.pub`: what service account tokens are signed with. Never replaced.
 fn service_account_keys(dir: &Path) -> Result<(), PkiError> {
     let private = dir.join("sa.key");
-    let key = match fs_err::read_to_string(&private).ok().and_then(|text| keys::from_sec1_pem(&text).ok()) {
-        Some(key) => key,
-        None => {
-            let key = keys::generate()?;
-            files::write(&private, keys::to_sec1_pem(&key)?.as_bytes(), SECRET)?;
-            key
-        }
-    };
+    let found = fs_err::read_to_string(&private).ok().and_then(|text| keys::from_sec1_pem(&text).ok());
+    let key = if let Some(key) = found { key } else { new_key(&private)? };
     let public = keys::pem("PUBLIC KEY", &rcgen::PublicKeyData::subject_public_key_info(&key));
     files::write(&dir.join("sa.pub"), public.as_bytes(), SECRET)?;
     Ok(())
