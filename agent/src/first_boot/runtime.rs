@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_api::boot::{LAYERS, MEDIUM};
-use agent_api::release::MEDIUM_ROOT;
+use agent_api::release::{Blob, MEDIUM_ROOT};
 use anyhow::Context;
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -108,12 +108,16 @@ fn lay_out(layer: &Path, layers: &Path, store: &Path, fresh: &Path) -> anyhow::R
         fs_err::os::unix::fs::symlink(files, snapshot.join("fs"))?;
         made.snapshots += 1;
     }
-    let blobs: Vec<String> = serde_json::from_slice(&fs_err::read(layer.join("blobs.json"))?)?;
+    let blobs: Vec<Blob> = serde_json::from_slice(&fs_err::read(layer.join("blobs.json"))?)?;
     fs_err::create_dir_all(fresh.join(CONTENT))?;
     for blob in &blobs {
-        let hex = blob.trim_start_matches("sha256:");
-        fs_err::os::unix::fs::symlink(store.join(hex), fresh.join(CONTENT).join(hex))?;
-        made.blobs += 1;
+        let hex = blob.digest.hex();
+        match fs_err::os::unix::fs::symlink(store.join(hex), fresh.join(CONTENT).join(hex)) {
+            Ok(()) => made.blobs += 1,
+            // Images share layers.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(made)
 }
@@ -170,7 +174,9 @@ mod tests {
             fs_err::write(&path, "bolt").expect("a database");
         }
         fs_err::create_dir_all(layer.join("snapshots/12/fs/bin")).expect("a snapshot");
-        fs_err::write(layer.join("blobs.json"), r#"["sha256:aa","bb"]"#).expect("a list");
+        let blob = |digit: &str| serde_json::json!({"digest": format!("sha256:{}", digit.repeat(64)), "size": 1});
+        let blobs = serde_json::json!([blob("a"), blob("b"), blob("a")]);
+        fs_err::write(layer.join("blobs.json"), blobs.to_string()).expect("a list");
         let fresh = dir.path().join("fresh");
         let made = lay_out(&layer, Path::new("/run/layers"), Path::new("/store"), &fresh).expect("laid out");
         assert_eq!(made, Made { snapshots: 1, blobs: 2 });
@@ -178,7 +184,8 @@ mod tests {
         let snapshot = format!("{SNAPSHOTTER}/snapshots/12");
         assert_eq!(link(&format!("{snapshot}/fs")), Path::new("/run/layers/containers/snapshots/12/fs"));
         assert!(fresh.join(snapshot).join("work").is_dir());
-        assert_eq!(link(&format!("{CONTENT}/aa")), Path::new("/store/aa"));
+        let hex = "a".repeat(64);
+        assert_eq!(link(&format!("{CONTENT}/{hex}")), Path::new("/store").join(&hex));
         fs_err::write(fresh.join(DATABASES[0]), "changed").expect("writable");
     }
 }
