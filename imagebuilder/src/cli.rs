@@ -295,11 +295,11 @@ pub struct Write {
 /// Firmware of a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MachineFirmware {
-    /// SeaBIOS
+    /// BIOS
     Bios,
-    /// OVMF
+    /// UEFI
     Uefi,
-    /// OVMF with Secure Boot on
+    /// UEFI with Secure Boot on
     UefiSecure,
 }
 

@@ -123,9 +123,8 @@ impl Refusal {
 fn judge(target: &Target, bytes: u64, file_allowed: bool) -> Result<(), Refusal> {
     let refuse = |found: String, hint: &str| Err(Refusal { found, hint: hint.to_owned() });
     match target {
-        Target::Absent if file_allowed => Ok(()),
+        Target::Absent | Target::File if file_allowed => Ok(()),
         Target::Absent => refuse("is not there".to_owned(), "`lsblk` lists the disks; `--file` makes a file"),
-        Target::File if file_allowed => Ok(()),
         Target::File => {
             refuse("is a file, not a device".to_owned(), "give a whole disk such as `/dev/sdb`, or `--file`")
         }

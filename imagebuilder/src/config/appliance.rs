@@ -8,7 +8,9 @@ use agent_api::site::Site;
 use serde::Serialize;
 
 use super::input::{Bus, Format, Prefer};
-use super::types::{ByteSize, Cidr, Console, ImageReference, KubernetesVersion, Name, SecretReference, Version};
+use super::types::{
+    ByteSize, Cidr, Console, ImageReference, KubernetesVersion, Name, SecretReference, Version, duration_as_text,
+};
 
 /// A valid appliance. Paths in it are usable from the working directory.
 #[derive(Clone, Debug, Serialize)]
@@ -194,5 +196,6 @@ pub struct Budgets {
     /// Memory of the smallest machine that must do.
     pub memory: Option<ByteSize>,
     /// Longest time from power-on to ready.
+    #[serde(serialize_with = "duration_as_text")]
     pub ready_within: Option<Duration>,
 }

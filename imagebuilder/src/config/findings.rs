@@ -12,30 +12,34 @@ pub(super) struct Findings<'t> {
     text: &'t str,
     document: Option<Node>,
     list: Vec<Problem>,
+    settled: Vec<Path>,
 }
 
 impl<'t> Findings<'t> {
     pub fn new(text: &'t str) -> Self {
-        Self { text, document: None, list: Vec::new() }
+        Self { text, document: None, list: Vec::new(), settled: Vec::new() }
     }
 
     /// From here on key paths are those of this document.
     pub fn enter(&mut self, document: &Node) {
         self.document = Some(document.clone());
+        self.settled.clear();
     }
 
     /// A part of the text that cannot stand in a definition.
     pub fn refused(&mut self, part: Refused) {
-        self.push(Severity::Error, part.span, String::new(), part.found, part.expected.to_owned(), part.hint);
+        self.push(Severity::Error, part.span, &part.path, part.found, part.expected.to_owned(), part.hint);
     }
 
-    /// An error at known bytes. A second one about the same key path would only be its echo.
+    /// An error at known bytes. Later stages have nothing to add about that key path.
     pub fn add(&mut self, span: Range<usize>, path: &Path, found: &str, expected: impl Into<String>, hint: &str) {
-        let key = path.to_string();
-        let echo = |problem: &Problem| problem.key == key && problem.span == span;
-        if !self.list.iter().any(echo) {
-            self.push(Severity::Error, span, key, found.to_owned(), expected.into(), hint.to_owned());
-        }
+        self.push(Severity::Error, span, path, found.to_owned(), expected.into(), hint.to_owned());
+        self.settle(path);
+    }
+
+    /// Everything about that key path has been said.
+    pub fn settle(&mut self, path: &Path) {
+        self.settled.push(path.clone());
     }
 
     /// An error about the value at `path`, or the nearest place that exists.
@@ -51,13 +55,24 @@ impl<'t> Findings<'t> {
     pub fn unsupported(&mut self, path: &Path, found: &str, hint: &str) {
         let span = self.key_span(path).unwrap_or_else(|| self.place(path));
         let expected = "nothing here yet".to_owned();
-        self.push(Severity::Error, span, path.to_string(), found.to_owned(), expected, hint.to_owned());
+        self.push(Severity::Error, span, path, found.to_owned(), expected, hint.to_owned());
     }
 
     /// A warning about the value at `path`.
     pub fn warn(&mut self, path: &Path, found: &str, expected: &str, hint: &str) {
         let span = self.place(path);
-        self.push(Severity::Warning, span, path.to_string(), found.to_owned(), expected.to_owned(), hint.to_owned());
+        self.push(Severity::Warning, span, path, found.to_owned(), expected.to_owned(), hint.to_owned());
+    }
+
+    /// The same as [`Findings::at`] for a value that must not be shown: it may be a secret in the wrong place.
+    pub fn at_secret(&mut self, path: &Path, found: &str, expected: impl Into<String>, hint: &str) {
+        if self.is_settled(path) {
+            return;
+        }
+        self.at(path, found, expected, hint);
+        if let Some(problem) = self.list.last_mut() {
+            problem.secret = true;
+        }
     }
 
     /// The value that `text` stands for; an error at `path` if it stands for none.
@@ -86,7 +101,7 @@ impl<'t> Findings<'t> {
         match &node.kind {
             Kind::Mapping(entries) => entries.first().map_or(node.span.clone(), |entry| entry.key_span.clone()),
             Kind::Sequence(items) => items.first().map_or(node.span.clone(), |item| item.span.clone()),
-            Kind::Scalar { .. } => node.span.clone(),
+            Kind::Scalar { .. } | Kind::Refused => node.span.clone(),
         }
     }
 
@@ -96,10 +111,9 @@ impl<'t> Findings<'t> {
         self.list
     }
 
-    /// Whether something is already known to be wrong exactly there.
+    /// Whether everything about exactly that place has been said; the document itself is never settled.
     fn is_settled(&self, path: &Path) -> bool {
-        let key = path.to_string();
-        !path.is_empty() && self.list.iter().any(|problem| problem.severity == Severity::Error && problem.key == key)
+        !path.is_empty() && self.settled.contains(path)
     }
 
     fn place(&self, path: &Path) -> Range<usize> {
@@ -109,14 +123,14 @@ impl<'t> Findings<'t> {
             let next = match (segment, &node.kind) {
                 (Segment::Key(key), _) => node.get(key).map(|entry| &entry.value),
                 (Segment::Index(index), Kind::Sequence(items)) => items.get(*index),
-                (Segment::Index(_), Kind::Scalar { .. } | Kind::Mapping(_)) => None,
+                (Segment::Index(_), Kind::Scalar { .. } | Kind::Mapping(_) | Kind::Refused) => None,
             };
             let Some(next) = next else { break };
             node = next;
             reached.0.push(segment.clone());
         }
         match node.kind {
-            Kind::Scalar { .. } => node.span.clone(),
+            Kind::Scalar { .. } | Kind::Refused => node.span.clone(),
             Kind::Sequence(_) | Kind::Mapping(_) => self.head(node, &reached),
         }
     }
@@ -132,7 +146,7 @@ impl<'t> Findings<'t> {
                     &entry.value
                 }
                 (Segment::Index(index), Kind::Sequence(items)) => items.get(*index)?,
-                (Segment::Index(_), Kind::Scalar { .. } | Kind::Mapping(_)) => return None,
+                (Segment::Index(_), Kind::Scalar { .. } | Kind::Mapping(_) | Kind::Refused) => return None,
             };
         }
         span
@@ -142,12 +156,13 @@ impl<'t> Findings<'t> {
         &mut self,
         severity: Severity,
         span: Range<usize>,
-        key: String,
+        path: &Path,
         found: String,
         expected: String,
         hint: String,
     ) {
         let (line, column) = line_and_column(self.text, span.start);
-        self.list.push(Problem { severity, key, line, column, span, found, expected, hint });
+        let key = path.to_string();
+        self.list.push(Problem { severity, key, line, column, span, found, expected, hint, secret: false });
     }
 }

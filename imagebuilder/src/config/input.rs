@@ -66,7 +66,7 @@ pub struct Metadata {
     #[schemars(required, title = "a DNS label", regex(pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"))]
     pub name: Option<String>,
     /// A semantic version such as `1.4.0`.
-    #[schemars(required, title = "a version such as `1.4.0`")]
+    #[schemars(required, title = "a version such as `1.4.0`", extend("x-form" = "version"))]
     pub version: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct Metadata {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kubernetes {
     /// Release such as `v1.36.4`, the default.
-    #[schemars(title = "a Kubernetes release such as `v1.36.4`")]
+    #[schemars(title = "a Kubernetes release such as `v1.36.4`", extend("x-form" = "version"))]
     pub version: Option<String>,
     /// Where the programs come from. Default: `modules`.
     pub from: Option<KubernetesFrom>,
@@ -83,15 +83,15 @@ pub struct Kubernetes {
     #[schemars(title = "a directory")]
     pub path: Option<String>,
     /// Server with the layout of `dl.k8s.io`, for `from: upstream`.
-    #[schemars(title = "a URL")]
+    #[schemars(title = "a URL", extend("x-form" = "uri"))]
     pub url: Option<String>,
     /// Addresses of pods. Default: `10.244.0.0/16`.
     #[serde(rename = "podCIDR")]
-    #[schemars(title = "a CIDR such as `10.244.0.0/16`")]
+    #[schemars(title = "a CIDR such as `10.244.0.0/16`", extend("x-form" = "cidr"))]
     pub pod_cidr: Option<String>,
     /// Addresses of Services. Default: `10.96.0.0/12`.
     #[serde(rename = "serviceCIDR")]
-    #[schemars(title = "a CIDR such as `10.96.0.0/12`")]
+    #[schemars(title = "a CIDR such as `10.96.0.0/12`", extend("x-form" = "cidr"))]
     pub service_cidr: Option<String>,
 }
 
@@ -115,10 +115,10 @@ pub struct Output {
     #[schemars(required)]
     pub format: Option<Format>,
     /// Size of the disk, such as `16GiB`. Default: raw as small as possible, qcow2 `16GiB` (unused space costs nothing).
-    #[schemars(title = "a size such as `16GiB`")]
+    #[schemars(title = "a size such as `16GiB`", extend("x-form" = "size"))]
     pub size: Option<String>,
     /// The build fails when the file gets larger, such as `28GiB`.
-    #[schemars(title = "a size such as `28GiB`")]
+    #[schemars(title = "a size such as `28GiB`", extend("x-form" = "size"))]
     pub max_size: Option<String>,
 }
 
@@ -186,7 +186,7 @@ pub struct DataPlace {
     #[schemars(required)]
     pub place: Option<Place>,
     /// Least free space (bootDisk) or size (disk), such as `8GiB`.
-    #[schemars(title = "a size such as `8GiB`")]
+    #[schemars(title = "a size such as `8GiB`", extend("x-form" = "size"))]
     pub min_size: Option<String>,
     /// Only disks on this bus (disk).
     pub bus: Option<Bus>,
@@ -216,7 +216,7 @@ pub struct Target {
     /// Only disks on this bus.
     pub bus: Option<Bus>,
     /// Least size, such as `64GiB`.
-    #[schemars(title = "a size such as `64GiB`")]
+    #[schemars(title = "a size such as `64GiB`", extend("x-form" = "size"))]
     pub min_size: Option<String>,
     /// Whether the disk must hold nothing. Default: true.
     pub require_empty: Option<bool>,
@@ -231,7 +231,7 @@ pub struct Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bus {
-    /// NVMe.
+    /// Drives on PCI Express.
     Nvme,
     /// SATA, also AHCI.
     Sata,
@@ -347,7 +347,7 @@ pub struct Interface {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Registry {
     /// Space for uploads, such as `60GiB`. Default: read-only.
-    #[schemars(title = "a size such as `60GiB`")]
+    #[schemars(title = "a size such as `60GiB`", extend("x-form" = "size"))]
     pub writable: Option<String>,
 }
 
@@ -364,13 +364,13 @@ pub struct Ntp {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Budgets {
     /// Largest image file, such as `350MiB`.
-    #[schemars(title = "a size such as `350MiB`")]
+    #[schemars(title = "a size such as `350MiB`", extend("x-form" = "size"))]
     pub image: Option<String>,
     /// Memory of the smallest machine that must do, such as `4GiB`.
-    #[schemars(title = "a size such as `4GiB`")]
+    #[schemars(title = "a size such as `4GiB`", extend("x-form" = "size"))]
     pub memory: Option<String>,
     /// Longest time from power-on to ready, such as `60s`.
-    #[schemars(title = "a duration such as `60s`")]
+    #[schemars(title = "a duration such as `60s`", extend("x-form" = "duration"))]
     pub ready_within: Option<String>,
 }
 
@@ -379,7 +379,7 @@ pub struct Budgets {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sign {
     /// The minisign secret key: `file:PATH` or `env:NAME`.
-    #[schemars(required, title = "a reference `file:PATH` or `env:NAME`")]
+    #[schemars(required, title = "a reference `file:PATH` or `env:NAME`", extend("x-form" = "reference"))]
     pub key: Option<String>,
 }
 

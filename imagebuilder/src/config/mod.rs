@@ -125,7 +125,7 @@ fn check_documents(
         match kind {
             "Site" => {
                 seen.1 += 1;
-                site = site::check(document, findings);
+                site = site::check(document, findings).map(|site| (site, document));
                 again(document, seen.1, "Site", findings);
             }
             "Appliance" => {
@@ -147,15 +147,22 @@ fn check_documents(
         let hint = "`foothold init` writes a definition to start from";
         findings.add(0..0, &Path::default(), found, "a document of `kind: Appliance`", hint);
     }
-    appliance.map(|appliance| Appliance { site, ..appliance })
+    let mut appliance = appliance?;
+    if let Some((site, document)) = site {
+        findings.enter(document);
+        site::against(&site, &appliance.kubernetes, findings);
+        appliance.site = Some(site);
+    }
+    Some(appliance)
 }
 
 fn appliance_of(document: &Node, directory: &FilePath, findings: &mut Findings<'_>) -> Option<Appliance> {
     let input = shape::check(document, &schema::of::<input::Appliance>(), findings)?;
     match serde_json::from_value::<input::Appliance>(input) {
         Ok(input) => {
+            let appliance = validate::appliance(&input, directory, findings);
             support::check(&input, findings);
-            validate::appliance(&input, directory, findings)
+            appliance
         }
         Err(error) => {
             let found = format!("the document cannot be read: {error}");

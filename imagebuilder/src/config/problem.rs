@@ -31,6 +31,9 @@ pub struct Problem {
     /// Bytes of the text that the problem is about.
     #[serde(skip)]
     pub span: Range<usize>,
+    /// Whether the text there must not be shown.
+    #[serde(skip)]
+    pub secret: bool,
     /// What was found.
     pub found: String,
     /// What was expected there.

@@ -43,14 +43,18 @@ impl<'a> Shape<'a, '_, '_> {
             return None;
         }
         match (&node.kind, &wanted) {
+            (Kind::Refused, _) => {
+                self.findings.settle(path);
+                None
+            }
             (Kind::Mapping(entries), Wanted::Object(_)) => Some(self.object(node, entries, schema, path)),
             (Kind::Sequence(items), Wanted::List(item)) => {
                 let good = items.iter().enumerate().filter_map(|(i, node)| self.item(node, item, &path.index(i)));
                 Some(Value::Array(good.collect()))
             }
             (Kind::Scalar { text, plain }, _) => self.scalar(node, text, *plain, &wanted, schema, path),
-            (Kind::Mapping(_), _) => self.mismatch(node, "a mapping (`key: value`)", &wanted, schema, path),
-            (Kind::Sequence(_), _) => self.mismatch(node, "a list", &wanted, schema, path),
+            (Kind::Mapping(_), _) => self.mismatch(node, "this is a mapping (`key: value`)", &wanted, schema, path),
+            (Kind::Sequence(_), _) => self.mismatch(node, "this is a list", &wanted, schema, path),
         }
     }
 
@@ -60,10 +64,11 @@ impl<'a> Shape<'a, '_, '_> {
         if good.is_some() {
             return good;
         }
-        match wanted(resolve(self.root, schema)) {
+        let schema = resolve(self.root, schema);
+        match wanted(schema) {
             Wanted::Object(_) => Some(Value::Object(Map::new())),
-            Wanted::Text => Some(Value::String(String::new())),
-            Wanted::List(_) | Wanted::OneOf(_) | Wanted::Boolean | Wanted::Integer => None,
+            Wanted::Text if form(schema) != Some("ip") => Some(Value::String(String::new())),
+            Wanted::Text | Wanted::List(_) | Wanted::OneOf(_) | Wanted::Boolean | Wanted::Integer => None,
         }
     }
 
@@ -80,15 +85,35 @@ impl<'a> Shape<'a, '_, '_> {
                 self.unknown(entry, properties, path);
             }
         }
-        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-        for key in required.filter(|key| !entries.iter().any(|entry| entry.key == *key)) {
-            let about = properties.get(key).and_then(|schema| summary(self.root, schema)).unwrap_or_default();
-            let place = self.findings.head(node, path);
-            let whole = if path.is_empty() { "the document".to_owned() } else { format!("`{path}`") };
-            let hint = format!("add `{key}: ...`: {about}");
-            self.findings.add(place, path, &format!("{whole} has no `{key}`"), format!("a key `{key}`"), &hint);
-        }
+        self.required(node, entries, schema, &mut good, path);
         Value::Object(good)
+    }
+
+    /// Reports missing keys. A text that is missing or wrong becomes an empty one, about which no more is said, so
+    /// that the other keys beside it are checked all the same.
+    fn required(
+        &mut self,
+        node: &Node,
+        entries: &[Entry],
+        schema: &'a Value,
+        good: &mut Map<String, Value>,
+        path: &Path,
+    ) {
+        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        for key in required.filter(|key| !good.contains_key(*key)).collect::<Vec<_>>() {
+            let Some(property) = schema.pointer(&format!("/properties/{key}")) else { continue };
+            if !entries.iter().any(|entry| entry.key == key) {
+                let place = self.findings.head(node, path);
+                let whole = if path.is_empty() { "the document".to_owned() } else { format!("`{path}`") };
+                let about = summary(self.root, property).unwrap_or_default();
+                let (found, expected) = (format!("{whole} has no `{key}`"), format!("a key `{key}`"));
+                self.findings.add(place, path, &found, expected, &format!("add `{key}: ...` ({about})"));
+            }
+            if matches!(wanted(resolve(self.root, property)), Wanted::Text) {
+                self.findings.settle(&path.key(key));
+                good.insert(key.to_owned(), Value::String(String::new()));
+            }
+        }
     }
 
     fn unknown(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &Path) {
@@ -121,22 +146,17 @@ impl<'a> Shape<'a, '_, '_> {
         path: &Path,
     ) -> Option<Value> {
         let look = if plain { look(text) } else { Look::Text };
+        let form = form(schema);
         match (wanted, &look) {
-            (Wanted::Text, Look::Text) => {
-                let address = schema.get("format").and_then(Value::as_str) == Some("ip");
-                if address && text.parse::<IpAddr>().is_err() {
-                    let found = format!("`{text}` is not an IP address");
-                    self.findings.add(
-                        node.span.clone(),
-                        path,
-                        &found,
-                        "an address such as `10.0.0.1`",
-                        "write it without a prefix length",
-                    );
-                    return None;
-                }
-                Some(Value::String(text.to_owned()))
+            (Wanted::Text, Look::Text) if form == Some("ip") && text.parse::<IpAddr>().is_err() => {
+                let found = format!("`{text}` is not an IP address");
+                let hint = "write the address alone, without a prefix length or a port";
+                self.findings.add(node.span.clone(), path, &found, "an address such as `10.0.0.1`", hint);
+                None
             }
+            // Where a text has a form of its own, `validate` knows better what to say about a bare number.
+            (Wanted::Text, Look::Integer(_) | Look::Number) if form.is_some() => Some(Value::String(text.to_owned())),
+            (Wanted::Text, Look::Text) => Some(Value::String(text.to_owned())),
             (Wanted::Text, _) => {
                 let expected = wanted.describe(schema);
                 let hint = format!("quote it if you mean the text: \"{text}\"");
@@ -179,7 +199,10 @@ impl<'a> Shape<'a, '_, '_> {
                 None
             }
             (Wanted::Integer, Look::Integer(value)) => self.integer(node, *value, schema, path),
-            (_, look) => self.mismatch(node, &format!("`{text}`, {},", look.describe()), wanted, schema, path),
+            (_, look) => {
+                let shown = if plain { format!("`{text}`") } else { format!("`\"{text}\"`") };
+                self.mismatch(node, &format!("{shown} is {}", look.describe()), wanted, schema, path)
+            }
         }
     }
 
@@ -209,11 +232,11 @@ impl<'a> Shape<'a, '_, '_> {
         path: &Path,
     ) -> Option<Value> {
         let place = match node.kind {
-            Kind::Scalar { .. } => node.span.clone(),
+            Kind::Scalar { .. } | Kind::Refused => node.span.clone(),
             Kind::Sequence(_) | Kind::Mapping(_) => self.findings.head(node, path),
         };
         let hint = wanted.advice(path);
-        self.findings.add(place, path, &format!("{found} cannot stand here"), wanted.describe(schema), &hint);
+        self.findings.add(place, path, found, wanted.describe(schema), &hint);
         None
     }
 }
@@ -235,7 +258,9 @@ impl Wanted<'_> {
     }
 
     fn advice(&self, path: &Path) -> String {
-        let key = path.last_key().unwrap_or("key");
+        let Some(key) = path.last_key() else {
+            return "a definition begins with `apiVersion: foothold.dev/v1`".to_owned();
+        };
         match self {
             Self::Object(schema) => {
                 let known: Vec<&str> = schema.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
@@ -323,6 +348,11 @@ fn choices(schema: &Value) -> Option<Vec<&str>> {
     words.map(|words| words.concat())
 }
 
+/// The form of a text that is more than a text: a size, a version, an address, ...
+fn form(schema: &Value) -> Option<&str> {
+    schema.get("x-form").or_else(|| schema.get("format")).and_then(Value::as_str)
+}
+
 /// Follows `$ref` and a lone `anyOf`.
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let mut schema = schema;
@@ -341,7 +371,15 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
 fn summary<'a>(root: &'a Value, schema: &'a Value) -> Option<String> {
     let text = schema.get("description").or_else(|| resolve(root, schema).get("description"))?.as_str()?;
     let line = text.split("\n\n").next().unwrap_or(text).replace('\n', " ");
-    Some(line.trim_end_matches('.').to_owned())
+    let mut letters = line.trim_end_matches('.').chars();
+    // The first letter is small here, unless it begins an abbreviation or a name in backticks.
+    let first = letters.next()?;
+    let small = letters.clone().next().is_some_and(char::is_lowercase) || !letters.clone().next()?.is_alphabetic();
+    Some(if small {
+        first.to_lowercase().chain(letters).collect()
+    } else {
+        std::iter::once(first).chain(letters).collect()
+    })
 }
 
 /// The word of `known` that was most probably meant.

@@ -1,10 +1,12 @@
 //! The optional second document: a Site, checked like the agent will, but all of it and with places.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use agent_api::site::{Cidr, Interface, Site};
 
 use super::Findings;
+use super::appliance::Kubernetes;
 use super::path::Path;
 use super::tree::Node;
 use super::types::Name;
@@ -30,10 +32,9 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
         check_interface(&networks.key("interfaces").index(i), interface, findings);
     }
     let access = Path::of("access");
-    if let Some(hash) = site.access.token_sha256.as_deref().filter(|hash| !is_sha256(hash)) {
-        let found = format!("`{hash}` is not a SHA-256");
-        let hint = "it is printed by `printf %s TOKEN | sha256sum`";
-        findings.at(&access.key("tokenSha256"), &found, "64 lower-case hex digits", hint);
+    if site.access.token_sha256.as_deref().is_some_and(|hash| !is_sha256(hash)) {
+        let hint = "it is printed by `printf %s TOKEN | sha256sum`; the token itself never stands in a file";
+        findings.at_secret(&access.key("tokenSha256"), "this is not a SHA-256", "64 lower-case hex digits", hint);
     }
     for (i, key) in site.access.ssh_authorized_keys.iter().enumerate() {
         let good = key.split_whitespace().nth(1).is_some_and(|blob| blob.starts_with("AAAA"));
@@ -48,6 +49,38 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
         }
     }
     Some(site)
+}
+
+/// Networks of the site that the cluster would hide from the box.
+pub(super) fn against(site: &Site, kubernetes: &Kubernetes, findings: &mut Findings<'_>) {
+    let networks = Path::of("networks");
+    let planes = networks.key("controlPlane").key("cidrs");
+    let planes = site.networks.control_plane.cidrs.iter().enumerate().map(|(i, text)| (planes.index(i), text));
+    let interfaces = networks.key("interfaces");
+    let addresses = site.networks.interfaces.iter().enumerate().flat_map(|(i, interface)| {
+        let path = interfaces.index(i).key("addresses");
+        interface.addresses.iter().enumerate().map(move |(j, text)| (path.index(j), text))
+    });
+    for (path, text) in planes.chain(addresses) {
+        let Some(cidr) = Cidr::parse(text) else { continue };
+        for (name, own) in [("podCIDR", kubernetes.pod_cidr), ("serviceCIDR", kubernetes.service_cidr)] {
+            let hint = format!("give the cluster another network: `kubernetes: {{ {name}: ... }}`");
+            if network_has(own, cidr.address) {
+                let found = format!("{text} lies in `{name}` {own} of the cluster");
+                findings.at(&path, &found, "a network outside of the cluster's", &hint);
+            } else if cidr.contains(IpAddr::V4(own.address())) {
+                let found = format!("the box cannot reach the part of {text} that is `{name}` {own} of its cluster");
+                findings.warn(&path, &found, "a network outside of the cluster's", &hint);
+            }
+        }
+    }
+}
+
+fn network_has(network: super::types::Cidr, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => network.contains(address),
+        IpAddr::V6(_) => false,
+    }
 }
 
 fn check_interface(path: &Path, interface: &Interface, findings: &mut Findings<'_>) {

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle};
 
+use super::path::Path;
 use super::problem::line_and_column;
 
 /// Deepest nesting that is read; definitions need about six.
@@ -31,6 +32,8 @@ pub(super) enum Kind {
     Sequence(Vec<Node>),
     /// A mapping, in the order of the text.
     Mapping(Vec<Entry>),
+    /// Something that was refused while reading; no more is to be said about it.
+    Refused,
 }
 
 /// One key of a mapping with its value.
@@ -49,6 +52,8 @@ pub(super) struct Entry {
 pub(super) struct Refused {
     /// Its bytes.
     pub span: Range<usize>,
+    /// The key path it stands at.
+    pub path: Path,
     /// What was found.
     pub found: String,
     /// What was expected.
@@ -62,7 +67,7 @@ impl Node {
     pub fn get(&self, key: &str) -> Option<&Entry> {
         match &self.kind {
             Kind::Mapping(entries) => entries.iter().find(|entry| entry.key == key),
-            Kind::Scalar { .. } | Kind::Sequence(_) => None,
+            Kind::Scalar { .. } | Kind::Sequence(_) | Kind::Refused => None,
         }
     }
 
@@ -70,7 +75,7 @@ impl Node {
     pub fn text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Scalar { text, .. } => Some(text),
-            Kind::Sequence(_) | Kind::Mapping(_) => None,
+            Kind::Sequence(_) | Kind::Mapping(_) | Kind::Refused => None,
         }
     }
 
@@ -86,20 +91,25 @@ pub(super) fn read(text: &str) -> (Vec<Node>, Vec<Refused>) {
         emit_comments: false,
         flow_nesting_limit: DEEPEST,
         block_nesting_limit: DEEPEST,
+        emit_anchor_events: true,
         emit_unresolved_aliases: true,
     };
     let mut builder = Builder { text, open: Vec::new(), documents: Vec::new(), refused: Vec::new() };
     for next in Parser::new_from_str_with_options(text, options) {
         match next {
-            Ok((event, span)) => builder.take(event, span.byte_range().unwrap_or_default()),
+            Ok((event, span)) => {
+                let tag = span.tag_span().and_then(|span| span.byte_range());
+                builder.take(event, span.byte_range().unwrap_or_default(), tag);
+            }
             Err(error) => {
                 let at = error.marker().byte_offset().unwrap_or(text.len()).min(text.len());
-                builder.refuse(
-                    at..at,
-                    format!("this is not YAML: {}", error.kind()),
-                    "well-formed YAML",
-                    "look at the indentation, the colons and the quotes on this line and the one above".to_owned(),
-                );
+                let why = error.kind().to_string();
+                let hint = if why.contains("tab") {
+                    "indent with spaces, not with tabs"
+                } else {
+                    "look at the indentation, the brackets and the quotes on this line and the one above"
+                };
+                builder.refuse(at..at, format!("this is not YAML: {why}"), "well-formed YAML", hint.to_owned());
                 break;
             }
         }
@@ -124,26 +134,26 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn take(&mut self, event: Event<'_>, span: Range<usize>) {
-        let tag = event.tag().map(ToString::to_string);
-        let anchored = matches!(&event, Event::Scalar(_, _, id, _) | Event::SequenceStart(_, id, _) | Event::MappingStart(_, id, _) if *id != 0);
-        if tag.is_some() || anchored {
-            self.refuse(
-                span.clone(),
-                tag.map_or_else(|| "an anchor (`&name`)".to_owned(), |tag| format!("a tag (`{tag}`)")),
-                "a plain value",
-                "write the value itself; anchors, aliases and tags are not part of a definition".to_owned(),
-            );
+    fn take(&mut self, event: Event<'_>, span: Range<usize>, tag: Option<Range<usize>>) {
+        let plain = "write the value itself; anchors, aliases and tags are not part of a definition";
+        if event.tag().is_some() {
+            let span = tag.unwrap_or_else(|| span.clone());
+            let found = format!("a tag (`{}`) stands here", self.slice(&span));
+            self.refuse(span, found, "a plain value", plain.to_owned());
         }
         match event {
             Event::Scalar(text, style, _, _) => {
                 let kind = Kind::Scalar { text: text.into_owned(), plain: style == ScalarStyle::Plain };
                 self.put(Node { span, kind });
             }
+            Event::Anchor(..) => {
+                let found = format!("an anchor (`{}`) stands here", self.slice(&span));
+                self.refuse(span, found, "a plain value", plain.to_owned());
+            }
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
-                let found = format!("an alias (`{}`)", &self.text[span.clone()]);
-                self.refuse(span.clone(), found, "a plain value", "write the value itself".to_owned());
-                self.put(Node { span, kind: Kind::Scalar { text: String::new(), plain: false } });
+                let found = format!("an alias (`{}`) stands here", self.slice(&span));
+                self.refuse(span.clone(), found, "a plain value", plain.to_owned());
+                self.put(Node { span, kind: Kind::Refused });
             }
             Event::SequenceStart(..) => self.open.push(Open::Sequence { start: span.start, items: Vec::new() }),
             Event::MappingStart(..) => {
@@ -188,18 +198,30 @@ impl Builder<'_> {
         if let Some(first) = entries.iter().find(|entry| entry.key == name) {
             let line = line_and_column(self.text, first.key_span.start).0;
             let found = format!("key `{name}` stands here a second time");
-            self.refuse(
-                key_span,
-                found,
-                "each key once",
-                format!("it was given first on line {line}: keep one of the two"),
-            );
+            let hint = format!("it was given first on line {line}: keep one of the two");
+            let path = self.path().key(&name);
+            self.refused.push(Refused { span: key_span, path, found, expected: "each key once", hint });
         } else {
             entries.push(Entry { key: name, key_span, value: node });
         }
     }
 
+    fn slice(&self, span: &Range<usize>) -> String {
+        self.text.get(span.clone()).unwrap_or_default().to_owned()
+    }
+
+    /// Where the next value goes.
+    fn path(&self) -> Path {
+        let step = |path: Path, open: &Open| match open {
+            Open::Sequence { items, .. } => path.index(items.len()),
+            Open::Mapping { key: Some((Some(key), _)), .. } => path.key(key),
+            Open::Mapping { .. } => path,
+        };
+        self.open.iter().fold(Path::default(), step)
+    }
+
     fn refuse(&mut self, span: Range<usize>, found: String, expected: &'static str, hint: String) {
-        self.refused.push(Refused { span, found, expected, hint });
+        let path = self.path();
+        self.refused.push(Refused { span, path, found, expected, hint });
     }
 }

@@ -58,8 +58,7 @@ impl FromStr for Name {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let expected =
-            "a DNS label: a-z, 0-9 and `-`, at most 63 characters, beginning and ending with a letter or digit";
+        let expected = "a DNS label (a-z, 0-9 and `-` inside, at most 63)";
         if text.len() > 63 {
             return Err(Invalid::new(expected, format!("shorten it by {} characters", text.len() - 63)));
         }
@@ -172,8 +171,8 @@ impl ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = UNITS.iter().find(|(_, unit)| self.0 >= *unit && self.0.is_multiple_of(*unit));
-        let (name, unit) = whole.copied().unwrap_or(("B", 1));
+        let whole = UNITS.iter().filter(|(_, unit)| self.0.is_multiple_of(*unit));
+        let (name, unit) = whole.min_by_key(|(_, unit)| self.0 / unit).copied().unwrap_or(("B", 1));
         write!(f, "{}{name}", self.0 / unit)
     }
 }
@@ -204,6 +203,12 @@ fn unit_hint(digits: &str, unit: &str) -> String {
         _ => return "units are KiB, MiB, GiB, TiB (1024) and kB, MB, GB, TB (1000); no fractions".to_owned(),
     };
     if digits.is_empty() { "begin with a whole number".to_owned() } else { format!("write `{digits}{near}`") }
+}
+
+/// Serializes a duration as seconds with a unit: `90s`.
+#[expect(clippy::ref_option, reason = "serde hands the field over by reference")]
+pub(super) fn duration_as_text<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| format!("{}s", duration.as_secs_f64())).serialize(serializer)
 }
 
 /// Reads a duration: numbers with `ms`, `s`, `m` or `h`, such as `90s` or `1m30s`.
@@ -250,6 +255,22 @@ impl Cidr {
     /// Whether the address lies in the network.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         masked(address, self.prefix) == self.address
+    }
+
+    /// What else than hosts its addresses are for, if so.
+    pub fn reserved(self) -> Option<&'static str> {
+        match self.address.octets() {
+            [0, ..] => Some("the sender itself"),
+            [127, ..] => Some("loopback"),
+            [169, 254, ..] => Some("link-local addresses"),
+            [224..=255, ..] => Some("multicast"),
+            _ => None,
+        }
+    }
+
+    /// First address.
+    pub fn address(self) -> Ipv4Addr {
+        self.address
     }
 
     /// Length of the network part.
@@ -444,6 +465,107 @@ impl FromStr for Console {
             Ok(Self(text.to_owned()))
         } else {
             Err(Invalid::new(expected, "after the comma comes the speed, such as `115200`"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::str::FromStr as _;
+    use std::time::Duration;
+
+    use proptest::prelude::{any, proptest};
+    use rstest::rstest;
+
+    use super::{ByteSize, Cidr, ImageReference, SecretReference, parse_duration};
+
+    #[rstest]
+    #[case("350MiB", 350 << 20)]
+    #[case("28 GiB", 28 << 30)]
+    #[case("4GB", 4_000_000_000)]
+    #[case("512B", 512)]
+    fn a_size_is_a_number_with_a_unit(#[case] text: &str, #[case] bytes: u64) {
+        assert_eq!(ByteSize::from_str(text).map(ByteSize::bytes), Ok(bytes));
+    }
+
+    #[rstest]
+    #[case("28G", "write `28GiB`")]
+    #[case("16gb", "write `16GiB`")]
+    #[case("GiB", "begin with a whole number")]
+    #[case("99999999999999999999GiB", "begin with a whole number")]
+    fn a_wrong_size_comes_with_the_right_one(#[case] text: &str, #[case] hint: &str) {
+        assert_eq!(ByteSize::from_str(text).map_err(|invalid| invalid.hint), Err(hint.to_owned()));
+    }
+
+    #[rstest]
+    #[case("60s", 60_000)]
+    #[case("1m30s", 90_000)]
+    #[case("2h", 7_200_000)]
+    #[case("250ms", 250)]
+    fn a_duration_is_a_sum_of_numbers_with_units(#[case] text: &str, #[case] millis: u64) {
+        assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("s")]
+    #[case("60")]
+    #[case("1.5m")]
+    #[case("99999999999999999h")]
+    fn other_texts_are_no_durations(#[case] text: &str) {
+        assert!(parse_duration(text).is_err());
+    }
+
+    #[rstest]
+    #[case("10.0.0.0/8", "10.96.0.0/12", true)]
+    #[case("10.96.0.0/12", "10.0.0.0/8", true)]
+    #[case("10.244.0.0/16", "10.96.0.0/12", false)]
+    #[case("0.0.0.0/0", "192.168.0.0/24", true)]
+    fn networks_overlap_when_one_is_inside_the_other(#[case] one: Cidr, #[case] other: Cidr, #[case] overlap: bool) {
+        assert_eq!(one.overlaps(other), overlap);
+    }
+
+    #[rstest]
+    #[case("quay.io/org/app:1.2")]
+    #[case("localhost:5000/app:dev")]
+    #[case("registry.k8s.io/pause@sha256:0000000000000000000000000000000000000000000000000000000000000000")]
+    fn whole_references_are_taken(#[case] text: &str) {
+        assert_eq!(ImageReference::from_str(text).map(|reference| reference.to_string()), Ok(text.to_owned()));
+    }
+
+    #[rstest]
+    #[case("app:1.2")]
+    #[case("quay.io/org/app")]
+    #[case("quay.io/org/app:")]
+    #[case("quay.io//app:1")]
+    #[case("quay.io/app@sha256:12")]
+    #[case("")]
+    fn other_references_are_refused(#[case] text: &str) {
+        assert!(ImageReference::from_str(text).is_err());
+    }
+
+    #[rstest]
+    #[case("file:release.key", true)]
+    #[case("env:RELEASE_KEY", true)]
+    #[case("env:1KEY", false)]
+    #[case("file:", false)]
+    #[case("hunter2", false)]
+    fn a_secret_is_only_ever_referred_to(#[case] text: &str, #[case] good: bool) {
+        assert_eq!(SecretReference::from_str(text).is_ok(), good);
+    }
+
+    proptest! {
+        #[test]
+        fn a_size_reads_back_as_it_is_shown(bytes in 0..i64::MAX.unsigned_abs()) {
+            let shown = ByteSize::from_bytes(bytes).to_string();
+            assert_eq!(ByteSize::from_str(&shown).map(ByteSize::bytes), Ok(bytes));
+        }
+
+        #[test]
+        fn a_network_reads_back_as_it_is_shown(address in any::<u32>(), prefix in 0..=32_u8) {
+            let network = super::masked(address.into(), prefix);
+            let text = format!("{network}/{prefix}");
+            assert_eq!(Cidr::from_str(&text).map(|cidr| cidr.to_string()), Ok(text));
         }
     }
 }

@@ -144,11 +144,9 @@ fn sentence(event: &Event) -> String {
     let words = words(event);
     let what = match event.state {
         State::Started => "started".to_owned(),
-        State::Progress => words,
-        State::Waiting => words,
         State::Done => done(event),
         State::Skipped if words.is_empty() => "skipped".to_owned(),
-        State::Skipped => words,
+        State::Progress | State::Waiting | State::Skipped => words,
         State::Failed => format!("failed: {words}"),
     };
     format!("{:8.1} s  {:<32}  {what}", event.t, name(event))

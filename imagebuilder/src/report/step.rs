@@ -15,7 +15,7 @@ const PACE: Duration = Duration::from_millis(250);
 pub struct Step {
     report: Report,
     phase: String,
-    step: String,
+    name: String,
     started: Instant,
     last_progress: Mutex<Option<Instant>>,
     ended: bool,
@@ -24,8 +24,8 @@ pub struct Step {
 impl Step {
     pub(super) fn start(report: Report, phase: &str, step: &str) -> Self {
         report.build_event(phase, step, State::Started, Map::new());
-        let (phase, step) = (phase.to_owned(), step.to_owned());
-        Self { report, phase, step, started: Instant::now(), last_progress: Mutex::new(None), ended: false }
+        let (phase, name) = (phase.to_owned(), step.to_owned());
+        Self { report, phase, name, started: Instant::now(), last_progress: Mutex::new(None), ended: false }
     }
 
     /// How far it is, in bytes, and of how many if that is known. Call it as often as you like.
@@ -111,7 +111,7 @@ impl Step {
     }
 
     fn emit(&self, state: State, detail: Map<String, Value>) {
-        self.report.build_event(&self.phase, &self.step, state, detail);
+        self.report.build_event(&self.phase, &self.name, state, detail);
     }
 
     fn end(&mut self, state: State, detail: Map<String, Value>) {

@@ -96,6 +96,10 @@ impl Validate<'_, '_, '_> {
             }
             good.extend(self.data_place(place, &path));
         }
+        if good == [DataPlace::Ram] {
+            let hint = "put `{ place: bootDisk }` before it, if that is not meant";
+            self.findings.warn(path, "everything is forgotten at power-off", "a disk among the places for DATA", hint);
+        }
         good
     }
 

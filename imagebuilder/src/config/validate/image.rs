@@ -68,9 +68,9 @@ impl Validate<'_, '_, '_> {
         Some(Output { format, size, max_size })
     }
 
-    pub(super) fn boot(&mut self, input: &input::Boot, outputs: Option<&[input::Output]>) -> Boot {
+    pub(super) fn boot(&mut self, input: &input::Boot) -> Boot {
         let path = Path::of("boot");
-        let firmware = self.firmware(input.firmware.as_deref(), outputs, &path.key("firmware"));
+        let firmware = self.firmware(input.firmware.as_deref(), &path.key("firmware"));
         let default = || vec!["tty0".to_owned(), "ttyS0".to_owned()];
         let given = input.consoles.clone().unwrap_or_else(default);
         let consoles_path = path.key("consoles");
@@ -105,12 +105,7 @@ impl Validate<'_, '_, '_> {
         Boot { firmware, consoles, kernel_parameters }
     }
 
-    pub(super) fn firmware(
-        &mut self,
-        input: Option<&[input::Firmware]>,
-        outputs: Option<&[input::Output]>,
-        path: &Path,
-    ) -> Firmware {
+    pub(super) fn firmware(&mut self, input: Option<&[input::Firmware]>, path: &Path) -> Firmware {
         let Some(list) = input else {
             return Firmware { bios: true, uefi: true };
         };
@@ -125,13 +120,10 @@ impl Validate<'_, '_, '_> {
             );
         }
         if list.is_empty() {
-            let formats: Vec<&str> =
-                outputs.unwrap_or_default().iter().filter_map(|output| output.format).map(Format::name).collect();
-            let what = if formats.is_empty() { "the image".to_owned() } else { formats.join(", ") };
-            let found = format!("the list of firmware is empty: no machine could boot {what}");
+            let found = "the list of firmware is empty: no machine could boot the image";
             self.findings.at(
                 path,
-                &found,
+                found,
                 "`bios`, `uefi` or both",
                 "write `firmware: [bios, uefi]`, or remove the key",
             );

@@ -1,6 +1,7 @@
 //! `kubernetes`: release, source, and networks that must not collide.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::{Exists, Validate};
@@ -9,29 +10,31 @@ use crate::config::input::{self, KubernetesFrom};
 use crate::config::path::Path;
 use crate::config::types::{Cidr, KubernetesVersion};
 
-/// The release that is built when the definition names none.
+/// The release that `packages/kubernetes` pins, and that is built when the definition names none.
 const DEFAULT_KUBERNETES: &str = "v1.36.4";
 /// Minor releases whose layout this version knows.
 const KUBERNETES_MINORS: [u64; 1] = [36];
 const DEFAULT_POD_CIDR: &str = "10.244.0.0/16";
 const DEFAULT_SERVICE_CIDR: &str = "10.96.0.0/12";
+/// kube-controller-manager cuts a /24 for the node out of the pods' network, and counts at most 65536 of them.
+const POD_PREFIXES: RangeInclusive<u8> = 8..=24;
+/// kube-apiserver refuses networks for Services of more than 20 bits.
+const SERVICE_PREFIXES: RangeInclusive<u8> = 12..=26;
 /// The cluster's own address, on every box.
 const CLUSTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
 impl Validate<'_, '_, '_> {
     pub(super) fn kubernetes(&mut self, input: &input::Kubernetes) -> Option<Kubernetes> {
         let path = Path::of("kubernetes");
-        let version = input.version.as_deref().or(Some(DEFAULT_KUBERNETES));
-        let version = self.parse(&path.key("version"), version, KubernetesVersion::from_str);
-        if let Some(version) = version.as_ref().filter(|version| !KUBERNETES_MINORS.contains(&version.minor())) {
-            let found = format!("{version} is not a release that this version of foothold knows");
-            self.findings.at(&path.key("version"), &found, "v1.36.x", &format!("write `{DEFAULT_KUBERNETES}`"));
-        }
+        let version = self.kubernetes_version(input, &path.key("version"));
         let source = self.kubernetes_source(input, &path);
         let (pods, services) = (path.key("podCIDR"), path.key("serviceCIDR"));
-        let pod_cidr = self.cluster_cidr(&pods, input.pod_cidr.as_deref().unwrap_or(DEFAULT_POD_CIDR), 24);
-        let service_cidr =
-            self.cluster_cidr(&services, input.service_cidr.as_deref().unwrap_or(DEFAULT_SERVICE_CIDR), 26);
+        let pod_cidr = self.cluster_cidr(&pods, input.pod_cidr.as_deref().unwrap_or(DEFAULT_POD_CIDR), POD_PREFIXES);
+        let service_cidr = self.cluster_cidr(
+            &services,
+            input.service_cidr.as_deref().unwrap_or(DEFAULT_SERVICE_CIDR),
+            SERVICE_PREFIXES,
+        );
         if let (Some(pod), Some(service)) = (pod_cidr, service_cidr)
             && pod.overlaps(service)
         {
@@ -49,7 +52,22 @@ impl Validate<'_, '_, '_> {
         Some(Kubernetes { version: version?, source: source?, pod_cidr: pod_cidr?, service_cidr: service_cidr? })
     }
 
-    pub(super) fn cluster_cidr(&mut self, path: &Path, text: &str, longest: u8) -> Option<Cidr> {
+    fn kubernetes_version(&mut self, input: &input::Kubernetes, path: &Path) -> Option<KubernetesVersion> {
+        let text = input.version.as_deref().unwrap_or(DEFAULT_KUBERNETES);
+        let version = self.parse(path, Some(text), KubernetesVersion::from_str)?;
+        let modules = matches!(input.from, None | Some(KubernetesFrom::Modules));
+        if !KUBERNETES_MINORS.contains(&version.minor()) {
+            let found = format!("{version} is not a release that this version of foothold knows");
+            self.findings.at(path, &found, "v1.36.x", &format!("write `{DEFAULT_KUBERNETES}`"));
+        } else if modules && text != DEFAULT_KUBERNETES {
+            let found = format!("{version} is not the release whose modules are pinned");
+            let hint = format!("write `{DEFAULT_KUBERNETES}`, or take {version} `from: upstream`");
+            self.findings.at(path, &found, format!("`{DEFAULT_KUBERNETES}` with `from: modules`"), &hint);
+        }
+        Some(version)
+    }
+
+    pub(super) fn cluster_cidr(&mut self, path: &Path, text: &str, prefixes: RangeInclusive<u8>) -> Option<Cidr> {
         let cidr = self.parse(path, Some(text), Cidr::from_str)?;
         if cidr.contains(CLUSTER_ADDRESS) {
             let found = format!("{cidr} contains {CLUSTER_ADDRESS}, the cluster's own address on every box");
@@ -61,14 +79,15 @@ impl Validate<'_, '_, '_> {
             );
             return None;
         }
-        if cidr.prefix() > longest || cidr.prefix() < 8 {
-            let found = format!("{cidr} is too {}", if cidr.prefix() < 8 { "large" } else { "small" });
-            self.findings.at(
-                path,
-                &found,
-                format!("a prefix length from 8 to {longest}"),
-                "choose another prefix length",
-            );
+        if let Some(use_of) = cidr.reserved() {
+            let found = format!("{cidr} is for {use_of}");
+            self.findings.at(path, &found, "a private network", "choose another one, such as `10.200.0.0/16`");
+            return None;
+        }
+        if !prefixes.contains(&cidr.prefix()) {
+            let found = format!("{cidr} is too {}", if cidr.prefix() < *prefixes.start() { "large" } else { "small" });
+            let expected = format!("a prefix length from {} to {}", prefixes.start(), prefixes.end());
+            self.findings.at(path, &found, expected, "choose another prefix length");
             return None;
         }
         Some(cidr)
@@ -130,4 +149,15 @@ fn is_url(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = rest.map(|rest| rest.split('/').next().unwrap_or_default());
     host.is_some_and(|host| !host.is_empty() && !text.contains(char::is_whitespace))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DEFAULT_KUBERNETES;
+
+    #[test]
+    fn the_default_release_is_the_pinned_one() {
+        let pinned = include_str!("../../../../packages/kubernetes/go.mod");
+        assert!(pinned.contains(&format!("\tk8s.io/kubernetes {DEFAULT_KUBERNETES} ")));
+    }
 }

@@ -30,7 +30,7 @@ pub(super) fn appliance(
     let metadata = check.metadata(input.metadata.as_ref());
     let kubernetes = check.kubernetes(&input.kubernetes);
     let outputs = check.outputs(input.outputs.as_deref());
-    let boot = check.boot(&input.boot, input.outputs.as_deref());
+    let boot = check.boot(&input.boot);
     let first_boot = check.first_boot(&input.first_boot);
     let content = check.content(&input.content);
     let services = check.services(&input.services);
@@ -88,7 +88,13 @@ impl Validate<'_, '_, '_> {
 
     fn sign(&mut self, input: &input::Sign) -> Option<SecretReference> {
         let path = Path::of("sign").key("key");
-        let key = self.parse(&path, input.key.as_deref(), SecretReference::from_str)?;
+        let key = match SecretReference::from_str(input.key.as_deref()?) {
+            Ok(key) => key,
+            Err(invalid) => {
+                self.findings.at_secret(&path, "this is not a reference to a key", invalid.expected, &invalid.hint);
+                return None;
+            }
+        };
         match key {
             SecretReference::File(file) => {
                 let text = file.to_string_lossy().into_owned();

@@ -1,0 +1,143 @@
+//! Definitions as files: each wrong one with the whole text that its user reads, each right one as it is understood.
+
+use std::path::{Path, PathBuf};
+
+use foothold::config;
+use foothold::lint;
+use proptest::prelude::{ProptestConfig, any, prop, prop_oneof, proptest};
+use proptest::strategy::{Just, Strategy};
+
+fn definitions(folder: &str) -> Vec<(String, PathBuf)> {
+    let folder = Path::new("tests/definitions").join(folder);
+    let entries = fs_err::read_dir(folder).expect("the folder is there");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "yaml"));
+    files.sort();
+    let name = |file: &Path| file.file_stem().expect("a name").to_string_lossy().into_owned();
+    files.into_iter().map(|file| (name(&file), file)).collect()
+}
+
+#[test]
+fn wrong_definitions_are_explained_to_their_users() {
+    let definitions = definitions("wrong");
+    assert!(definitions.len() >= 30, "only {} definitions", definitions.len());
+    for (name, file) in definitions {
+        let problems = config::check_file(&file).expect("it can be read").problems;
+        assert!(problems.has_errors(), "{name} is taken as right");
+        for problem in &problems.list {
+            assert!(
+                !problem.found.is_empty() && !problem.expected.is_empty() && !problem.hint.is_empty(),
+                "{name}: {problem:?}"
+            );
+        }
+        let text = format!("{}\n\n{}", lint::render(&problems, false), lint::summary(&problems));
+        insta::with_settings!({ prepend_module_to_snapshot => false, snapshot_path => "definitions/wrong", omit_expression => true }, {
+            insta::assert_snapshot!(name, text);
+        });
+    }
+}
+
+#[test]
+fn right_definitions_are_understood() {
+    for (name, file) in definitions("right") {
+        let checked = config::check_file(&file).expect("it can be read");
+        assert!(!checked.problems.has_errors(), "{}", checked.problems);
+        let appliance = checked.appliance.expect("an appliance");
+        let json = serde_json::to_string_pretty(&appliance).expect("it serializes");
+        let json = format!("{}\n{json}", checked.problems);
+        insta::with_settings!({ prepend_module_to_snapshot => false, snapshot_path => "definitions/right", omit_expression => true }, {
+            insta::assert_snapshot!(name, json);
+        });
+    }
+}
+
+#[test]
+fn the_definition_that_everybody_starts_from_is_right() {
+    let checked = config::check_file("../images/appliance".as_ref()).expect("it can be read");
+    assert!(checked.problems.list.is_empty(), "{}", checked.problems);
+}
+
+#[test]
+fn the_committed_schema_is_current() {
+    let file = "../images/appliance.schema.json";
+    let committed = fs_err::read_to_string(file).unwrap_or_default();
+    assert!(
+        committed == foothold::commands::schema::text(),
+        "`foothold schema > images/appliance.schema.json` makes it current"
+    );
+}
+
+/// Pieces that YAML readers stumble over, between pieces of a definition.
+fn piece() -> impl Strategy<Value = String> {
+    let known = [
+        "apiVersion: foothold.dev/v1\n",
+        "kind: Appliance\n",
+        "kind: Site\n",
+        "metadata: ",
+        "{ name: edge, version: 1.4.0 }\n",
+        "kubernetes:\n  ",
+        "podCIDR: 10.0.0.0/8\n",
+        "outputs: [",
+        "{ format: raw, size: ",
+        "28GiB",
+        "}, ",
+        "]\n",
+        "boot: { firmware: [] }\n",
+        "\n",
+        "  ",
+        "- ",
+        ": ",
+        "? ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "---\n",
+        "...\n",
+        "&a ",
+        "*a ",
+        "!!str ",
+        "<<: ",
+        "|\n  ",
+        ">-\n  ",
+        "\"",
+        "'",
+        "#",
+        "\t",
+        "%YAML 1.2\n",
+        "~",
+        "yes",
+        "010",
+        "\u{feff}",
+        "é",
+        "\u{0}",
+        "\r\n",
+        "99999999999999999999",
+        "/32",
+        "1h1h",
+    ];
+    prop_oneof![8 => prop::sample::select(known.to_vec()).prop_map(str::to_owned), 1 => any::<String>(), 1 => Just(" ".repeat(9))]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_makes_the_reader_panic(pieces in prop::collection::vec(piece(), 0..40)) {
+        let checked = config::check("tests/definitions/x.yaml".as_ref(), pieces.concat());
+        let _ = lint::render(&checked.problems, false);
+        assert!(checked.appliance.is_some() || checked.problems.has_errors(), "silence");
+    }
+
+    #[test]
+    fn a_right_definition_with_bytes_changed_never_makes_it_panic(at in 0..2000_usize, bytes in any::<[char; 3]>()) {
+        let text = include_str!("definitions/right/everything.yaml");
+        let mut chars: Vec<char> = text.chars().collect();
+        let at = at % chars.len();
+        for (place, c) in chars[at..].iter_mut().zip(bytes) {
+            *place = c;
+        }
+        let checked = config::check("tests/definitions/right/x.yaml".as_ref(), chars.into_iter().collect());
+        let _ = lint::render(&checked.problems, true);
+    }
+}
