@@ -24,7 +24,7 @@ const MODULES: [&str; 17] = [
     "search_fs_file",
     "normal",
     "configfile",
-    "linux",
+    "linux16",
     "echo",
     "test",
     "serial",
@@ -46,8 +46,6 @@ const BLOCK_LIST: usize = 512 - 12;
 const HYBRID_KERNEL_SECTOR: usize = 0x1B0;
 /// `cdboot.img` is one CD sector in front of the core image.
 const CDBOOT_BYTES: usize = 2048;
-/// Where core.img's block list lies in an El Torito image, as `mkisofs -grub2-boot-info` patches it.
-const CD_BLOCK_LIST: usize = CDBOOT_BYTES + BLOCK_LIST;
 
 /// Where a core image is started from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,12 +162,6 @@ pub fn hybrid_code(tools: &dyn Tools, boot_image_at: u64) -> Result<Vec<u8>, Gru
     put(&mut code, HYBRID_KERNEL_SECTOR, &((boot_image_at + CDBOOT_BYTES as u64) / SECTOR).to_le_bytes());
     code.truncate(BOOT_CODE_END);
     Ok(code)
-}
-
-/// Tells an El Torito boot image where its own rest lies: byte offset of the patch, and its bytes.
-pub fn place_cd_core(boot_image_at: u64) -> (u64, [u8; 8]) {
-    let rest = (boot_image_at + CDBOOT_BYTES as u64) / SECTOR + 1;
-    (boot_image_at + CD_BLOCK_LIST as u64, rest.to_le_bytes())
 }
 
 fn put(bytes: &mut [u8], at: usize, field: &[u8]) {

@@ -95,9 +95,16 @@ fn menu_entry(entry: &BootEntry, mode: &Mode, consoles: &[String]) -> Result<Str
     Ok(format!(
         "menuentry {title} {{\n  \
            search --no-floppy --file --set=root --hint=$root /{kernel}\n  \
-           linux /{kernel} {}\n  \
-           initrd /{}\n\
+           if [ \"$grub_platform\" = pc ]; then\n    \
+             linux16 /{kernel} {} edd=off\n    \
+             initrd16 /{}\n  \
+           else\n    \
+             linux /{kernel} {}\n    \
+             initrd /{}\n  \
+           fi\n\
          }}\n",
+        parameters.join(" "),
+        entry.initrd_path(),
         parameters.join(" "),
         entry.initrd_path(),
     ))

@@ -4,7 +4,8 @@ use std::io;
 use std::path::Path;
 
 use fs_err::OpenOptions;
-use hadris_fat::{FatKind, FatOptions, VolumeLabel};
+pub use hadris_fat::FatKind;
+use hadris_fat::{FatOptions, VolumeLabel};
 use hadris_fs::{DateTime, Node, PathError, Tree};
 use hadris_storage::BlockSize;
 use hadris_storage::host::FileDevice;

@@ -19,6 +19,12 @@ const REVISION: u32 = 0x0001_0000;
 /// OS type of the protective record (table 5.3).
 const PROTECTIVE_OS_TYPE: u8 = 0xEE;
 
+/// An MBR record without a type, but marked active: some BIOSes boot only from disks that have such a one, and firmware
+/// that reads the GPT passes over it (as `xorriso -boot_image any mbr_force_bootable=on` does).
+pub const ACTIVE_RECORD: [u8; 16] = [0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+/// Where [`ACTIVE_RECORD`] goes: the second record of the MBR.
+pub const ACTIVE_RECORD_AT: u64 = 462;
+
 /// Partition type: holds GRUB's core image on BIOS machines.
 pub const TYPE_BIOS_BOOT: Uuid = Uuid::from_u128(0x2168_6148_6449_6E6F_744E_6565_6445_4649);
 /// Partition type: EFI system partition.
@@ -130,6 +136,7 @@ fn protective_mbr(last: u64) -> [u8; 512] {
     record[5..8].copy_from_slice(&[0xFF; 3]);
     record[8..12].copy_from_slice(&1_u32.to_le_bytes());
     record[12..16].copy_from_slice(&u32::try_from(last).unwrap_or(u32::MAX).to_le_bytes());
+    block[462..478].copy_from_slice(&ACTIVE_RECORD);
     block[510] = 0x55;
     block[511] = 0xAA;
     block

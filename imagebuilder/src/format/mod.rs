@@ -159,7 +159,7 @@ pub fn write(
             hash(&mut file)?
         }
         Format::Iso => {
-            iso::write(plan, tools, &temporary_path, progress)?;
+            iso::write(plan, tools, &mut file, progress)?;
             hash(&mut file)?
         }
     };

@@ -135,9 +135,91 @@ fn the_qcow2_of_a_disk_of_the_same_size_equals_the_raw_image() {
 fn the_same_release_gives_the_same_bytes_in_another_folder() {
     let toolbox = Toolbox::find();
     let (one, other) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    for format in [Format::Raw, Format::Qcow2] {
+    for format in [Format::Raw, Format::Qcow2, Format::Iso] {
         let first = written(format, &plan(one.path()), &toolbox);
         let second = written(format, &plan(other.path()), &toolbox);
         assert_eq!((first.bytes, first.sha256), (second.bytes, second.sha256), "{format:?}");
     }
+}
+
+#[test]
+fn a_cd_image_boots_both_firmwares_for_xorriso_and_is_a_sound_disk_for_sgdisk() {
+    let toolbox = Toolbox::find();
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = written(Format::Iso, &plan(dir.path()), &toolbox);
+    let said = toolbox.check(&[
+        "xorriso",
+        "-indev",
+        path(&file),
+        "-report_el_torito",
+        "plain",
+        "-report_system_area",
+        "plain",
+    ]);
+    for expected in ["BIOS  y   none", "UEFI  y   none", "boot-info-table grub2-boot-info", "EFI System Partition"] {
+        assert!(said.contains(expected), "{said}");
+    }
+    let said = toolbox.check(&["sgdisk", "-v", path(&file)]);
+    assert!(said.contains("No problems found"), "{said}");
+    assert_eq!(toolbox_free_sha256(path(&file)), file.sha256);
+}
+
+#[test]
+fn a_cd_image_holds_the_files_with_roots_ownership() {
+    let toolbox = Toolbox::find();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plan = plan(dir.path());
+    let file = written(Format::Iso, &plan, &toolbox);
+    let listed = toolbox.check(&["xorriso", "-indev", path(&file), "-find", "/", "-exec", "lsdl"]);
+    assert!(listed.lines().all(|line| line.starts_with("drwxr-xr-x") || line.starts_with("-r--r--r--")), "{listed}");
+    let out = dir.path().join("extracted").display().to_string();
+    toolbox.check(&["xorriso", "-osirrox", "on", "-indev", path(&file), "-extract", "/", &out]);
+    for source in &plan.store {
+        let extracted = fs_err::read(Path::new(&out).join(&source.path)).expect("extracted");
+        let expected = match &source.content {
+            Content::Bytes(bytes) => bytes.clone(),
+            Content::File { path, .. } => fs_err::read(path).expect("the source"),
+        };
+        assert!(extracted == expected, "`{}` differs", source.path);
+    }
+}
+
+#[test]
+fn the_store_holds_the_files_and_stays_within_its_size() {
+    let toolbox = Toolbox::find();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plan = plan(dir.path());
+    let file = written(Format::Raw, &plan, &toolbox);
+    let store = cut(path(&file), 266, 7, &dir.path().join("store.img"));
+    let dumped = dir.path().join("dumped");
+    fs_err::create_dir_all(&dumped).expect("a folder");
+    for source in &plan.store {
+        let to = dumped.join("file").display().to_string();
+        toolbox.check(&["debugfs", "-R", &format!("dump /{} {to}", source.path), &store]);
+        assert_eq!(fs_err::metadata(&to).expect("dumped").len(), source.content.len(), "{}", source.path);
+    }
+}
+
+#[test]
+fn an_image_beyond_max_size_is_refused_with_numbers_and_leaves_nothing() {
+    let toolbox = Toolbox::find();
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut plan = plan(dir.path());
+    plan.max_bytes = Some(3 << 20);
+    for (format, needs) in
+        [(Format::Raw, "the image needs 338 MiB, `maxSize` allows 3 MiB"), (Format::Iso, "the iso file has")]
+    {
+        let error = write(format, &plan, &toolbox, &mut |_, _| ()).expect_err("too large").to_string();
+        assert!(error.starts_with(needs) && error.contains("hint: raise `maxSize`"), "{error}");
+    }
+    assert_eq!(fs_err::read_dir(&plan.out).expect("the folder").count(), 0);
+}
+
+#[test]
+fn a_disk_smaller_than_its_content_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut plan = plan(dir.path());
+    plan.virtual_bytes = Some(64 << 20);
+    let error = write(Format::Qcow2, &plan, &Toolbox::find(), &mut |_, _| ()).expect_err("too small").to_string();
+    assert!(error.starts_with("the disk is to have 64 MiB, the content needs 338 MiB"), "{error}");
 }
