@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
 
 use rstest::rstest;
+use sha2::{Digest as _, Sha256};
 
-use super::{Kind, PIECE, judge, kind, run};
+use super::{Kind, PIECE, Written, compare, judge, kind, run};
 use crate::cli::Write;
 use crate::error::Exit;
 use crate::host::block::{Block, Target, Use};
@@ -108,4 +109,40 @@ fn an_interrupted_write_leaves_nothing_that_looks_whole() {
     assert_eq!(error.exit(), Exit::Interrupted);
     let head = fs_err::read(device).expect("the target");
     assert!(head.get(512..520) != Some(b"EFI PART".as_slice()));
+}
+
+#[rstest]
+#[case(5, 0, PIECE)]
+#[case(PIECE + 7, PIECE, 2 * PIECE)]
+#[case(2 * PIECE + 1, 2 * PIECE, 2 * PIECE + 512)]
+fn a_device_that_returns_other_bytes_is_named_with_the_place(
+    #[case] at: usize,
+    #[case] from: usize,
+    #[case] to: usize,
+) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = image(dir.path(), 2 * PIECE + 512);
+    let content = fs_err::read(&image).expect("the image");
+    let written =
+        Written { whole: [0; 32], pieces: content.chunks(PIECE).map(|piece| Sha256::digest(piece).into()).collect() };
+    let mut worn = content.clone();
+    worn[at] ^= 1;
+    fs_err::write(&image, worn).expect("the worn copy");
+    let report = Report::silent();
+    let step = report.step("write", "compare");
+    let error = compare(&image, content.len() as u64, &written, &report, &step).expect_err("a difference");
+    assert!(error.to_string().contains(&format!("first between byte {from} and {to}")), "{error}");
+}
+
+#[test]
+fn a_device_that_ends_early_is_found_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = image(dir.path(), PIECE + 4096);
+    let content = fs_err::read(&image).expect("the image");
+    let written =
+        Written { whole: [0; 32], pieces: content.chunks(PIECE).map(|piece| Sha256::digest(piece).into()).collect() };
+    fs_err::write(&image, &content[..PIECE]).expect("the short copy");
+    let report = Report::silent();
+    let step = report.step("write", "compare");
+    assert!(compare(&image, content.len() as u64, &written, &report, &step).is_err());
 }
