@@ -62,12 +62,13 @@ pub struct Run {
     without: Vec<String>,
     cwd: Option<PathBuf>,
     stdin: Option<Vec<u8>>,
+    shown: Option<String>,
 }
 
 impl Run {
     /// A program by name or path.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        Self { argv: vec![program.as_ref().to_owned()], env: Vec::new(), clear_env: false, without: Vec::new(), cwd: None, stdin: None }
+        Self { argv: vec![program.as_ref().to_owned()], env: Vec::new(), clear_env: false, without: Vec::new(), cwd: None, stdin: None, shown: None }
     }
 
     /// One more argument.
@@ -119,8 +120,18 @@ impl Run {
         self
     }
 
+    /// How errors name it instead of by its whole command line.
+    #[must_use]
+    pub fn shown_as(mut self, text: String) -> Self {
+        self.shown = Some(text);
+        self
+    }
+
     /// The command line as a person would read it.
     pub fn display(&self) -> String {
+        if let Some(text) = &self.shown {
+            return text.clone();
+        }
         let words: Vec<_> = self.argv.iter().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }

@@ -110,9 +110,13 @@ fn add_initrd_modules(input: &Input<'_>, work: &WorkDir, modules: &Path, list: &
     for index in ["modules.builtin", "modules.builtin.modinfo", "modules.order"] {
         fs_err::copy(modules.join(index), into.join(index))?;
     }
+    // depmod looks below /lib, which is a link in a whole tree.
+    let link = root.join("lib");
+    fs_err::os::unix::fs::symlink("usr/lib", &link)?;
     let base = format!("{INSIDE}/initrd-modules");
     let depmod = input.toolbox.tool("depmod").args(["--basedir", &base]).arg(release);
     depmod.bind(work.path(), Path::new(INSIDE), true).run().context("listing the initrd's modules")?;
+    fs_err::remove_file(link)?;
     for index in ["modules.alias.bin", "modules.dep.bin", "modules.symbols.bin", "modules.builtin.bin", "modules.symbols", "modules.builtin.alias.bin", "modules.builtin.modinfo", "modules.order", "modules.devname", "modules.weakdep"] {
         let _ = fs_err::remove_file(into.join(index));
     }

@@ -151,6 +151,7 @@ impl Tool<'_> {
         if !needs::is_root() {
             run = run.args(["--user", "--map-root-user", "--map-auto"]);
         }
+        run = run.shown_as(self.spec.argv.join(" "));
         run = run.args(["--"]).arg(&self.toolbox.helper).arg(ENTER).arg(spec).clear_env();
         run = run.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
         run = run.env("HOME", "/tmp").env("TZ", "UTC0");
