@@ -1,5 +1,7 @@
 //! Why the box cannot start, in the words of its user: what was found, what was expected, what to do.
 
+use std::fmt::Write;
+
 use agent_api::events::Phase;
 
 /// Columns of the message on the screen: fits a text console of 80.
@@ -53,8 +55,11 @@ impl Fatal {
 /// Puts a frame around lines.
 pub fn framed(lines: &[String]) -> String {
     let edge = format!("+{}+\n", "-".repeat(WIDTH - 2));
-    let inner: String = lines.iter().map(|line| format!("| {:<1$} |\n", plain(line), WIDTH - 4)).collect();
-    format!("\n{edge}{inner}{edge}")
+    let mut text = format!("\n{edge}");
+    for line in lines {
+        let _ = writeln!(text, "| {:<1$} |", plain(line), WIDTH - 4);
+    }
+    text + &edge
 }
 
 /// Only what every console can show.
@@ -104,7 +109,7 @@ mod tests {
             assert_eq!(line.len(), WIDTH, "{line}");
         }
         assert!(frame.contains("| step      medium/layers"), "{frame}");
-        assert!(frame.contains("|           to break the line"), "{frame}");
+        assert!(frame.contains("\n|           then some"), "{frame}");
     }
 
     #[test]

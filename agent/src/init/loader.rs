@@ -156,10 +156,10 @@ mod tests {
         };
         loader.load_for(&["pci:v1".to_owned(), "pci:v12".to_owned()]);
         loader.load_for(&["pci:v1".to_owned()]);
-        let mut loaded = LOADED.lock().expect("no panic before").clone();
-        assert_eq!(loaded.remove(0), "c.ko");
-        loaded.sort();
-        assert_eq!(loaded, ["a.ko", "b.ko"]);
+        let mut order = LOADED.lock().expect("no panic before").clone();
+        assert_eq!(order.remove(0), "c.ko");
+        order.sort();
+        assert_eq!(order, ["a.ko", "b.ko"]);
         assert!(loader.problems().is_empty());
     }
 

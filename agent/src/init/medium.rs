@@ -11,6 +11,7 @@ use agent_api::events::Phase;
 use agent_api::release::{MEDIUM_ROOT, Release};
 use minisign_verify::PublicKey;
 
+use super::disk::announce_partitions;
 use super::fatal::Fatal;
 use super::layers::{self, OpenLayer};
 use super::loader::Loader;
@@ -117,7 +118,7 @@ impl Finder<'_> {
             let quiet = if damaged { QUIET_WITH_DAMAGED } else { QUIET };
             let over = last_new.elapsed() >= quiet || begin.elapsed() >= LONGEST;
             if over && told.is_none_or(|told| told.elapsed() >= AGAIN) {
-                (self.cannot_start)(&summary(self.id, &seen));
+                (self.cannot_start)(&self.with_problems(summary(self.id, &seen)));
                 told = Some(Instant::now());
             } else if !waiting && begin.elapsed() > Duration::from_secs(2) {
                 waiting = true;
@@ -126,6 +127,14 @@ impl Finder<'_> {
             }
             self.wait(&mut seen);
         }
+    }
+
+    /// A driver that would not load may be why nothing was found.
+    fn with_problems(&self, mut fatal: Fatal) -> Fatal {
+        for problem in self.loader.problems() {
+            let _ = write!(fatal.found, "\ndriver {problem}");
+        }
+        fatal
     }
 
     /// Waits for a device; loads what it needs.
@@ -238,14 +247,14 @@ fn others(releases: &Path) -> String {
 fn note(seen: &mut BTreeMap<String, Seen>, candidate: &Candidate, fatal: Fatal) {
     if let Some(entry) = seen.get_mut(&candidate.device) {
         let other_release = fatal.step == "find" && fatal.found.contains("another release");
-        entry.what = fatal.found.clone();
+        entry.what.clone_from(&fatal.found);
         entry.damage = (!other_release).then_some(fatal);
     }
 }
 
 /// Looks at devices not seen so far; returns those that may be the medium, best first.
 fn look(seen: &mut BTreeMap<String, Seen>) -> Vec<Candidate> {
-    let disks = block::list(Path::new(block::SYS_BLOCK)).unwrap_or_default();
+    let disks = list_disks(seen);
     let mut candidates = Vec::new();
     let mut present = Vec::new();
     for disk in &disks {
@@ -266,6 +275,30 @@ fn look(seen: &mut BTreeMap<String, Seen>) -> Vec<Candidate> {
     candidates
         .sort_by_key(|candidate| (!candidate.disk.removable, candidate.disk.bus != "usb", candidate.device.clone()));
     candidates
+}
+
+/// All disks. One without partitions is looked at again when its table is on it and the kernel could
+/// not use it.
+fn list_disks(seen: &mut BTreeMap<String, Seen>) -> Vec<Disk> {
+    let list = || block::list(Path::new(block::SYS_BLOCK)).unwrap_or_default();
+    let disks = list();
+    let is_new = |disk: &&Disk| seen.get(&disk.name).is_none_or(|seen| seen.bytes != disk.bytes);
+    let new: Vec<Disk> = disks
+        .iter()
+        .filter(|disk| disk.partitions.is_empty() && !disk.name.starts_with("sr"))
+        .filter(is_new)
+        .cloned()
+        .collect();
+    if new.is_empty() {
+        return disks;
+    }
+    for disk in &new {
+        let Some(what) = announce_partitions(disk) else { continue };
+        let next = "write the image again, to a medium that is large enough";
+        let damage = Some(Fatal::medium("find", what.clone(), "the whole image", next));
+        seen.insert(disk.name.clone(), Seen { bytes: disk.bytes, what, damage });
+    }
+    list()
 }
 
 fn probe_device(device: &str, bytes: u64) -> (String, Option<Content>) {

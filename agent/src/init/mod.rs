@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_api::boot::{self, BootFacts, DataFound};
+use agent_api::boot::{self, BootFacts};
 use agent_api::events::Phase;
 use agent_api::release::InitrdConfig;
 use rustix::mount::MountFlags;
@@ -21,6 +21,8 @@ use crate::host::clock;
 use crate::host::mount::{self, Options};
 use crate::host::uevent::Uevents;
 
+mod data;
+mod disk;
 pub mod fatal;
 pub mod guard;
 mod kmod;
@@ -97,14 +99,21 @@ fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title:
     layers::mount_root(&medium.layers)?;
     report.done(step, "root mounted");
     let _ = fs_err::write(medium::manifest_copy(), &medium.manifest);
-    let data = data_in_memory()?;
+    bind_devices()?;
+    let data = disk::prepare(report, &medium, parameters.data, &uevents)?;
+    let step = report.started(Phase::Disk, "var");
+    let (machine_id, first_boot) = fill_data().map_err(|error| {
+        let next = "make room on DATA, or start with foothold.data=ram";
+        Fatal::disk("var", error.to_string(), "a DATA that can be written", next)
+    })?;
+    report.done(step, if first_boot { "first boot" } else { "state of an earlier boot found" });
     let facts = BootFacts {
         release: parameters.release.clone().unwrap_or_default(),
         mode: parameters.mode,
         medium: medium.device.clone(),
         data,
-        machine_id: machine_id(),
-        first_boot: true,
+        machine_id,
+        first_boot,
         clock_was_before_build,
     };
     leave(report, &facts)
@@ -149,15 +158,16 @@ fn leave(report: &Report, facts: &BootFacts) -> Result<Never, Fatal> {
     Err(fail(switch::SYSTEMD, &switch::exec_systemd()))
 }
 
-fn data_in_memory() -> Result<DataFound, Fatal> {
-    let var = Path::new(SYSROOT).join("var");
-    mount::mount("tmpfs", "data", &var, Options::new(MountFlags::empty(), "mode=0755,size=55%"))
-        .map_err(|error| Fatal::disk("data", error.to_string(), "memory for DATA", "give the box more memory"))?;
-    Ok(DataFound::Ram { reason: "foothold.data=ram".to_owned() })
+/// mke2fs and e2fsck run in the new root and need to see the disks.
+fn bind_devices() -> Result<(), Fatal> {
+    mount::bind(Path::new("/dev"), &Path::new(SYSROOT).join("dev"))
+        .map_err(|error| Fatal::medium("root", error.to_string(), "a root with /dev", release::WRITE_AGAIN))
 }
 
-fn machine_id() -> String {
-    hex::encode(rand::random::<[u8; 16]>())
+fn fill_data() -> io::Result<(String, bool)> {
+    let var = Path::new(SYSROOT).join("var");
+    data::skeleton(&var)?;
+    data::machine_id(&var)
 }
 
 fn mount_kernel_file_systems() -> io::Result<()> {

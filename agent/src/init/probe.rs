@@ -168,7 +168,7 @@ fn partition_table(head: &[u8]) -> Option<Content> {
     let signed = head.get(510..512) == Some(&[0x55, 0xAA]);
     let used = head.get(446..510)?.chunks(16).any(|entry| entry[4] != 0 && u32_at(entry, 12) != 0);
     // The boot sectors of FAT and NTFS carry the same two bytes, and code where the table would be.
-    let is_table = head.get(446..510)?.chunks(16).all(|entry| entry[0] & 0x7f == 0);
+    let is_table = head.get(446..510)?.chunks(16).all(|entry| matches!(entry[0], 0 | 0x80));
     (signed && used && is_table).then_some(Content::Mbr)
 }
 

@@ -14,6 +14,8 @@ pub const SYSTEMD: &str = "/usr/lib/systemd/systemd";
 
 /// Moves the kernel's file systems and makes the new root the root.
 pub fn enter_root() -> io::Result<()> {
+    // It was bound for the tools that made DATA.
+    mount::unmount(&Path::new(SYSROOT).join("dev"), true)?;
     for folder in ["run", "dev", "sys", "proc"] {
         let (from, to) = (Path::new("/").join(folder), Path::new(SYSROOT).join(folder));
         mount::move_to(&from, &to).map_err(io::Error::other)?;

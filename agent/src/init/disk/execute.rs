@@ -1,0 +1,225 @@
+//! Carries a plan for DATA out: tables, file system, mount.
+
+use std::io::{self, Seek, SeekFrom, Write as _};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use agent_api::boot::DataFound;
+use fs_err::{File, OpenOptions};
+use rustix::mount::MountFlags;
+use uuid::Uuid;
+
+use super::super::probe::{self, Content};
+use super::decide::{DATA_LABEL, DataPartition};
+use super::facts::{BootFound, disk_id};
+use super::table::{Extent, Found, Table, Write};
+use crate::host::block::{self, Disk};
+use crate::host::mount::{self, Options};
+use crate::host::{RunError, Runner, label};
+
+/// Beginning and end of new space are zeroed as far: no signature of an earlier life stays.
+const WIPE: u64 = 1 << 20;
+/// Making and checking a file system end by themselves; a stick may be slow.
+const MKFS_DEADLINE: Duration = Duration::from_secs(300);
+const FSCK_DEADLINE: Duration = Duration::from_secs(3600);
+/// Exit codes of e2fsck up to here mean that the file system is good now.
+const FSCK_REPAIRED: i32 = 3;
+
+/// Why DATA could not be made or mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// Reading or writing a disk.
+    #[error("{what} {disk}: {source}")]
+    Disk {
+        /// What was being done.
+        what: &'static str,
+        /// Disk or partition.
+        disk: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// mke2fs or e2fsck.
+    #[error("{0}")]
+    Tool(#[from] RunError),
+    /// The kernel sees another partition under the number.
+    #[error("{disk}: the kernel knows another partition {number}; start the box again")]
+    OtherPartition {
+        /// Disk.
+        disk: String,
+        /// Number.
+        number: u32,
+    },
+    /// No room in the table, or no free space.
+    #[error("{disk}: no room for a partition")]
+    NoRoom {
+        /// Disk.
+        disk: String,
+    },
+}
+
+fn on_disk(what: &'static str, disk: &str) -> impl FnOnce(io::Error) -> DataError {
+    move |source| DataError::Disk { what, disk: disk.to_owned(), source }
+}
+
+/// Makes both copies of the boot disk's table whole, the second one at the disk's true end.
+pub fn mend_table(disk: &Disk, found: &Found) -> Result<(), DataError> {
+    if disk.read_only || (found.primary_good && found.backup_good) {
+        return Ok(());
+    }
+    let mut table = found.table.clone();
+    table.fit_to(disk.bytes);
+    write_all(disk, &table.writes(found.primary_good))
+}
+
+/// Makes DATA in the free space of the boot disk; formats and mounts it.
+pub fn create_on_boot_disk(disk: &Disk, boot: &BootFound, covered: u64) -> Result<DataPartition, DataError> {
+    let no_room = || DataError::NoRoom { disk: disk.name.clone() };
+    let found = boot.table.as_ref().ok_or_else(no_room)?;
+    let mut table = found.table.clone();
+    table.fit_to(disk.bytes);
+    let extent = table.largest_free(covered).ok_or_else(no_room)?;
+    wipe(disk, extent)?;
+    let number = table.add_data(extent, random_id()).ok_or_else(no_room)?;
+    write_all(disk, &table.writes(found.primary_good))?;
+    Ok(unfinished(number, extent))
+}
+
+/// Puts a table with DATA alone on an empty disk.
+pub fn take_disk(disk: &Disk, appliance: &str) -> Result<DataPartition, DataError> {
+    let no_room = || DataError::NoRoom { disk: disk.name.clone() };
+    let mut table = Table::new(disk_id(appliance), disk.bytes, disk.block_bytes);
+    let extent = table.largest_free(0).ok_or_else(no_room)?;
+    let number = table.add_data(extent, random_id()).ok_or_else(no_room)?;
+    let writes = table.first_writes(disk.bytes);
+    // The header goes first and says that the disk is ours; only then is anything else touched.
+    write_all(disk, &writes[..1])?;
+    wipe(disk, extent)?;
+    write_all(disk, &writes[1..])?;
+    Ok(unfinished(number, extent))
+}
+
+fn unfinished(number: u32, extent: Extent) -> DataPartition {
+    DataPartition { number, start: extent.start, bytes: extent.bytes, state: super::decide::DataState::Unfinished }
+}
+
+fn random_id() -> Uuid {
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid()
+}
+
+fn open_for_writing(disk: &Disk) -> Result<File, DataError> {
+    let opened = OpenOptions::new().read(true).write(true).open(block::node(&disk.name));
+    opened.map_err(on_disk("opening", &disk.name))
+}
+
+/// Writes one after the other, each on the disk before the next.
+fn write_all(disk: &Disk, writes: &[Write]) -> Result<(), DataError> {
+    let mut device = open_for_writing(disk)?;
+    for write in writes {
+        let done = device
+            .seek(SeekFrom::Start(write.offset))
+            .and_then(|_| device.write_all(&write.bytes))
+            .and_then(|()| device.sync_all());
+        done.map_err(on_disk("writing the partition table of", &disk.name))?;
+    }
+    Ok(())
+}
+
+fn wipe(disk: &Disk, extent: Extent) -> Result<(), DataError> {
+    let mut device = open_for_writing(disk)?;
+    let length = WIPE.min(extent.bytes);
+    let zeros = vec![0; usize::try_from(length).unwrap_or_default()];
+    for offset in [extent.start, extent.start + extent.bytes - length] {
+        let done = device.seek(SeekFrom::Start(offset)).and_then(|_| device.write_all(&zeros));
+        done.map_err(on_disk("clearing", &disk.name))?;
+    }
+    device.sync_all().map_err(on_disk("clearing", &disk.name))
+}
+
+/// The kernel's name for the partition; tells the kernel about it first if need be.
+pub fn known_to_kernel(disk: &Disk, partition: &DataPartition) -> Result<String, DataError> {
+    let DataPartition { number, start, bytes, .. } = *partition;
+    block::add_partition(&block::node(&disk.name), number, start, bytes)
+        .map_err(on_disk("announcing the new partition of", &disk.name))?;
+    let now = block::list(Path::new(block::SYS_BLOCK)).map_err(on_disk("listing", &disk.name))?;
+    let partitions = now.into_iter().find(|found| found.name == disk.name).map(|found| found.partitions);
+    let known = partitions.unwrap_or_default().into_iter().find(|known| known.number == number);
+    match known {
+        Some(known) if (known.start, known.bytes) == (start, bytes) => Ok(known.name),
+        _ => Err(DataError::OtherPartition { disk: disk.name.clone(), number }),
+    }
+}
+
+/// Makes the file system, without its label: that comes when everything is in it.
+pub fn format(runner: &dyn Runner, partition: &str) -> Result<(), DataError> {
+    let device = block::node(partition).to_string_lossy().into_owned();
+    let options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
+    let argv = ["/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-m", "1", "-L", "", "-E", options, &device];
+    runner.run(&argv, b"", MKFS_DEADLINE)?;
+    Ok(())
+}
+
+/// Repairs the file system if the kernel noted errors in it. The journal needs nobody's help.
+pub fn repair(runner: &dyn Runner, partition: &str, report: &dyn Fn(&str)) -> Result<(), DataError> {
+    let device = block::node(partition);
+    let head = File::open(&device).and_then(|mut file| probe::read_head(&mut file));
+    let contents = probe::identify(&head.map_err(on_disk("reading", partition))?);
+    if !contents.iter().any(|content| matches!(content, Content::Ext4 { errors: true, .. })) {
+        return Ok(());
+    }
+    let device = device.to_string_lossy().into_owned();
+    for mode in ["-p", "-y"] {
+        report(&format!("e2fsck {mode} {device}: the file system has errors"));
+        match runner.run(&["/usr/sbin/e2fsck", "-f", mode, &device], b"", FSCK_DEADLINE) {
+            Err(RunError::Failed { code: Some(code), .. }) if code <= FSCK_REPAIRED => return Ok(()),
+            Ok(_) => return Ok(()),
+            Err(error) if mode == "-y" => return Err(error.into()),
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Mounts DATA.
+pub fn mount_data(partition: &str, target: &Path) -> Result<(), DataError> {
+    let source = block::node(partition).to_string_lossy().into_owned();
+    let options = Options::new(MountFlags::NOATIME, "errors=remount-ro");
+    mount::mount("ext4", &source, target, options).map_err(|error| on_disk("mounting", partition)(error.source))
+}
+
+/// Says that everything is in DATA: from now on it is never formatted again.
+pub fn finish(partition: &str, target: &Path) -> Result<(), DataError> {
+    sync(target).map_err(on_disk("writing", partition))?;
+    label::set(target, DATA_LABEL).map_err(on_disk("naming", partition))?;
+    sync(target).map_err(on_disk("writing", partition))
+}
+
+fn sync(root: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(root)?.as_fd())?)
+}
+
+/// What the agent is told.
+pub fn found(partition: String, created: bool) -> DataFound {
+    DataFound::Partition { device: partition, created }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::format;
+    use crate::host::runner::FakeRunner;
+
+    #[test]
+    fn the_file_system_is_made_quickly_and_without_its_label() {
+        let runner = FakeRunner::default();
+        format(&runner, "vda4").expect("the fake agrees");
+        let call = &runner.calls()[0];
+        assert!(call.ends_with("-L  -E lazy_itable_init=1,lazy_journal_init=1,nodiscard /dev/vda4"), "{call}");
+    }
+
+    #[test]
+    fn the_end_of_mke2fs_s_complaint_is_in_the_error() {
+        let runner = FakeRunner::default().fail("/usr/sbin/mke2fs", 1, "Device size reported to be zero");
+        let error = format(&runner, "vda4").expect_err("the fake refuses");
+        assert!(error.to_string().ends_with("Device size reported to be zero"), "{error}");
+    }
+}
