@@ -59,6 +59,8 @@ pub enum Command {
     Lock(Lock),
     /// Download everything the lock names
     Fetch(Fetch),
+    /// Make the toolbox of foreign tools and say where it is
+    Toolbox(Toolbox),
     /// Build images
     Build(Build),
     /// Run an image in a virtual machine
@@ -191,6 +193,14 @@ pub struct Fetch {
     /// Also copy it all to this directory, to be used as `--cache` elsewhere
     #[arg(long, value_name = "DIR")]
     pub to: Option<PathBuf>,
+    /// Where things are kept
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `foothold toolbox`
+#[derive(Debug, Args)]
+pub struct Toolbox {
     /// Where things are kept
     #[command(flatten)]
     pub sources: Sources,

@@ -4,8 +4,12 @@
 //! libraries: no chroot, no root, and the child's pid is QEMU's own.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::host::Invocation;
+use crate::host::{Invocation, RunError};
+
+/// Fetching and unpacking some 200 packages.
+const MAKE_WITHIN: Duration = Duration::from_secs(1800);
 
 /// Debian's folder of libraries for this architecture.
 const LIB: &str = "usr/lib/x86_64-linux-gnu";
@@ -13,6 +17,14 @@ const LIB: &str = "usr/lib/x86_64-linux-gnu";
 /// What is wrong with the toolbox.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolsError {
+    /// It was not there and could not be made.
+    #[error("making the toolbox ({missing})")]
+    Make {
+        /// What was missing.
+        missing: String,
+        /// Why it could not be made.
+        source: RunError,
+    },
     /// A file the runner needs is not in the tree.
     #[error("the toolbox `{root}` has no `{file}`\nhint: run `cargo foothold up` once, it makes the toolbox anew")]
     Missing {
@@ -22,7 +34,7 @@ pub enum ToolsError {
         file: &'static str,
     },
     /// There is no toolbox at all.
-    #[error("no toolbox at `{0}`\nhint: run `cargo foothold up` or set FOOTHOLD_TOOLBOX")]
+    #[error("no toolbox at `{0}`\nhint: run `cargo foothold toolbox` or set FOOTHOLD_TOOLBOX")]
     NotFound(PathBuf),
     /// Paths end up in JSON and in QEMU's options.
     #[error("the toolbox path `{0}` is not UTF-8")]
@@ -68,6 +80,18 @@ impl Tools {
             base.unwrap_or_default().join("foothold/toolbox/current")
         };
         Self::from_toolbox(&var("FOOTHOLD_TOOLBOX").unwrap_or_else(cache))
+    }
+
+    /// [`Tools::locate`] for tests: where there is no toolbox yet, the workspace's own `foothold toolbox` makes it.
+    pub fn locate_or_make() -> Result<Self, ToolsError> {
+        let Err(missing) = Self::locate() else { return Self::locate() };
+        let make = Invocation {
+            program: std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
+            arguments: ["run", "--quiet", "--package", "foothold", "--bin", "foothold", "--", "toolbox"].map(str::to_owned).to_vec(),
+            environment: Vec::new(),
+        };
+            make.run("foothold toolbox", MAKE_WITHIN).map_err(|source| ToolsError::Make { missing: missing.to_string(), source })?;
+        Self::locate()
     }
 
     /// The tree.
@@ -127,7 +151,7 @@ mod tests {
     fn missing_tree_and_missing_file_say_what_to_do() {
         let dir = tempfile::tempdir().expect("temporary folder");
         let error = Tools::from_toolbox(&dir.path().join("none")).expect_err("no tree");
-        assert!(error.to_string().ends_with("hint: run `cargo foothold up` or set FOOTHOLD_TOOLBOX"));
+        assert!(error.to_string().ends_with("hint: run `cargo foothold toolbox` or set FOOTHOLD_TOOLBOX"));
         let error = Tools::from_toolbox(dir.path()).expect_err("empty tree");
         assert!(error.to_string().contains("has no `usr/lib64/ld-linux-x86-64.so.2`"), "{error}");
     }

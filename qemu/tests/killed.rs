@@ -16,7 +16,7 @@ const NAME: &str = "killed-with-its-runner";
 #[ignore = "is what the other test kills"]
 fn runner() {
     let Some(dir) = std::env::var_os("RUN_IN") else { return };
-    let tools = Tools::locate().unwrap_or_else(|error| panic!("{error}"));
+    let tools = Tools::locate_or_make().unwrap_or_else(|error| panic!("{error}"));
     let disk = Disk::open(Path::new(&dir).join("disk.img")).expect("is there");
     let builder = VmBuilder::new(&tools, NAME).memory_mib(128).firmware(Firmware::Uefi);
     let vm = builder.boot(disk).scratch_in(dir).start().unwrap_or_else(|error| panic!("{error}"));
@@ -78,7 +78,7 @@ fn a_killed_runner_leaves_nothing() {
         runner.wait().expect("is dead");
     }
     wait_until_gone();
-    let tools = Tools::locate().unwrap_or_else(|error| panic!("{error}"));
+    let tools = Tools::locate_or_make().unwrap_or_else(|error| panic!("{error}"));
     drop(VmBuilder::new(&tools, NAME).memory_mib(128).scratch_in(dir.path()).start().expect("starts"));
     assert_eq!(files(), 1);
 }

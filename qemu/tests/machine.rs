@@ -31,7 +31,7 @@ const BOOT_SECTOR: [u8; 87] = [
 ];
 
 fn tools() -> Tools {
-    Tools::locate().unwrap_or_else(|error| panic!("{error}"))
+    Tools::locate_or_make().unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn image(dir: &TempDir) -> PathBuf {

@@ -10,6 +10,7 @@ pub mod machine;
 pub mod prove;
 pub mod run;
 pub mod schema;
+pub mod toolbox;
 pub mod up;
 pub mod write;
 
@@ -20,6 +21,7 @@ use crate::report::{Outcome, Report, Show};
 /// Does what the command line says, shows how it went, and gives the exit code.
 pub fn execute(cli: &Cli, cancel: &Cancel) -> Exit {
     let report = Report::new(cli.show.into(), cancel.clone());
+    report.take_log();
     let result = dispatch(&cli.command, &report).map_err(|error| error.interrupted_if(cancel));
     report.finish(&result)
 }
@@ -31,6 +33,7 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Lint(args) => lint::run(args, report),
         Command::Up(args) => up::run(args, report),
         Command::Plan(_) => not_yet("plan"),
+        Command::Toolbox(args) => toolbox::run(args, report),
         Command::Lock(args) => lock::run(args, report),
         Command::Fetch(args) => fetch::run(args, report),
         Command::Build(args) => build::run(args, report),
