@@ -28,8 +28,12 @@ use tokio::sync::{broadcast, watch};
 pub use lossy::LossyWriter;
 pub use sink::Dropped;
 
-/// How many events of this boot stay in memory. A first boot makes about 200.
+/// How many of the newest events of this boot stay in memory. A first boot makes about 200.
 const HISTORY: usize = 2048;
+/// How many of the first ones stay too: the way to `ready`, for the timeline.
+const BEGINNING: usize = 1024;
+/// Bytes of this boot's file in /run, above which it is written anew with what is in memory.
+const FILE_BYTES: u64 = 4 * 1024 * 1024;
 /// How many events a slow subscriber may lag behind before it misses some.
 const BROADCAST: usize = 256;
 
@@ -88,11 +92,24 @@ struct Inner {
 }
 
 /// What is guarded together, so that all readers see the same order.
+#[derive(Default)]
 struct Log {
     /// Number of the first event in `kept`; events are numbered from 0 in each boot.
     first: u64,
     kept: VecDeque<Event>,
-    file: Option<fs_err::File>,
+    /// Events 0 and following, up to the first `ready`.
+    beginning: Vec<Event>,
+    ready_at: Option<f64>,
+    file: Option<RunFile>,
+}
+
+/// This boot's file in /run.
+struct RunFile {
+    path: PathBuf,
+    file: fs_err::File,
+    bytes: u64,
+    /// More bytes than this make it be written anew.
+    most: u64,
 }
 
 impl Bus {
@@ -102,9 +119,9 @@ impl Bus {
             fs_err::create_dir_all(dir)?;
         }
         let mut file = fs_err::OpenOptions::new().create(true).read(true).append(true).open(&paths.events)?;
-        let past = replay(&mut file)?;
+        let (past, bytes) = replay(&mut file)?;
         let sink = sink::Sink::start(paths, &past);
-        Ok(Self::with(past, Some(file), sink))
+        Ok(Self::with(past, Some(RunFile { path: paths.events.clone(), file, bytes, most: FILE_BYTES.max(bytes) }), sink))
     }
 
     /// A bus that only remembers: for tests and for commands that do not run the box.
@@ -112,9 +129,9 @@ impl Bus {
         Self::with(Vec::new(), None, sink::Sink::none())
     }
 
-    fn with(past: Vec<Event>, file: Option<fs_err::File>, sink: sink::Sink) -> Self {
+    fn with(past: Vec<Event>, file: Option<RunFile>, sink: sink::Sink) -> Self {
         let mut status = Status::default();
-        let mut log = Log { first: 0, kept: VecDeque::new(), file };
+        let mut log = Log { file, ..Log::default() };
         for event in past {
             status.apply(&event);
             log.keep(event);
@@ -133,11 +150,9 @@ impl Bus {
     /// Tells one event to everybody. Never waits for a device.
     pub fn emit(&self, event: Event) {
         let mut log = self.lock();
-        if let Some(file) = &mut log.file {
-            // A full /run must not stop the box; the event still reaches everybody else.
-            let _ = file.write_all(&line(&event));
-        }
         log.keep(event.clone());
+        // A full /run must not stop the box; the event still reaches everybody else.
+        let _ = log.write(&event);
         self.inner.status.send_modify(|status| Arc::make_mut(status).apply(&event));
         self.inner.sink.send(&event);
         let _ = self.inner.live.send(event);
@@ -190,12 +205,23 @@ impl Bus {
         self.inner.live.subscribe()
     }
 
-    /// Events from number `n` on, and the number of the first of them (more than `n` if older ones are forgotten).
+    /// Events from number `n` on, and the number of the first of them: more than `n` if older ones are forgotten,
+    /// less if there are not so many yet.
     pub fn since(&self, n: u64) -> (u64, Vec<Event>) {
         let log = self.lock();
-        let from = n.max(log.first);
+        let from = n.clamp(log.first, log.first + log.kept.len() as u64);
         let skip = usize::try_from(from - log.first).unwrap_or(usize::MAX);
         (from, log.kept.iter().skip(skip).cloned().collect())
+    }
+
+    /// The events from power-on to the first `ready`, at most 1024.
+    pub fn beginning(&self) -> Vec<Event> {
+        self.lock().beginning.clone()
+    }
+
+    /// When the box was ready first, seconds since power-on.
+    pub fn ready_at(&self) -> Option<f64> {
+        self.lock().ready_at
     }
 
     /// What follows from the events so far; changes with every event.
@@ -236,11 +262,38 @@ impl Bus {
 
 impl Log {
     fn keep(&mut self, event: Event) {
+        if self.ready_at.is_none() && self.beginning.len() < BEGINNING {
+            self.beginning.push(event.clone());
+        }
+        if event.is_ready() {
+            self.ready_at.get_or_insert(event.t);
+        }
         self.kept.push_back(event);
         if self.kept.len() > HISTORY {
             self.kept.pop_front();
             self.first += 1;
         }
+    }
+
+    /// Appends the newest event to the file, or writes the file anew with what is kept when it has grown too long.
+    fn write(&mut self, event: &Event) -> io::Result<()> {
+        let Some(run) = &mut self.file else { return Ok(()) };
+        let text = line(event);
+        if run.bytes + text.len() as u64 <= run.most {
+            run.bytes += text.len() as u64;
+            return run.file.write_all(&text);
+        }
+        let forgotten = usize::try_from(self.first).unwrap_or(usize::MAX);
+        let kept = self.beginning.iter().take(forgotten).chain(&self.kept);
+        let text: Vec<u8> = kept.flat_map(line).collect();
+        let draft = run.path.with_extension("new");
+        fs_err::write(&draft, &text)?;
+        fs_err::rename(&draft, &run.path)?;
+        run.file = fs_err::OpenOptions::new().append(true).open(&run.path)?;
+        run.bytes = text.len() as u64;
+        // Very long events must not make each next one write it all again.
+        run.most = FILE_BYTES.max(2 * run.bytes);
+        Ok(())
     }
 }
 
@@ -262,7 +315,7 @@ fn line(event: &Event) -> Vec<u8> {
 }
 
 /// Reads the events of this boot back. A line cut off by a crash is removed, one that is no event is passed over.
-fn replay(file: &mut fs_err::File) -> io::Result<Vec<Event>> {
+fn replay(file: &mut fs_err::File) -> io::Result<(Vec<Event>, u64)> {
     let mut text = Vec::new();
     io::Read::read_to_end(file, &mut text)?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -270,7 +323,8 @@ fn replay(file: &mut fs_err::File) -> io::Result<Vec<Event>> {
         file.set_len(whole as u64)?;
         file.seek(io::SeekFrom::End(0))?;
     }
-    Ok(text[..whole].split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+    let lines = text[..whole].split(|byte| *byte == b'\n');
+    Ok((lines.filter_map(|line| serde_json::from_slice(line).ok()).collect(), whole as u64))
 }
 
 #[cfg(test)]

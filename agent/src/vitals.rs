@@ -82,6 +82,7 @@ impl Vitals {
             mode: identity.mode,
             data: identity.data,
             uptime_secs: (uptime() * 1000.0).round() / 1000.0,
+            ready_at: bus.ready_at(),
             clock: clock(),
             memory: self.memory(),
             progress: progress(&status, &bus.plan()),

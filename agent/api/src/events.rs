@@ -239,7 +239,7 @@ impl Status {
             step.state = event.state;
             step.detail.clone_from(&event.detail);
             if ended {
-                step.secs = Some(event.t - step.since);
+                step.secs = Some(((event.t - step.since) * 1000.0).round() / 1000.0);
             }
             return;
         }

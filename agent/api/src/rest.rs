@@ -61,6 +61,9 @@ pub struct BoxStatus {
     pub data: Option<DataFound>,
     /// Seconds since power-on, now.
     pub uptime_secs: f64,
+    /// Seconds since power-on at which the box was ready first in this boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<f64>,
     /// The box's clock, RFC 3339, UTC.
     pub clock: String,
     /// Memory, now.
@@ -108,7 +111,7 @@ pub struct Medium {
     pub failures: Vec<MediumFailure>,
 }
 
-/// `GET /api/v1/timeline`: where the time went.
+/// `GET /api/v1/timeline`: where the time went, from power-on to the first `ready`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {

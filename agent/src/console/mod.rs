@@ -78,9 +78,12 @@ pub fn start(tasks: &mut JoinSet<anyhow::Result<()>>, options: Options, stop: &C
         Ok(screen) => drop(tasks.spawn(draw(screen, Arc::clone(&options), stop.clone()))),
         Err(error) => log::info!("there is no screen to draw on: {error}"),
     }
+    // What was told before (by the initrd, or by the agent that ran before this one) is on the consoles already.
+    let (first, past) = options.bus.since(0);
+    let next = first + past.len() as u64;
     for path in &options.serials {
         match LossyWriter::open(path, SERIAL_PENDING) {
-            Ok(line) => drop(tasks.spawn(tell(line, Arc::clone(&options), stop.clone()))),
+            Ok(line) => drop(tasks.spawn(tell(line, next, Arc::clone(&options), stop.clone()))),
             Err(error) => log::info!("there is no serial console to tell on: {error}"),
         }
     }
@@ -123,14 +126,16 @@ async fn either<A, B>(a: &mut watch::Receiver<A>, b: &mut watch::Receiver<B>) ->
 }
 
 /// Tells each event on a serial console, and a summary when what matters changed.
-async fn tell(mut line: LossyWriter, options: Arc<Options>, stop: CancellationToken) -> anyhow::Result<()> {
+async fn tell(
+    mut line: LossyWriter,
+    mut next: u64,
+    options: Arc<Options>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let mut news = options.bus.status();
     let mut code = options.gate.claim_code();
     let mut tick = tokio::time::interval(TICK);
     let mut narrator = Narrator::new();
-    // What the initrd told is on this console already.
-    let (first, past) = options.bus.since(0);
-    let mut next = first + past.len() as u64;
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),

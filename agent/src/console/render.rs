@@ -24,6 +24,8 @@ pub enum Style {
     Plain,
     /// Less important.
     Dim,
+    /// Rules between the parts.
+    Frame,
     /// More important.
     Bold,
     /// Title bar while coming up, when ready, and in trouble.
@@ -187,7 +189,7 @@ fn rule(width: usize, cross: Option<(usize, char)>) -> Line {
         Some((place, letter)) if place == at => letter,
         _ => '─',
     });
-    Line::of(Style::Dim, letters.collect::<String>())
+    Line::of(Style::Frame, letters.collect::<String>())
 }
 
 fn overview(view: &View, width: usize, body: usize, lines: &mut Vec<Line>) {
@@ -199,7 +201,7 @@ fn overview(view: &View, width: usize, body: usize, lines: &mut Vec<Line>) {
     let middle = right.len().clamp(Phase::ALL.len(), most);
     for row in 0..middle {
         let left = Phase::ALL.get(row).map_or_else(Line::default, |phase| phase_line(view, *phase));
-        let left = left.fit(PHASES_WIDTH, Style::Plain).and(Style::Dim, "│ ");
+        let left = left.fit(PHASES_WIDTH, Style::Plain).and(Style::Frame, "│ ");
         lines.push(left.then(right.get(row).cloned().unwrap_or_default()));
     }
     lines.push(rule(width, Some((PHASES_WIDTH, '┴'))));

@@ -108,8 +108,9 @@ fn changes(shown: &[Line], lines: &[Line]) -> String {
 const fn sequence(style: Style) -> &'static str {
     match style {
         Style::Plain => "\x1b[0m",
-        // Code 2 (half-bright) is a colour of its own on the Linux console; bright black reads better.
+        // Code 2 (half-bright) is a colour that the Linux console picks by itself; these are ours.
         Style::Dim => "\x1b[0;36m",
+        Style::Frame => "\x1b[0;1;30m",
         Style::Bold => "\x1b[0;1;37m",
         Style::Title => "\x1b[0;1;37;44m",
         Style::TitleGood => "\x1b[0;1;37;42m",

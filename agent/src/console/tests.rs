@@ -50,6 +50,7 @@ fn view(now: f64, events: &[Event]) -> View {
         mode: Mode::Run,
         data: Some(DataFound::Partition { device: "vda4".to_owned(), created: true }),
         uptime_secs: now,
+        ready_at: events.iter().find(|event| event.is_ready()).map(|event| event.t),
         clock: "2026-03-01T12:00:05Z".to_owned(),
         memory: Memory { used_mib: 512, total_mib: 3936 },
         progress: Progress { done, total: 19 },

@@ -54,7 +54,6 @@ impl View {
     /// From what REST tells, the addresses, and the claim code.
     pub fn of(status: &BoxStatus, addresses: &[IpAddr], claim: Option<String>) -> Self {
         let BoxStatus { name, version, status: inner, .. } = status;
-        let ready_step = inner.steps.iter().find(|step| step.phase == "ready" && step.step == "ready");
         let data = match &status.data {
             Some(DataFound::Partition { device, .. }) => format!("on {device}"),
             Some(DataFound::Ram { reason }) => format!("in memory only: {reason}"),
@@ -76,7 +75,7 @@ impl View {
             progress: status.progress,
             medium: status.medium.clone(),
             ready: inner.ready,
-            ready_at: ready_step.and_then(|step| Some(step.since + step.secs?)),
+            ready_at: status.ready_at,
             phase: inner.phase.clone(),
             steps: inner.steps.clone(),
             recent: inner.recent.iter().cloned().collect(),

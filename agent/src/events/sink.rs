@@ -19,7 +19,7 @@ const QUEUE: usize = 1024;
 const PORT_PENDING: usize = 128 * 1024;
 /// Boots whose events are kept on DATA.
 const KEPT_BOOTS: usize = 8;
-/// Most bytes of one boot's events on DATA.
+/// Most bytes of one file of events on DATA; a boot has two of them at most, the newest events.
 const BOOT_BYTES: u64 = 2 * 1024 * 1024;
 /// Shortest and longest pause between two tries to write to a port that takes nothing.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -172,8 +172,9 @@ pub(super) const fn state_name(state: State) -> &'static str {
     }
 }
 
-/// This boot's file on DATA, `boot-<n>.jsonl`.
+/// This boot's file on DATA, `boot-<n>.jsonl`; the one before it, when it grew too long, is `boot-<n>.old`.
 struct Durable {
+    path: PathBuf,
     file: fs_err::File,
     bytes: u64,
     unsynced: bool,
@@ -184,11 +185,12 @@ impl Durable {
         fs_err::create_dir_all(&paths.durable)?;
         let number = boot_number(paths)?;
         let path = file_of(&paths.durable, number);
-        let told = keep_whole_lines(&path)?;
+        let last = keep_whole_lines(&path)?;
         let file = fs_err::OpenOptions::new().create(true).append(true).open(&path)?;
         let bytes = file.metadata()?.len();
-        let mut durable = Self { file, bytes, unsynced: false };
-        for event in past.iter().skip(told) {
+        let mut durable = Self { path, file, bytes, unsynced: false };
+        let told = past.iter().rposition(|event| line(event) == last).map_or(0, |at| at + 1);
+        for event in &past[told..] {
             durable.append(&line(event))?;
         }
         durable.sync();
@@ -198,7 +200,9 @@ impl Durable {
 
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         if self.bytes + text.len() as u64 > BOOT_BYTES {
-            return Err(io::ErrorKind::FileTooLarge.into());
+            fs_err::rename(&self.path, self.path.with_extension("old"))?;
+            self.file = fs_err::OpenOptions::new().create(true).append(true).open(&self.path)?;
+            self.bytes = 0;
         }
         self.file.write_all(text)?;
         self.bytes += text.len() as u64;
@@ -243,26 +247,27 @@ fn forget_old(dir: &Path) {
     let found = boots(dir);
     for (_, path) in found.iter().rev().skip(KEPT_BOOTS) {
         let _ = fs_err::remove_file(path);
+        let _ = fs_err::remove_file(path.with_extension("old"));
     }
 }
 
-/// How many whole lines the file has; what a power cut left of another one is cut off.
-fn keep_whole_lines(path: &Path) -> io::Result<usize> {
+/// The last whole line of a file; what a power cut left of another one is cut off.
+fn keep_whole_lines(path: &Path) -> io::Result<Vec<u8>> {
     let file = match fs_err::OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let (mut lines, mut whole) = (0, 0);
+    let mut whole = 0;
     let mut reader = io::BufReader::new(&file);
-    let mut text = Vec::new();
+    let (mut last, mut text) = (Vec::new(), Vec::new());
     while reader.read_until(b'\n', &mut text)? > 0 && text.ends_with(b"\n") {
-        lines += 1;
         whole += text.len() as u64;
+        std::mem::swap(&mut last, &mut text);
         text.clear();
     }
     if file.metadata()?.len() > whole {
         file.set_len(whole)?;
     }
-    Ok(lines)
+    Ok(last)
 }

@@ -109,8 +109,32 @@ fn since_tells_where_the_history_begins_when_older_events_are_forgotten() {
     }
     let (first, events) = bus.since(5);
     assert_eq!((first, events.len()), (952, 2048));
-    assert!(bus.since(3000).1.is_empty());
-    assert!(bus.since(u64::MAX).1.is_empty());
+    assert_eq!(bus.since(3000), (3000, Vec::new()));
+    assert_eq!(bus.since(u64::MAX), (3000, Vec::new()));
+    assert_eq!(bus.beginning().len(), 1024);
+}
+
+#[test]
+fn the_way_to_ready_is_kept_for_ever_and_the_files_stay_bounded() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let paths = paths(dir.path());
+    let bus = Bus::open(&paths).expect("a bus");
+    bus.emit(event(1.0, "containerd", State::Done));
+    bus.emit(Event::of_box(48.2, Phase::Ready, "ready", State::Done));
+    let long = "x".repeat(2000);
+    for n in 0..5000 {
+        bus.emit(event(f64::from(n), "watch", State::Progress).with("filling", long.as_str()));
+    }
+    bus.emit(Event::of_box(9000.0, Phase::Ready, "ready", State::Done));
+    assert_eq!((bus.beginning().len(), bus.ready_at()), (2, Some(48.2)));
+    drop(bus);
+    let size = |path: &Path| fs_err::metadata(path).expect("a file").len();
+    assert!(size(&paths.events) <= 9 << 20);
+    assert!(size(&paths.durable.join("boot-1.jsonl")) <= 2 << 20);
+    assert!(size(&paths.durable.join("boot-1.old")) <= 2 << 20);
+    let bus = Bus::open(&paths).expect("a bus");
+    assert_eq!((bus.beginning().len(), bus.ready_at()), (2, Some(48.2)));
+    assert!(bus.now().steps.iter().any(|step| step.step == "containerd"));
 }
 
 fn full_pipe() -> (OwnedFd, OwnedFd) {

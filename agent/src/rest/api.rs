@@ -234,7 +234,7 @@ async fn status(State(app): Shared) -> Response {
 }
 
 async fn times(State(app): Shared) -> Response {
-    Json(timeline::timeline(&app.options.bus.since(0).1)).into_response()
+    Json(timeline::timeline(&app.options.bus.beginning())).into_response()
 }
 
 #[derive(Deserialize)]
@@ -392,6 +392,7 @@ async fn support(State(app): Shared) -> Result<Response, Refusal> {
     let (sender, body) = body::channel();
     let sources = bundle::Sources {
         status: app.options.vitals.box_status(&app.options.bus, &app.fingerprint),
+        timeline: timeline::timeline(&app.options.bus.beginning()),
         events: app.options.bus.since(0).1,
         root: app.options.root.clone(),
         runner: Arc::clone(&app.options.runner),

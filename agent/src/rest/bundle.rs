@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_api::events::Event;
-use agent_api::rest::BoxStatus;
+use agent_api::rest::{BoxStatus, Timeline};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::redact::redact;
-use super::timeline::timeline;
 use crate::host::runner::Runner;
 
 /// One program may take so long.
@@ -80,6 +79,7 @@ Private keys, tokens and passwords are left out or replaced by [redacted].
 /// Where the bundle's content comes from.
 pub(super) struct Sources {
     pub status: BoxStatus,
+    pub timeline: Timeline,
     pub events: Vec<Event>,
     pub root: PathBuf,
     pub runner: Arc<dyn Runner>,
@@ -93,7 +93,7 @@ pub(super) fn write(sources: &Sources, into: impl Write) -> io::Result<()> {
     bundle.add("status.json", &json(&sources.status))?;
     let lines = sources.events.iter().filter_map(|event| serde_json::to_string(event).ok());
     bundle.add("events.jsonl", &lines.map(|line| line + "\n").collect::<String>())?;
-    bundle.add("timeline.json", &json(&timeline(&sources.events)))?;
+    bundle.add("timeline.json", &json(&sources.timeline))?;
     for file in FILES {
         bundle.add_file(&format!("files/{file}"), &sources.root.join(file), FILE_TAIL)?;
     }

@@ -1,4 +1,4 @@
-//! Where the time went: a fold over the events of this boot.
+//! Where the time went on the way to `ready`: a fold over the events of this boot.
 
 use agent_api::events::{Event, State};
 use agent_api::rest::{PhaseTime, StepTime, Timeline};
@@ -22,6 +22,10 @@ pub fn timeline(events: &[Event]) -> Timeline {
         }
         if event.state == State::Waiting {
             waiting.push((at, event.t));
+        }
+        // A restarted agent finds the step still done: that took no time.
+        if event.state == State::Skipped && matches!(step.state, State::Done) {
+            continue;
         }
         step.failures += u32::from(event.state == State::Failed);
         step.state = event.state;

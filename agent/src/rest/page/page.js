@@ -3,6 +3,12 @@ const $ = id => document.getElementById(id);
 const SVG = document.createElementNS.bind(document, $('done').namespaceURI);
 let token = sessionStorage.getItem('foothold-token') || '';
 let timer = 0;
+// A link may bring the token behind its '#', which never leaves the browser; it goes from the address bar at once.
+if (location.hash.startsWith('#token=')) {
+  token = decodeURIComponent(location.hash.slice(7));
+  sessionStorage.setItem('foothold-token', token);
+  history.replaceState(null, '', location.pathname);
+}
 
 function el(kind, text, name) {
   const node = document.createElement(kind);
@@ -82,8 +88,8 @@ function item(step, now) {
   return node;
 }
 function words(detail) {
-  return Object.entries(detail || {}).map(([key, value]) =>
-    key + ' ' + (typeof value === 'object' ? JSON.stringify(value) : value)).join(' · ');
+  const say = value => Array.isArray(value) ? value.join(', ') : typeof value === 'object' ? JSON.stringify(value) : value;
+  return Object.entries(detail || {}).map(([key, value]) => key === 'secs' ? secs(value) : key + ' ' + say(value)).join(' · ');
 }
 function drawFacts(status) {
   const rows = [];
