@@ -92,6 +92,14 @@ impl Report {
         self.0.human.event(event);
     }
 
+    /// Shows what the modules log from now on: warnings always, more with `-v`.
+    pub fn take_log(&self) {
+        let level = if self.0.show.verbose { log::LevelFilter::Debug } else { log::LevelFilter::Warn };
+        if log::set_boxed_logger(Box::new(Log(self.clone()))).is_ok() {
+            log::set_max_level(level);
+        }
+    }
+
     /// The flag that says whether to stop.
     pub fn cancel(&self) -> &Cancel {
         &self.0.cancel
@@ -183,6 +191,27 @@ impl Report {
         let _ = data.write_all(format!("{text}\n").as_bytes());
         let _ = data.flush();
     }
+}
+
+/// The log of this project's own crates, on the report.
+struct Log(Report);
+
+impl log::Log for Log {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn || metadata.target().starts_with("foothold")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        match record.level() {
+            log::Level::Error | log::Level::Warn => self.0.warn(&record.args().to_string()),
+            log::Level::Info | log::Level::Debug | log::Level::Trace => self.0.detail(&record.args().to_string()),
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 /// `{"result":"error",...}`, with the problems of a definition one by one.

@@ -4,27 +4,24 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
+/// A document of a definition. Only for its schema: one generator keeps the names of both kinds apart.
+#[derive(JsonSchema)]
+#[schemars(untagged, title = "Foothold definition", description = "An Appliance, or the Site beside it.")]
+#[expect(dead_code, reason = "the kind decides before anything is deserialized")]
+enum Document {
+    Appliance(Box<super::input::Appliance>),
+    Site(agent_api::site::Site),
+}
+
 /// The schema that `foothold schema` prints and editors use: an Appliance or a Site.
 pub fn json_schema() -> Value {
-    let mut appliance = of::<super::input::Appliance>();
-    let mut site = of::<agent_api::site::Site>();
-    let mut definitions = serde_json::Map::new();
-    for schema in [&mut appliance, &mut site] {
-        let Some(schema) = schema.as_object_mut() else { continue };
-        schema.remove("$schema");
-        if let Some(Value::Object(own)) = schema.remove("$defs") {
-            definitions.extend(own);
+    let mut schema = of::<Document>();
+    for (key, word) in [("apiVersion", super::API_VERSION), ("kind", "Site")] {
+        if let Some(property) = schema.pointer_mut(&format!("/$defs/Site/properties/{key}")) {
+            *property = json!({ "const": word, "description": property.get("description") });
         }
     }
-    if let Some(kind) = site.pointer_mut("/properties/kind") {
-        *kind = json!({ "const": "Site" });
-    }
-    json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Foothold definition",
-        "oneOf": [appliance, site],
-        "$defs": definitions,
-    })
+    schema
 }
 
 /// The schema of one type, without the `null`s that schemars adds to optional keys: a key is given or left out.
@@ -58,5 +55,30 @@ fn without_null(schema: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(without_null),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::json_schema;
+
+    fn keys_of(schema: &Value, reference: &str) -> Vec<String> {
+        let target = schema.pointer(reference).and_then(|property| property["$ref"].as_str()).expect("a reference");
+        let keys = schema.pointer(target.trim_start_matches('#')).and_then(|found| found["properties"].as_object());
+        keys.expect("an object").keys().cloned().collect()
+    }
+
+    #[test]
+    fn types_of_the_same_name_in_both_kinds_stay_apart() {
+        let schema = json_schema();
+        assert_eq!(keys_of(&schema, "/$defs/Services/properties/ntp"), ["serve"]);
+        assert_eq!(keys_of(&schema, "/$defs/Site/properties/ntp"), ["peers"]);
+    }
+
+    #[test]
+    fn a_key_is_given_or_left_out_but_never_null() {
+        assert!(!json_schema().to_string().contains("\"null\""));
     }
 }

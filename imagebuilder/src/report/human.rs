@@ -106,9 +106,9 @@ impl Human {
 }
 
 fn new_bar(all: &MultiProgress, event: &Event) -> ProgressBar {
-    let bar = all.add(ProgressBar::no_length());
-    bar.set_prefix(name(event));
-    bar.set_style(style("{spinner} {prefix:<32!} {elapsed:>4} {wide_msg}"));
+    // Complete before it is added: adding draws.
+    let plain = style("{spinner} {prefix:<26!} {elapsed:>4} {wide_msg}");
+    let bar = all.add(ProgressBar::no_length().with_style(plain).with_prefix(name(event)));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
@@ -118,7 +118,7 @@ fn update(bar: &ProgressBar, event: &Event) {
     let pair = number("bytes").zip(number("totalBytes")).or_else(|| number("done").zip(number("total")));
     if let Some((done, total)) = pair {
         if bar.length() != Some(total) {
-            bar.set_style(style("{spinner} {prefix:<32!} {elapsed:>4} {bar:24} {percent:>3} % {wide_msg}"));
+            bar.set_style(style("{spinner} {prefix:<26!} {elapsed:>4} {bar:20} {percent:>3} % {wide_msg}"));
             bar.set_length(total);
         }
         bar.set_position(done);
@@ -149,7 +149,7 @@ fn sentence(event: &Event) -> String {
         State::Progress | State::Waiting | State::Skipped => words,
         State::Failed => format!("failed: {words}"),
     };
-    format!("{:8.1} s  {:<32}  {what}", event.t, name(event))
+    format!("{:8.1} s  {:<26}  {what}", event.t, name(event))
 }
 
 fn done(event: &Event) -> String {
