@@ -159,8 +159,11 @@ impl Report {
             Ok(outcome) => {
                 if self.0.show.json {
                     self.line(&json!(outcome));
-                } else if !self.0.show.quiet {
-                    self.info(&outcome.to_string());
+                } else {
+                    let text = outcome.to_string();
+                    if !text.is_empty() {
+                        self.info(&text);
+                    }
                 }
                 outcome.exit()
             }
@@ -217,6 +220,15 @@ impl log::Log for Log {
 /// `{"result":"error",...}`, with the problems of a definition one by one.
 fn error_line(error: &CommandError, message: &str, hint: Option<&str>) -> Value {
     let code = error.exit().code();
+    if let Some(damaged) = error.damaged() {
+        return json!({
+            "result": "error",
+            "message": message,
+            "hint": hint,
+            "code": code,
+            "problems": damaged.problems,
+        });
+    }
     let Some(problems) = error.problems() else {
         return json!({ "result": "error", "message": message, "hint": hint, "code": code });
     };
