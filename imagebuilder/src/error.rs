@@ -2,13 +2,14 @@
 //!
 //! Modules have error types of their own. Three markers decide the exit code wherever they stand in a chain:
 //! [`HostLacks`] (69), [`Interrupted`] (130), and [`WrongUsage`] or a definition's
-//! [`Problems`](crate::config::Problems) (64). A message may end in a line `hint: ...`; it is shown once, at the end.
+//! [`Problems`] (64). A message may end in a line `hint: ...`; it is shown once, at the end.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::Problems;
+use crate::medium::check::Damaged;
 
 /// Exit codes, stable for scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,11 @@ impl CommandError {
             Some(crate::config::LoadError::Problems(problems)) => Some(problems),
             Some(crate::config::LoadError::Unreadable { .. }) | None => None,
         })
+    }
+
+    /// What is wrong with an image, if that is why.
+    pub fn damaged(&self) -> Option<&Damaged> {
+        self.cause.downcast_ref()
     }
 
     /// The causes, outermost first, without their hints; a cause that only repeats the one above is left out.

@@ -14,6 +14,7 @@ pub mod signals;
 pub mod host;
 pub mod kubernetes;
 pub mod lock;
+pub mod medium;
 pub mod oci;
 pub mod release;
 pub mod rootfs;

@@ -4,14 +4,17 @@ pub mod build;
 pub mod common;
 pub mod fetch;
 pub mod init;
+pub mod inspect;
 pub mod lint;
 pub mod lock;
 pub mod machine;
 pub mod prove;
 pub mod run;
 pub mod schema;
+mod table;
 pub mod toolbox;
 pub mod up;
+pub mod verify;
 pub mod write;
 
 use crate::cli::{Cli, Command};
@@ -39,8 +42,8 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Build(args) => build::run(args, report),
         Command::Run(args) => run::run(args, report),
         Command::Prove(args) => prove::run(args, report),
-        Command::Inspect(_) => not_yet("inspect"),
-        Command::Verify(_) => not_yet("verify"),
+        Command::Inspect(args) => inspect::run(args, report),
+        Command::Verify(args) => verify::run(args, report),
         Command::Write(args) => write::run(args, report),
     }
 }

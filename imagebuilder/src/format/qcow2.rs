@@ -14,28 +14,28 @@ use rayon::prelude::*;
 
 use crate::disk::extents::Extents;
 
-const MAGIC: u32 = 0x5146_49FB;
+pub(crate) const MAGIC: u32 = 0x5146_49FB;
 const VERSION: u32 = 3;
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
 const CLUSTER_LEN: usize = 1 << CLUSTER_BITS;
 /// Bytes of an entry of L1, L2 and refcount table.
-const ENTRY: u64 = 8;
+pub(crate) const ENTRY: u64 = 8;
 const ENTRIES_PER_TABLE: u64 = CLUSTER / ENTRY;
 /// Refcounts have 16 bits (order 4).
 const REFCOUNT_ORDER: u32 = 4;
 const REFCOUNTS_PER_BLOCK: u64 = CLUSTER / 2;
 const HEADER_LEN: u32 = 112;
 /// Incompatible feature bit 3: the compression type is not zlib.
-const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
-const COMPRESSION_ZSTD: u8 = 1;
+pub(crate) const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
+pub(crate) const COMPRESSION_ZSTD: u8 = 1;
 /// Bit 63: the cluster's refcount is exactly one.
-const COPIED: u64 = 1 << 63;
+pub(crate) const COPIED: u64 = 1 << 63;
 /// Bit 62: the cluster is compressed.
-const COMPRESSED: u64 = 1 << 62;
+pub(crate) const COMPRESSED: u64 = 1 << 62;
 /// Lowest bit of a compressed descriptor's number of additional sectors: 62 - (`CLUSTER_BITS` - 8).
 const SECTORS_SHIFT: u32 = 62 - (CLUSTER_BITS - 8);
-const SECTOR: u64 = 512;
+pub(crate) const SECTOR: u64 = 512;
 static ZEROS: [u8; CLUSTER_LEN] = [0; CLUSTER_LEN];
 /// Clusters compressed side by side (16 MiB).
 const BATCH: usize = 256;

@@ -27,6 +27,9 @@ const BATCH_BLOCKS: usize = 4096;
 
 type Hash = [u8; DIGEST_SIZE];
 
+/// Fills a buffer from a byte on, or fails.
+pub type ReadAt<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
+
 /// What the kernel needs to open a protected file, and where its parts lie.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -89,7 +92,7 @@ pub fn append(path: &Path, salt: &[u8]) -> Result<Verity, VerityError> {
     let data_bytes = bytes.next_multiple_of(BLOCK_SIZE as u64);
     let padding = usize::try_from(data_bytes - bytes).expect("padding is shorter than a block");
     file.write_all(&[0; BLOCK_SIZE][..padding])?;
-    let leaves = hash_blocks(&file, data_bytes, salt)?;
+    let leaves = hash_blocks(&mut |at, buffer| file.file().read_exact_at(buffer, at), data_bytes, salt)?;
     let (root, tree) = build_tree(leaves, salt);
     file.write_all(&tree)?;
     file.flush()?;
@@ -105,6 +108,11 @@ pub fn append(path: &Path, salt: &[u8]) -> Result<Verity, VerityError> {
 pub fn check(path: &Path, expected: &Verity) -> Result<(), VerityError> {
     let file = File::open(path)?;
     let found = file.metadata()?.len();
+    check_with(&mut |at, buffer| file.file().read_exact_at(buffer, at), found, expected)
+}
+
+/// Like [`check`], for `found` bytes that `read` fetches from anywhere.
+pub fn check_with(read: &mut ReadAt<'_>, found: u64, expected: &Verity) -> Result<(), VerityError> {
     if found != expected.total_bytes || !expected.data_bytes.is_multiple_of(BLOCK_SIZE as u64) {
         return Err(VerityError::Size { expected: expected.total_bytes, found });
     }
@@ -114,24 +122,24 @@ pub fn check(path: &Path, expected: &Verity) -> Result<(), VerityError> {
     let leaf_blocks = if blocks > 1 { blocks.div_ceil(DIGESTS_PER_BLOCK) } else { 0 };
     let mut stored = vec![0; leaf_blocks * BLOCK_SIZE];
     if let Some(start) = expected.total_bytes.checked_sub(stored.len() as u64).filter(|at| *at >= expected.data_bytes) {
-        file.file().read_exact_at(&mut stored, start)?;
+        read(start, &mut stored)?;
     }
-    let leaves = hash_blocks(&file, expected.data_bytes, &salt)?;
+    let leaves = hash_blocks(read, expected.data_bytes, &salt)?;
     let differs = leaves.iter().zip(stored.chunks_exact(DIGEST_SIZE)).position(|(leaf, stored)| leaf != stored);
     if let Some(block) = differs {
         return Err(VerityError::Data { block: block as u64 });
     }
     let (root, tree) = build_tree(leaves, &salt);
     let mut on_disk = vec![0; tree.len()];
-    file.file().read_exact_at(&mut on_disk, expected.data_bytes)?;
+    read(expected.data_bytes, &mut on_disk)?;
     if hex::encode(root) != expected.root_hash || on_disk != tree {
         return Err(bad_tree());
     }
     Ok(())
 }
 
-/// The digests of the first `data_bytes` of `file`, in order.
-fn hash_blocks(file: &File, data_bytes: u64, salt: &[u8]) -> io::Result<Vec<Hash>> {
+/// The digests of the first `data_bytes` of what `read` fetches, in order.
+fn hash_blocks(read: &mut ReadAt<'_>, data_bytes: u64, salt: &[u8]) -> io::Result<Vec<Hash>> {
     let blocks = usize::try_from(data_bytes).map_err(io::Error::other)? / BLOCK_SIZE;
     let salted = Sha256::new_with_prefix(salt);
     let mut leaves = Vec::with_capacity(blocks);
@@ -139,7 +147,7 @@ fn hash_blocks(file: &File, data_bytes: u64, salt: &[u8]) -> io::Result<Vec<Hash
     while leaves.len() < blocks {
         let count = BATCH_BLOCKS.min(blocks - leaves.len());
         let data = &mut batch[..count * BLOCK_SIZE];
-        file.file().read_exact_at(data, (leaves.len() * BLOCK_SIZE) as u64)?;
+        read((leaves.len() * BLOCK_SIZE) as u64, data)?;
         leaves.par_extend(data.par_chunks_exact(BLOCK_SIZE).with_min_len(64).map(|block| digest(&salted, block)));
     }
     Ok(leaves)

@@ -31,7 +31,7 @@ impl Signer {
             Some(reference) => read_secret(reference).and_then(|text| Self::from_text(&text, false)).with_context(|| {
                 format!("reading the signing key {reference}\nhint: expected an unencrypted minisign secret key (`minisign -G -W`)")
             }),
-            None => Self::development(&config_dir()?.join("development.key")),
+            None => Self::development(&development_path()?),
         }
     }
 
@@ -56,6 +56,21 @@ impl Signer {
         let signature = minisign::sign(None, &self.secret, bytes, Some(comment), Some("foothold release"))?;
         Ok(signature.to_string())
     }
+}
+
+/// Where the user's development key lies or would lie.
+fn development_path() -> Result<PathBuf> {
+    Ok(config_dir()?.join("development.key"))
+}
+
+/// The public half of the user's development key and where the key lies, when there is one. Makes none.
+pub fn development_public_key() -> Result<Option<(PathBuf, String)>> {
+    let path = development_path()?;
+    if !path.exists() {
+        return Ok(None);
+    }
+    let signer = Signer::development(&path)?;
+    Ok(Some((path, signer.public_key)))
 }
 
 /// Whether `signature` is that of `bytes` by the key.

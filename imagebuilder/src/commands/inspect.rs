@@ -1,0 +1,147 @@
+//! `foothold inspect`: what an image holds, without mounting it.
+
+use agent_api::release::{DataPlace, Release};
+use indicatif::HumanBytes;
+use serde_json::{Value, json};
+
+use super::table::table;
+use crate::cli;
+use crate::error::{CommandError, WrongUsage};
+use crate::medium::check::{Damaged, Problem};
+use crate::medium::keys::{Keys, Verdict};
+use crate::medium::{Found, Medium, MediumError};
+use crate::report::{Outcome, Report};
+
+/// Shows the releases in an image.
+pub fn run(args: &cli::Inspect, report: &Report) -> Result<Outcome, CommandError> {
+    let medium = open(&args.image)?;
+    let name = args.image.display().to_string();
+    let releases = medium.releases().map_err(|error| damaged(&name, &[error.to_string()]))?;
+    if releases.is_empty() {
+        let flaws = if medium.flaws.is_empty() { vec![NO_RELEASE.to_owned()] } else { medium.flaws };
+        return Err(damaged(&name, &flaws).into());
+    }
+    for flaw in &medium.flaws {
+        report.warn(flaw);
+    }
+    let keys = Keys::of_user(None)?;
+    let mut data = Vec::new();
+    for found in &releases {
+        let verdict = Verdict::of(&medium, found, &keys);
+        let release = found.release().map_err(|error| {
+            damaged(&name, &[format!("the release {} cannot be read: {error}", found.folder)])
+        })?;
+        if found.id().hex() != found.folder {
+            report.warn(&format!("`release.json` was changed: its sha256 is not {}", found.folder));
+        }
+        report.data(&describe(&medium, found, &release, &verdict));
+        data.push(as_data(found, &release, &verdict));
+    }
+    let data = json!({ "image": name, "format": medium.format, "bytes": medium.bytes, "releases": data });
+    Ok(Outcome::Data { kind: "inspect", data })
+}
+
+const NO_RELEASE: &str = "there is no release in it";
+
+/// Opens an image; what is none is wrong usage.
+pub fn open(path: &std::path::Path) -> Result<Medium, CommandError> {
+    Medium::open(path).map_err(|error| match error {
+        MediumError::Io(_) | MediumError::Foreign(_) => {
+            let text = error.to_string();
+            let message = text.split("\nhint").next().unwrap_or(&text).to_owned();
+            WrongUsage { message, hint: "`foothold build` makes images".to_owned() }.into()
+        }
+        MediumError::Qcow2(error) => error.into(),
+    })
+}
+
+fn damaged(image: &str, flaws: &[String]) -> Damaged {
+    let problem = |flaw: &String| Problem { place: "image".to_owned(), found: flaw.clone(), needed_by: Vec::new() };
+    Damaged { image: image.to_owned(), problems: flaws.iter().map(problem).collect() }
+}
+
+fn as_data(found: &Found, release: &Release, verdict: &Verdict) -> Value {
+    json!({ "id": found.folder, "signature": verdict.json(Some(release)), "release": release })
+}
+
+fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict) -> String {
+    let mut rows: Vec<(&str, String)> = vec![
+        ("appliance", format!("{} {}", release.name, release.version)),
+        ("release", found.folder.clone()),
+        ("image", format!("{}, {}", medium.format.name(), HumanBytes(medium.bytes))),
+        ("built", date(release.built)),
+        ("signature", verdict.sentence()),
+        ("key", key(release, verdict)),
+        ("kubernetes", kubernetes(release)),
+    ];
+    for entry in &release.boot {
+        rows.push(("kernel", format!("{}, {}", entry.kernel_release, HumanBytes(entry.kernel.size))));
+        rows.push(("initrd", HumanBytes(entry.initrd.size).to_string()));
+        rows.push(("parameters", entry.command_line.clone()));
+    }
+    rows.push(("data", release.data.iter().map(place).collect::<Vec<_>>().join(", else ")));
+    rows.push(("time service", if release.ntp_serve { "yes" } else { "no" }.to_owned()));
+    rows.push(("budgets", budgets(release)));
+    rows.push(("packages", format!("{} from Debian", release.packages.len())));
+    let head: Vec<_> = rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
+    format!("{}\n{}\n{}", table(&head, &[]), layers(release), images(release))
+}
+
+fn layers(release: &Release) -> String {
+    let mut rows = vec![super::table::row(["layer", "size", "root hash"])];
+    rows.extend(release.layers.iter().map(|layer| {
+        vec![layer.name.clone(), HumanBytes(layer.size).to_string(), layer.root_hash.clone()]
+    }));
+    table(&rows, &[1])
+}
+
+fn images(release: &Release) -> String {
+    let mut rows = vec![super::table::row(["image", "size", "manifest"])];
+    rows.extend(release.images.iter().map(|image| {
+        let size = image.blobs.iter().map(|blob| blob.size).sum();
+        vec![image.reference.clone(), HumanBytes(size).to_string(), image.manifest.to_string()]
+    }));
+    table(&rows, &[1])
+}
+
+fn key(release: &Release, verdict: &Verdict) -> String {
+    let id = verdict.signer.as_deref().unwrap_or("unknown");
+    let kind = if release.development_key { "a development key" } else { "a release key" };
+    format!("{id}, {kind}")
+}
+
+fn kubernetes(release: &Release) -> String {
+    let cluster = &release.kubernetes;
+    format!("{}, pods {}, Services {}", cluster.version, cluster.pod_cidr, cluster.service_cidr)
+}
+
+fn date(secs: u64) -> String {
+    let stamp = i64::try_from(secs).ok().and_then(|secs| jiff::Timestamp::from_second(secs).ok());
+    stamp.map_or_else(|| format!("{secs} s after 1970"), |stamp| stamp.to_string())
+}
+
+fn place(place: &DataPlace) -> String {
+    match place {
+        DataPlace::BootDisk { min_bytes } => {
+            format!("free space of the boot disk (at least {})", HumanBytes(*min_bytes))
+        }
+        DataPlace::Disk { selector } => {
+            let mut words = vec!["an empty disk".to_owned()];
+            words.extend(selector.bus.iter().map(|bus| format!("on {bus}")));
+            words.extend(selector.min_bytes.map(|bytes| format!("of at least {}", HumanBytes(bytes))));
+            words.extend(selector.serial.iter().map(|serial| format!("with the serial number {serial}")));
+            words.extend(selector.prefer.iter().map(|prefer| format!("(the {prefer})")));
+            words.join(" ")
+        }
+        DataPlace::Ram => "memory".to_owned(),
+    }
+}
+
+fn budgets(release: &Release) -> String {
+    let budgets = &release.budgets;
+    let mut words = Vec::new();
+    words.extend(budgets.image_bytes.map(|bytes| format!("image {}", HumanBytes(bytes))));
+    words.extend(budgets.memory_bytes.map(|bytes| format!("memory {}", HumanBytes(bytes))));
+    words.extend(budgets.ready_within_secs.map(|secs| format!("ready within {secs} s")));
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}

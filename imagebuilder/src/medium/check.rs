@@ -1,0 +1,303 @@
+//! Every byte of the releases on a medium against what they say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+
+use agent_api::release::{Blob, Digest, Layer, Release};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use super::bytes::Bytes;
+use super::keys::{Keys, Verdict};
+use super::{Found, Medium};
+use crate::error::Interrupted;
+use crate::layer::verity::{self, Verity};
+
+/// Bytes read and hashed at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Something that is not as the release says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// Where: `layer os`, `blob sha256:...`, `kernel`.
+    pub place: String,
+    /// What was found and what was expected.
+    pub found: String,
+    /// What needs it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needed_by: Vec<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.found)?;
+        if !self.needed_by.is_empty() {
+            write!(f, "; needed by {}", self.needed_by.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// One release that was checked.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Its files.
+    pub found: Found,
+    /// What it says, when it can be read.
+    pub release: Option<Release>,
+    /// What its signature is worth.
+    pub verdict: Verdict,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The releases.
+    pub releases: Vec<Checked>,
+    /// Everything that is wrong.
+    pub problems: Vec<Problem>,
+    /// Files that were read.
+    pub files: usize,
+    /// Bytes that were read.
+    pub bytes: u64,
+}
+
+/// A file of the medium and what it must be.
+struct Wanted {
+    place: String,
+    file: Where,
+    /// `None` for a blob of no release, whose name still says its digest.
+    size: Option<u64>,
+    digest: Digest,
+    needed_by: Vec<String>,
+    layers: Vec<Layer>,
+}
+
+enum Where {
+    Store,
+    Boot { folder: String, name: &'static str },
+}
+
+/// Told how many bytes of how many were read; ends the check by an error.
+pub type Progress<'a> = dyn FnMut(u64, u64) -> Result<(), Interrupted> + 'a;
+
+/// Checks everything. Only an interruption ends it early.
+pub fn check(medium: &Medium, keys: &Keys, progress: &mut Progress<'_>) -> Result<Findings, Interrupted> {
+    let mut findings = Findings::default();
+    let problem = |place: &str, found: String| Problem { place: place.to_owned(), found, needed_by: Vec::new() };
+    findings.problems.extend(medium.flaws.iter().map(|flaw| problem("image", flaw.clone())));
+    let releases = medium.releases().unwrap_or_else(|error| {
+        findings.problems.push(problem("releases", error.to_string()));
+        Vec::new()
+    });
+    if releases.is_empty() && findings.problems.is_empty() {
+        findings.problems.push(problem("releases", "there is no release in `foothold/releases`".to_owned()));
+    }
+    for found in releases {
+        let (checked, problems) = check_release(medium, found, keys);
+        findings.releases.push(checked);
+        findings.problems.extend(problems);
+    }
+    let wanted = wanted(medium, &findings.releases, &mut findings.problems);
+    let mut watch = Watch { done: 0, total: wanted.iter().map(|wanted| wanted.cost(medium)).sum(), progress };
+    for wanted in &wanted {
+        wanted.check(medium, &mut watch, &mut findings.problems)?;
+        findings.files += 1;
+    }
+    findings.bytes = watch.done;
+    Ok(findings)
+}
+
+/// Id and signature.
+fn check_release(medium: &Medium, found: Found, keys: &Keys) -> (Checked, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let mut add = |file: &str, text: String| {
+        let place = format!("`foothold/releases/{}/{file}`", found.folder);
+        problems.push(Problem { place, found: text, needed_by: Vec::new() });
+    };
+    let id = found.id();
+    if id.hex() != found.folder {
+        add("release.json", format!("its sha256 is {}, the name of its folder says otherwise: it was changed", id.hex()));
+    }
+    let release = found.release().map_err(|error| add("release.json", format!("it cannot be read: {error}"))).ok();
+    let verdict = Verdict::of(medium, &found, keys);
+    if let Some(fault) = &verdict.fault {
+        add("release.json.minisig", fault.replace("\nhint: ", "; "));
+    }
+    (Checked { found, release, verdict }, problems)
+}
+
+/// Every file that is to be read: each once, whoever needs it.
+fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Problem>) -> Vec<Wanted> {
+    let mut boot = Vec::new();
+    let mut blobs: BTreeMap<String, Wanted> = BTreeMap::new();
+    for checked in releases {
+        let Some(release) = &checked.release else { continue };
+        for entry in &release.boot {
+            for (name, blob) in [("vmlinuz", &entry.kernel), ("initrd", &entry.initrd)] {
+                let file = Where::Boot { folder: checked.found.folder.clone(), name };
+                let place = format!("`foothold/boot/{}/{name}`", checked.found.folder.get(..16).unwrap_or_default());
+                boot.push(Wanted::of(place, file, blob, &format!("boot entry `{}`", entry.name)));
+            }
+        }
+        for layer in &release.layers {
+            let blob = Blob { digest: layer.digest.clone(), size: layer.size };
+            let user = format!("layer `{}`", layer.name);
+            need(&mut blobs, &blob, &user).layers.push(layer.clone());
+        }
+        for image in &release.images {
+            for blob in &image.blobs {
+                need(&mut blobs, blob, &format!("image `{}`", image.reference));
+            }
+        }
+    }
+    let names = medium.blob_names().unwrap_or_else(|error| {
+        problems.push(Problem { place: "`foothold/store`".to_owned(), found: error.to_string(), needed_by: Vec::new() });
+        Vec::new()
+    });
+    for name in names {
+        match Digest::from_hex(&name) {
+            Ok(digest) => {
+                blobs.entry(name).or_insert_with_key(|name| Wanted {
+                    place: format!("blob sha256:{name}, which no release names"),
+                    file: Where::Store,
+                    size: None,
+                    digest,
+                    needed_by: Vec::new(),
+                    layers: Vec::new(),
+                });
+            }
+            Err(_) => problems.push(Problem {
+                place: format!("`foothold/store/sha256/{name}`"),
+                found: "its name is no digest: it does not belong there".to_owned(),
+                needed_by: Vec::new(),
+            }),
+        }
+    }
+    boot.into_iter().chain(blobs.into_values()).collect()
+}
+
+fn need<'a>(blobs: &'a mut BTreeMap<String, Wanted>, blob: &Blob, user: &str) -> &'a mut Wanted {
+    let place = || format!("blob {}", blob.digest);
+    let wanted = blobs.entry(blob.digest.hex().to_owned()).or_insert_with(|| Wanted::of(place(), Where::Store, blob, user));
+    if !wanted.needed_by.iter().any(|known| known == user) {
+        wanted.needed_by.push(user.to_owned());
+    }
+    wanted
+}
+
+/// How far it is.
+struct Watch<'a, 'b> {
+    done: u64,
+    total: u64,
+    progress: &'a mut Progress<'b>,
+}
+
+impl Watch<'_, '_> {
+    fn add(&mut self, bytes: usize) -> Result<(), Interrupted> {
+        self.done += bytes as u64;
+        (self.progress)(self.done, self.total.max(self.done))
+    }
+}
+
+impl Wanted {
+    fn of(place: String, file: Where, blob: &Blob, user: &str) -> Self {
+        let needed_by = vec![user.to_owned()];
+        Self { place, file, size: Some(blob.size), digest: blob.digest.clone(), needed_by, layers: Vec::new() }
+    }
+
+    fn open(&self, medium: &Medium) -> io::Result<Option<Box<dyn Bytes>>> {
+        match &self.file {
+            Where::Store => medium.blob(&self.digest),
+            Where::Boot { folder, name } => medium.boot_file(folder, name),
+        }
+    }
+
+    /// Bytes that will be read.
+    fn cost(&self, medium: &Medium) -> u64 {
+        self.size.unwrap_or_else(|| self.open(medium).ok().flatten().map_or(0, |file| file.size()))
+    }
+
+    fn check(&self, medium: &Medium, watch: &mut Watch<'_, '_>, problems: &mut Vec<Problem>) -> Result<(), Interrupted> {
+        let mut add = |found: String| {
+            problems.push(Problem { place: self.place.clone(), found, needed_by: self.needed_by.clone() });
+        };
+        let file = match self.open(medium) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(add("it is missing".to_owned())),
+            Err(error) => return Ok(add(format!("it cannot be read: {error}"))),
+        };
+        if let Some(size) = self.size.filter(|size| *size != file.size()) {
+            return Ok(add(format!("it has {} bytes, {size} expected", file.size())));
+        }
+        let found = match digest_of(&*file, watch)? {
+            Ok(found) => found,
+            Err(error) => return Ok(add(format!("it cannot be read: {error}"))),
+        };
+        let named = self.layers.iter().filter_map(|layer| Some((layer, verity_fault(&*file, layer)?))).collect::<Vec<_>>();
+        for (layer, fault) in &named {
+            add(format!("{fault} of the layer `{}`", layer.name));
+        }
+        if found != *self.digest.hex() && named.is_empty() {
+            add(format!("it was changed: its sha256 is {found}, {} expected", self.digest.hex()));
+        }
+        Ok(())
+    }
+}
+
+/// Hex sha256 of a file; the inner error is one of reading.
+fn digest_of(file: &dyn Bytes, watch: &mut Watch<'_, '_>) -> Result<io::Result<String>, Interrupted> {
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    while at < file.size() {
+        let length = usize::try_from(file.size() - at).unwrap_or(CHUNK).min(CHUNK);
+        if let Err(error) = file.read_at(at, &mut buffer[..length]) {
+            return Ok(Err(error));
+        }
+        hash.update(&buffer[..length]);
+        at += length as u64;
+        watch.add(length)?;
+    }
+    Ok(Ok(hex::encode(hash.finalize())))
+}
+
+/// What dm-verity will say about the layer, in words that name the block.
+fn verity_fault(file: &dyn Bytes, layer: &Layer) -> Option<String> {
+    let expected = Verity {
+        data_bytes: layer.data_bytes,
+        root_hash: layer.root_hash.clone(),
+        salt: layer.salt.clone(),
+        total_bytes: layer.size,
+    };
+    let mut read = |at: u64, buffer: &mut [u8]| file.read_at(at, buffer);
+    verity::check_with(&mut read, file.size(), &expected).err().map(|error| error.to_string())
+}
+
+/// What a check found when it found anything: the error of the command.
+#[derive(Clone, Debug)]
+pub struct Damaged {
+    /// The image or device.
+    pub image: String,
+    /// Everything that is wrong.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` has {}:", self.image, count(self.problems.len(), "problem"))?;
+        for problem in &self.problems {
+            write!(f, "\n  {problem}")?;
+        }
+        write!(f, "\nhint: `foothold write` copies an image anew, `foothold build` makes it anew")
+    }
+}
+
+impl std::error::Error for Damaged {}
+
+/// `1 problem`, `2 problems`.
+pub fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

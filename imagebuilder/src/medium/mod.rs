@@ -1,0 +1,229 @@
+//! Reading an image back: what the builder wrote, or what a device holds.
+//!
+//! ```text
+//! raw, device ─┐                ┌─ STORE (ext4) ─▶ Tree ─┐
+//! qcow2 ───────┴─ GPT ──────────┴─ ESP (FAT) ────▶ Tree ─┼─▶ Medium ─▶ Found (a release) ─▶ check: Problems
+//! iso ──────────── ISO 9660 ─────────────────────▶ Tree ─┘
+//! ```
+//! Nothing is mounted and nothing is written. What cannot be read is a flaw of the medium, not the end of the reading:
+//! [`check`] wants to name everything that is wrong at once.
+
+mod bytes;
+pub mod check;
+mod initrd;
+pub mod keys;
+mod qcow2;
+mod tree;
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use agent_api::release::{Digest, MEDIUM_ROOT, Release};
+use ext4_view::Ext4;
+use gpt::GptConfig;
+use hadris_fat::sync::FatFs;
+use hadris_fs::MountOptions;
+use hadris_fs::sync::Volume;
+use hadris_iso::sync::IsoFs;
+
+use self::bytes::{Blocks, Bytes, Cursor, Disk, Image, Window};
+use self::qcow2::{Qcow2, Qcow2Error};
+use self::tree::Tree;
+use crate::disk::gpt::SECTOR;
+use crate::format::Format;
+use crate::store::hash;
+
+/// Where ECMA-119 (8.4) has the identifier of the primary volume descriptor.
+const ISO_MAGIC: (u64, &[u8]) = (16 * 2048 + 1, b"CD001");
+/// Where the primary volume descriptor says how many sectors the volume has, little-endian (ECMA-119, 8.4.8).
+const ISO_SECTORS_AT: u64 = 16 * 2048 + 80;
+const GPT_MAGIC: &[u8] = b"EFI PART";
+const QCOW2_MAGIC: &[u8] = b"QFI\xfb";
+/// No `release.json` or signature is larger.
+const SMALL: u64 = 64 << 20;
+
+/// Why a file is no medium of ours at all.
+#[derive(Debug, thiserror::Error)]
+pub enum MediumError {
+    /// It cannot be opened or read; the error names it.
+    #[error("the image cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("`{0}` is neither a disk image, an ISO nor a qcow2\nhint: `foothold build` makes images")]
+    Foreign(String),
+    /// Its tables cannot be read.
+    #[error(transparent)]
+    Qcow2(#[from] Qcow2Error),
+}
+
+/// An image or device that was opened.
+pub struct Medium {
+    /// Its format; a device has that of what was written to it.
+    pub format: Format,
+    /// Bytes of the file or device.
+    pub bytes: u64,
+    /// What is wrong with its outer shape.
+    pub flaws: Vec<String>,
+    store: Option<Box<dyn Tree>>,
+    boot: Option<Box<dyn Tree>>,
+}
+
+/// A release on a medium.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Name of its folder: what its id should be.
+    pub folder: String,
+    /// `release.json`.
+    pub json: Vec<u8>,
+    /// `release.json.minisig`, when it is there.
+    pub signature: Option<String>,
+}
+
+impl Found {
+    /// The id that the bytes have.
+    pub fn id(&self) -> Digest {
+        hash::bytes(&self.json)
+    }
+
+    /// What it says.
+    pub fn release(&self) -> serde_json::Result<Release> {
+        serde_json::from_slice(&self.json)
+    }
+}
+
+impl Medium {
+    /// Opens an image file or a block device, read-only.
+    pub fn open(path: &Path) -> Result<Self, MediumError> {
+        let image = Image::open(path)?;
+        Self::of(Rc::new(image), &path.display().to_string())
+    }
+
+    fn of(file: Disk, name: &str) -> Result<Self, MediumError> {
+        let bytes = file.size();
+        let has = |disk: &dyn Bytes, at: u64, magic: &[u8]| bytes::read(disk, at, magic.len()).is_ok_and(|found| found == magic);
+        let has_table = |disk: &dyn Bytes| {
+            has(disk, SECTOR, GPT_MAGIC) || disk.size() > SECTOR && has(disk, disk.size() - SECTOR, GPT_MAGIC)
+        };
+        let mut medium = Self { format: Format::Raw, bytes, flaws: Vec::new(), store: None, boot: None };
+        if has(&*file, 0, QCOW2_MAGIC) {
+            medium.format = Format::Qcow2;
+            let disk: Disk = Rc::new(Qcow2::open(file)?);
+            medium.open_partitions(&disk);
+        } else if has(&*file, ISO_MAGIC.0, ISO_MAGIC.1) {
+            medium.format = Format::Iso;
+            medium.open_iso(&file);
+        } else if has_table(&*file) {
+            medium.open_partitions(&file);
+        } else {
+            return Err(MediumError::Foreign(name.to_owned()));
+        }
+        Ok(medium)
+    }
+
+    fn open_iso(&mut self, disk: &Disk) {
+        let sectors = bytes::read(&**disk, ISO_SECTORS_AT, 4).map(|le| u32::from_le_bytes([le[0], le[1], le[2], le[3]]));
+        if let Ok(sectors) = sectors {
+            self.expect_size("its volume descriptor", u64::from(sectors) * 2048);
+        }
+        // Both partitions of a disk are one tree here.
+        for tree in [&mut self.store, &mut self.boot] {
+            match IsoFs::mount(Blocks(Rc::clone(disk)), MountOptions::new().read_only()) {
+                Ok(iso) => *tree = Some(Box::new(Volume::new(iso))),
+                Err(error) => {
+                    self.flaws.push(format!("the CD's file system cannot be read: {}", tree::plain(error.into_error())));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn open_partitions(&mut self, disk: &Disk) {
+        let table = match GptConfig::new().writable(false).open_from_device(Cursor::new(Rc::clone(disk))) {
+            Ok(table) => table,
+            Err(error) => return self.flaws.push(format!("the partition table cannot be read: {error}")),
+        };
+        match table.primary_header() {
+            // A file ends with the backup; a device may be larger than what was written to it.
+            Ok(header) if self.format == Format::Raw => {
+                self.expect_size("its partition table", (header.backup_lba + 1) * SECTOR);
+            }
+            Ok(_) => {}
+            Err(error) => self.flaws.push(format!("the partition table at the start is damaged: {error}")),
+        }
+        let window = |name: &str| {
+            let partition = table.partitions().values().find(|partition| partition.name == name)?;
+            let start = partition.first_lba * SECTOR;
+            let size = (partition.last_lba + 1).saturating_sub(partition.first_lba) * SECTOR;
+            Some(Window { disk: Rc::clone(disk), start, size })
+        };
+        match window("STORE").map(|window| Ext4::load(Box::new(window))) {
+            Some(Ok(ext4)) => self.store = Some(Box::new(ext4)),
+            Some(Err(error)) => self.flaws.push(format!("the file system of the partition `STORE` cannot be read: {error}")),
+            None => self.flaws.push("there is no partition `STORE`: this is no image of ours".to_owned()),
+        }
+        match window("ESP").map(|window| FatFs::mount(Blocks(Rc::new(window)), MountOptions::new().read_only())) {
+            Some(Ok(fat)) => self.boot = Some(Box::new(Volume::new(fat))),
+            Some(Err(error)) => {
+                let error = tree::plain(error.into_error());
+                self.flaws.push(format!("the file system of the partition `ESP` cannot be read: {error}"));
+            }
+            None => self.flaws.push("there is no partition `ESP`".to_owned()),
+        }
+    }
+
+    fn expect_size(&mut self, who: &str, expected: u64) {
+        if self.bytes < expected {
+            self.flaws.push(format!("it is cut off: it has {} bytes, {who} says {expected}", self.bytes));
+        }
+    }
+
+    /// The releases on it, by id.
+    pub fn releases(&self) -> io::Result<Vec<Found>> {
+        let Some(store) = &self.store else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for folder in store.list(&format!("{MEDIUM_ROOT}/releases"))? {
+            let path = format!("{MEDIUM_ROOT}/releases/{folder}/release.json");
+            let Some(json) = small_file(&**store, &path)? else { continue };
+            let signature = small_file(&**store, &format!("{path}.minisig"))?;
+            let signature = signature.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            found.push(Found { folder, json, signature });
+        }
+        Ok(found)
+    }
+
+    /// Names in the store: the hex digests of its blobs.
+    fn blob_names(&self) -> io::Result<Vec<String>> {
+        self.store.as_ref().map_or(Ok(Vec::new()), |store| store.list(&format!("{MEDIUM_ROOT}/store/sha256")))
+    }
+
+    fn blob(&self, digest: &Digest) -> io::Result<Option<Box<dyn Bytes>>> {
+        self.store.as_ref().map_or(Ok(None), |store| store.open(&format!("{MEDIUM_ROOT}/{}", digest.store_path())))
+    }
+
+    /// `vmlinuz` or `initrd` of the release in that folder.
+    fn boot_file(&self, folder: &str, name: &str) -> io::Result<Option<Box<dyn Bytes>>> {
+        let id16 = folder.get(..16).unwrap_or(folder);
+        self.boot.as_ref().map_or(Ok(None), |boot| boot.open(&format!("{MEDIUM_ROOT}/boot/{id16}/{name}")))
+    }
+
+    /// The public key in the release's initrd: what the box itself will check with.
+    pub fn carried_key(&self, folder: &str) -> io::Result<Option<String>> {
+        let Some(file) = self.boot_file(folder, "initrd")? else { return Ok(None) };
+        let text = initrd::file_in(Cursor::new(file), initrd::PUBLIC_KEY)?;
+        Ok(text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
+
+fn small_file(tree: &dyn Tree, path: &str) -> io::Result<Option<Vec<u8>>> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("reading `{path}`: {error}"));
+    let Some(file) = tree.open(path).map_err(named)? else { return Ok(None) };
+    if file.size() > SMALL {
+        return Err(io::Error::other(format!("`{path}` has {} bytes, at most {SMALL} expected", file.size())));
+    }
+    let length = usize::try_from(file.size()).map_err(io::Error::other)?;
+    bytes::read(&*file, 0, length).map(Some).map_err(named)
+}
+
+#[cfg(test)]
+mod tests;
