@@ -169,23 +169,7 @@ impl<'a> Shape<'a, '_, '_> {
                 );
                 None
             }
-            (Wanted::OneOf(choices), _) => {
-                if choices.contains(&text) {
-                    return Some(Value::String(text.to_owned()));
-                }
-                let near = nearest(text, choices);
-                let hint =
-                    near.map_or_else(|| "choose one of them".to_owned(), |near| format!("did you mean `{near}`?"));
-                let hint = if choices.len() == 1 { format!("write `{}`", choices[0]) } else { hint };
-                self.findings.add(
-                    node.span.clone(),
-                    path,
-                    &format!("`{text}` is not possible here"),
-                    wanted.describe(schema),
-                    &hint,
-                );
-                None
-            }
+            (Wanted::OneOf(choices), _) => self.choice(node, text, choices, wanted.describe(schema), path),
             (Wanted::Boolean, Look::Boolean(value)) => Some(Value::Bool(*value)),
             (Wanted::Boolean, Look::ImplicitBoolean(value)) => {
                 let found = format!("`{text}` is an implicit boolean");
@@ -204,6 +188,19 @@ impl<'a> Shape<'a, '_, '_> {
                 self.mismatch(node, &format!("{shown} is {}", look.describe()), wanted, schema, path)
             }
         }
+    }
+
+    fn choice(&mut self, node: &Node, text: &str, choices: &[&str], expected: String, path: &Path) -> Option<Value> {
+        if choices.contains(&text) {
+            return Some(Value::String(text.to_owned()));
+        }
+        let hint = match (choices, nearest(text, choices)) {
+            ([only], _) => format!("write `{only}`"),
+            (_, Some(near)) => format!("did you mean `{near}`?"),
+            (_, None) => "choose one of them".to_owned(),
+        };
+        self.findings.add(node.span.clone(), path, &format!("`{text}` is not possible here"), expected, &hint);
+        None
     }
 
     fn integer(&mut self, node: &Node, value: i64, schema: &Value, path: &Path) -> Option<Value> {
