@@ -1,6 +1,314 @@
-//! Watches the medium.
+//! The guard: stays beside systemd, follows the kernel's log for damage of the medium, and reads
+//! every layer once through verity when the box has come up.
+//!
+//! It runs only when nothing else wants to, stays in memory, and is never killed: it must be able to
+//! say that the file system under all other programs is broken. The `@` of its name tells systemd to
+//! let it live until power-off.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use agent_api::boot::{EVENTS, MEDIUM_FAILURES, MediumFailure};
+use agent_api::events::Event;
+use fs_err::{File, OpenOptions};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::time::Timespec;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::fatal::Fatal;
+use super::kmsg::{self, Damage};
+use super::layers::OpenLayer;
+use super::report::Report;
+use crate::host::{clock, priority, process};
+
+/// What `init` tells the guard.
+const TASK: &str = "/run/foothold/guard.json";
+/// How far the reading of the layers has come.
+const CHECK: &str = "/run/foothold/medium-check.json";
+const NAME: &str = "@foothold-guard";
+const PROGRAM: &str = "/usr/bin/foothold-agent";
+/// Bytes of a read, and alignment of its buffer for reading past the page cache: squashfs keeps its
+/// own pages, so these would only be in the way.
+const CHUNK: usize = 1 << 20;
+const BLOCK: usize = 4096;
+/// The layers are read once the box is ready, or after this long without.
+const READ_AFTER: Duration = Duration::from_secs(300);
+/// How often the guard looks whether the box is ready.
+const LOOK: Duration = Duration::from_secs(5);
+/// So many failures are written down and shown in a frame; more say nothing new.
+const MOST_FAILURES: usize = 64;
+const MOST_FRAMES: usize = 3;
+/// What to do.
+const NEXT: &str = "the box runs on from memory as long as it can: write the image to a new medium \
+                    (`foothold write`), check it (`foothold verify`), and start from it";
+
+/// What the guard watches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Task {
+    /// The layers.
+    pub layers: Vec<OpenLayer>,
+    /// Disk of the medium.
+    pub disk: String,
+    /// Where the store begins on it, bytes.
+    pub start: u64,
+    /// Bytes of the store's device.
+    pub bytes: u64,
+    /// Title of its messages.
+    pub title: String,
+}
+
+/// Starts the guard in the new root.
+pub fn start(task: &Task) -> std::io::Result<()> {
+    fs_err::write(TASK, serde_json::to_vec(task)?)?;
+    process::start_resident(PROGRAM, NAME, &["guard"])
+}
+
 /// Runs it.
 pub fn main() -> ExitCode {
-    ExitCode::FAILURE
+    let task = fs_err::read(TASK).ok().and_then(|text| serde_json::from_slice::<Task>(&text).ok());
+    let Some(task) = task else { return ExitCode::FAILURE };
+    let _ = rustix::process::setsid();
+    // Each of these may be refused without harm.
+    let _ = priority::become_idle();
+    let _ = priority::never_kill();
+    let _ = priority::stay_resident();
+    let Ok(kmsg) = open("/dev/kmsg", OFlags::NONBLOCK) else { return ExitCode::FAILURE };
+    let mut guard = Guard { task, kmsg, known: BTreeSet::new(), frames: 0 };
+    guard.wait_until_ready();
+    guard.read_all_layers();
+    loop {
+        guard.follow(Duration::from_secs(3600));
+    }
+}
+
+struct Guard {
+    task: Task,
+    kmsg: File,
+    known: BTreeSet<(String, u64)>,
+    frames: usize,
+}
+
+impl Guard {
+    /// Follows the kernel's log for a while.
+    fn follow(&mut self, duration: Duration) {
+        let until = Instant::now() + duration;
+        loop {
+            for damage in kmsg::read_new(&mut self.kmsg) {
+                if let Some((what, block)) = place(&self.task, &damage) {
+                    self.tell(&what, block);
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let limit =
+                Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(3600), tv_nsec: left.subsec_nanos().into() };
+            let _ = poll(&mut [PollFd::new(&self.kmsg, PollFlags::IN)], Some(&limit));
+        }
+    }
+
+    fn wait_until_ready(&mut self) {
+        let begin = Instant::now();
+        let mut events = Events::default();
+        write_check(0, "waiting", "", 0);
+        while begin.elapsed() < READ_AFTER && !events.is_ready() {
+            self.follow(LOOK);
+        }
+    }
+
+    fn read_all_layers(&mut self) {
+        let layers = self.task.layers.clone();
+        let total = layers.iter().map(|layer| layer.bytes).sum::<u64>().max(1);
+        let (mut done, mut percent) = (0, 0);
+        for layer in &layers {
+            let Ok(device) = open(&layer.verified.to_string_lossy(), OFlags::DIRECT) else { continue };
+            let mut reader = Reader::new(device);
+            write_check(percent, "reading", &layer.name, self.known.len());
+            for offset in (0..layer.bytes).step_by(CHUNK) {
+                let begin = Instant::now();
+                let length = CHUNK.min(usize::try_from(layer.bytes - offset).unwrap_or(CHUNK));
+                for block in reader.damaged(offset, length) {
+                    self.tell(&layer.name, block);
+                }
+                done += length as u64;
+                if done * 100 / total > percent {
+                    percent = done * 100 / total;
+                    write_check(percent, "reading", &layer.name, self.known.len());
+                }
+                // At most half of one processor, beside being the last in the queue.
+                self.follow(begin.elapsed().min(Duration::from_secs(1)));
+            }
+        }
+        write_check(100, if self.known.is_empty() { "good" } else { "damaged" }, "", self.known.len());
+    }
+
+    /// Writes a damage down and shows it, once.
+    fn tell(&mut self, what: &str, block: u64) {
+        if self.known.len() >= MOST_FAILURES || !self.known.insert((what.to_owned(), block)) {
+            return;
+        }
+        let medium = self.task.layers.first().map_or_else(|| self.task.disk.clone(), |layer| layer.medium.clone());
+        let found = match self.task.layers.iter().find(|layer| layer.name == what) {
+            Some(layer) => layer.damage_line(block),
+            None => format!("block {block} of {medium} cannot be read"),
+        };
+        let failure = MediumFailure {
+            what: what.to_owned(),
+            device: medium,
+            block,
+            message: format!("{found}; write the image again (`foothold verify`, `foothold write`)"),
+        };
+        let _ = append(MEDIUM_FAILURES, &failure);
+        let report = Report::consoles_only();
+        if self.frames < MOST_FRAMES {
+            self.frames += 1;
+            let fatal = Fatal::medium("guard", found, "the bytes that were signed", NEXT);
+            report.message(&fatal.frame(&self.task.title));
+        } else {
+            report.line(&failure.message);
+        }
+    }
+}
+
+/// The layer, or the medium itself, in which a damage lies; `None` when it is another device's.
+fn place(task: &Task, damage: &Damage) -> Option<(String, u64)> {
+    let in_layer = task.layers.iter().find_map(|layer| Some((layer.name.clone(), layer.block_of(damage)?)));
+    in_layer.or_else(|| {
+        let Damage::Io { device, sector } = damage else { return None };
+        let inside = (sector * 512).checked_sub(task.start).filter(|inside| *inside < task.bytes)?;
+        (*device == task.disk).then(|| ("medium".to_owned(), inside / BLOCK as u64))
+    })
+}
+
+/// Reads past the page cache.
+struct Reader {
+    device: File,
+    buffer: Vec<u8>,
+    aligned: usize,
+}
+
+impl Reader {
+    fn new(device: File) -> Self {
+        let buffer = vec![0_u8; CHUNK + BLOCK];
+        let aligned = buffer.as_ptr().align_offset(BLOCK).min(BLOCK);
+        Self { device, buffer, aligned }
+    }
+
+    /// The blocks among these bytes that cannot be read.
+    fn damaged(&mut self, offset: u64, length: usize) -> Vec<u64> {
+        if self.read(offset, length) {
+            return Vec::new();
+        }
+        let blocks = (0..length).step_by(BLOCK).map(|inside| offset + inside as u64);
+        blocks.filter(|at| !self.read(*at, BLOCK)).map(|at| at / BLOCK as u64).collect()
+    }
+
+    fn read(&mut self, offset: u64, length: usize) -> bool {
+        let into = &mut self.buffer[self.aligned..self.aligned + length];
+        self.device.seek(SeekFrom::Start(offset)).is_ok() && self.device.read_exact(into).is_ok()
+    }
+}
+
+/// The event stream, read as far as it was written.
+#[derive(Default)]
+struct Events {
+    offset: u64,
+    rest: Vec<u8>,
+}
+
+impl Events {
+    /// Whether `ready` has come since the last call.
+    fn is_ready(&mut self) -> bool {
+        let Ok(mut file) = File::open(EVENTS) else { return false };
+        if file.seek(SeekFrom::Start(self.offset)).is_err() {
+            return false;
+        }
+        self.offset += file.read_to_end(&mut self.rest).unwrap_or(0) as u64;
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines: Vec<u8> = self.rest.drain(..end).collect();
+        lines.split(|byte| *byte == b'\n').any(is_ready)
+    }
+}
+
+fn is_ready(line: &[u8]) -> bool {
+    serde_json::from_slice::<Event>(line).is_ok_and(|event| event.is_ready())
+}
+
+fn write_check(percent: u64, state: &str, layer: &str, failures: usize) {
+    let text =
+        json!({ "percent": percent, "state": state, "layer": layer, "failures": failures, "t": clock::boot_secs() });
+    let draft = format!("{CHECK}.new");
+    if fs_err::write(&draft, text.to_string()).is_ok() {
+        let _ = fs_err::rename(&draft, CHECK);
+    }
+}
+
+fn append(path: &str, failure: &MediumFailure) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(failure)?;
+    line.push(b'\n');
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(&line)
+}
+
+fn open(path: &str, flags: OFlags) -> std::io::Result<File> {
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty())?;
+    Ok(File::from_parts(fd.into(), path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{Task, is_ready, place};
+    use crate::init::kmsg::Damage;
+    use crate::init::layers::OpenLayer;
+
+    fn task() -> Task {
+        let layer = |name: &str, number: u32| OpenLayer {
+            name: name.to_owned(),
+            loop_device: PathBuf::from(format!("/dev/loop{number}")),
+            verified: PathBuf::from(format!("/dev/dm-{number}")),
+            bytes: 8192,
+            medium: "sda3".to_owned(),
+        };
+        let layers = vec![layer("os", 0), layer("kubernetes", 1)];
+        Task { layers, disk: "sda".to_owned(), start: 4096, bytes: 8192, title: String::new() }
+    }
+
+    fn io(device: &str, sector: u64) -> Damage {
+        Damage::Io { device: device.to_owned(), sector }
+    }
+
+    fn verity(device: &str, kind: &str, block: u64) -> Damage {
+        Damage::Verity { device: device.to_owned(), kind: kind.to_owned(), block }
+    }
+
+    #[test]
+    fn a_damage_is_put_into_its_layer_or_on_the_medium() {
+        let table = [
+            (verity("7:1", "data", 5), Some(("kubernetes", 5))),
+            (verity("7:0", "metadata", 3), Some(("os", 3))),
+            (verity("7:9", "data", 5), None),
+            (io("loop1", 16), Some(("kubernetes", 2))),
+            (io("sda", 8), Some(("medium", 0))),
+            (io("sda", 7), None),
+            (io("sda", 24), None),
+            (io("sdb", 8), None),
+        ];
+        for (damage, expected) in table {
+            assert_eq!(place(&task(), &damage), expected.map(|(what, block)| (what.to_owned(), block)), "{damage:?}");
+        }
+    }
+
+    #[test]
+    fn ready_is_seen_in_the_event_stream() {
+        assert!(is_ready(br#"{"t":50.1,"source":"box","phase":"ready","step":"ready","state":"done"}"#));
+        assert!(!is_ready(br#"{"t":50.1,"source":"box","phase":"ready","step":"ready","state":"started"}"#));
+        assert!(!is_ready(b""));
+    }
 }

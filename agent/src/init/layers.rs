@@ -49,10 +49,9 @@ impl OpenLayer {
     pub fn block_of(&self, damage: &Damage) -> Option<u64> {
         let name = self.loop_device.file_name()?.to_str()?;
         match damage {
-            Damage::Verity { device, kind, block } => {
-                let minor = device.strip_prefix("7:")?;
-                let first = if kind == "metadata" { self.bytes / u64::from(BLOCK) } else { 0 };
-                (name.strip_prefix("loop")? == minor).then_some(first + block)
+            // Blocks of the tree are counted from the start of the device, too.
+            Damage::Verity { device, block, .. } => {
+                (name.strip_prefix("loop")? == device.strip_prefix("7:")?).then_some(*block)
             }
             Damage::Io { device, sector } => (device == name).then_some(sector * 512 / u64::from(BLOCK)),
         }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_api::boot::{self, BootFacts};
+use agent_api::boot::{self, BootFacts, Mode};
 use agent_api::events::Phase;
 use agent_api::release::InitrdConfig;
 use rustix::mount::MountFlags;
@@ -21,6 +21,7 @@ use crate::host::clock;
 use crate::host::mount::{self, Options};
 use crate::host::uevent::Uevents;
 
+mod check;
 mod data;
 mod disk;
 pub mod fatal;
@@ -31,6 +32,7 @@ mod layers;
 mod loader;
 mod medium;
 mod parameters;
+mod preread;
 mod probe;
 mod release;
 mod report;
@@ -62,16 +64,17 @@ pub fn main() -> ExitCode {
         let _ = fs_err::write("/dev/console", format!("foothold: {error}\n"));
         stay();
     }
-    let report = Report::open();
+    let report: &'static Report = Box::leak(Box::new(Report::open()));
+    show_panics(report);
     let parameters = Parameters::parse(&fs_err::read_to_string("/proc/cmdline").unwrap_or_default());
     let config = match read_config() {
         Ok(config) => config,
-        Err(fatal) => give_up(&report, &parameters, "Foothold cannot start", &fatal),
+        Err(fatal) => give_up(report, &parameters, "Foothold cannot start", &fatal),
     };
     let title = format!("Foothold {} {} cannot start", config.name, config.version);
-    match start(&report, &parameters, &config, &title) {
+    match start(report, &parameters, &config, &title) {
         Ok(never) => match never {},
-        Err(fatal) => give_up(&report, &parameters, &title, &fatal),
+        Err(fatal) => give_up(report, &parameters, &title, &fatal),
     }
 }
 
@@ -95,12 +98,22 @@ fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title:
         scope.spawn(|| loader.load_all(&FOR_LATER.map(str::to_owned)));
         medium
     })?;
+    if parameters.mode == Mode::Check {
+        check_medium(report, parameters, &medium)?;
+    }
     let step = report.started(Phase::Medium, "root");
     layers::mount_root(&medium.layers)?;
     report.done(step, "root mounted");
     let _ = fs_err::write(medium::manifest_copy(), &medium.manifest);
     bind_devices()?;
-    let data = disk::prepare(report, &medium, parameters.data, &uevents)?;
+    let (vital, data) = std::thread::scope(|scope| {
+        let vital = scope.spawn(|| read_vital_files(report, &medium));
+        let data = disk::prepare(report, &medium, parameters.data, &uevents);
+        (vital.join(), data)
+    });
+    // A thread that panicked has shown why and does not come back.
+    vital.unwrap_or(Ok(()))?;
+    let data = data?;
     let step = report.started(Phase::Disk, "var");
     let (machine_id, first_boot) = fill_data().map_err(|error| {
         let next = "make room on DATA, or start with foothold.data=ram";
@@ -116,7 +129,35 @@ fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title:
         first_boot,
         clock_was_before_build,
     };
-    leave(report, &facts)
+    leave(report, &facts, &guard_task(&medium, config))
+}
+
+/// Ends with the message that the medium is good, on the screen for good.
+fn check_medium(report: &Report, parameters: &Parameters, medium: &Medium) -> Result<(), Fatal> {
+    let message = check::run(report, medium, Path::new(boot::MEDIUM))?;
+    report.message(&message);
+    if parameters.on_failure == OnFailure::PowerOff {
+        power_off();
+    }
+    stay()
+}
+
+fn read_vital_files(report: &Report, medium: &Medium) -> Result<(), Fatal> {
+    let step = report.started(Phase::Medium, "vital-files");
+    let bytes = preread::read_vital_files(&medium.layers)?;
+    report.done(step, &format!("systemd and its libraries read, {} MiB", bytes >> 20));
+    Ok(())
+}
+
+fn guard_task(medium: &Medium, config: &InitrdConfig) -> guard::Task {
+    let part = medium.disk.partitions.iter().find(|part| part.name == medium.device);
+    guard::Task {
+        layers: medium.layers.clone(),
+        disk: medium.disk.name.clone(),
+        start: part.map_or(0, |part| part.start),
+        bytes: part.map_or(medium.disk.bytes, |part| part.bytes),
+        title: format!("Foothold {} {}: the medium is damaged", config.name, config.version),
+    }
 }
 
 fn find_medium(
@@ -141,10 +182,11 @@ fn find_medium(
     };
     // ext4 must be there before the first mount; the other thread may be at it still.
     loader.load("ext4");
-    Ok(Finder { report, loader, uevents, key: &key, id, cannot_start: &cannot_start }.find())
+    let open_layers = parameters.mode != Mode::Check;
+    Ok(Finder { report, loader, uevents, key: &key, id, open_layers, cannot_start: &cannot_start }.find())
 }
 
-fn leave(report: &Report, facts: &BootFacts) -> Result<Never, Fatal> {
+fn leave(report: &Report, facts: &BootFacts, guard: &guard::Task) -> Result<Never, Fatal> {
     let fail = |what: &str, error: &dyn std::fmt::Display| {
         Fatal::disk("switch-root", format!("{what}: {error}"), "a root to switch to", "report it")
     };
@@ -154,6 +196,9 @@ fn leave(report: &Report, facts: &BootFacts) -> Result<Never, Fatal> {
     fs_err::write(format!("{SYSROOT}/etc/machine-id"), format!("{}\n", facts.machine_id))
         .map_err(|error| fail("machine id", &error))?;
     switch::enter_root().map_err(|error| fail("moving the root", &error))?;
+    if let Err(error) = guard::start(guard) {
+        report.line(&format!("medium: damage will not be reported, the guard does not start: {error}"));
+    }
     report.done(step, "systemd starts");
     Err(fail(switch::SYSTEMD, &switch::exec_systemd()))
 }
@@ -212,6 +257,19 @@ fn give_up(report: &Report, parameters: &Parameters, title: &str, fatal: &Fatal)
         }
         clock::pause(Duration::from_secs(60));
     }
+}
+
+/// A mistake of ours must not end in a kernel panic: it is shown, and the machine stays as it is.
+fn show_panics(report: &'static Report) {
+    std::panic::set_hook(Box::new(move |panic| {
+        let found = format!("a mistake in the program: {panic}");
+        let next = "start again; if it comes again, report it with this screen";
+        let fatal = Fatal::medium("init", found, "none", next);
+        loop {
+            report.message(&fatal.frame("Foothold cannot start"));
+            clock::pause(Duration::from_secs(60));
+        }
+    }));
 }
 
 fn power_off() {

@@ -63,6 +63,13 @@ impl Report {
         report
     }
 
+    /// Opens the consoles alone: for a process that is not the one that reports.
+    pub fn consoles_only() -> Self {
+        let report = Self::default();
+        report.lock().consoles = open_consoles();
+        report
+    }
+
     /// A step begins.
     pub fn started(&self, phase: Phase, name: &'static str) -> Step {
         let since = clock::boot_secs();
