@@ -121,7 +121,11 @@ impl Bus {
         let mut file = fs_err::OpenOptions::new().create(true).read(true).append(true).open(&paths.events)?;
         let (past, bytes) = replay(&mut file)?;
         let sink = sink::Sink::start(paths, &past);
-        Ok(Self::with(past, Some(RunFile { path: paths.events.clone(), file, bytes, most: FILE_BYTES.max(bytes) }), sink))
+        Ok(Self::with(
+            past,
+            Some(RunFile { path: paths.events.clone(), file, bytes, most: FILE_BYTES.max(bytes) }),
+            sink,
+        ))
     }
 
     /// A bus that only remembers: for tests and for commands that do not run the box.

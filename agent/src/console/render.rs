@@ -2,6 +2,8 @@
 //!
 //! Only letters that every Linux console font has (code page 437) are used.
 
+use std::fmt::Write as _;
+
 use agent_api::boot::Mode;
 use agent_api::events::{Event, Phase, State, StepStatus};
 
@@ -139,7 +141,7 @@ fn title(view: &View, width: usize) -> Line {
     };
     let mut left = format!(" {}", ascii(&view.title));
     if !view.release.is_empty() {
-        left += &format!("   release {}", view.release);
+        let _ = write!(left, "   release {}", view.release);
     }
     let mut right = String::new();
     match view.mode {
@@ -303,7 +305,8 @@ fn access(view: &View, width: usize, lines: &mut Vec<Line>) {
         row("Data", Style::Plain, &view.data);
     }
     if let Some(percent) = view.medium.checked_percent {
-        let (style, more) = if view.medium.failures.is_empty() { (Style::Plain, "") } else { (Style::Bad, ", DAMAGED") };
+        let (style, more) =
+            if view.medium.failures.is_empty() { (Style::Plain, "") } else { (Style::Bad, ", DAMAGED") };
         row("Medium", style, &format!("{percent} % verified{more}"));
     }
     row("Authority", Style::Dim, &view.fingerprint);

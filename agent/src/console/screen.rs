@@ -1,5 +1,6 @@
 //! The writer for tty1: puts lines where they differ from what is there, and reads the keys that switch pages.
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +47,7 @@ impl Screen {
                 Ok(_) | Err(_) => self.keys = None,
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     pub(super) fn draw(&mut self, view: &View) {
@@ -54,7 +55,7 @@ impl Screen {
         let (width, height) = (usize::from(size.ws_col.max(20)), usize::from(size.ws_row.max(8)));
         let lines = render(view, self.page, width, height);
         self.drawn += 1;
-        if self.shown.len() != lines.len() || self.drawn % REPAINT == 0 {
+        if self.shown.len() != lines.len() || self.drawn.is_multiple_of(REPAINT) {
             self.shown.clear();
         }
         let bytes = changes(&self.shown, &lines);
@@ -95,7 +96,7 @@ fn changes(shown: &[Line], lines: &[Line]) -> String {
         if shown.get(row) == Some(line) {
             continue;
         }
-        text += &format!("\x1b[{};1H", row + 1);
+        let _ = write!(text, "\x1b[{};1H", row + 1);
         for span in &line.spans {
             text += sequence(span.style);
             text += &span.text;
@@ -134,8 +135,67 @@ fn page_of(typed: &[u8]) -> Option<Page> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, Page, Style, changes, page_of};
+    use std::os::fd::OwnedFd;
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    use nix::pty::{OpenptyResult, Winsize, openpty};
+
+    use super::{Line, Page, Screen, Style, changes, page_of};
     use crate::console::Span;
+    use crate::console::tests::{failed, ready, waiting};
+
+    /// A terminal of 80x25: the end of whoever looks at it, and its path.
+    fn terminal() -> (OwnedFd, OwnedFd, PathBuf) {
+        let size = Winsize { ws_row: 25, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let OpenptyResult { master, slave } = openpty(Some(&size), None).expect("a terminal");
+        rustix::io::ioctl_fionbio(&master, true).expect("non-blocking");
+        let path = rustix::termios::ttyname(&slave, Vec::new()).expect("a name");
+        (master, slave, PathBuf::from(path.to_str().expect("a path")))
+    }
+
+    fn seen(master: &OwnedFd) -> String {
+        let (mut all, mut some) = (Vec::new(), [0; 65536]);
+        while let Ok(n) = rustix::io::read(master, &mut some) {
+            all.extend_from_slice(&some[..n]);
+        }
+        String::from_utf8(all).expect("UTF-8")
+    }
+
+    #[tokio::test]
+    async fn the_second_drawing_is_short_and_a_key_shows_another_page() {
+        let (master, _slave, path) = terminal();
+        let mut screen = Screen::open(&path).expect("a screen");
+        screen.draw(&waiting());
+        let first = seen(&master);
+        assert!(first.contains("control-plane/api-server") && first.contains("\x1b[25;1H"));
+        let mut later = waiting();
+        later.uptime += 1.0;
+        screen.draw(&later);
+        assert!(seen(&master).len() < first.len() / 3);
+        rustix::io::write(&master, b"\x1b[[C").expect("a key");
+        tokio::time::timeout(Duration::from_secs(10), screen.key()).await.expect("the key arrives");
+        screen.draw(&later);
+        let steps = seen(&master);
+        assert!(steps.contains("still done") || steps.contains("running"), "{steps}");
+        assert!(!steps.contains("[[C"), "typing is echoed");
+    }
+
+    #[tokio::test]
+    async fn a_screen_nobody_reads_from_and_one_that_is_gone_block_nothing() {
+        let (master, slave, path) = terminal();
+        let mut screen = Screen::open(&path).expect("a screen");
+        let start = Instant::now();
+        for _ in 0..200 {
+            screen.draw(&ready());
+            screen.draw(&failed());
+        }
+        drop((master, slave));
+        assert!(tokio::time::timeout(Duration::from_millis(100), screen.key()).await.is_err());
+        screen.draw(&ready());
+        assert!(start.elapsed() < Duration::from_secs(30));
+        assert!(Screen::open(&path).is_err());
+    }
 
     fn line(text: &str) -> Line {
         Line { spans: vec![Span { style: Style::Good, text: text.to_owned() }] }

@@ -56,13 +56,12 @@ impl Narrator {
         let secs = event.detail.get("secs").and_then(serde_json::Value::as_f64);
         let what = match event.state {
             State::Started => "started".to_owned(),
-            State::Progress => said,
             State::Done => {
                 let took = secs.map_or_else(String::new, |secs| format!(" in {}", duration(secs)));
                 if said.is_empty() { format!("done{took}") } else { format!("done{took}: {said}") }
             }
             State::Skipped => "still done".to_owned(),
-            State::Waiting => said,
+            State::Progress | State::Waiting => said,
             State::Failed => format!("FAILED: {said}"),
         };
         let mut text = line(event.t, &format!("{}/{}: {what}", event.phase, event.step));

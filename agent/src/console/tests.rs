@@ -69,7 +69,7 @@ fn booting() -> View {
     view
 }
 
-fn waiting() -> View {
+pub(super) fn waiting() -> View {
     let mut events = beginning();
     events.push(event(10.0, Phase::ControlPlane, "kubelet", State::Started));
     events.push(event(10.2, Phase::ControlPlane, "api-server", State::Started));
@@ -80,7 +80,7 @@ fn waiting() -> View {
     view
 }
 
-fn failed() -> View {
+pub(super) fn failed() -> View {
     let mut events = beginning();
     events.push(event(10.0, Phase::Time, "chrony", State::Started));
     events.push(event(10.0, Phase::ControlPlane, "kubelet", State::Started));
@@ -99,7 +99,7 @@ fn failed() -> View {
     view
 }
 
-fn ready() -> View {
+pub(super) fn ready() -> View {
     let mut events = beginning();
     for (start, phase, step) in [
         (10.0, Phase::ControlPlane, "kubelet"),

@@ -119,7 +119,9 @@ impl Ends {
                 Ok(event) => {
                     self.take(&event);
                     // What came together is made durable together: one sync for a burst.
-                    events.try_iter().for_each(|more| self.take(&more));
+                    for more in events.try_iter() {
+                        self.take(&more);
+                    }
                     if let Some(durable) = &mut self.durable {
                         durable.sync();
                     }

@@ -163,13 +163,12 @@ impl Gate {
             }
             return Err(ClaimError::WrongCode);
         }
-        let (token, hash) = match &claim.token_sha256 {
-            Some(hex) => (None, hash_of_hex(hex).ok_or(ClaimError::NoHash)?),
-            None => {
-                let token = new_token();
-                let hash = sha256(token.as_bytes());
-                (Some(token), hash)
-            }
+        let (token, hash) = if let Some(hex) = &claim.token_sha256 {
+            (None, hash_of_hex(hex).ok_or(ClaimError::NoHash)?)
+        } else {
+            let token = new_token();
+            let hash = sha256(token.as_bytes());
+            (Some(token), hash)
         };
         files::write_durably(&self.claimed, format!("{}\n", hex::encode(hash)).as_bytes(), files::SECRET)?;
         state.held = Held::Token(hash);

@@ -23,6 +23,7 @@ use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
 use super::server::Peer;
 use super::{ClaimError, Options, Verdict, body, bundle, page, timeline};
 use crate::cluster::files;
+use crate::events::uptime;
 use crate::vitals;
 
 /// An answer begins within this time.
@@ -122,7 +123,12 @@ async fn in_time(request: Request, next: Next) -> Response {
     response
 }
 
-async fn only_with_token(State(app): Shared, Extension(Peer(peer)): Extension<Peer>, request: Request, next: Next) -> Response {
+async fn only_with_token(
+    State(app): Shared,
+    Extension(Peer(peer)): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
     match app.options.gate.check(peer, bearer(request.headers())) {
         Verdict::Allowed => next.run(request).await,
         verdict => refuse(verdict).into_response(),
@@ -132,7 +138,8 @@ async fn only_with_token(State(app): Shared, Extension(Peer(peer)): Extension<Pe
 fn refuse(verdict: Verdict) -> Refusal {
     match verdict {
         Verdict::Unclaimed => {
-            let hint = "POST the code on the box's console to /api/v1/claim, or put `access.tokenSha256` into site.yaml";
+            let hint =
+                "POST the code on the box's console to /api/v1/claim, or put `access.tokenSha256` into site.yaml";
             let mut refusal = Refusal::new(StatusCode::UNAUTHORIZED, "this box has no access token yet", hint);
             refusal.problem.claimable = true;
             refusal
@@ -165,7 +172,11 @@ async fn nothing_here(uri: Uri) -> Refusal {
 }
 
 async fn not_that_way() -> Refusal {
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method", "POST to /api/v1/claim, PUT to /api/v1/site, GET everything else")
+    Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "not with this method",
+        "POST to /api/v1/claim, PUT to /api/v1/site, GET everything else",
+    )
 }
 
 async fn front(State(app): Shared) -> Response {
@@ -234,7 +245,7 @@ async fn status(State(app): Shared) -> Response {
 }
 
 async fn times(State(app): Shared) -> Response {
-    Json(timeline::timeline(&app.options.bus.beginning())).into_response()
+    Json(timeline::timeline(&app.options.bus.beginning(), uptime())).into_response()
 }
 
 #[derive(Deserialize)]
@@ -392,7 +403,7 @@ async fn support(State(app): Shared) -> Result<Response, Refusal> {
     let (sender, body) = body::channel();
     let sources = bundle::Sources {
         status: app.options.vitals.box_status(&app.options.bus, &app.fingerprint),
-        timeline: timeline::timeline(&app.options.bus.beginning()),
+        timeline: timeline::timeline(&app.options.bus.beginning(), uptime()),
         events: app.options.bus.since(0).1,
         root: app.options.root.clone(),
         runner: Arc::clone(&app.options.runner),

@@ -196,8 +196,8 @@ fn files_in(folder: &Path, ending: &str) -> Vec<PathBuf> {
 /// `/var/log/pods/<namespace>_<pod>_<uid>/<container>/<n>.log`, the newest of each container first.
 fn pod_logs(pods: &Path) -> Vec<PathBuf> {
     let folders = |dir: &Path| -> Vec<PathBuf> {
-        let entries = fs_err::read_dir(dir).map(|entries| entries.flatten().collect()).unwrap_or(Vec::new());
-        entries.into_iter().filter(|e| e.file_type().is_ok_and(|k| k.is_dir())).map(|e| e.path()).collect()
+        let entries = fs_err::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter(|e| e.file_type().is_ok_and(|k| k.is_dir())).map(|e| e.path()).collect()
     };
     let containers = folders(pods).into_iter().flat_map(|pod| folders(&pod));
     let mut logs: Vec<(usize, PathBuf)> = containers

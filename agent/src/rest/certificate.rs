@@ -22,9 +22,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::cluster::files;
 
 /// How long a server certificate is good for: browsers refuse more than 398 days.
-const LIFETIME: Duration = Duration::from_hours(397 * 24);
+const LIFETIME: Duration = Duration::from_secs(397 * 86_400);
 /// With less than this left it is made anew.
-const RENEW_BEFORE: Duration = Duration::from_hours(30 * 24);
+const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +123,7 @@ impl Authority {
                 log::warn!("the web certificate is not kept: {error}");
             }
         }
-        self.certified(certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+        self.certified(certificate.der().clone(), &PrivateKeyDer::Pkcs8(key.serialize_der().into()))
     }
 
     fn kept(&self, names: &[String], now: SystemTime) -> Option<CertifiedKey> {
@@ -136,16 +136,16 @@ impl Authority {
         if !is_current(&parsed, names, now) {
             return None;
         }
-        let kept = self.certified(certificate, key).ok()?;
+        let kept = self.certified(certificate, &key).ok()?;
         kept.keys_match().is_ok().then_some(kept)
     }
 
     fn certified(
         &self,
         leaf: CertificateDer<'static>,
-        key: PrivateKeyDer<'static>,
+        key: &PrivateKeyDer<'static>,
     ) -> Result<CertifiedKey, CertificateError> {
-        let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
+        let key = rustls::crypto::ring::sign::any_supported_type(key)?;
         Ok(CertifiedKey::new(vec![leaf, self.certificate.clone()], key))
     }
 }

@@ -41,6 +41,9 @@ use certificate::{Authority, CertificateError, Resolver};
 /// How often the box's addresses are looked at: a new address is served within this time.
 const LOOK_AT_ADDRESSES: Duration = Duration::from_secs(5);
 
+/// How often the certificate's end is looked at.
+const RENEW_LOOK: Duration = Duration::from_secs(86_400);
+
 /// What REST needs from the rest of the agent.
 pub struct Options {
     /// Where to listen; port 0 takes a free one.
@@ -157,7 +160,7 @@ async fn follow_addresses(
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut looked = tokio::time::interval(LOOK_AT_ADDRESSES);
-    let mut renew = SystemTime::now() + Duration::from_hours(24);
+    let mut renew = SystemTime::now() + RENEW_LOOK;
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -173,7 +176,7 @@ async fn follow_addresses(
             Err(error) => log::error!("the web certificate stays as it is: {error}"),
         }
         names = found;
-        renew = now + Duration::from_hours(24);
+        renew = now + RENEW_LOOK;
     }
 }
 

@@ -124,9 +124,9 @@ fn skip_user<'a>(scheme: &str, after: &'a str, out: &mut String) -> Option<&'a s
 fn is_secret_word(word: &str) -> bool {
     let jwt = word.len() > 40 && word.starts_with("eyJ") && word.bytes().filter(|byte| *byte == b'.').count() == 2;
     let lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let bootstrap = word.split_once('.').is_some_and(|(id, secret)| {
-        id.len() == 6 && secret.len() == 16 && lower(id) && lower(secret)
-    });
+    let bootstrap = word
+        .split_once('.')
+        .is_some_and(|(id, secret)| id.len() == 6 && secret.len() == 16 && lower(id) && lower(secret));
     jwt || bootstrap || word.starts_with(PEM_IN_BASE64)
 }
 
@@ -148,11 +148,11 @@ mod tests {
     #[case::url("proxy https://joe:pw@proxy:3128/ on", "proxy https://[redacted]@proxy:3128/ on")]
     #[case::plain_url("GET https://198.18.0.1:6443/readyz", "GET https://198.18.0.1:6443/readyz")]
     #[case::bootstrap("using abcdef.0123456789abcdef now", "using [redacted] now")]
-    #[case::jwt(
-        "got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl!",
-        "got [redacted]!"
+    #[case::jwt("got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl!", "got [redacted]!")]
+    #[case::command_line(
+        "quiet foothold.site=YWJj foothold.mode=safe",
+        "quiet foothold.site=[redacted] foothold.mode=safe"
     )]
-    #[case::command_line("quiet foothold.site=YWJj foothold.mode=safe", "quiet foothold.site=[redacted] foothold.mode=safe")]
     #[case::volume("      secret:\n        secretName: coredns\n", "      secret:\n        secretName: coredns\n")]
     #[case::prose("the token expired at 10:00", "the token expired at 10:00")]
     #[case::key(

@@ -28,7 +28,7 @@ const DEAD_PEER: Duration = Duration::from_secs(60);
 /// Between two tries to bind, or after the process ran out of file descriptors.
 const AGAIN: Duration = Duration::from_secs(2);
 /// Most bytes of a request's head.
-const HEAD_BYTES: usize = 16 * 1024;
+const HEAD_BYTES: u32 = 16 * 1024;
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS: u32 = 16;
 
@@ -162,12 +162,12 @@ async fn connection(stream: TcpStream, seat: Seat) {
     let Ok(Ok(stream)) = timeout(HANDSHAKE, seat.shared.tls.accept(stream)).await else { return };
     let router = seat.shared.router.clone().layer(axum::Extension(Peer(seat.peer)));
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(HEAD_BYTES);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(HEAD_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(DEAD_PEER / 2))
-        .max_header_list_size(HEAD_BYTES as u32)
+        .max_header_list_size(HEAD_BYTES)
         .max_concurrent_streams(STREAMS)
         .initial_stream_window_size(64 * 1024)
         .initial_connection_window_size(256 * 1024)

@@ -222,7 +222,10 @@ async fn events_are_told_from_any_number_on_and_followed() {
     assert!(first.starts_with(b"{\"t\":4.0"), "{first:?}");
     fixture.bus.emit(Event::of_box(9.0, Phase::Ready, "ready", State::Done));
     let next = stream.chunk().await.expect("a stream").expect("a piece");
-    assert_eq!(&next[..], b"{\"t\":9.0,\"source\":\"box\",\"phase\":\"ready\",\"step\":\"ready\",\"state\":\"done\"}\n");
+    assert_eq!(
+        &next[..],
+        b"{\"t\":9.0,\"source\":\"box\",\"phase\":\"ready\",\"step\":\"ready\",\"state\":\"done\"}\n"
+    );
 
     let request = fixture.client.get(fixture.url("/api/v1/events")).bearer_auth(TOKEN);
     let request = request.header("accept", "text/event-stream").header("last-event-id", "4");

@@ -3,8 +3,9 @@
 use agent_api::events::{Event, State};
 use agent_api::rest::{PhaseTime, StepTime, Timeline};
 
-/// Folds the events of one boot, oldest first.
-pub fn timeline(events: &[Event]) -> Timeline {
+/// Folds the events of one boot, oldest first. What has not ended at `now` lasts until then, while the box is not
+/// ready.
+pub fn timeline(events: &[Event], now: f64) -> Timeline {
     let mut timeline = Timeline::default();
     // When the steps that wait now began to do so, by position.
     let mut waiting: Vec<((usize, usize), f64)> = Vec::new();
@@ -32,7 +33,26 @@ pub fn timeline(events: &[Event]) -> Timeline {
         step.secs = round(event.t - step.start);
         phase.secs = round(event.t - phase.start);
     }
+    if timeline.ready.is_none() {
+        last_until(&mut timeline, &waiting, now);
+    }
     timeline
+}
+
+fn last_until(timeline: &mut Timeline, waiting: &[((usize, usize), f64)], now: f64) {
+    for (p, phase) in timeline.phases.iter_mut().enumerate() {
+        for (s, step) in phase.steps.iter_mut().enumerate() {
+            if matches!(step.state, State::Done | State::Skipped) || now < step.start {
+                continue;
+            }
+            step.secs = round(now - step.start);
+            phase.secs = phase.secs.max(round(now - phase.start));
+            if let Some((_, since)) = waiting.iter().find(|(who, _)| *who == (p, s)) {
+                step.waiting_secs = round(step.waiting_secs + now - since);
+                phase.waiting_secs = round(phase.waiting_secs + now - since);
+            }
+        }
+    }
 }
 
 fn place_of(timeline: &mut Timeline, event: &Event) -> (usize, usize) {
@@ -84,7 +104,21 @@ mod tests {
             of(7.0, Phase::Network, "addresses", State::Done),
             of(8.0, Phase::Ready, "ready", State::Done),
         ];
-        let told = serde_json::to_string_pretty(&timeline(&events)).expect("JSON");
+        let told = serde_json::to_string_pretty(&timeline(&events, 100.0)).expect("JSON");
         insta::assert_snapshot!(told);
+    }
+    #[test]
+    fn what_has_not_ended_lasts_until_now() {
+        let of = |t, step, state| Event::of_box(t, Phase::Network, step, state);
+        let events = [
+            of(1.0, "firewall", State::Started),
+            of(2.0, "firewall", State::Done),
+            of(1.0, "addresses", State::Started),
+            of(3.0, "addresses", State::Waiting),
+        ];
+        let told = timeline(&events, 10.0);
+        let secs: Vec<_> = told.phases[0].steps.iter().map(|step| (step.secs, step.waiting_secs)).collect();
+        assert_eq!(secs, [(1.0, 0.0), (9.0, 7.0)]);
+        assert!((told.phases[0].secs - 9.0).abs() < 0.001);
     }
 }
