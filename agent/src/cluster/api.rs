@@ -3,9 +3,11 @@
 //! Objects are plain JSON: the agent applies what kubeadm rendered and reads a handful of fields, so
 //! typed objects would only cost size. Every call names what it asked in its error.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_api::ports::KUBERNETES_API;
 use reqwest::{Method, StatusCode};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,6 +19,9 @@ use super::kubeconfig::Parsed;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Whose fields the applied objects are: kubeadm's, which made them.
 const FIELD_MANAGER: &str = "kubeadm";
+
+/// A name that stands in every certificate of the API server.
+const LOCAL_NAME: &str = "kubernetes";
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -69,15 +74,16 @@ pub struct Api {
 impl Api {
     /// Connects, at the first call, as the user of a kubeconfig.
     pub fn new(kubeconfig: &Parsed) -> Result<Self, ApiError> {
-        let tls = tls_config(kubeconfig)?;
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            .no_proxy()
-            .timeout(PATIENCE)
-            .user_agent(concat!("foothold-agent/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| ApiError::Credentials(error.to_string()))?;
+        let client = builder(kubeconfig)?.build().map_err(|error| ApiError::Credentials(error.to_string()))?;
         Ok(Self { client, server: kubeconfig.server.clone() })
+    }
+
+    /// The same API server on this machine, by the loopback address and under one of its names.
+    pub fn by_loopback(kubeconfig: &Parsed) -> Result<Self, ApiError> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, KUBERNETES_API));
+        let client = builder(kubeconfig)?.resolve(LOCAL_NAME, address);
+        let client = client.build().map_err(|error| ApiError::Credentials(error.to_string()))?;
+        Ok(Self { client, server: format!("https://{LOCAL_NAME}:{KUBERNETES_API}") })
     }
 
     /// An object or list; nothing if it is not there.
@@ -132,6 +138,11 @@ impl Api {
         }
         Err(ApiError::Refused { method, path: path.to_owned(), status, message: message_of(&bytes) })
     }
+}
+
+fn builder(kubeconfig: &Parsed) -> Result<reqwest::ClientBuilder, ApiError> {
+    let builder = reqwest::Client::builder().tls_backend_preconfigured(tls_config(kubeconfig)?).no_proxy();
+    Ok(builder.timeout(PATIENCE).user_agent(concat!("foothold-agent/", env!("CARGO_PKG_VERSION"))))
 }
 
 /// What a `Status` object says, or the text as it is.

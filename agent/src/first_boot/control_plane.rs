@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::steps::{Outcome, Steps, blocking, done};
-use super::{Machine, phase};
+use super::{Machine, network, phase};
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::checks::Missing;
 use crate::cluster::pki::{self, Issued};
@@ -17,6 +17,8 @@ use crate::ledger::Key;
 /// How often the API server is asked while it starts: refused connections cost nothing.
 const ASK: Duration = Duration::from_millis(150);
 
+/// Written when the API server has answered for the first time in this boot.
+const ANSWERED: &str = "/run/foothold/api-answered";
 /// Port of etcd.
 const ETCD: u16 = 2379;
 /// One folder for each container that runs.
@@ -71,7 +73,7 @@ pub async fn place_manifests(machine: &Machine, steps: &Steps, node: &Node) {
             let (templates, dir) = (machine.at(TEMPLATES), machine.at(manifests::DIR));
             let mut changed = kubelet::settings(&templates, &machine.at(kubelet::DIR), &node)?;
             // An agent that was restarted leaves running pods alone.
-            if !machine.at("/run/foothold/api-answered").exists() {
+            if !has_answered(&machine) {
                 manifests::hold_back(&dir, &manifests::SECOND)?;
             }
             changed += manifests::place(&templates.join("manifests"), &dir, &manifests::FIRST, &node)?;
@@ -103,10 +105,22 @@ pub fn client(machine: &Machine) -> anyhow::Result<Api> {
     Ok(Api::new(&parsed)?)
 }
 
+/// The same, past the gate.
+fn client_by_loopback(machine: &Machine) -> anyhow::Result<Api> {
+    let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
+    let parsed = kubeconfig::parse(&fs_err::read_to_string(&path)?);
+    Ok(Api::by_loopback(&parsed.with_context(|| format!("reading `{}`", path.display()))?)?)
+}
+
+/// Whether the API server has answered since power-on: then an agent that starts again holds nothing back.
+pub fn has_answered(machine: &Machine) -> bool {
+    machine.at(ANSWERED).exists()
+}
+
 /// Waits until the API server reads and writes: until the namespace of the system is there.
 pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
     let act = || async {
-        let api = client(machine)?;
+        let api = client_by_loopback(machine)?;
         let ask = || async {
             let what = "the API server";
             match api.get("/api/v1/namespaces/kube-system").await {
@@ -116,7 +130,8 @@ pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
             }
         };
         steps.wait(&phase::API_SERVER, ASK, ask).await;
-        files::write(&machine.at("/run/foothold/api-answered"), b"", files::PUBLIC)?;
+        network::open_gate(machine).await?;
+        files::write(&machine.at(ANSWERED), b"", files::PUBLIC)?;
         Ok(Outcome::Done(api, serde_json::Value::Null))
     };
     steps.perform(&phase::API_SERVER, act).await

@@ -1,6 +1,7 @@
 //! The rules of nftables, made from the list of declared ports. Pure text.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 
 use agent_api::ports::{OpenWhen, PORTS, Port, Protocol};
 
@@ -74,9 +75,45 @@ table inet foothold {{
     text
 }
 
+/// A table that lets no new connection through to the API server at `address`.
+///
+/// While the API server starts, the kubelet and the rest would be refused and come back ever later,
+/// each time for the price of a failed start. Behind this gate their first attempt just waits: the
+/// kernel repeats it each second, and it arrives as soon as the gate is opened. The agent itself,
+/// and the API server's calls to itself, come by the loopback address.
+pub fn gate(address: IpAddr, port: u16) -> String {
+    let family = if address.is_ipv4() { "ip" } else { "ip6" };
+    format!(
+        "table inet {GATE}
+delete table inet {GATE}
+table inet {GATE} {{
+	chain input {{
+		type filter hook input priority filter - 10; policy accept;
+		{family} daddr {address} tcp dport {port} tcp flags & (syn | ack) == syn drop
+	}}
+}}
+"
+    )
+}
+
+/// Takes the gate away, whether it is there or not.
+pub fn open_gate() -> String {
+    format!("table inet {GATE}\ndelete table inet {GATE}\n")
+}
+
+/// Name of the gate's table.
+const GATE: &str = "foothold_gate";
+
 #[cfg(test)]
 mod tests {
-    use super::{Wanted, ruleset};
+    use super::{Wanted, gate, ruleset};
+
+    #[test]
+    fn the_gate_stops_only_new_connections_to_one_address() {
+        let text = gate([198, 18, 0, 1].into(), 6443);
+        assert!(text.contains("ip daddr 198.18.0.1 tcp dport 6443 tcp flags & (syn | ack) == syn drop\n"), "{text}");
+        assert!(gate("fd00::1".parse().expect("an address"), 6443).contains("ip6 daddr fd00::1 "));
+    }
 
     #[test]
     fn only_declared_ports_are_open() {

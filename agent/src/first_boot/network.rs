@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use agent_api::ports::KUBERNETES_API;
 use agent_api::site::Site;
 use serde_json::json;
 
@@ -25,6 +26,8 @@ const SETTINGS: [(&str, &str); 3] = [
     // Pods on one bridge reach each other through Service addresses only if the answer is translated back.
     ("net/bridge/bridge-nf-call-iptables", "1"),
 ];
+/// For how many seconds a connection is attempted each second (`tcp_syn_linear_timeouts`).
+const SYN_EACH_SECOND: &str = "60";
 /// How often a missing address is looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -213,6 +216,30 @@ pub async fn firewall(machine: &Machine, steps: &Steps, site: &Site) {
         .await
     };
     steps.perform(&phase::FIREWALL, act).await;
+}
+
+/// Closes the way to an API server that does not answer yet; see [`firewall::gate`].
+pub async fn close_gate(machine: &Machine, steps: &Steps, advertise: IpAddr) {
+    let act = || async {
+        let machine = machine.clone();
+        blocking(move || {
+            // Where the kernel knows it, repeated attempts stay a second apart.
+            let linear = machine.at("/proc/sys/net/ipv4/tcp_syn_linear_timeouts");
+            if linear.exists() {
+                fs_err::write(linear, SYN_EACH_SECOND)?;
+            }
+            machine.program(&["nft", "-f", "-"], firewall::gate(advertise, KUBERNETES_API).as_bytes())?;
+            done(())
+        })
+        .await
+    };
+    steps.perform(&phase::GATE, act).await;
+}
+
+/// Opens it.
+pub async fn open_gate(machine: &Machine) -> anyhow::Result<()> {
+    let machine = machine.clone();
+    blocking(move || Ok(machine.program(&["nft", "-f", "-"], firewall::open_gate().as_bytes()).map(drop)?)).await
 }
 
 #[cfg(test)]
