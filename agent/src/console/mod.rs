@@ -31,6 +31,8 @@ pub use view::View;
 
 /// The clock and the waiting times on the screen move this often.
 const TICK: Duration = Duration::from_secs(1);
+/// Serial consoles are looked after this often when nothing happens: reminders, new addresses.
+const SERIAL_TICK: Duration = Duration::from_secs(5);
 /// Events that come together are drawn together.
 const TOGETHER: Duration = Duration::from_millis(100);
 /// A serial console that must catch up keeps so much: about a minute at 115200 baud is far more.
@@ -134,7 +136,7 @@ async fn tell(
 ) -> anyhow::Result<()> {
     let mut news = options.bus.status();
     let mut code = options.gate.claim_code();
-    let mut tick = tokio::time::interval(TICK);
+    let mut tick = tokio::time::interval(SERIAL_TICK);
     let mut narrator = Narrator::new();
     loop {
         tokio::select! {

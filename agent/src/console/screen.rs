@@ -11,7 +11,7 @@ use crate::events::LossyWriter;
 use crate::host::keyboard::Keyboard;
 
 /// Everything is written again at this many drawings, in case somebody else wrote on the screen.
-const REPAINT: u32 = 60;
+const REPAINT: u32 = 10;
 /// Bytes of one drawing at most: a large screen with colours.
 const PENDING: usize = 256 * 1024;
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn seen(master: &OwnedFd) -> String {
-        let (mut all, mut some) = (Vec::new(), [0; 65536]);
+        let (mut all, mut some) = (Vec::new(), [0; 8192]);
         while let Ok(n) = rustix::io::read(master, &mut some) {
             all.extend_from_slice(&some[..n]);
         }

@@ -39,7 +39,9 @@ fn beginning() -> Vec<Event> {
 
 fn view(now: f64, events: &[Event]) -> View {
     let mut status = Status::default();
-    events.iter().for_each(|event| status.apply(event));
+    for event in events {
+        status.apply(event);
+    }
     let done = status.steps.iter().filter(|step| step.secs.is_some()).count();
     let status = BoxStatus {
         name: "edge".to_owned(),
@@ -126,7 +128,8 @@ fn unclaimed() -> View {
 }
 
 fn text(view: &View, page: Page, width: usize, height: usize) -> String {
-    render(view, page, width, height).iter().map(|line| format!("{}\n", line.text().trim_end())).collect()
+    let lines = render(view, page, width, height);
+    lines.iter().map(|line| line.text().trim_end().to_owned() + "\n").collect()
 }
 
 #[rstest]

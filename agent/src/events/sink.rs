@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_api::events::{Event, State};
 
@@ -21,6 +21,8 @@ const PORT_PENDING: usize = 128 * 1024;
 const KEPT_BOOTS: usize = 8;
 /// Most bytes of one file of events on DATA; a boot has two of them at most, the newest events.
 const BOOT_BYTES: u64 = 2 * 1024 * 1024;
+/// Events are on DATA for certain within this time. Sooner would make etcd's own syncs wait while the box comes up.
+const SYNC_WITHIN: Duration = Duration::from_secs(2);
 /// Shortest and longest pause between two tries to write to a port that takes nothing.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
@@ -106,29 +108,35 @@ struct Ends {
 
 impl Ends {
     fn run(&mut self, events: &Receiver<Event>) {
-        let mut pause = RETRY.0;
+        let mut retry = RETRY.0;
         loop {
-            let idle = self.port.as_mut().is_none_or(LossyWriter::flush);
-            let event = if idle {
-                pause = RETRY.0;
-                events.recv().map_err(|_| RecvTimeoutError::Disconnected)
-            } else {
-                events.recv_timeout(pause)
+            let port_idle = self.port.as_mut().is_none_or(LossyWriter::flush);
+            let sync_due = self.durable.as_ref().and_then(Durable::sync_due);
+            let pause = [sync_due, (!port_idle).then_some(retry)].into_iter().flatten().min();
+            let event = match pause {
+                Some(pause) => events.recv_timeout(pause),
+                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
                 Ok(event) => {
+                    retry = RETRY.0;
                     self.take(&event);
-                    // What came together is made durable together: one sync for a burst.
                     for more in events.try_iter() {
                         self.take(&more);
                     }
-                    if let Some(durable) = &mut self.durable {
-                        durable.sync();
-                    }
                 }
-                Err(RecvTimeoutError::Timeout) => pause = (pause * 2).min(RETRY.1),
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => retry = (retry * 2).min(RETRY.1),
+                Err(RecvTimeoutError::Disconnected) => return self.sync(true),
             }
+            self.sync(false);
+        }
+    }
+
+    fn sync(&mut self, now: bool) {
+        if let Some(durable) = &mut self.durable
+            && (now || durable.sync_due().is_some_and(|due| due.is_zero()))
+        {
+            durable.sync();
         }
     }
 
@@ -179,7 +187,8 @@ struct Durable {
     path: PathBuf,
     file: fs_err::File,
     bytes: u64,
-    unsynced: bool,
+    /// Since when something waits to be made durable.
+    unsynced: Option<Instant>,
 }
 
 impl Durable {
@@ -190,7 +199,7 @@ impl Durable {
         let last = keep_whole_lines(&path)?;
         let file = fs_err::OpenOptions::new().create(true).append(true).open(&path)?;
         let bytes = file.metadata()?.len();
-        let mut durable = Self { path, file, bytes, unsynced: false };
+        let mut durable = Self { path, file, bytes, unsynced: None };
         let told = past.iter().rposition(|event| line(event) == last).map_or(0, |at| at + 1);
         for event in &past[told..] {
             durable.append(&line(event))?;
@@ -208,12 +217,17 @@ impl Durable {
         }
         self.file.write_all(text)?;
         self.bytes += text.len() as u64;
-        self.unsynced = true;
+        self.unsynced.get_or_insert_with(Instant::now);
         Ok(())
     }
 
+    /// Time left until what was written should be made durable; none if all is.
+    fn sync_due(&self) -> Option<Duration> {
+        self.unsynced.map(|since| SYNC_WITHIN.saturating_sub(since.elapsed()))
+    }
+
     fn sync(&mut self) {
-        if std::mem::take(&mut self.unsynced) {
+        if self.unsynced.take().is_some() {
             // DATA in trouble shows elsewhere; events are not what the box stops for.
             let _ = self.file.sync_data();
         }

@@ -56,7 +56,7 @@ pub enum Verdict {
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// Somebody has access already.
-    #[error("this box has its access token already")]
+    #[error("this box cannot be claimed: it has its access already, or has not read its Site yet")]
     NotClaimable,
     /// The code is another one.
     #[error("the claim code is wrong")]
