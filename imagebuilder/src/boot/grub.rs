@@ -14,7 +14,7 @@ use crate::disk::{ToolError, Tools};
 
 const MODULES_DIR: &str = "usr/lib/grub/i386-pc";
 /// What the core image holds: enough for every medium and the menu, nothing is loaded later.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 18] = [
     "biosdisk",
     "part_gpt",
     "part_msdos",
@@ -31,6 +31,7 @@ const MODULES: [&str; 17] = [
     "terminal",
     "reboot",
     "halt",
+    "sleep",
     "minicmd",
 ];
 /// `GRUB_BOOT_MACHINE_KERNEL_SECTOR`: first sector of the core image, 8 bytes.

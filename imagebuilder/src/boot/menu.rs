@@ -4,9 +4,11 @@
 //! its own kernel, the device GRUB came from first. A serial port that is not there is not used, so nothing waits for it;
 //! nothing is printed but one line while the timeout runs, so a slow or dead one costs little.
 //! Under UEFI firmware mirrors its console to the serial port where it is told to; GRUB does not write there itself,
-//! or every character would appear twice.
-
-use std::fmt::Write as _;
+//! or every character would appear twice. What cannot be started is said on both, and stays there.
+//!
+//! BIOS machines start the kernel by its 16-bit entry (`linux16`): with the 32-bit one GRUB first copies the kernel's
+//! whole memory image (58 MiB) byte by byte, which takes 2 s under emulation. `edd=off` skips the setup code's look at
+//! every disk, which hangs on some BIOSes and which nothing here needs.
 
 use super::{BootEntries, BootEntry};
 
@@ -14,6 +16,9 @@ use super::{BootEntries, BootEntry};
 const TIMEOUT_SECS: u32 = 1;
 /// Speed of serial consoles.
 const BAUD: u32 = 115_200;
+
+/// What the kernel takes (`COMMAND_LINE_SIZE` less the end), less what GRUB puts in front: the kernel's path.
+const MAX_PARAMETERS: usize = 2047 - 128;
 
 /// Why a menu cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +30,14 @@ pub enum MenuError {
         what: &'static str,
         /// The text.
         text: String,
+    },
+    /// The kernel would not see the end of its parameters.
+    #[error("the kernel parameters of `{title}` have {found} bytes, {MAX_PARAMETERS} are possible")]
+    TooLong {
+        /// The entry.
+        title: String,
+        /// Bytes it has.
+        found: usize,
     },
     /// A console is neither `tty0` nor a `ttyS` port.
     #[error("the console `{0}` is not known\nhint: use `tty0` to `tty63` or `ttyS0` to `ttyS3`")]
@@ -41,12 +54,48 @@ const NORMAL: Mode = Mode { suffix: "", parameters: &[] };
 const CHECK: Mode = Mode { suffix: ": check the medium", parameters: &["foothold.mode=check"] };
 const SAFE: Mode = Mode { suffix: ": safe mode (no cluster)", parameters: &["foothold.mode=safe"] };
 
+/// Starts a release (`$1`: its folder) with the kernel parameters that follow; returns only when it cannot.
+const START: &str = r#"function start {
+  set id="$1"
+  shift
+  if search --no-floppy --file --set=root --hint=$root /foothold/boot/$id/vmlinuz; then
+    if [ "$grub_platform" = pc ]; then
+      if linux16 /foothold/boot/$id/vmlinuz "$@" edd=off; then
+        if initrd16 /foothold/boot/$id/initrd; then boot; fi
+      fi
+    else
+      if linux /foothold/boot/$id/vmlinuz "$@"; then
+        if initrd /foothold/boot/$id/initrd; then boot; fi
+      fi
+    fi
+  fi
+  explain
+  if [ "$grub_platform" = efi ]; then
+    if serial --unit=SERIAL_UNIT --speed=BAUD; then
+      terminal_output serial
+      explain
+      terminal_output console
+    fi
+  fi
+  sleep --interruptible 86400
+  reboot
+}
+function explain {
+  echo
+  echo "Foothold cannot start: kernel or initrd of release $id cannot be read or is damaged."
+  echo "Looked for: /foothold/boot/$id/vmlinuz and initrd, on every disk."
+  echo "What to do: write the image to the medium again, or use another medium."
+  echo "Esc restarts the machine; Esc during the countdown shows the other entries."
+}
+"#;
+
 /// The text of `grub.cfg`.
 pub fn grub_cfg(entries: &BootEntries) -> Result<String, MenuError> {
     let consoles = consoles(&entries.consoles)?;
-    let mut text = String::new();
-    text.push_str(&terminals(&entries.consoles));
-    let _ = write!(text, "set default=0\nset timeout={TIMEOUT_SECS}\nset timeout_style=countdown\n");
+    let unit = entries.consoles.iter().find_map(|name| name.strip_prefix("ttyS"));
+    let mut text = START.replace("SERIAL_UNIT", unit.unwrap_or("0")).replace("BAUD", &BAUD.to_string());
+    text.push_str(&unit.map_or_else(String::new, terminals));
+    text.push_str(&format!("set default=0\nset timeout={TIMEOUT_SECS}\nset timeout_style=countdown\n"));
     text.push_str(&menu_entry(&entries.current, &NORMAL, &consoles)?);
     if let Some(previous) = &entries.previous {
         text.push_str(&menu_entry(previous, &NORMAL, &consoles)?);
@@ -70,10 +119,7 @@ fn consoles(names: &[String]) -> Result<Vec<String>, MenuError> {
 }
 
 /// GRUB's own terminals: the screen always, the first serial console too under BIOS where the port exists.
-fn terminals(consoles: &[String]) -> String {
-    let Some(unit) = consoles.iter().find_map(|name| name.strip_prefix("ttyS")) else {
-        return String::new();
-    };
+fn terminals(unit: &str) -> String {
     format!(
         "if [ \"$grub_platform\" = pc ]; then\n  \
            if serial --unit={unit} --speed={BAUD}; then\n    \
@@ -91,23 +137,11 @@ fn menu_entry(entry: &BootEntry, mode: &Mode, consoles: &[String]) -> Result<Str
     let parameters = [release].into_iter().chain(own).chain(entry.parameters.clone()).chain(consoles.to_vec());
     let parameters: Vec<String> =
         parameters.map(|parameter| quote("the kernel parameter", &parameter)).collect::<Result<_, _>>()?;
-    let kernel = entry.kernel_path();
-    Ok(format!(
-        "menuentry {title} {{\n  \
-           search --no-floppy --file --set=root --hint=$root /{kernel}\n  \
-           if [ \"$grub_platform\" = pc ]; then\n    \
-             linux16 /{kernel} {} edd=off\n    \
-             initrd16 /{}\n  \
-           else\n    \
-             linux /{kernel} {}\n    \
-             initrd /{}\n  \
-           fi\n\
-         }}\n",
-        parameters.join(" "),
-        entry.initrd_path(),
-        parameters.join(" "),
-        entry.initrd_path(),
-    ))
+    let parameters = parameters.join(" ");
+    if parameters.len() > MAX_PARAMETERS {
+        return Err(MenuError::TooLong { title: entry.title.clone(), found: parameters.len() });
+    }
+    Ok(format!("menuentry {title} {{\n  start {} {parameters}\n}}\n", entry.id16()))
 }
 
 /// A word of GRUB's language: within single quotes nothing has a meaning, so only a quote is impossible.
@@ -117,4 +151,102 @@ fn quote(what: &'static str, text: &str) -> Result<String, MenuError> {
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-=,/:+@%".contains(c);
     Ok(if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{text}'") })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use rstest::rstest;
+
+    use super::{BootEntries, BootEntry, MenuError, grub_cfg};
+    use crate::disk::Tools as _;
+    use crate::format::testbench::Toolbox;
+
+    fn entry(id: &str, title: &str, parameters: &[&str]) -> BootEntry {
+        BootEntry {
+            release_id: id.repeat(32),
+            title: title.to_owned(),
+            parameters: parameters.iter().map(|&parameter| parameter.to_owned()).collect(),
+            kernel: PathBuf::new(),
+            initrd: PathBuf::new(),
+        }
+    }
+
+    fn entries(parameters: &[&str], consoles: &[&str]) -> BootEntries {
+        BootEntries {
+            current: entry("ab", "edge 1.4.0", parameters),
+            previous: None,
+            consoles: consoles.iter().map(|&console| console.to_owned()).collect(),
+        }
+    }
+
+    /// The lines behind the functions, which are the same always.
+    fn tail(text: &str) -> &str {
+        &text[text.find("set default").expect("settings")..]
+    }
+
+    #[test]
+    fn the_menu_offers_the_release_the_previous_one_a_check_and_safe_mode() {
+        let mut entries = entries(&["quiet", "foothold.data=ram"], &["tty0", "ttyS1"]);
+        entries.previous = Some(entry("cd", "edge 1.3.0", &[]));
+        insta::assert_snapshot!(tail(&grub_cfg(&entries).expect("a menu")), @r"
+        set default=0
+        set timeout=1
+        set timeout_style=countdown
+        menuentry 'edge 1.4.0' {
+          start abababababababab foothold.release=abababababababababababababababababababababababababababababababab quiet foothold.data=ram console=tty0 console=ttyS1,115200
+        }
+        menuentry 'edge 1.3.0' {
+          start cdcdcdcdcdcdcdcd foothold.release=cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd console=tty0 console=ttyS1,115200
+        }
+        menuentry 'edge 1.4.0: check the medium' {
+          start abababababababab foothold.release=abababababababababababababababababababababababababababababababab foothold.mode=check quiet foothold.data=ram console=tty0 console=ttyS1,115200
+        }
+        menuentry 'edge 1.4.0: safe mode (no cluster)' {
+          start abababababababab foothold.release=abababababababababababababababababababababababababababababababab foothold.mode=safe quiet foothold.data=ram console=tty0 console=ttyS1,115200
+        }
+        ");
+    }
+
+    #[test]
+    fn a_box_without_serial_console_does_not_touch_the_port_in_its_menu() {
+        let text = grub_cfg(&entries(&[], &["tty0"])).expect("a menu");
+        assert!(!text.contains("terminal_input"), "{text}");
+    }
+
+    #[test]
+    fn grub_accepts_the_text() {
+        let toolbox = Toolbox::find();
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("grub.cfg");
+        let entries = entries(&["a=$b;c", "d=\"e f\""], &["tty0", "ttyS0"]);
+        fs_err::write(&path, grub_cfg(&entries).expect("a menu")).expect("writes");
+        toolbox.check(&["grub-script-check", path.to_str().expect("UTF-8")]);
+        assert!(toolbox.file("usr/bin/grub-script-check").exists());
+    }
+
+    #[rstest]
+    #[case::quote("a='b'")]
+    #[case::newline("a=b\nreboot")]
+    fn a_parameter_that_would_end_its_quotes_is_refused(#[case] parameter: &str) {
+        let error = grub_cfg(&entries(&[parameter], &["tty0"])).expect_err("impossible");
+        assert!(matches!(error, MenuError::Text { .. }), "{error}");
+    }
+
+    #[rstest]
+    #[case::unknown("hvc0")]
+    #[case::beyond_the_four_ports("ttyS4")]
+    #[case::no_number("tty")]
+    #[case::with_options("ttyS0,9600")]
+    fn a_console_that_is_not_known_is_refused(#[case] console: &str) {
+        let error = grub_cfg(&entries(&[], &[console])).expect_err("unknown");
+        assert_eq!(error, MenuError::Console(console.to_owned()));
+    }
+
+    #[test]
+    fn more_parameters_than_the_kernel_takes_are_refused() {
+        let error = grub_cfg(&entries(&["x".repeat(2000).as_str()], &["tty0"])).expect_err("too long");
+        assert!(error.to_string().contains("1919 are possible"), "{error}");
+    }
 }

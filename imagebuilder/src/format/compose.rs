@@ -12,10 +12,11 @@ use crate::disk::fat::{self, Volume};
 use crate::disk::layout::{self, DiskLayout, MIB, Sizes};
 use crate::disk::{Content, SourceFile, Tools, ext4, gpt, ids};
 
-/// Smallest ESP: firmware of disks with 4096-byte blocks wants 260 MiB, and two more releases' kernels fit.
-const ESP_MIN_BYTES: u64 = 264 * MIB;
-/// Clusters of the ESP: GRUB reads a file cluster by cluster.
-const ESP_CLUSTER: u32 = 4096;
+/// Smallest ESP: FAT32 beyond doubt with [`ESP_CLUSTER`], and room for two more releases' kernels.
+const ESP_MIN_BYTES: u64 = 128 * MIB;
+/// Clusters of the ESP. Larger ones would make a smaller image impossible (FAT32 has at least 65525) and do not make
+/// GRUB faster.
+const ESP_CLUSTER: u32 = 1024;
 const SITE_CLUSTER: u32 = 512;
 
 /// The pieces of a disk. `virtual_bytes`: none for the smallest disk, 0 for the default size of a virtual one.

@@ -91,11 +91,11 @@ fn a_raw_disk_is_accepted_by_sgdisk_e2fsck_and_fsck_fat() {
     for name in ["BIOS", "ESP", "STORE", "SITE"] {
         assert!(table.contains(name), "{table}");
     }
-    let esp = cut(path(&file), 2, 264, &dir.path().join("esp.img"));
+    let esp = cut(path(&file), 2, 128, &dir.path().join("esp.img"));
     toolbox.check(&["fsck.fat", "-n", &esp]);
-    let store = cut(path(&file), 266, 7, &dir.path().join("store.img"));
+    let store = cut(path(&file), 130, 7, &dir.path().join("store.img"));
     toolbox.check(&["e2fsck", "-fn", &store]);
-    let site = cut(path(&file), 273, 64, &dir.path().join("site.img"));
+    let site = cut(path(&file), 137, 64, &dir.path().join("site.img"));
     toolbox.check(&["fsck.fat", "-n", &site]);
     let hash = toolbox_free_sha256(path(&file));
     assert_eq!(hash, file.sha256);
@@ -190,7 +190,7 @@ fn the_store_holds_the_files_and_stays_within_its_size() {
     let dir = tempfile::tempdir().expect("a folder");
     let plan = plan(dir.path());
     let file = written(Format::Raw, &plan, &toolbox);
-    let store = cut(path(&file), 266, 7, &dir.path().join("store.img"));
+    let store = cut(path(&file), 130, 7, &dir.path().join("store.img"));
     let dumped = dir.path().join("dumped");
     fs_err::create_dir_all(&dumped).expect("a folder");
     for source in &plan.store {
@@ -207,7 +207,7 @@ fn an_image_beyond_max_size_is_refused_with_numbers_and_leaves_nothing() {
     let mut plan = plan(dir.path());
     plan.max_bytes = Some(3 << 20);
     for (format, needs) in
-        [(Format::Raw, "the image needs 338 MiB, `maxSize` allows 3 MiB"), (Format::Iso, "the iso file has")]
+        [(Format::Raw, "the image needs 202 MiB, `maxSize` allows 3 MiB"), (Format::Iso, "the iso file has")]
     {
         let error = write(format, &plan, &toolbox, &mut |_, _| ()).expect_err("too large").to_string();
         assert!(error.starts_with(needs) && error.contains("hint: raise `maxSize`"), "{error}");
@@ -221,5 +221,5 @@ fn a_disk_smaller_than_its_content_is_refused() {
     let mut plan = plan(dir.path());
     plan.virtual_bytes = Some(64 << 20);
     let error = write(Format::Qcow2, &plan, &Toolbox::find(), &mut |_, _| ()).expect_err("too small").to_string();
-    assert!(error.starts_with("the disk is to have 64 MiB, the content needs 338 MiB"), "{error}");
+    assert!(error.starts_with("the disk is to have 64 MiB, the content needs 202 MiB"), "{error}");
 }
