@@ -196,7 +196,7 @@ fn serial_consoles_tell_lines_and_sum_up_when_something_matters() {
     let mut narrator = Narrator::new();
     let mut told = String::new();
     for view in [booting(), waiting(), failed(), ready(), unclaimed()] {
-        told += &format!("== {}\n", super::serial::state_of(&view));
+        told.extend(["== ", &super::serial::state_of(&view), "\n"]);
         for event in view.recent.iter().rev().take(3).rev() {
             told += &narrator.event(event).unwrap_or_default();
         }

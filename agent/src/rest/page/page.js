@@ -155,7 +155,9 @@ function draw(status, times) {
 async function poll() {
   clearTimeout(timer);
   try {
-    const [status, times] = await Promise.all([ask('status'), ask('timeline')].map(async one => (await one).json()));
+    // One after the other: a wrong token counts as one wrong try.
+    const status = await (await ask('status')).json();
+    const times = await (await ask('timeline')).json();
     draw(status, times);
     show('door', false);
     show('inside', $('given').hidden);
