@@ -11,6 +11,7 @@
 
 pub mod api;
 pub mod checks;
+pub mod cni;
 pub mod dns;
 pub mod files;
 pub mod kubeconfig;

@@ -6,9 +6,7 @@ use std::net::IpAddr;
 use agent_api::ports::{OpenWhen, PORTS, Port, Protocol};
 
 use crate::cluster::CLUSTER_INTERFACE;
-
-/// Bridge of the pods.
-pub const POD_BRIDGE: &str = "cni0";
+use crate::cluster::cni::POD_BRIDGE;
 
 /// What decides which ports are open.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +42,7 @@ table inet foothold {{
 		ct state established,related accept
 		ct state invalid drop
 		iifname {{ \"lo\", \"{CLUSTER_INTERFACE}\", \"{POD_BRIDGE}\" }} accept
-		meta l4proto {{ icmp, ipv6-icmp }} accept
+		meta l4proto {{ 1, 58 }} accept comment \"ICMP and ICMPv6\"
 		udp dport 68 accept comment \"DHCP client\"
 		ip6 saddr fe80::/10 udp dport 546 accept comment \"DHCPv6 client\"
 "

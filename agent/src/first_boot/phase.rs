@@ -52,6 +52,8 @@ steps! {
     BLOBS = Content "blobs", "write the image to the medium again", AGENT_LOG;
     /// The state of the container runtime.
     CONTAINERD_STATE = Runtime "containerd-state", "it is made anew", AGENT_LOG;
+    /// How pods are connected.
+    CNI = Runtime "cni", "it is tried again", AGENT_LOG;
     /// The container runtime itself.
     CONTAINERD = Runtime "containerd", "it is started again", "journalctl -u containerd";
     /// Keys, certificates and kubeconfigs.

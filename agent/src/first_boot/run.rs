@@ -72,6 +72,7 @@ async fn beside(machine: &Machine, steps: &Steps, site: &Site) {
 async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: String) -> (Node, f64) {
     let runtime = async {
         runtime::containerd_state(machine, steps).await;
+        runtime::cni(machine, steps).await;
         runtime::containerd(machine, steps).await;
     };
     let control_plane = async {

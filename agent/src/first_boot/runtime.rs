@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::steps::{Outcome, Steps, blocking, done};
 use super::{Machine, phase};
-use crate::cluster::files;
+use crate::cluster::{cni, files};
 use crate::ledger::Key;
 
 /// containerd's state.
@@ -126,6 +126,16 @@ fn lay_out(layer: &Path, layers: &Path, store: &Path, fresh: &Path) -> anyhow::R
 fn make_writable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o644))
+}
+
+/// Writes the configuration of the pods' network.
+pub async fn cni(machine: &Machine, steps: &Steps) {
+    let act = || async {
+        let text = cni::config(&machine.release().kubernetes.pod_cidr).context("the range of pods is no range")?;
+        let changed = files::write(&machine.at(cni::PATH), text.as_bytes(), files::PUBLIC)?;
+        Ok(if changed { Outcome::Done((), serde_json::Value::Null) } else { Outcome::Current(()) })
+    };
+    steps.perform(&phase::CNI, act).await;
 }
 
 /// Starts containerd and waits until its socket takes connections. A state that it cannot open is
