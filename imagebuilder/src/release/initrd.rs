@@ -8,8 +8,10 @@ use anyhow::{Context, Result};
 
 use crate::store::{Cache, Made, StageKey, hash};
 
-/// zstd level: it is unpacked once per boot, and unpacking does not get slower with it.
-const LEVEL: i32 = 19;
+/// zstd level of the modules, which seldom change. Unpacking does not get slower with it.
+const MODULES_LEVEL: i32 = 19;
+/// zstd level of the agent, which a developer changes all the time.
+const AGENT_LEVEL: i32 = 9;
 /// Magic of a newc header.
 const MAGIC: &str = "070701";
 /// Name of the entry that ends an archive.
@@ -81,33 +83,64 @@ pub struct Input<'a> {
 }
 
 /// Makes the initrd or takes it from the cache, as the file `initrd`.
+///
+/// Two archives one after the other, which the kernel unpacks in turn: the modules, packed hard and once, and the
+/// agent, packed fast each time it changes.
 pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     let config = serde_json::to_vec(&input.config)?;
     let agent = input.agent.file("foothold-agent")?;
-    let modules = input.os.file(crate::layer::os::INITRD_MODULES)?;
-    let key = StageKey::new("initrd", 3)
+    let modules = modules(input)?;
+    let modules = modules.file("modules")?;
+    let key = StageKey::new("initrd", 4)
         .with("agent", &agent.digest)
         .with("modules", &modules.digest)
         .with("key", hash::bytes(input.public_key.as_bytes()))
         .with("config", hash::bytes(&config));
     input.cache.stage(&key, &mut || (), |work| {
         let path = work.path().join("initrd");
-        let mut encoder = zstd::Encoder::new(fs_err::File::create(&path)?, LEVEL)?;
-        encoder.multithread(2)?;
-        let mut cpio = Cpio::new(encoder);
-        for folder in ["dev", "proc", "sys", "run", "sysroot", "etc", "etc/foothold", "usr", "tmp"] {
-            cpio.entry(folder, DIRECTORY, &[])?;
-        }
-        cpio.entry("lib", LINK, b"usr/lib")?;
+        fs_err::copy(input.cache.blob_path(&modules.digest), &path)?;
+        fs_err::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+        let file = fs_err::OpenOptions::new().append(true).open(&path)?;
+        let mut cpio = Cpio::new(encoder(file, AGENT_LEVEL)?);
         cpio.entry("init", PROGRAM, &fs_err::read(input.cache.blob_path(&agent.digest))?)?;
+        cpio.entry("etc", DIRECTORY, &[])?;
+        cpio.entry("etc/foothold", DIRECTORY, &[])?;
         cpio.entry("etc/foothold/release.pub", FILE, input.public_key.as_bytes())?;
         cpio.entry("etc/foothold/initrd.json", FILE, &config)?;
-        add_tar(&mut cpio, &fs_err::read(input.cache.blob_path(&modules.digest))?)?;
         cpio.finish()?.finish()?;
         let mut made = Made::default();
         made.files.insert("initrd".into(), input.cache.adopt(&path)?);
         Ok(made)
     })
+}
+
+/// The first archive: folders and modules, padded to four bytes.
+fn modules(input: &Input<'_>) -> Result<Made> {
+    let modules = input.os.file(crate::layer::os::INITRD_MODULES)?;
+    let key = StageKey::new("initrd-modules", 1).with("modules", &modules.digest);
+    let made = input.cache.stage(&key, &mut || (), |work| {
+        let path = work.path().join("modules");
+        let mut cpio = Cpio::new(encoder(fs_err::File::create(&path)?, MODULES_LEVEL)?);
+        for folder in ["dev", "proc", "sys", "run", "sysroot", "usr", "tmp"] {
+            cpio.entry(folder, DIRECTORY, &[])?;
+        }
+        cpio.entry("lib", LINK, b"usr/lib")?;
+        add_tar(&mut cpio, &fs_err::read(input.cache.blob_path(&modules.digest))?)?;
+        let mut file = cpio.finish()?.finish()?;
+        let length = usize::try_from(file.metadata()?.len())?;
+        file.write_all(&[0; 3][..length.next_multiple_of(4) - length])?;
+        let mut made = Made::default();
+        made.files.insert("modules".into(), input.cache.adopt(&path)?);
+        Ok(made)
+    })?;
+    Ok(made.0)
+}
+
+fn encoder(file: fs_err::File, level: i32) -> Result<zstd::Encoder<'static, fs_err::File>> {
+    let mut encoder = zstd::Encoder::new(file, level)?;
+    // The number of workers does not change the bytes, but zero would.
+    encoder.multithread(2)?;
+    Ok(encoder)
 }
 
 fn add_tar<W: Write>(cpio: &mut Cpio<W>, tar: &[u8]) -> Result<()> {
