@@ -1,9 +1,10 @@
 //! Hybrid CD images: El Torito for BIOS and UEFI, and bootable when copied to a stick.
 //!
 //! ```text
-//! MBR (GRUB's hybrid boot code) │ GPT │ ISO 9660 + Rock Ridge: foothold/…, EFI/debian/grub.cfg │ ESP image │ backup GPT
+//! MBR (GRUB's hybrid boot code) │ GPT │ ISO 9660 + Rock Ridge: EFI/debian/grub.cfg, foothold/boot/…, foothold/store/… │ GPT
 //! ```
 //!
+//! All that firmware and GRUB read lies in front of the store, so that a cut-off image still starts and can say so.
 //! The ESP image holds shim, GRUB and the menu only; kernel and initrd are files of the CD, which the menu finds by the
 //! release's id. On a stick the whole disk carries ISO 9660 (no partition does).
 //! Source: El Torito 1.0; ECMA-119; RRIP 1.12.
@@ -14,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use fs_err::File;
 use hadris_fat::FatKind;
 use hadris_fs::{DateTime, Node, Owner, Permissions, Report, SetAttr, Tree};
-use hadris_iso::{AppendedPartition, BootEntry, BootInfo, ElTorito, Hybrid, IsoId, IsoLevel, IsoOptions, NameCase};
+use hadris_iso::{BootEntry, BootInfo, ElTorito, Hybrid, IsoId, IsoLevel, IsoOptions, NameCase};
 use hadris_storage::host::FileDevice;
 use hadris_storage::sync::BlockDevice;
 use hadris_storage::{BlockIndex, BlockSize};
@@ -31,7 +32,11 @@ use crate::disk::{Content, SourceFile, Tools, gpt, ids};
 const VOLUME_ID: &str = "FOOTHOLD";
 /// GRUB's boot image for BIOS within the tree.
 const BOOT_IMAGE: &str = "foothold/boot/bios.img";
-/// 512-byte sectors of it that firmware loads: `cdboot.img`, which loads the rest.
+/// El Torito's boot catalog within the tree.
+const BOOT_CATALOG: &str = "foothold/boot/boot.cat";
+/// The ESP image that El Torito and the GPT point to, within the tree.
+const ESP_IMAGE: &str = "foothold/boot/efi.img";
+/// 512-byte sectors of [`BOOT_IMAGE`] that firmware loads: `cdboot.img`, which loads the rest.
 const BOOT_IMAGE_SECTORS: u16 = 4;
 /// Clusters of the small ESP image.
 const ESP_CLUSTER: u32 = 2048;
@@ -53,8 +58,8 @@ pub fn write(
     files.extend(loader.iter().filter(|file| file.path == esp::GRUB_CFG).cloned());
     let boot_image = grub::core_image(grub::Target::Cd, tools, &plan.cache)?;
     files.push(SourceFile { path: BOOT_IMAGE.to_owned(), content: Content::Bytes(boot_image) });
-    let esp = esp_image(plan, &loader)?;
-    let report = write_tree(plan, &files, &esp, file, progress)?;
+    files.push(SourceFile { path: ESP_IMAGE.to_owned(), content: esp_image(plan, &loader)? });
+    let report = write_tree(plan, &files, file, progress)?;
     let boot_image_at = report.extents(BOOT_IMAGE).and_then(<[_]>::first).map(hadris_fs::Extent::offset);
     let boot_image_at = boot_image_at.ok_or_else(|| failed(format!("`{BOOT_IMAGE}` has no place")))?;
     file.file().write_all_at(&grub::hybrid_code(tools, boot_image_at)?, 0)?;
@@ -82,21 +87,21 @@ fn esp_image(plan: &ImagePlan, files: &[SourceFile]) -> Result<Content, FormatEr
 fn write_tree(
     plan: &ImagePlan,
     files: &[SourceFile],
-    esp: &Content,
     file: &mut File,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, FormatError> {
     let time = DateTime::from_unix_seconds(i64::from(plan.built)).map_err(failed)?;
     let tree = tree(files, time)?;
-    let options = options(plan, time, to_content(esp)?);
+    let options = options(plan, time);
     let total = hadris_iso::plan(&tree, &options).map_err(failed)?.size();
     let block = BlockSize::new(512).ok_or_else(|| failed("no block size"))?;
     let device = FileDevice::with_block_size(file.file().try_clone()?, block)?;
     hadris_iso::sync::write(Counted { device, done: 0, total, progress }, &tree, &options).map_err(failed)
 }
 
-fn options(plan: &ImagePlan, time: DateTime, esp: hadris_fs::Content) -> IsoOptions {
+fn options(plan: &ImagePlan, time: DateTime) -> IsoOptions {
     let bios = BootEntry::bios(BOOT_IMAGE).with_load_size(BOOT_IMAGE_SECTORS).with_boot_info(BootInfo::Grub2);
+    let boot = ElTorito::new().with_entry(bios).with_entry(BootEntry::uefi(ESP_IMAGE)).with_catalog_path(BOOT_CATALOG);
     IsoOptions::new()
         .with_level(IsoLevel::L3)
         .with_name_case(NameCase::Preserve)
@@ -105,8 +110,8 @@ fn options(plan: &ImagePlan, time: DateTime, esp: hadris_fs::Content) -> IsoOpti
         .with_id(IsoId::Application, "")
         .with_time(time)
         .with_seed(ids::seed(&plan.release_id, "CD"))
-        .with_el_torito(ElTorito::new().with_entry(bios).with_entry(BootEntry::uefi_appended(0)))
-        .with_hybrid(Hybrid::gpt().with_appended(AppendedPartition::esp(esp)))
+        .with_el_torito(boot)
+        .with_hybrid(Hybrid::gpt())
 }
 
 /// The CD's tree: folders first, so that they have a mode, then files; all of root's.
