@@ -376,7 +376,7 @@ fn one_output(at: &Builder, format: format::Format, plan: &ImagePlan, tools: &cr
 
 
 /// The format of the definition as the one that is written.
-fn image_format(format: crate::config::Format) -> format::Format {
+pub fn image_format(format: crate::config::Format) -> format::Format {
     match format {
         crate::config::Format::Raw => format::Format::Raw,
         crate::config::Format::Qcow2 => format::Format::Qcow2,

@@ -8,6 +8,7 @@ pub mod inspect;
 pub mod lint;
 pub mod lock;
 pub mod machine;
+pub mod plan;
 pub mod prove;
 pub mod run;
 pub mod schema;
@@ -35,7 +36,7 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Schema => schema::run(report),
         Command::Lint(args) => lint::run(args, report),
         Command::Up(args) => up::run(args, report),
-        Command::Plan(_) => not_yet("plan"),
+        Command::Plan(args) => plan::run(args, report),
         Command::Toolbox(args) => toolbox::run(args, report),
         Command::Lock(args) => lock::run(args, report),
         Command::Fetch(args) => fetch::run(args, report),
@@ -46,11 +47,6 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Verify(args) => verify::run(args, report),
         Command::Write(args) => write::run(args, report),
     }
-}
-
-fn not_yet(command: &str) -> Result<Outcome, CommandError> {
-    let message = format!("`foothold {command}` is not part of this version yet");
-    Err(WrongUsage { message, hint: "`foothold help` lists the commands".to_owned() }.into())
 }
 
 /// Shows what is wrong with the command line, in clap's words.

@@ -119,7 +119,7 @@ fn check_release(medium: &Medium, found: Found, keys: &Keys) -> (Checked, Vec<Pr
     };
     let id = found.id();
     if id.hex() != found.folder {
-        add("release.json", format!("its sha256 is {}, the name of its folder says otherwise: it was changed", id.hex()));
+        add("release.json", format!("it was changed: its sha256 is {}, its folder is named after another", id.hex()));
     }
     let release = found.release().map_err(|error| add("release.json", format!("it cannot be read: {error}"))).ok();
     let verdict = Verdict::of(medium, &found, keys);
@@ -236,12 +236,17 @@ impl Wanted {
             Ok(found) => found,
             Err(error) => return Ok(add(format!("it cannot be read: {error}"))),
         };
-        let named = self.layers.iter().filter_map(|layer| Some((layer, verity_fault(&*file, layer)?))).collect::<Vec<_>>();
-        for (layer, fault) in &named {
-            add(format!("{fault} of the layer `{}`", layer.name));
+        let changed = found != *self.digest.hex();
+        let mut named = false;
+        for layer in &self.layers {
+            let Some(fault) = verity_fault(&*file, layer) else { continue };
+            named = true;
+            let place = format!("layer `{}` ({})", layer.name, self.place);
+            problems.push(Problem { place, found: fault, needed_by: Vec::new() });
         }
-        if found != *self.digest.hex() && named.is_empty() {
-            add(format!("it was changed: its sha256 is {found}, {} expected", self.digest.hex()));
+        if changed && !named {
+            let found = format!("it was changed: its sha256 is {found}, {} expected", self.digest.hex());
+            problems.push(Problem { place: self.place.clone(), found, needed_by: self.needed_by.clone() });
         }
         Ok(())
     }

@@ -123,12 +123,13 @@ impl Medium {
 
     fn open_iso(&mut self, disk: &Disk) {
         let sectors = bytes::read(&**disk, ISO_SECTORS_AT, 4).map(|le| u32::from_le_bytes([le[0], le[1], le[2], le[3]]));
-        if let Ok(sectors) = sectors {
-            self.expect_size("its volume descriptor", u64::from(sectors) * 2048);
-        }
+        let whole = u64::from(sectors.unwrap_or(0)) * 2048;
+        self.expect_size("its volume descriptor", whole);
         // Both partitions of a disk are one tree here.
         for tree in [&mut self.store, &mut self.boot] {
-            match IsoFs::mount(Blocks(Rc::clone(disk)), MountOptions::new().read_only()) {
+            // As large as it should be, so that what is cut off is found where it is read, and named.
+            let volume = Window { disk: Rc::clone(disk), start: 0, size: whole.max(self.bytes) };
+            match IsoFs::mount(Blocks(Rc::new(volume)), MountOptions::new().read_only()) {
                 Ok(iso) => *tree = Some(Box::new(Volume::new(iso))),
                 Err(error) => {
                     self.flaws.push(format!("the CD's file system cannot be read: {}", tree::plain(error.into_error())));
@@ -225,5 +226,7 @@ fn small_file(tree: &dyn Tree, path: &str) -> io::Result<Option<Vec<u8>>> {
     bytes::read(&*file, 0, length).map(Some).map_err(named)
 }
 
+#[cfg(test)]
+mod testbench;
 #[cfg(test)]
 mod tests;

@@ -73,6 +73,15 @@ pub fn development_public_key() -> Result<Option<(PathBuf, String)>> {
     Ok(Some((path, signer.public_key)))
 }
 
+/// Text of the public key that a release of this definition will be signed with. `None` when that is a development key
+/// which is not there yet. Makes none.
+pub fn existing_public_key(named: Option<&SecretReference>) -> Result<Option<String>> {
+    match named {
+        Some(_) => Signer::open(named).map(|signer| Some(signer.public_key)),
+        None => Ok(development_public_key()?.map(|(_, text)| text)),
+    }
+}
+
 /// Whether `signature` is that of `bytes` by the key.
 pub fn verify(public_key: &str, bytes: &[u8], signature: &str) -> Result<()> {
     let key = minisign_verify::PublicKey::decode(public_key).context("reading the public key")?;

@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 use agent_api::release::{Blob, Digest};
 use anyhow::{Context, Result};
 
-pub use stage::{Made, StageKey};
+pub use stage::{Made, NotMade, StageKey};
 pub use work::WorkDir;
 
 /// The cache folder.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,
+    looking: bool,
 }
 
 impl Cache {
@@ -34,7 +35,13 @@ impl Cache {
         }
         let root = fs_err::canonicalize(root)?;
         work::sweep(&root.join("tmp"));
-        Ok(Self { root })
+        Ok(Self { root, looking: false })
+    }
+
+    /// The cache at `root` for looking only: nothing is made, removed or written, and a stage that is not there is the
+    /// error [`NotMade`]. The folder need not exist.
+    pub fn look(root: &Path) -> Self {
+        Self { root: root.to_owned(), looking: true }
     }
 
     /// `$XDG_CACHE_HOME/foothold`, by default `~/.cache/foothold` (XDG Base Directory Specification).
@@ -85,6 +92,9 @@ impl Cache {
         }
         if hash::file(&path)? == *blob {
             return Ok(true);
+        }
+        if self.looking {
+            return Ok(false);
         }
         log::warn!("the cached file {} is damaged: it will be made anew", path.display());
         fs_err::remove_file(path)?;

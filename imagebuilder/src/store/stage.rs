@@ -66,6 +66,11 @@ impl Made {
     }
 }
 
+/// The stage is not in a cache that is only looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stage is not in the cache")]
+pub struct NotMade;
+
 impl Cache {
     /// What the stage made before, when all of it is still there and whole.
     pub fn recall(&self, key: &StageKey) -> Result<Option<Made>> {
@@ -86,6 +91,9 @@ impl Cache {
     ) -> Result<(Made, bool)> {
         if let Some(made) = self.recall(key)? {
             return Ok((made, true));
+        }
+        if self.looking {
+            return Err(NotMade.into());
         }
         let lock = self.path("locks").join(key.id());
         let _held = flock::lock(&lock, waiting)?;

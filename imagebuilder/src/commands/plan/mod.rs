@@ -1,0 +1,105 @@
+//! `foothold plan`: the table of what a build would make, and what the cache already has.
+
+mod survey;
+#[cfg(test)]
+mod tests;
+
+use indicatif::HumanBytes;
+use serde_json::json;
+
+use self::survey::{Sources, Stage, State, Survey, survey};
+use super::common::{Job, workspace};
+use super::table::{row, table};
+use crate::cli;
+use crate::config::Output;
+use crate::error::CommandError;
+use crate::lock::Lock;
+use crate::report::{Outcome, Report};
+use crate::store::Cache;
+
+/// Shows the plan. Nothing is made, fetched or written.
+pub fn run(args: &cli::Plan, report: &Report) -> Result<Outcome, CommandError> {
+    let mut job = Job::load(&args.definition.file)?;
+    job.only(&args.format);
+    let root = match &args.sources.cache {
+        Some(dir) => dir.clone(),
+        None => Cache::default_root()?,
+    };
+    let at = Sources { cache: Cache::look(&root), workspace: workspace()?, offline: args.sources.offline };
+    let path = job.lock_path();
+    let lock = Lock::read(&path)?;
+    if lock.is_none() {
+        report.info(&format!("there is no lock `{}`: a build would resolve and write it first", path.display()));
+    }
+    let step = report.step("plan", "cache");
+    let survey = step.run(|_| survey(&at, &job.appliance, lock.as_ref()))?;
+    let outputs = &job.appliance.outputs;
+    report.data(&text(&survey, outputs, lock.is_some()));
+    let outputs: Vec<_> = outputs.iter().map(|output| json!({ "format": output.format, "state": "toWrite" })).collect();
+    let data = json!({
+        "lock": { "path": path, "exists": lock.is_some() },
+        "stages": survey.stages,
+        "outputs": outputs,
+        "fetch": survey.fetch,
+        "contentBytes": survey.content_bytes,
+    });
+    Ok(Outcome::Data { kind: "plan", data })
+}
+
+/// The table for people.
+fn text(survey: &Survey, outputs: &[Output], locked: bool) -> String {
+    let mut rows = vec![row(["stage", "state", "size", "what"])];
+    if !locked {
+        rows.push(row(["lock", "to make", "", "exact versions and digests of what goes in"]));
+    }
+    rows.extend(survey.stages.iter().map(stage));
+    rows.extend(outputs.iter().map(output));
+    let sum = survey.content_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
+    rows.push(vec!["sum".to_owned(), tally(survey, outputs.len()), sum, "content of every image".to_owned()]);
+    format!("{}\n{}", table(&rows, &[2]), fetch(survey))
+}
+
+fn stage(stage: &Stage) -> Vec<String> {
+    let state = match &stage.state {
+        State::Cached => "cached".to_owned(),
+        State::ToMake => "to make".to_owned(),
+        State::After(names) => format!("to make (after {})", listed(names)),
+    };
+    let bytes = stage.bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
+    vec![stage.name.clone(), state, bytes, stage.note.clone()]
+}
+
+/// `a`, `a, b`, `a, b and 3 more`.
+fn listed(names: &[String]) -> String {
+    match names {
+        [first, second, rest @ ..] if rest.len() > 1 => format!("{first}, {second} and {} more", rest.len()),
+        _ => names.join(", "),
+    }
+}
+
+fn output(output: &Output) -> Vec<String> {
+    let mut words = Vec::new();
+    words.extend(output.size.map(|size| format!("a disk of {size}")));
+    words.extend(output.max_size.map(|size| format!("at most {size}")));
+    let name = crate::pipeline::image_format(output.format).name();
+    vec![name.to_owned(), "to write".to_owned(), String::new(), words.join(", ")]
+}
+
+fn tally(survey: &Survey, outputs: usize) -> String {
+    let cached = survey.stages.iter().filter(|stage| stage.state == State::Cached).count();
+    format!("{cached} of {} cached, {outputs} to write", survey.stages.len())
+}
+
+fn fetch(survey: &Survey) -> String {
+    let fetch = &survey.fetch;
+    let mut words = Vec::new();
+    if fetch.missing > 0 {
+        let (missing, packages, bytes) = (fetch.missing, fetch.packages, HumanBytes(fetch.bytes));
+        words.push(format!("{missing} of {packages} Debian packages, {bytes}"));
+    }
+    if !fetch.modules.is_empty() {
+        let sets = fetch.modules.join(", ");
+        words.push(format!("Go modules of {sets} that the cache does not have (sizes are not known before)"));
+    }
+    if words.is_empty() { "nothing to fetch".to_owned() } else { format!("to fetch: {}", words.join("; ")) }
+}

@@ -1,0 +1,373 @@
+//! What a build would do: every stage looked up under its key, nothing made.
+//!
+//! The stages and their inputs are those of [`pipeline::release`](crate::pipeline::release), in the same order. A stage
+//! whose inputs are results of stages that are to be made has no key yet: it comes after those.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use agent_api::release::{Image, InitrdConfig};
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use crate::config::Appliance;
+use crate::kubernetes::modules::{Build, ModuleSet, SETS};
+use crate::kubernetes::templates;
+use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
+use crate::lock::{Deb, Lock};
+use crate::oci::recipe::Recipe;
+use crate::release::{initrd, sign};
+use crate::store::{Cache, Made, NotMade};
+use crate::toolbox::{Toolbox, bootstrap};
+
+/// Where a build would find things. Only read.
+pub struct Sources {
+    /// The cache, for looking only.
+    pub cache: Cache,
+    /// Where `packages/`, `images/`, `overlay/` and the agent's sources are.
+    pub workspace: PathBuf,
+    /// Never use the network.
+    pub offline: bool,
+}
+
+/// Whether a stage must be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "state", content = "after")]
+pub enum State {
+    /// The cache has it, whole.
+    Cached,
+    /// It will be made.
+    ToMake,
+    /// It will be looked up, or made, when these are there.
+    After(Vec<String>),
+}
+
+/// One stage of the build.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stage {
+    /// Its name, as `build` reports it.
+    pub name: String,
+    /// Whether it must be made.
+    #[serde(flatten)]
+    pub state: State,
+    /// Bytes it made, once known.
+    pub bytes: Option<u64>,
+    /// What it is about.
+    pub note: String,
+}
+
+/// What would be fetched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fetch {
+    /// Debian packages that the stages to make need.
+    pub packages: usize,
+    /// Those that the cache does not have.
+    pub missing: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Sets whose Go modules are fetched while they are compiled, as far as the cache does not have them.
+    pub modules: Vec<String>,
+}
+
+impl Fetch {
+    fn add(&mut self, cache: &Cache, debs: &[Deb]) -> Result<()> {
+        self.packages += debs.len();
+        for deb in debs {
+            if !cache.holds(&agent_api::release::Blob { digest: deb.sha256.clone(), size: deb.size })? {
+                self.missing += 1;
+                self.bytes += deb.size;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Survey {
+    /// The stages in their order.
+    pub stages: Vec<Stage>,
+    /// What would be fetched.
+    pub fetch: Fetch,
+    /// Bytes of all files that every image will hold, once all are known.
+    pub content_bytes: Option<u64>,
+}
+
+/// Looks everything up.
+pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Result<Survey> {
+    let debs = lock.map(|lock| lock.packages("toolbox")).transpose()?;
+    let tree = debs.map(|debs| bootstrap::tree_path(&at.cache, debs)).transpose()?.unwrap_or_default();
+    let mut surveyor = Surveyor {
+        at,
+        appliance,
+        lock,
+        // Keys need the tree's name; nothing is run in it.
+        toolbox: Toolbox::at(&tree, Path::new("")),
+        key: tree.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        packages: at.workspace.join("packages"),
+        survey: Survey::default(),
+        made: BTreeMap::new(),
+    };
+    surveyor.toolbox(debs, bootstrap::is_complete(&tree))?;
+    surveyor.os()?;
+    for set in SETS {
+        surveyor.modules(set)?;
+    }
+    surveyor.agent()?;
+    surveyor.templates()?;
+    surveyor.kubernetes_layer()?;
+    surveyor.containers_layer()?;
+    surveyor.appliance_layer()?;
+    surveyor.initrd()?;
+    surveyor.survey.content_bytes = surveyor.content_bytes()?;
+    Ok(surveyor.survey)
+}
+
+struct Surveyor<'a> {
+    at: &'a Sources,
+    appliance: &'a Appliance,
+    lock: Option<&'a Lock>,
+    toolbox: Toolbox,
+    key: String,
+    packages: PathBuf,
+    survey: Survey,
+    /// Results that the cache has.
+    made: BTreeMap<String, Made>,
+}
+
+fn silent(_: &str) {}
+
+/// Name of the step that writes the lock, for stages that wait for it.
+const LOCK: &str = "lock";
+/// Name of the stage that is done when the user has a development key.
+const KEY: &str = "development key";
+
+impl Surveyor<'_> {
+    fn push(&mut self, name: &str, state: State, bytes: Option<u64>, note: String) {
+        self.survey.stages.push(Stage { name: name.to_owned(), state, bytes, note });
+    }
+
+    /// Records what looking for a stage came to. `main`: the file whose size counts; none: all files.
+    fn found(&mut self, name: &str, looked: Result<(Made, bool)>, main: Option<&str>, note: String) -> Result<()> {
+        match looked {
+            Ok((made, _)) => {
+                let all = || made.files.values().map(|blob| blob.size).sum();
+                let bytes = main.and_then(|main| made.files.get(main)).map_or_else(all, |blob| blob.size);
+                self.push(name, State::Cached, Some(bytes), note);
+                self.made.insert(name.to_owned(), made);
+                Ok(())
+            }
+            Err(error) if error.downcast_ref::<NotMade>().is_some() => {
+                self.push(name, State::ToMake, None, note);
+                Ok(())
+            }
+            Err(error) => Err(error.context(format!("planning `{name}`"))),
+        }
+    }
+
+    /// Which of these results are not there yet.
+    fn missing(&self, needed: &[&str]) -> Vec<String> {
+        let there = |name: &str| if name == LOCK { self.lock.is_some() } else { self.made.contains_key(name) };
+        needed.iter().filter(|name| !there(name)).map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Whether all of these results are there; otherwise records that the stage waits for those that are not.
+    fn ready(&mut self, name: &str, needed: &[&str], note: &str) -> bool {
+        let missing = self.missing(needed);
+        let ready = missing.is_empty();
+        if !ready {
+            self.push(name, State::After(missing), None, note.to_owned());
+        }
+        ready
+    }
+
+    fn toolbox(&mut self, debs: Option<&[Deb]>, complete: bool) -> Result<()> {
+        let Some(debs) = debs else {
+            self.ready("toolbox", &[LOCK], "foreign tools");
+            return Ok(());
+        };
+        let note = format!("foreign tools: {} packages", debs.len());
+        self.push("toolbox", if complete { State::Cached } else { State::ToMake }, None, note);
+        if complete { Ok(()) } else { self.survey.fetch.add(&self.at.cache, debs) }
+    }
+
+    fn os(&mut self) -> Result<()> {
+        let Some(lock) = self.lock else {
+            self.ready("os", &[LOCK], "Debian and kernel");
+            return Ok(());
+        };
+        let debs = [lock.packages("os")?, lock.packages("kernel")?].concat();
+        let looked = os::recall(&os::Input {
+            cache: &self.at.cache,
+            toolbox: &self.toolbox,
+            toolbox_key: &self.key,
+            lock,
+            packages: &self.packages,
+            waiting: &silent,
+        })?;
+        if looked.is_none() {
+            self.survey.fetch.add(&self.at.cache, &debs)?;
+        }
+        let looked = looked.map(|made| (made, true)).ok_or_else(|| NotMade.into());
+        self.found("os", looked, Some("os"), format!("Debian and kernel: {} packages", debs.len()))
+    }
+
+    fn modules(&mut self, set: &ModuleSet) -> Result<()> {
+        let own = set.digest(&self.packages)?;
+        let locked = match self.lock {
+            // A new lock would hold what is there now.
+            None => &own,
+            Some(lock) => lock.modules.get(set.name).with_context(|| {
+                format!("the lock does not name the Go modules `{}`\nhint: `foothold lock --update`", set.name)
+            })?,
+        };
+        let looked = set.build(&Build {
+            cache: &self.at.cache,
+            toolbox: &self.toolbox,
+            packages: &self.packages,
+            locked,
+            offline: self.at.offline,
+            waiting: &silent,
+        });
+        let note = format!("Go modules {}: {} programs", set.version(&self.packages)?, set.programs.len());
+        self.found(set.name, looked, None, note)?;
+        if !self.made.contains_key(set.name) {
+            self.survey.fetch.modules.push(set.name.to_owned());
+        }
+        Ok(())
+    }
+
+    fn agent(&mut self) -> Result<()> {
+        let looked = agent::make(&self.at.cache, &self.at.workspace, self.at.offline, &silent);
+        self.found("agent", looked, None, "the box's own program".to_owned())
+    }
+
+    fn templates(&mut self) -> Result<()> {
+        let note = "what kubeadm renders";
+        if !self.ready("templates", &["kubernetes"], note) {
+            return Ok(());
+        }
+        let looked = templates::make(&templates::Input {
+            cache: &self.at.cache,
+            toolbox: &self.toolbox,
+            kubeadm: self.made["kubernetes"].file("kubeadm")?,
+            appliance: self.appliance,
+            packages: &self.packages,
+            waiting: &silent,
+        });
+        self.found("templates", looked, None, note.to_owned())
+    }
+
+    /// Programs of all sets as one, with the agent's `pause`.
+    fn programs(&self) -> Result<Made> {
+        let mut all = Made::default();
+        for set in SETS {
+            all.files.extend(self.made[set.name].files.clone());
+        }
+        if let Some(agent) = self.made.get("agent") {
+            all.files.insert("pause".into(), agent.file("pause")?.clone());
+        }
+        Ok(all)
+    }
+
+    fn kubernetes_layer(&mut self) -> Result<()> {
+        let (name, note) = ("kubernetes-layer", "kubelet, containerd, CNI plugins");
+        // The agent's `pause` is among the programs, whichever of them the layer takes.
+        if !self.ready(name, &needed(&[LOCK]), note) {
+            return Ok(());
+        }
+        let (cache, built) = (&self.at.cache, self.built());
+        let looked = kubernetes::make(cache, &self.toolbox, &self.key, &self.programs()?, built, &silent);
+        self.found(name, looked, Some("kubernetes"), note.to_owned())
+    }
+
+    fn containers_layer(&mut self) -> Result<()> {
+        let recipes = Recipe::read_all(&self.at.workspace.join("images"))?;
+        let (name, note) = ("containers-layer", format!("{} images, unpacked", recipes.len()));
+        if !self.ready(name, &needed(&[LOCK, "agent"]), &note) {
+            return Ok(());
+        }
+        let looked = containers::make(&containers::Input {
+            cache: &self.at.cache,
+            toolbox: &self.toolbox,
+            toolbox_key: &self.key,
+            programs: &self.programs()?,
+            debs: self.lock.context("a lock")?.packages("os")?,
+            recipes: &recipes,
+            version: &self.appliance.kubernetes.version.to_string(),
+            built: self.built(),
+            waiting: &silent,
+        });
+        self.found(name, looked, Some("containers"), note)
+    }
+
+    fn appliance_layer(&mut self) -> Result<()> {
+        let (name, note) = ("appliance-layer", "agent, templates, overlay");
+        if !self.ready(name, &[LOCK, "agent", "templates"], note) {
+            return Ok(());
+        }
+        let looked = appliance::make(&appliance::Input {
+            cache: &self.at.cache,
+            toolbox: &self.toolbox,
+            toolbox_key: &self.key,
+            agent: &self.made["agent"],
+            templates: &self.made["templates"],
+            overlay: &self.at.workspace.join("overlay"),
+            built: self.built(),
+            waiting: &silent,
+        });
+        self.found(name, looked, Some("appliance"), note.to_owned())
+    }
+
+    fn initrd(&mut self) -> Result<()> {
+        let (name, note) = ("initrd", "agent, kernel modules, public key");
+        let public_key = sign::existing_public_key(self.appliance.sign.as_ref())?;
+        if public_key.is_some() {
+            self.made.insert(KEY.to_owned(), Made::default());
+        }
+        if !self.ready(name, &[LOCK, "os", "agent", KEY], note) {
+            return Ok(());
+        }
+        let looked = initrd::make(&initrd::Input {
+            cache: &self.at.cache,
+            agent: &self.made["agent"],
+            os: &self.made["os"],
+            public_key: &public_key.unwrap_or_default(),
+            config: InitrdConfig {
+                name: self.appliance.name.to_string(),
+                version: self.appliance.version.to_string(),
+                built: self.built(),
+            },
+        });
+        self.found(name, looked, None, note.to_owned())
+    }
+
+    fn built(&self) -> u64 {
+        self.lock.map_or(0, |lock| lock.made)
+    }
+
+    /// Layers, blobs of images, kernel and initrd: what every format carries.
+    fn content_bytes(&self) -> Result<Option<u64>> {
+        let names = ["os", "kubernetes-layer", "containers-layer", "appliance-layer", "initrd"];
+        if !self.missing(&names).is_empty() {
+            return Ok(None);
+        }
+        let mut blobs = vec![self.made["os"].file(os::KERNEL)?.clone(), self.made["initrd"].file("initrd")?.clone()];
+        for name in &names[..4] {
+            blobs.push(seal::blob_of(&seal::layer_of(&self.made[*name])?));
+        }
+        let images: Vec<Image> = self.made["containers-layer"].fact("images")?;
+        blobs.extend(images.into_iter().flat_map(|image| image.blobs));
+        blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
+        blobs.dedup();
+        Ok(Some(blobs.iter().map(|blob| blob.size).sum()))
+    }
+}
+
+/// All module sets, and these.
+fn needed(more: &[&'static str]) -> Vec<&'static str> {
+    more.iter().copied().chain(SETS.iter().map(|set| set.name)).collect()
+}

@@ -1,0 +1,84 @@
+//! The plan against a cache that is empty, and against the definition of this workspace.
+
+use std::path::Path;
+
+use super::survey::{Sources, State, survey};
+use super::{Job, text, workspace};
+use crate::kubernetes::modules::SETS;
+use crate::lock::{Deb, Lock};
+use crate::store::Cache;
+
+fn job(dir: &Path) -> Job {
+    let file = dir.join("appliance.yaml");
+    let definition = "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: { name: edge, version: 1.4.0 }\n\
+                      kubernetes: { version: v1.36.4 }\noutputs: [ { format: qcow2 }, { format: iso } ]\n\
+                      sign: { key: \"file:release.key\" }\n";
+    fs_err::write(&file, definition).expect("written");
+    let pair = minisign::KeyPair::generate_unencrypted_keypair().expect("a key");
+    fs_err::write(dir.join("release.key"), pair.sk.to_box(None).expect("a box").to_string()).expect("written");
+    Job::load(&file).expect("a definition")
+}
+
+fn sources(cache: &Path) -> Sources {
+    Sources { cache: Cache::look(cache), workspace: workspace().expect("the sources"), offline: true }
+}
+
+fn lock() -> Lock {
+    let mut lock = Lock::new(1_760_000_000);
+    let deb = |name: &str, size| Deb {
+        name: name.to_owned(),
+        version: "1".into(),
+        architecture: "amd64".into(),
+        sha256: crate::store::hash::bytes(name.as_bytes()),
+        size,
+    };
+    lock.debian.insert("toolbox".into(), vec![deb("golang", 3)]);
+    lock.debian.insert("os".into(), vec![deb("systemd", 4)]);
+    lock.debian.insert("kernel".into(), vec![deb("linux-image-6", 5)]);
+    for set in SETS {
+        let digest = set.digest(&workspace().expect("the sources").join("packages")).expect("a digest");
+        lock.modules.insert(set.name.to_owned(), digest);
+    }
+    lock
+}
+
+fn state(survey: &super::Survey, name: &str) -> State {
+    let stage = survey.stages.iter().find(|stage| stage.name == name);
+    stage.unwrap_or_else(|| panic!("no stage `{name}`")).state.clone()
+}
+
+#[test]
+fn with_an_empty_cache_everything_is_to_make_in_its_order_and_nothing_is_written() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let job = job(dir.path());
+    let cache = dir.path().join("cache");
+    let survey = survey(&sources(&cache), &job.appliance, Some(&lock())).expect("a plan");
+    assert!(!cache.exists(), "a plan only looks");
+    for name in ["toolbox", "os", "kubernetes", "etcd", "agent"] {
+        assert_eq!(state(&survey, name), State::ToMake, "{name}");
+    }
+    let after = |names: &[&str]| State::After(names.iter().map(|name| (*name).to_owned()).collect());
+    assert_eq!(state(&survey, "templates"), after(&["kubernetes"]));
+    assert_eq!(state(&survey, "appliance-layer"), after(&["agent", "templates"]));
+    assert_eq!(state(&survey, "initrd"), after(&["os", "agent"]));
+    assert_eq!((survey.fetch.packages, survey.fetch.missing, survey.fetch.bytes), (3, 3, 12));
+    assert_eq!(survey.fetch.modules.len(), SETS.len());
+    assert_eq!(survey.content_bytes, None);
+    let text = text(&survey, &job.appliance.outputs, true);
+    assert!(text.starts_with("stage             state"), "{text}");
+    assert!(text.contains("\ncontainers-layer  to make (after agent, kubernetes and 4 more)"), "{text}");
+    assert!(text.contains("\nqcow2             to write"), "{text}");
+    assert!(text.contains("to fetch: 3 of 3 Debian packages, 12 B; Go modules of kubernetes, "), "{text}");
+}
+
+#[test]
+fn without_a_lock_what_depends_on_it_waits_for_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let job = job(dir.path());
+    let survey = survey(&sources(&dir.path().join("cache")), &job.appliance, None).expect("a plan");
+    for name in ["toolbox", "os"] {
+        assert_eq!(state(&survey, name), State::After(vec!["lock".into()]), "{name}");
+    }
+    assert_eq!(state(&survey, "etcd"), State::ToMake);
+    assert!(text(&survey, &job.appliance.outputs, false).contains("\nlock              to make"));
+}
