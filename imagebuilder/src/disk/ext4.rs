@@ -487,3 +487,7 @@ fn extent_header(count: usize, room: usize, depth: u16) -> Vec<u8> {
     bytes.extend([0; 4]); // eh_generation
     bytes
 }
+
+#[cfg(test)]
+#[path = "ext4_tests.rs"]
+mod tests;

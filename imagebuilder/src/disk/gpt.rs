@@ -141,3 +141,77 @@ fn protective_mbr(last: u64) -> [u8; 512] {
     block[511] = 0xAA;
     block
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use gpt::GptConfig;
+    use gpt::disk::LogicalBlockSize;
+    use gpt::mbr::ProtectiveMBR;
+    use proptest::prelude::{Strategy, prop, prop_assert_eq, proptest};
+    use uuid::Uuid;
+
+    use super::{ACTIVE_RECORD, ACTIVE_RECORD_AT, Partition, SECTOR, TYPE_ESP, TYPE_LINUX, encode};
+
+    const DISK: u64 = 64 << 20;
+
+    fn partitions() -> impl Strategy<Value = Vec<Partition>> {
+        let one = (1_u64..30, 1_u64..30, "[A-Za-z0-9 ü-]{0,36}", prop::bool::ANY, prop::bits::u64::ANY);
+        prop::collection::vec(one, 0..20).prop_map(|list| {
+            let mut free = 40 * SECTOR;
+            let place = |(number, (gap, sectors, name, esp, attributes)): (u32, (u64, u64, String, bool, u64))| {
+                let start = free + gap * SECTOR;
+                free = start + sectors * SECTOR;
+                let type_guid = if esp { TYPE_ESP } else { TYPE_LINUX };
+                let guid = Uuid::from_u128(u128::from(number));
+                Partition { number, name, type_guid, guid, start, bytes: sectors * SECTOR, attributes }
+            };
+            (1..).zip(list).map(place).collect()
+        })
+    }
+
+    fn disk(partitions: &[Partition]) -> Vec<u8> {
+        let table = encode(DISK, Uuid::from_u128(7), partitions);
+        let mut disk = vec![0; usize::try_from(DISK).expect("small")];
+        disk[..table.primary.len()].copy_from_slice(&table.primary);
+        let backup_at = disk.len() - table.backup.len();
+        disk[backup_at..].copy_from_slice(&table.backup);
+        disk
+    }
+
+    proptest! {
+        #[test]
+        fn another_reader_finds_what_was_encoded_in_both_copies(partitions in partitions()) {
+            let device = Cursor::new(disk(&partitions));
+            let table = GptConfig::new()
+                .writable(false)
+                .only_valid_headers(true)
+                .logical_block_size(LogicalBlockSize::Lb512)
+                .open_from_device(device)
+                .expect("a table");
+            prop_assert_eq!(table.guid().as_u128(), 7);
+            prop_assert_eq!(table.backup_header().expect("the backup").current_lba, DISK / SECTOR - 1);
+            let used: Vec<_> = table.partitions().iter().filter(|(_, entry)| entry.is_used()).collect();
+            prop_assert_eq!(used.len(), partitions.len());
+            for ((number, entry), expected) in used.into_iter().zip(&partitions) {
+                prop_assert_eq!(*number, expected.number);
+                prop_assert_eq!(&entry.name, &expected.name);
+                prop_assert_eq!(entry.part_guid, expected.guid);
+                prop_assert_eq!(entry.flags, expected.attributes);
+                prop_assert_eq!(entry.first_lba * SECTOR, expected.start);
+                prop_assert_eq!((entry.last_lba + 1) * SECTOR, expected.start + expected.bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_protective_record_covers_the_disk_and_the_second_one_is_active() {
+        let disk = disk(&[]);
+        let mbr = ProtectiveMBR::from_bytes(&disk[..512], LogicalBlockSize::Lb512).expect("a protective MBR");
+        let record = mbr.partition(0).expect("a record");
+        assert_eq!((record.os_type, record.lb_start, u64::from(record.lb_size)), (0xEE, 1, DISK / SECTOR - 1));
+        let at = usize::try_from(ACTIVE_RECORD_AT).expect("small");
+        assert_eq!(disk[at..at + 16], ACTIVE_RECORD);
+    }
+}

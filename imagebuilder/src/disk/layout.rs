@@ -120,3 +120,58 @@ impl DiskLayout {
         self.bytes - (self.site.start + self.site.bytes) - ALIGN
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
+    use super::{ALIGN, DiskLayout, LayoutError, MIB, Sizes, plan};
+    use crate::disk::gpt::{BACKUP_SECTORS, PRIMARY_SECTORS, SECTOR};
+
+    fn sizes(esp: u64, store: u64) -> Sizes {
+        Sizes { esp, store, disk: None, max: None }
+    }
+
+    fn smallest(esp: u64, store: u64) -> DiskLayout {
+        plan("release", &sizes(esp, store)).expect("fits")
+    }
+
+    proptest! {
+        #[test]
+        fn partitions_are_aligned_apart_and_within_the_disk(
+            esp in 1..1_u64 << 32,
+            store in 1..1_u64 << 40,
+            more in 0..1_u64 << 40,
+        ) {
+            let bytes = smallest(esp, store).bytes;
+            let layout = plan("release", &Sizes { disk: Some(bytes + more), ..sizes(esp, store) }).expect("fits");
+            let mut free = PRIMARY_SECTORS * SECTOR;
+            for partition in layout.partitions() {
+                prop_assert!(partition.start >= free && partition.start.is_multiple_of(ALIGN));
+                prop_assert!(partition.bytes > 0 && partition.bytes.is_multiple_of(ALIGN));
+                free = partition.start + partition.bytes;
+            }
+            prop_assert!(free + BACKUP_SECTORS * SECTOR <= layout.bytes);
+            prop_assert!(layout.esp.bytes >= esp && layout.store.bytes >= store);
+            prop_assert_eq!(layout.free_bytes(), more / ALIGN * ALIGN);
+        }
+    }
+
+    #[test]
+    fn the_content_decides_the_size_of_the_smallest_disk() {
+        // 1 in front, BIOS 1, ESP 128, STORE 300, SITE 64, 1 behind.
+        assert_eq!(smallest(128 * MIB, 300 * MIB - 1).bytes, 495 * MIB);
+        assert_eq!(smallest(128 * MIB, 300 * MIB).free_bytes(), 0);
+    }
+
+    #[test]
+    fn a_disk_that_is_too_large_or_too_small_is_an_error_with_numbers() {
+        let store = sizes(128 * MIB, 300 * MIB);
+        let error = plan("release", &Sizes { max: Some(400 * MIB), ..store.clone() }).expect_err("too large");
+        assert_eq!(error, LayoutError::TooLarge { needed: 495 * MIB, max: 400 * MIB, store: 300 * MIB });
+        assert!(error.to_string().starts_with("the image needs 495 MiB, `maxSize` allows 400 MiB\nhint: raise"));
+        let error = plan("release", &Sizes { disk: Some(494 * MIB), ..store.clone() }).expect_err("too small");
+        assert_eq!(error, LayoutError::DiskTooSmall { needed: 495 * MIB, disk: 494 * MIB });
+        plan("release", &Sizes { max: Some(495 * MIB), ..store }).expect("just fits");
+    }
+}

@@ -15,6 +15,7 @@ pub mod fat;
 pub mod gpt;
 pub mod ids;
 pub mod layout;
+pub mod site;
 
 use std::path::{Path, PathBuf};
 

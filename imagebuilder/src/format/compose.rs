@@ -10,7 +10,7 @@ use crate::boot::{esp, grub};
 use crate::disk::extents::Extents;
 use crate::disk::fat::{self, Volume};
 use crate::disk::layout::{self, DiskLayout, MIB, Sizes};
-use crate::disk::{Content, SourceFile, Tools, ext4, gpt, ids};
+use crate::disk::{Content, SourceFile, Tools, ext4, gpt, ids, site};
 
 /// Smallest ESP: FAT32 beyond doubt with [`ESP_CLUSTER`], and room for two more releases' kernels.
 const ESP_MIN_BYTES: u64 = 128 * MIB;
@@ -19,21 +19,38 @@ const ESP_MIN_BYTES: u64 = 128 * MIB;
 const ESP_CLUSTER: u32 = 1024;
 const SITE_CLUSTER: u32 = 512;
 
-/// The pieces of a disk. `virtual_bytes`: none for the smallest disk, 0 for the default size of a virtual one.
-pub(super) fn disk(plan: &ImagePlan, tools: &dyn Tools, virtual_bytes: Option<u64>) -> Result<Extents, FormatError> {
+/// How large a disk is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiskSize {
+    /// As small as the content allows.
+    Smallest,
+    /// With room for DATA: [`DEFAULT_VIRTUAL_BYTES`], or twice the smallest size when that is more.
+    Roomy,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// The pieces of a disk. A limit in bytes is for a disk whose file is as large as itself.
+pub(super) fn disk(
+    plan: &ImagePlan,
+    tools: &dyn Tools,
+    size: DiskSize,
+    limit: Option<u64>,
+) -> Result<Extents, FormatError> {
     let store = store(plan)?;
     let mut esp_files = esp::loader_files(&plan.entries, tools)?;
     esp_files.extend(esp::kernel_files(&plan.entries)?);
     let mut sizes = Sizes { esp: esp_bytes(&esp_files), store: store.size(), disk: None, max: None };
     let smallest = layout::plan(&plan.release_id, &sizes)?.bytes;
-    match virtual_bytes {
-        None => sizes.max = plan.max_bytes,
-        Some(0) => sizes.disk = Some(DEFAULT_VIRTUAL_BYTES.max(2 * smallest)),
-        Some(bytes) => sizes.disk = Some(bytes),
-    }
+    sizes.disk = match size {
+        DiskSize::Smallest => None,
+        DiskSize::Roomy => Some(DEFAULT_VIRTUAL_BYTES.max(2 * smallest)),
+        DiskSize::Bytes(bytes) => Some(bytes),
+    };
+    sizes.max = limit;
     let layout = layout::plan(&plan.release_id, &sizes)?;
     let esp = volume(plan, "ESP", ESP_CLUSTER, &layout.esp, &esp_files)?;
-    let site = volume(plan, "SITE", SITE_CLUSTER, &layout.site, &plan.site)?;
+    let site = volume(plan, "SITE", SITE_CLUSTER, &layout.site, &site::files(&plan.site))?;
     let mut core = grub::core_image(grub::Target::Disk, tools, &plan.cache)?;
     grub::place_core(&mut core, layout.bios_boot.start);
     let table = table(&layout, &grub::mbr_code(tools, layout.bios_boot.start)?);

@@ -22,6 +22,7 @@ use fs_err::File;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use self::compose::DiskSize;
 use crate::boot::BootEntries;
 use crate::boot::esp::EspError;
 use crate::boot::grub::GrubError;
@@ -72,9 +73,10 @@ pub struct ImagePlan {
     pub store: Vec<SourceFile>,
     /// Kernels, initrds and the menu.
     pub entries: BootEntries,
-    /// Files of the SITE partition.
+    /// Files of the SITE partition, beside those that explain it.
     pub site: Vec<SourceFile>,
-    /// Size of a qcow2's disk in bytes; none: [`DEFAULT_VIRTUAL_BYTES`] or twice the content, whichever is larger.
+    /// Size of the disk in bytes. None: a raw image as small as possible; a qcow2 of [`DEFAULT_VIRTUAL_BYTES`] or twice
+    /// the content, whichever is larger.
     pub virtual_bytes: Option<u64>,
     /// Largest size of the output file in bytes.
     pub max_bytes: Option<u64>,
@@ -152,9 +154,13 @@ pub fn write(
     let (temporary_file, temporary_path) = temporary.into_parts();
     let mut file = File::from_parts(temporary_file, temporary_path.to_path_buf());
     let sha256 = match format {
-        Format::Raw => raw::write(&compose::disk(plan, tools, None)?, &mut file, progress)?,
+        Format::Raw => {
+            let size = plan.virtual_bytes.map_or(DiskSize::Smallest, DiskSize::Bytes);
+            raw::write(&compose::disk(plan, tools, size, plan.max_bytes)?, &mut file, progress)?
+        }
         Format::Qcow2 => {
-            let image = compose::disk(plan, tools, Some(plan.virtual_bytes.unwrap_or(0)))?;
+            let size = plan.virtual_bytes.map_or(DiskSize::Roomy, DiskSize::Bytes);
+            let image = compose::disk(plan, tools, size, None)?;
             qcow2::write(&image, &mut file, plan.zstd_level, progress)?;
             hash(&mut file)?
         }

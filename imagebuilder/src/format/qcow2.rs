@@ -222,3 +222,69 @@ fn header(bytes: u64, l1_entries: u64, l1_at: u64, refcounts_at: u64, refcount_c
     header.extend([0; 8]); // end of header extensions
     header
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use fs_err::{File, OpenOptions};
+    use proptest::prelude::{ProptestConfig, Strategy, prop, proptest};
+
+    use super::{CLUSTER, write};
+    use crate::disk::Content;
+    use crate::disk::extents::Extents;
+    use crate::format::testbench::Toolbox;
+
+    /// Pieces of noise (stored plainly), text (compressed) and zeros, at odd places with holes between.
+    fn pieces() -> impl Strategy<Value = Vec<(u64, Vec<u8>)>> {
+        let noise = prop::collection::vec(prop::num::u8::ANY, 1..150_000);
+        let text = (1_usize..300_000).prop_map(|len| b"compressible ".iter().copied().cycle().take(len).collect());
+        let zeros = (1_usize..200_000).prop_map(|len| vec![0; len]);
+        let piece = (0_u64..200_000, proptest::prop_oneof![noise, text, zeros]);
+        prop::collection::vec(piece, 0..8)
+    }
+
+    fn new_file(path: &std::path::Path) -> File {
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).expect("a file")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn qemu_img_reads_back_what_was_written(pieces in pieces(), tail in 0_u64..(1 << 30), level in 1_i32..6) {
+            let toolbox = Toolbox::find();
+            let dir = tempfile::tempdir().expect("a folder");
+            let (qcow2, raw) = (dir.path().join("a.qcow2"), dir.path().join("a.raw"));
+            let mut at = 0;
+            let mut placed = Vec::new();
+            for (gap, bytes) in pieces {
+                at += gap;
+                placed.push((at, bytes.clone()));
+                at += bytes.len() as u64;
+            }
+            let size = (at + tail).next_multiple_of(512).max(512);
+            let mut image = Extents::new(size);
+            let expected = new_file(&raw);
+            expected.set_len(size).expect("a size");
+            for (at, bytes) in placed {
+                expected.file().write_all_at(&bytes, at).expect("writes");
+                image.push(at, &Content::Bytes(bytes)).expect("a piece");
+            }
+            write(&image, &mut new_file(&qcow2), level, &mut |_, _| ()).expect("a qcow2");
+            let paths = [&qcow2, &raw].map(|path| path.to_str().expect("UTF-8").to_owned());
+            toolbox.check(&["qemu-img", "check", &paths[0]]);
+            toolbox.check(&["qemu-img", "compare", "-F", "raw", &paths[0], &paths[1]]);
+        }
+    }
+
+    #[test]
+    fn an_empty_terabyte_takes_four_clusters() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("empty.qcow2");
+        write(&Extents::new(1 << 40), &mut new_file(&path), 3, &mut |_, _| ()).expect("a qcow2");
+        // Header, L1 table, refcount block and refcount table.
+        assert_eq!(fs_err::metadata(&path).expect("metadata").len(), 4 * CLUSTER);
+        Toolbox::find().check(&["qemu-img", "check", path.to_str().expect("UTF-8")]);
+    }
+}

@@ -63,3 +63,33 @@ fn write_data(file: &File, at: u64, chunk: &[u8]) -> io::Result<u64> {
     }
     Ok(written)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use sha2::{Digest as _, Sha256};
+
+    use super::write;
+    use crate::disk::Content;
+    use crate::disk::extents::Extents;
+
+    #[test]
+    fn holes_stay_holes_and_the_digest_is_that_of_the_whole_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("image");
+        let mut image = Extents::new((64 << 20) + 512);
+        image.push(100, &Content::Bytes(b"first".to_vec())).expect("a piece");
+        image.push(5 << 20, &Content::Bytes(vec![0; 1 << 20])).expect("zeros");
+        image.push(40 << 20, &Content::Bytes(vec![7; 1 << 20])).expect("a piece");
+        let mut file = fs_err::File::create(&path).expect("a file");
+        let mut last = (0, 0);
+        let digest = write(&image, &mut file, &mut |done, total| last = (done, total)).expect("writes");
+        let bytes = fs_err::read(&path).expect("reads");
+        assert_eq!(bytes.len(), (64 << 20) + 512);
+        assert_eq!(&bytes[100..105], b"first");
+        assert_eq!(digest, hex::encode(Sha256::digest(&bytes)));
+        assert_eq!(last, (image.data_bytes(), image.data_bytes()));
+        assert!(file.metadata().expect("metadata").blocks() * 512 < 2 << 20, "zeros were written");
+    }
+}
