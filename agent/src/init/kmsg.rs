@@ -60,7 +60,7 @@ pub fn read_new(kmsg: &mut impl Read) -> Vec<Damage> {
             Ok(0) => return found,
             Ok(length) => found.extend(parse(&String::from_utf8_lossy(&record[..length]))),
             // Messages were overwritten before they were read: go on with the oldest that is left.
-            Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             Err(_) => return found,
         }
     }

@@ -17,6 +17,8 @@ const PROCESSOR: &str = "/sys/devices/system/cpu/modalias";
 #[derive(Debug)]
 pub struct Loader {
     modules: Modules,
+    /// Modules that must not wait for the probing of disks.
+    first: Vec<String>,
     load: fn(&Path) -> io::Result<()>,
     threads: usize,
     state: Mutex<State>,
@@ -28,14 +30,24 @@ struct State {
     /// `true` once the kernel has answered.
     files: HashMap<PathBuf, bool>,
     aliases: BTreeSet<String>,
+    /// Whether everything that fits the devices present at the start has been loaded.
+    settled: bool,
     problems: Vec<String>,
 }
 
 impl Loader {
-    /// A loader of the modules that `modules` knows.
-    pub fn new(modules: Modules) -> Self {
+    /// A loader of the modules that `modules` knows; those named `first` go before any that probes
+    /// for disks, since the kernel lets every module wait for the probing of all others.
+    pub fn new(modules: Modules, first: Vec<String>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
-        Self { modules, load: |path| module::load(path, ""), threads, state: Mutex::default(), changed: Condvar::new() }
+        Self {
+            modules,
+            first,
+            load: |path| module::load(path, ""),
+            threads,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// Loads a module and what it needs. One that is not in the initrd is built in, or nobody
@@ -44,6 +56,11 @@ impl Loader {
         for path in self.modules.order(name).unwrap_or_default() {
             self.load_file(&path);
         }
+    }
+
+    /// The modules that go before all others.
+    pub fn first(&self) -> &[String] {
+        &self.first
     }
 
     /// Loads several, side by side.
@@ -71,12 +88,41 @@ impl Loader {
                 names.extend(self.modules.matching(modalias).into_iter().map(str::to_owned));
             }
         }
-        self.load_all(&names.into_iter().collect::<Vec<_>>());
+        let (slow, quick): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| self.probes_disks(name));
+        self.load_all(&quick);
+        if !slow.is_empty() {
+            self.load_all(&self.first);
+            self.load_all(&slow);
+        }
+    }
+
+    /// ATA and SCSI hosts probe their ports in the background.
+    fn probes_disks(&self, name: &str) -> bool {
+        let files = self.modules.order(name).unwrap_or_default();
+        let probes = |path: &PathBuf| {
+            ["/drivers/ata/", "/drivers/scsi/"].iter().any(|part| path.to_string_lossy().contains(part))
+        };
+        files.iter().any(probes)
     }
 
     /// Loads what fits the devices that are there now.
     pub fn load_for_present(&self) {
         self.load_for(&present(Path::new(BUSES)));
+    }
+
+    /// The first round over all devices; [`Self::wait_for_first_round`] waits for its end.
+    pub fn first_round(&self) {
+        self.load_for_present();
+        self.lock().settled = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until everything that fits the devices present at the start has been loaded.
+    pub fn wait_for_first_round(&self) {
+        let mut state = self.lock();
+        while !state.settled {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Modules that would not load, and why.
@@ -147,7 +193,7 @@ mod tests {
         let dep = "a.ko: c.ko\nb.ko: c.ko\nc.ko:\n";
         fs_err::write(folder.path().join("modules.dep"), dep).expect("a table");
         fs_err::write(folder.path().join("modules.alias"), "alias pci:v1* a\nalias pci:v1* b\n").expect("a table");
-        let mut loader = Loader::new(Modules::read(folder.path()));
+        let mut loader = Loader::new(Modules::read(folder.path()), Vec::new());
         loader.threads = 3;
         loader.load = |path: &Path| {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent_api::boot::MEDIUM;
 use agent_api::events::Phase;
 use agent_api::release::{MEDIUM_ROOT, Release};
 use minisign_verify::PublicKey;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::disk::announce_partitions;
 use super::fatal::Fatal;
@@ -21,7 +23,7 @@ use super::report::Report;
 use crate::host::block::{self, Disk};
 use crate::host::loopdev::{self, LoopDevice};
 use crate::host::mount::{self, Options};
-use crate::host::uevent::Uevents;
+use crate::host::uevent::{Uevent, Uevents};
 
 /// Label of the store's ext4.
 const STORE_LABEL: &str = "STORE";
@@ -124,11 +126,21 @@ impl Finder<'_> {
                 told = Some(Instant::now());
             } else if !waiting && begin.elapsed() > Duration::from_secs(2) {
                 waiting = true;
-                let why = format!("none of the {} devices so far holds release {}", seen.len(), &self.id[..16]);
-                self.report.waiting(step, "the medium", &why);
+                self.report.waiting(step, "the medium", &self.why_waiting(damaged, &seen));
             }
             self.wait(&mut seen);
         }
+    }
+
+    fn why_waiting(&self, damaged: bool, seen: &BTreeMap<String, Seen>) -> String {
+        let id = &self.id[..16];
+        if damaged {
+            return "a damaged one was found, there may be another".to_owned();
+        }
+        if seen.is_empty() {
+            return "there is no disk, stick or disc yet".to_owned();
+        }
+        format!("release {id} is not on {}", seen.keys().map(String::as_str).collect::<Vec<_>>().join(", "))
     }
 
     /// A driver that would not load may be why nothing was found.
@@ -141,13 +153,20 @@ impl Finder<'_> {
 
     /// Waits for a device; loads what it needs.
     fn wait(&self, seen: &mut BTreeMap<String, Seen>) {
-        let heard = self.uevents.wait(LOOK_AGAIN);
+        let until = Instant::now() + LOOK_AGAIN;
+        let mut heard = Vec::new();
+        // Modules announce themselves, too: only devices are worth a look.
+        while !heard.iter().any(|event: &Uevent| event.subsystem == "block" || !event.modalias.is_empty()) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.loader.load_for_present();
+                break;
+            }
+            heard.extend(self.uevents.wait(left));
+        }
         let wanted: Vec<String> =
             heard.iter().map(|event| event.modalias.clone()).filter(|alias| !alias.is_empty()).collect();
         self.loader.load_for(&wanted);
-        if heard.is_empty() {
-            self.loader.load_for_present();
-        }
         // A disc was changed: what is on it must be looked at again.
         for event in heard.iter().filter(|event| event.action == "change" && event.subsystem == "block") {
             seen.remove(event.path.rsplit('/').next().unwrap_or_default());
@@ -157,6 +176,10 @@ impl Finder<'_> {
     fn attempt(&self, candidate: &Candidate) -> Result<Medium, Fatal> {
         let device = &candidate.device;
         whole(candidate)?;
+        self.loader.load_all(self.loader.first());
+        if matches!(candidate.content, Content::Iso9660 { .. }) {
+            self.loader.load("isofs");
+        }
         let root = Path::new(MEDIUM);
         let held = mount_candidate(candidate, root).map_err(|error| {
             Fatal::medium("find", format!("{device} cannot be mounted: {error}"), "a readable medium", WRITE_AGAIN)
@@ -307,10 +330,15 @@ fn list_disks(seen: &mut BTreeMap<String, Seen>) -> Vec<Disk> {
 }
 
 fn probe_device(device: &str, bytes: u64) -> (String, Option<Content>) {
-    let contents = fs_err::File::open(block::node(device)).and_then(|mut file| probe::read_head(&mut file));
-    let contents = match contents {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(block::node(device), flags, Mode::empty());
+    let head = match opened {
+        Err(Errno::NOMEDIUM) => return ("no disc in it".to_owned(), None),
+        Err(error) => Err(io::Error::from(error)),
+        Ok(fd) => probe::read_head(&mut fs_err::File::from_parts(fd.into(), device)),
+    };
+    let contents = match head {
         Ok(head) => probe::identify(&head),
-        Err(error) if error.raw_os_error() == Some(libc::ENOMEDIUM) => return ("no disc in it".to_owned(), None),
         Err(error) => return (format!("cannot be read: {error}"), None),
     };
     let words: Vec<String> = contents.iter().map(Content::describe).collect();
@@ -337,9 +365,4 @@ fn summary(id: &str, seen: &BTreeMap<String, Seen>) -> Fatal {
     }
     let next = "plug the medium in again, into another port, or write the image again; the box goes on by itself when it turns up";
     Fatal::medium("find", found, "a medium with this release", next)
-}
-
-/// Path of the manifest's copy for the agent.
-pub fn manifest_copy() -> PathBuf {
-    PathBuf::from(agent_api::boot::RELEASE)
 }

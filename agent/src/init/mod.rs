@@ -48,8 +48,8 @@ use report::Report;
 
 /// File systems and targets between a disk and the root, loaded while drivers look for devices.
 const FOR_THE_ROOT: [&str; 6] = ["ext4", "loop", "dm_verity", "squashfs", "overlay", "sha256_ssse3"];
-/// Loaded behind the scenes: the agent mounts SITE, and a medium may be a disc.
-const FOR_LATER: [&str; 6] = ["isofs", "vfat", "nls_cp437", "nls_ascii", "nls_utf8", "nls_iso8859_1"];
+/// Loaded behind the scenes: what the agent mounts SITE with.
+const FOR_LATER: [&str; 3] = ["vfat", "nls_cp437", "nls_ascii"];
 
 /// Whether this process is the first one of the initrd: the kernel starts it as `/init`.
 pub fn is_wanted() -> bool {
@@ -71,7 +71,8 @@ pub fn main() -> ExitCode {
         Ok(config) => config,
         Err(fatal) => give_up(report, &parameters, "Foothold cannot start", &fatal),
     };
-    let title = format!("Foothold {} {} cannot start", config.name, config.version);
+    let what = if parameters.mode == Mode::Check { ": check of the medium" } else { " cannot start" };
+    let title = format!("Foothold {} {}{what}", config.name, config.version);
     match start(report, &parameters, &config, &title) {
         Ok(never) => match never {},
         Err(fatal) => give_up(report, &parameters, &title, &fatal),
@@ -87,49 +88,70 @@ fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title:
         report.line(&format!("kernel parameter `{word}` means nothing and is ignored"));
     }
     let clock_was_before_build = set_clock_floor(config.built);
-    let loader = Loader::new(Modules::read(&modules_folder()));
+    let loader = Loader::new(Modules::read(&modules_folder()), names(&FOR_THE_ROOT));
     let uevents = Uevents::open().map_err(|error| {
         Fatal::medium("find", format!("no device announcements: {error}"), "a kernel with netlink", "report it")
     })?;
-    let medium = std::thread::scope(|scope| {
-        scope.spawn(|| loader.load_all(&FOR_THE_ROOT.map(str::to_owned)));
-        loader.load_for_present();
-        let medium = find_medium(report, parameters, &loader, &uevents, title);
-        scope.spawn(|| loader.load_all(&FOR_LATER.map(str::to_owned)));
-        medium
-    })?;
-    if parameters.mode == Mode::Check {
-        check_medium(report, parameters, &medium)?;
+    // Drivers that look for disks may take seconds: nothing waits for them that needs none of theirs.
+    std::thread::scope(|scope| {
+        scope.spawn(|| loader.load_all(&names(&FOR_THE_ROOT)));
+        scope.spawn(|| loader.first_round());
+        let medium = find_medium(report, parameters, &loader, &uevents, title)?;
+        if parameters.mode == Mode::Check {
+            check_medium(report, parameters, &medium)?;
+        }
+        scope.spawn(|| loader.load_all(&names(&FOR_LATER)));
+        let boot = Boot { report, parameters, loader: &loader, uevents: &uevents };
+        boot.make_root(&medium).map(|facts| (facts, guard_task(&medium, config)))
+    })
+    .and_then(|(facts, guard)| leave(report, &BootFacts { clock_was_before_build, ..facts }, &guard))
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// What every later step may need.
+struct Boot<'a> {
+    report: &'a Report,
+    parameters: &'a Parameters,
+    loader: &'a Loader,
+    uevents: &'a Uevents,
+}
+
+impl Boot<'_> {
+    /// From the open layers to a root with DATA in it.
+    fn make_root(&self, medium: &Medium) -> Result<BootFacts, Fatal> {
+        let (report, parameters) = (self.report, self.parameters);
+        let step = report.started(Phase::Medium, "root");
+        layers::mount_root(&medium.layers)?;
+        report.done(step, "root mounted");
+        let _ = fs_err::write(boot::RELEASE, &medium.manifest);
+        bind_devices()?;
+        let (vital, data) = std::thread::scope(|scope| {
+            let vital = scope.spawn(|| read_vital_files(report, medium));
+            let data = disk::prepare(report, medium, parameters.data, &|| disk::settle(self.uevents, self.loader));
+            (vital.join(), data)
+        });
+        // A thread that panicked has shown why and does not come back.
+        vital.unwrap_or(Ok(()))?;
+        let data = data?;
+        let step = report.started(Phase::Disk, "var");
+        let (machine_id, first_boot) = fill_data().map_err(|error| {
+            let next = "make room on DATA, or start with foothold.data=ram";
+            Fatal::disk("var", error.to_string(), "a DATA that can be written", next)
+        })?;
+        report.done(step, if first_boot { "first boot" } else { "state of an earlier boot found" });
+        Ok(BootFacts {
+            release: parameters.release.clone().unwrap_or_default(),
+            mode: parameters.mode,
+            medium: medium.device.clone(),
+            data,
+            machine_id,
+            first_boot,
+            clock_was_before_build: false,
+        })
     }
-    let step = report.started(Phase::Medium, "root");
-    layers::mount_root(&medium.layers)?;
-    report.done(step, "root mounted");
-    let _ = fs_err::write(medium::manifest_copy(), &medium.manifest);
-    bind_devices()?;
-    let (vital, data) = std::thread::scope(|scope| {
-        let vital = scope.spawn(|| read_vital_files(report, &medium));
-        let data = disk::prepare(report, &medium, parameters.data, &uevents);
-        (vital.join(), data)
-    });
-    // A thread that panicked has shown why and does not come back.
-    vital.unwrap_or(Ok(()))?;
-    let data = data?;
-    let step = report.started(Phase::Disk, "var");
-    let (machine_id, first_boot) = fill_data().map_err(|error| {
-        let next = "make room on DATA, or start with foothold.data=ram";
-        Fatal::disk("var", error.to_string(), "a DATA that can be written", next)
-    })?;
-    report.done(step, if first_boot { "first boot" } else { "state of an earlier boot found" });
-    let facts = BootFacts {
-        release: parameters.release.clone().unwrap_or_default(),
-        mode: parameters.mode,
-        medium: medium.device.clone(),
-        data,
-        machine_id,
-        first_boot,
-        clock_was_before_build,
-    };
-    leave(report, &facts, &guard_task(&medium, config))
 }
 
 /// Ends with the message that the medium is good, on the screen for good.
@@ -180,8 +202,6 @@ fn find_medium(
             power_off();
         }
     };
-    // ext4 must be there before the first mount; the other thread may be at it still.
-    loader.load("ext4");
     let open_layers = parameters.mode != Mode::Check;
     Ok(Finder { report, loader, uevents, key: &key, id, open_layers, cannot_start: &cannot_start }.find())
 }

@@ -10,7 +10,8 @@ use super::layers::{OpenLayer, SYSROOT, damage_in};
 use super::release::WRITE_AGAIN;
 
 /// Programs that must run; their libraries follow from them.
-const PROGRAMS: [&str; 3] = ["usr/lib/systemd/systemd", "usr/lib/systemd/systemd-executor", "usr/bin/foothold-agent"];
+const SYSTEMD: [&str; 2] = ["usr/lib/systemd/systemd", "usr/lib/systemd/systemd-executor"];
+const AGENT: &str = "usr/bin/foothold-agent";
 /// Where the dynamic loader looks.
 const LIBRARIES: [&str; 4] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd", "usr/lib", "usr/lib64"];
 /// ELF (System V ABI): type of the program header of the dynamic section, and its tags.
@@ -19,16 +20,26 @@ const PT_DYNAMIC: u32 = 2;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 
-/// Reads all of it. What is missing counts only for systemd itself.
+/// Reads all of it, the agent and systemd side by side. Returns the bytes read.
 pub fn read_vital_files(layers: &[OpenLayer]) -> Result<u64, Fatal> {
+    let (agent, systemd) = std::thread::scope(|scope| {
+        let agent = scope.spawn(|| read_with_libraries(&[AGENT], layers));
+        let systemd = read_with_libraries(&SYSTEMD, layers);
+        (agent.join(), systemd)
+    });
+    // A thread that panicked has shown why and does not come back.
+    Ok(agent.unwrap_or(Ok(0))? + systemd?)
+}
+
+fn read_with_libraries(programs: &[&str], layers: &[OpenLayer]) -> Result<u64, Fatal> {
     let root = Path::new(SYSROOT);
-    let mut queue: Vec<PathBuf> = PROGRAMS.iter().map(|path| root.join(path)).collect();
+    let mut queue: Vec<PathBuf> = programs.iter().map(|path| root.join(path)).collect();
     let mut seen: BTreeSet<PathBuf> = queue.iter().cloned().collect();
     let mut bytes = 0;
     while let Some(path) = queue.pop() {
         let content = match fs_err::read(&path) {
             Ok(content) => content,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.ends_with(PROGRAMS[0]) => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.ends_with(SYSTEMD[0]) => continue,
             Err(error) => return Err(unreadable(&path, &error, layers)),
         };
         bytes += content.len() as u64;

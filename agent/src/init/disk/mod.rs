@@ -14,7 +14,8 @@ use agent_api::events::Phase;
 use rustix::mount::MountFlags;
 
 use super::fatal::Fatal;
-use super::layers::SYSROOT;
+use super::layers::{SYSROOT, damage_in};
+use super::loader::Loader;
 use super::medium::Medium;
 use super::parameters::DataChoice;
 use super::report::Report;
@@ -38,7 +39,9 @@ const SETTLE_AT_MOST: Duration = Duration::from_secs(10);
 const USB_DEVICES: &str = "/sys/bus/usb/devices";
 
 /// Brings DATA to `/sysroot/var`.
-pub fn prepare(report: &Report, medium: &Medium, choice: DataChoice, uevents: &Uevents) -> Result<DataFound, Fatal> {
+///
+/// `settle` waits for disks that are on their way; called only when others than the boot disk matter.
+pub fn prepare(report: &Report, medium: &Medium, choice: DataChoice, settle: &dyn Fn()) -> Result<DataFound, Fatal> {
     let step = report.started(Phase::Disk, "data");
     let var = Path::new(SYSROOT).join("var");
     let boot = facts::boot_disk(&medium.disk, medium.covered);
@@ -49,7 +52,7 @@ pub fn prepare(report: &Report, medium: &Medium, choice: DataChoice, uevents: &U
         let plan = decide(&Wish { places, choice, appliance, failed: &failed }, &boot.facts, others.as_deref());
         let disk = match &plan {
             Plan::LookAtOthers => {
-                settle(uevents);
+                settle();
                 others = Some(facts::other_disks(&medium.disk.name, appliance));
                 continue;
             }
@@ -67,8 +70,16 @@ pub fn prepare(report: &Report, medium: &Medium, choice: DataChoice, uevents: &U
                 report.done(step, &format!("DATA {word} {partition}"));
                 return Ok(execute::found(partition, created));
             }
-            Err(error) if matches!(plan, Plan::Use { format: false, .. }) => return Err(unusable(&disk, &error)),
-            Err(error) => failed.push((disk, error.to_string())),
+            Err(error) => {
+                // The tools come from the medium: what looks like a bad disk may be a bad layer.
+                if let Some(fatal) = medium.layers.iter().find_map(damage_in) {
+                    return Err(fatal);
+                }
+                if matches!(plan, Plan::Use { format: false, .. }) {
+                    return Err(unusable(&disk, &error));
+                }
+                failed.push((disk, error.to_string()));
+            }
         }
     }
 }
@@ -143,7 +154,8 @@ pub fn announce_partitions(disk: &Disk) -> Option<String> {
 }
 
 /// Waits until no device has been announced for a while.
-fn settle(uevents: &Uevents) {
+pub fn settle(uevents: &Uevents, loader: &Loader) {
+    loader.wait_for_first_round();
     let has_usb = fs_err::read_dir(USB_DEVICES).is_ok_and(|mut entries| entries.next().is_some());
     let quiet = if has_usb { SETTLE_USB } else { SETTLE };
     let begin = Instant::now();
