@@ -23,7 +23,7 @@ pub trait Bytes {
 /// A disk that several readers share.
 pub type Disk = Rc<dyn Bytes>;
 
-/// The bytes `from` to `to`, when they are there.
+/// `length` bytes from byte `at` on.
 pub fn read(bytes: &dyn Bytes, at: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; length];
     bytes.read_at(at, &mut buffer)?;
@@ -32,7 +32,7 @@ pub fn read(bytes: &dyn Bytes, at: u64, length: usize) -> io::Result<Vec<u8>> {
 
 /// An error when `length` bytes from `at` on are not all within `size`.
 fn within(what: &str, size: u64, at: u64, length: usize) -> io::Result<()> {
-    let end = at.checked_add(length as u64).unwrap_or(u64::MAX);
+    let end = at.saturating_add(length as u64);
     if end <= size {
         return Ok(());
     }

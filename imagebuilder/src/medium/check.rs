@@ -103,7 +103,7 @@ pub fn check(medium: &Medium, keys: &Keys, progress: &mut Progress<'_>) -> Resul
     let wanted = wanted(medium, &findings.releases, &mut findings.problems);
     let mut watch = Watch { done: 0, total: wanted.iter().map(|wanted| wanted.cost(medium)).sum(), progress };
     for wanted in &wanted {
-        wanted.check(medium, &mut watch, &mut findings.problems)?;
+        findings.problems.extend(wanted.check(medium, &mut watch)?);
         findings.files += 1;
     }
     findings.bytes = watch.done;
@@ -220,35 +220,39 @@ impl Wanted {
         self.size.unwrap_or_else(|| self.open(medium).ok().flatten().map_or(0, |file| file.size()))
     }
 
-    fn check(&self, medium: &Medium, watch: &mut Watch<'_, '_>, problems: &mut Vec<Problem>) -> Result<(), Interrupted> {
-        let mut add = |found: String| {
-            problems.push(Problem { place: self.place.clone(), found, needed_by: self.needed_by.clone() });
-        };
-        let file = match self.open(medium) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Ok(add("it is missing".to_owned())),
-            Err(error) => return Ok(add(format!("it cannot be read: {error}"))),
-        };
+    fn problem(&self, found: String) -> Problem {
+        Problem { place: self.place.clone(), found, needed_by: self.needed_by.clone() }
+    }
+
+    fn check(&self, medium: &Medium, watch: &mut Watch<'_, '_>) -> Result<Vec<Problem>, Interrupted> {
+        match self.open(medium) {
+            Ok(Some(file)) => self.check_file(&*file, watch),
+            Ok(None) => Ok(vec![self.problem("it is missing".to_owned())]),
+            Err(error) => Ok(vec![self.problem(format!("it cannot be read: {error}"))]),
+        }
+    }
+
+    fn check_file(&self, file: &dyn Bytes, watch: &mut Watch<'_, '_>) -> Result<Vec<Problem>, Interrupted> {
         if let Some(size) = self.size.filter(|size| *size != file.size()) {
-            return Ok(add(format!("it has {} bytes, {size} expected", file.size())));
+            return Ok(vec![self.problem(format!("it has {} bytes, {size} expected", file.size()))]);
         }
-        let found = match digest_of(&*file, watch)? {
+        let found = match digest_of(file, watch)? {
             Ok(found) => found,
-            Err(error) => return Ok(add(format!("it cannot be read: {error}"))),
+            Err(error) => return Ok(vec![self.problem(format!("it cannot be read: {error}"))]),
         };
-        let changed = found != *self.digest.hex();
-        let mut named = false;
-        for layer in &self.layers {
-            let Some(fault) = verity_fault(&*file, layer) else { continue };
-            named = true;
-            let place = format!("layer `{}` ({})", layer.name, self.place);
-            problems.push(Problem { place, found: fault, needed_by: Vec::new() });
+        let faults = self.layers.iter().filter_map(|layer| Some((layer, verity_fault(file, layer)?)));
+        let mut problems: Vec<_> = faults
+            .map(|(layer, found)| {
+                let place = format!("layer `{}` ({})", layer.name, self.place);
+                Problem { place, found, needed_by: Vec::new() }
+            })
+            .collect();
+        // A damaged block says more than two digests.
+        if problems.is_empty() && found != *self.digest.hex() {
+            let expected = self.digest.hex();
+            problems.push(self.problem(format!("it was changed: its sha256 is {found}, {expected} expected")));
         }
-        if changed && !named {
-            let found = format!("it was changed: its sha256 is {found}, {} expected", self.digest.hex());
-            problems.push(Problem { place: self.place.clone(), found, needed_by: self.needed_by.clone() });
-        }
-        Ok(())
+        Ok(problems)
     }
 }
 

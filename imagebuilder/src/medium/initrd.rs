@@ -1,6 +1,7 @@
-//! One file out of an initrd: newc cpio in zstd, read no further than needed.
+//! One file out of an initrd, read no further than needed: archives (newc cpio in zstd), one after the other, zeros
+//! between them (kernel documentation, driver-api/early-userspace/buffer-format).
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 /// Where the initrd carries the key with which the box checks its release.
 pub const PUBLIC_KEY: &str = "etc/foothold/release.pub";
@@ -8,12 +9,38 @@ pub const PUBLIC_KEY: &str = "etc/foothold/release.pub";
 const HEADER: usize = 110;
 const MAGIC: &[u8] = b"070701";
 const TRAILER: &str = "TRAILER!!!";
+/// Bytes of the initrd read at a time.
+const BUFFER: usize = 64 << 10;
 /// No name or small file is larger; what is skipped may be.
 const SMALL: u64 = 1 << 20;
 
-/// The bytes of the file `wanted`; `None` when the archive ends without it.
+/// The bytes of the file `wanted`; `None` when the initrd ends without it.
 pub fn file_in(initrd: impl Read, wanted: &str) -> io::Result<Option<Vec<u8>>> {
-    let mut cpio = zstd::Decoder::new(initrd)?;
+    let mut initrd = BufReader::with_capacity(BUFFER, initrd);
+    while skip_zeros(&mut initrd)? {
+        let mut archive = zstd::Decoder::with_buffer(&mut initrd)?.single_frame();
+        if let Some(file) = file_in_archive(&mut archive, wanted)? {
+            return Ok(Some(file));
+        }
+        // Where the frame ends the next archive begins.
+        io::copy(&mut archive, &mut io::sink())?;
+    }
+    Ok(None)
+}
+
+/// Goes to the next byte that is not zero; false when there is none.
+fn skip_zeros(from: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let buffer = from.fill_buf()?;
+        let (length, zeros) = (buffer.len(), buffer.iter().take_while(|byte| **byte == 0).count());
+        from.consume(zeros);
+        if zeros < length || length == 0 {
+            return Ok(length > 0);
+        }
+    }
+}
+
+fn file_in_archive(cpio: &mut impl Read, wanted: &str) -> io::Result<Option<Vec<u8>>> {
     loop {
         let mut header = [0; HEADER];
         cpio.read_exact(&mut header)?;
@@ -21,10 +48,10 @@ pub fn file_in(initrd: impl Read, wanted: &str) -> io::Result<Option<Vec<u8>>> {
             return Err(io::Error::other("the initrd is no newc archive"));
         }
         let (size, name_size) = (field(&header, 6)?, field(&header, 11)?);
-        let name = take(&mut cpio, name_size, HEADER as u64 + name_size)?;
+        let name = take(cpio, name_size, HEADER as u64 + name_size)?;
         let name = String::from_utf8_lossy(name.strip_suffix(b"\0").unwrap_or(&name)).into_owned();
         if name == wanted {
-            return take(&mut cpio, size, size).map(Some);
+            return take(cpio, size, size).map(Some);
         }
         if name == TRAILER {
             return Ok(None);

@@ -82,7 +82,7 @@ impl Qcow2 {
         if incompatible & INCOMPATIBLE_COMPRESSION != 0 && header[104] != COMPRESSION_ZSTD {
             return Err(Qcow2Error::Unsupported("is compressed in a way that is not known here"));
         }
-        let per_l1_entry = (1_u64 << cluster_bits) / ENTRY << cluster_bits;
+        let per_l1_entry = ((1_u64 << cluster_bits) / ENTRY) << cluster_bits;
         let entries = u64::from(u32_at(36)).min(size.div_ceil(per_l1_entry));
         let l1 = table(&*file, u64_at(40), entries)?;
         Ok(Self { file, size, cluster_bits, l1, last: RefCell::default() })

@@ -254,3 +254,31 @@ fn what_is_no_image_is_refused() {
     let error = Medium::open(&file).err().expect("refused").to_string();
     assert!(error.starts_with(&format!("`{}` is neither a disk image, an ISO nor a qcow2", file.display())), "{error}");
 }
+
+/// Damage to what the file systems themselves are made of must end in words, never in a panic.
+#[rstest]
+#[case::raw_table(Format::Raw, 512, 2048)]
+#[case::raw_esp(Format::Raw, 2 << 20, 4096)]
+#[case::raw_store(Format::Raw, 0, 40 << 10)]
+#[case::qcow2_header(Format::Qcow2, 0, 128)]
+#[case::iso(Format::Iso, 32 << 10, 64 << 10)]
+fn damaged_metadata_is_survived(#[case] format: Format, #[case] from: u64, #[case] length: u64) {
+    let sample = Sample::new();
+    let image = sample.write(format);
+    let from = if from == 0 && format == Format::Raw { store_start(&image) } else { from };
+    for step in 0..200 {
+        let at = from + step * 7919 % length;
+        flip(&image, at);
+        if let Ok(medium) = Medium::open(&image) {
+            check(&medium, &sample.keys(), &mut |_, _| Ok(())).expect("not interrupted");
+        }
+        flip(&image, at);
+    }
+    assert_eq!(problems(&image, &sample.keys()), Vec::<String>::new());
+}
+
+fn store_start(image: &Path) -> u64 {
+    let table = gpt::GptConfig::new().writable(false).open(image).expect("a table");
+    let store = table.partitions().values().find(|partition| partition.name == "STORE").expect("STORE");
+    store.first_lba * 512 + 1024
+}

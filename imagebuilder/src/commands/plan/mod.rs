@@ -54,19 +54,23 @@ fn text(survey: &Survey, outputs: &[Output], locked: bool) -> String {
     }
     rows.extend(survey.stages.iter().map(stage));
     rows.extend(outputs.iter().map(output));
-    let sum = survey.content_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
+    let sum = size(survey.content_bytes);
     rows.push(vec!["sum".to_owned(), tally(survey, outputs.len()), sum, "content of every image".to_owned()]);
     format!("{}\n{}", table(&rows, &[2]), fetch(survey))
 }
 
 fn stage(stage: &Stage) -> Vec<String> {
-    let state = match &stage.state {
+    let words = match &stage.state {
         State::Cached => "cached".to_owned(),
         State::ToMake => "to make".to_owned(),
         State::After(names) => format!("to make (after {})", listed(names)),
     };
-    let bytes = stage.bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default();
-    vec![stage.name.clone(), state, bytes, stage.note.clone()]
+    vec![stage.name.clone(), words, size(stage.bytes), stage.note.clone()]
+}
+
+/// A size that may not be known yet.
+fn size(bytes: Option<u64>) -> String {
+    bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default()
 }
 
 /// `a`, `a, b`, `a, b and 3 more`.

@@ -142,7 +142,7 @@ fn silent(_: &str) {}
 
 /// Name of the step that writes the lock, for stages that wait for it.
 const LOCK: &str = "lock";
-/// Name of the stage that is done when the user has a development key.
+/// What the initrd waits for when the user has no development key yet: the first build makes it.
 const KEY: &str = "development key";
 
 impl Surveyor<'_> {
@@ -217,7 +217,7 @@ impl Surveyor<'_> {
 
     fn modules(&mut self, set: &ModuleSet) -> Result<()> {
         let own = set.digest(&self.packages)?;
-        let locked = match self.lock {
+        let expected = match self.lock {
             // A new lock would hold what is there now.
             None => &own,
             Some(lock) => lock.modules.get(set.name).with_context(|| {
@@ -228,7 +228,7 @@ impl Surveyor<'_> {
             cache: &self.at.cache,
             toolbox: &self.toolbox,
             packages: &self.packages,
-            locked,
+            locked: expected,
             offline: self.at.offline,
             waiting: &silent,
         });
