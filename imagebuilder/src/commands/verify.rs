@@ -74,3 +74,7 @@ fn as_data(image: &str, medium: &Medium, findings: &Findings) -> Value {
         "problems": [],
     })
 }
+
+#[cfg(test)]
+#[path = "verify_tests.rs"]
+mod tests;

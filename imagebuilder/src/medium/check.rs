@@ -154,7 +154,11 @@ fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Problem>) ->
         }
     }
     let names = medium.blob_names().unwrap_or_else(|error| {
-        problems.push(Problem { place: "`foothold/store`".to_owned(), found: error.to_string(), needed_by: Vec::new() });
+        problems.push(Problem {
+            place: "`foothold/store`".to_owned(),
+            found: error.to_string(),
+            needed_by: Vec::new(),
+        });
         Vec::new()
     });
     for name in names {
@@ -181,7 +185,8 @@ fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Problem>) ->
 
 fn need<'a>(blobs: &'a mut BTreeMap<String, Wanted>, blob: &Blob, user: &str) -> &'a mut Wanted {
     let place = || format!("blob {}", blob.digest);
-    let wanted = blobs.entry(blob.digest.hex().to_owned()).or_insert_with(|| Wanted::of(place(), Where::Store, blob, user));
+    let wanted =
+        blobs.entry(blob.digest.hex().to_owned()).or_insert_with(|| Wanted::of(place(), Where::Store, blob, user));
     if !wanted.needed_by.iter().any(|known| known == user) {
         wanted.needed_by.push(user.to_owned());
     }

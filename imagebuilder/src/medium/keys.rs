@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_api::release::Digest;
 use minisign::{PublicKeyBox, SignatureBox};
 use serde_json::{Value, json};
 
@@ -69,7 +68,7 @@ impl Keys {
     /// Reads the key of `--key`, and the user's development key when there is one. Makes none.
     pub fn of_user(named: Option<&Path>) -> anyhow::Result<Self> {
         let given = named.map(|path| {
-            let text = fs_err::read_to_string(path)?;
+            let text = String::from_utf8_lossy(&fs_err::read(path)?).into_owned();
             if key_id(&text).is_none() {
                 return Err(NoPublicKey(path.to_owned()).into());
             }
@@ -149,9 +148,4 @@ fn signature_key_id(signature: &str) -> Option<String> {
 
 fn id_text(bytes: &[u8]) -> Option<String> {
     Some(format!("{:016X}", u64::from_le_bytes(bytes.try_into().ok()?)))
-}
-
-/// The first characters of a digest, enough to recognise it.
-pub fn short(digest: &Digest) -> &str {
-    &digest.hex()[..16]
 }

@@ -101,7 +101,9 @@ impl Medium {
 
     fn of(file: Disk, name: &str) -> Result<Self, MediumError> {
         let bytes = file.size();
-        let has = |disk: &dyn Bytes, at: u64, magic: &[u8]| bytes::read(disk, at, magic.len()).is_ok_and(|found| found == magic);
+        let has = |disk: &dyn Bytes, at: u64, magic: &[u8]| {
+            bytes::read(disk, at, magic.len()).is_ok_and(|found| found == magic)
+        };
         let has_table = |disk: &dyn Bytes| {
             has(disk, SECTOR, GPT_MAGIC) || disk.size() > SECTOR && has(disk, disk.size() - SECTOR, GPT_MAGIC)
         };
@@ -122,7 +124,8 @@ impl Medium {
     }
 
     fn open_iso(&mut self, disk: &Disk) {
-        let sectors = bytes::read(&**disk, ISO_SECTORS_AT, 4).map(|le| u32::from_le_bytes([le[0], le[1], le[2], le[3]]));
+        let sectors =
+            bytes::read(&**disk, ISO_SECTORS_AT, 4).map(|le| u32::from_le_bytes([le[0], le[1], le[2], le[3]]));
         let whole = u64::from(sectors.unwrap_or(0)) * 2048;
         self.expect_size("its volume descriptor", whole);
         // Both partitions of a disk are one tree here.
@@ -132,7 +135,8 @@ impl Medium {
             match IsoFs::mount(Blocks(Rc::new(volume)), MountOptions::new().read_only()) {
                 Ok(iso) => *tree = Some(Box::new(Volume::new(iso))),
                 Err(error) => {
-                    self.flaws.push(format!("the CD's file system cannot be read: {}", tree::plain(error.into_error())));
+                    self.flaws
+                        .push(format!("the CD's file system cannot be read: {}", tree::plain(error.into_error())));
                     return;
                 }
             }
@@ -160,7 +164,9 @@ impl Medium {
         };
         match window("STORE").map(|window| Ext4::load(Box::new(window))) {
             Some(Ok(ext4)) => self.store = Some(Box::new(ext4)),
-            Some(Err(error)) => self.flaws.push(format!("the file system of the partition `STORE` cannot be read: {error}")),
+            Some(Err(error)) => {
+                self.flaws.push(format!("the file system of the partition `STORE` cannot be read: {error}"))
+            }
             None => self.flaws.push("there is no partition `STORE`: this is no image of ours".to_owned()),
         }
         match window("ESP").map(|window| FatFs::mount(Blocks(Rc::new(window)), MountOptions::new().read_only())) {
@@ -227,6 +233,6 @@ fn small_file(tree: &dyn Tree, path: &str) -> io::Result<Option<Vec<u8>>> {
 }
 
 #[cfg(test)]
-mod testbench;
+pub(crate) mod testbench;
 #[cfg(test)]
 mod tests;

@@ -86,7 +86,12 @@ fn every_flipped_byte_is_named(#[case] format: Format) {
     let (json, signature) = (bytes_of(&sample, 0), bytes_of(&sample, 1));
     let os = format!("layer `os` (blob {})", layer.digest);
     let cases: Vec<(&str, Vec<u8>, u64, Vec<String>)> = vec![
-        ("layer data", noise(9, 64), 5 * 4096 + 7, vec![format!("{os}: data block 5 (byte 20480) does not match its digest")]),
+        (
+            "layer data",
+            noise(9, 64),
+            5 * 4096 + 7,
+            vec![format!("{os}: data block 5 (byte 20480) does not match its digest")],
+        ),
         (
             "top of the tree",
             noise(9, 64),
@@ -97,9 +102,17 @@ fn every_flipped_byte_is_named(#[case] format: Format) {
             "shared blob",
             noise(3, 64),
             100,
-            vec![format!("blob {}: it was changed; needed by image `example.org/a:1`, image `example.org/b:1`", blob(2))],
+            vec![format!(
+                "blob {}: it was changed; needed by image `example.org/a:1`, image `example.org/b:1`",
+                blob(2)
+            )],
         ),
-        ("kernel", noise(4, 64), 199_999, vec![format!("{boot}/vmlinuz`: it was changed; needed by boot entry `default`")]),
+        (
+            "kernel",
+            noise(4, 64),
+            199_999,
+            vec![format!("{boot}/vmlinuz`: it was changed; needed by boot entry `default`")],
+        ),
         (
             "initrd",
             fs_err::read(initrd_path).expect("the initrd")[..64].to_vec(),
@@ -167,7 +180,9 @@ fn a_missing_a_shortened_and_a_strange_blob_are_named() {
     let image = sample.write(Format::Iso);
     let mut expected = vec![
         format!("blob {own}: it is missing; needed by image `example.org/a:1`"),
-        format!("blob {shared}: it has 4000 bytes, 5000 expected; needed by image `example.org/a:1`, image `example.org/b:1`"),
+        format!(
+            "blob {shared}: it has 4000 bytes, 5000 expected; needed by image `example.org/a:1`, image `example.org/b:1`"
+        ),
         format!("blob sha256:{strange}, which no release names: it was changed"),
     ];
     expected.sort();
@@ -198,7 +213,10 @@ fn an_iso_that_is_cut_off_says_where_and_what_is_lost() {
     let end = place_of(&image, &noise(9, 64)) + 100 * 4096;
     cut(&image, end);
     let found = problems(&image, &sample.keys());
-    assert!(found[0].starts_with(&format!("image: it is cut off: it has {end} bytes, its volume descriptor says ")), "{found:?}");
+    assert!(
+        found[0].starts_with(&format!("image: it is cut off: it has {end} bytes, its volume descriptor says ")),
+        "{found:?}"
+    );
     let lost = format!("blob {}: it cannot be read: the image ends at byte {end}", sample.release.layers[0].digest);
     assert!(found.iter().any(|text| text.starts_with(&lost)), "{found:?}");
 }
@@ -243,7 +261,10 @@ fn the_key_in_the_image_is_used_when_there_is_no_better_one() {
     assert_eq!(trust(&keys), Some(Trust::Carried), "the user's key did not make this signature");
     let keys = Keys { given: key(&other, Trust::Given("other.pub".into())), development: None };
     let place = format!("`foothold/releases/{}/release.json.minisig`", sample.id);
-    assert_eq!(problems(&image, &keys), [format!("{place}: the signature is not by this key, or the file was changed")]);
+    assert_eq!(
+        problems(&image, &keys),
+        [format!("{place}: the signature is not by this key, or the file was changed")]
+    );
 }
 
 #[test]
