@@ -1,11 +1,25 @@
 //! Signatures: ed25519 in the form of minisign, so that `minisign -V` checks them too.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use blake2::{Blake2b512, Digest as _};
 use minisign::{KeyPair, PublicKey, SecretKey, SecretKeyBox};
+use ring::signature::Ed25519KeyPair;
 
 use crate::config::SecretReference;
+
+/// Signature algorithm: Ed25519 over the BLAKE2b-512 hash (minisign's documentation, "Signature format").
+const ALGORITHM: &[u8] = b"ED";
+/// Where a secret key has its id, behind algorithms, salt and limits ("Secret key format").
+const KEY_ID: Range<usize> = 54..62;
+/// The Ed25519 seed.
+const SEED: Range<usize> = 62..94;
+/// The Ed25519 public key.
+const PUBLIC: Range<usize> = 94..126;
 
 /// The key that signs a release.
 #[derive(Debug)]
@@ -41,8 +55,9 @@ impl Signer {
             let text = pair.sk.to_box(Some("foothold development key"))?.to_string();
             write_secret(path, &text)?;
         }
-        Self::from_text(&fs_err::read_to_string(path)?, true)
-            .with_context(|| format!("reading the development key `{}`\nhint: delete it and a new one is made", path.display()))
+        Self::from_text(&fs_err::read_to_string(path)?, true).with_context(|| {
+            format!("reading the development key `{}`\nhint: delete it and a new one is made", path.display())
+        })
     }
 
     fn from_text(text: &str, development: bool) -> Result<Self> {
@@ -52,9 +67,18 @@ impl Signer {
     }
 
     /// The signature file of `bytes`. `comment` is signed too.
+    ///
+    /// Ed25519 as RFC 8032 has it, the same each time: `minisign::sign` mixes random bytes in, and two builds from the
+    /// same lock would differ.
     pub fn sign(&self, bytes: &[u8], comment: &str) -> Result<String> {
-        let signature = minisign::sign(None, &self.secret, bytes, Some(comment), Some("foothold release"))?;
-        Ok(signature.to_string())
+        let key = self.secret.to_bytes();
+        let (id, seed, public) = (&key[KEY_ID], &key[SEED], &key[PUBLIC]);
+        let pair = Ed25519KeyPair::from_seed_and_public_key(seed, public).ok().context("the signing key is damaged")?;
+        let signature = pair.sign(&Blake2b512::digest(bytes));
+        let global = pair.sign(&[signature.as_ref(), comment.as_bytes()].concat());
+        let first = BASE64.encode([ALGORITHM, id, signature.as_ref()].concat());
+        let second = BASE64.encode(global.as_ref());
+        Ok(format!("untrusted comment: foothold release\n{first}\ntrusted comment: {comment}\n{second}\n"))
     }
 }
 
@@ -126,6 +150,10 @@ mod tests {
         assert_eq!(signature, signer.sign(b"release", "built 7").expect("signed"));
         verify(&signer.public_key, b"release", &signature).expect("holds");
         verify(&signer.public_key, b"releasE", &signature).expect_err("does not hold");
+        let minisign = minisign::SignatureBox::from_string(&signature).expect("minisign reads it");
+        let key = minisign::PublicKeyBox::from_string(&signer.public_key).expect("a key").into_public_key().expect("a key");
+        minisign::verify(&key, &minisign, std::io::Cursor::new(b"release"), true, false, false).expect("minisign agrees");
+        assert_eq!(minisign.trusted_comment().expect("a comment"), "built 7");
         let again = Signer::development(&dir.path().join("key")).expect("the same key");
         assert_eq!(again.public_key, signer.public_key);
     }
