@@ -72,6 +72,8 @@ steps! {
     OBJECTS = Addons "objects", "it is tried again", PODS_LOG;
     /// Labels of the node.
     NODE_LABELS = Addons "node-labels", "it is tried again", KUBELET_LOG;
+    /// A way in, if Site gives keys.
+    SSH = Services "ssh", "it is tried again", "journalctl -u ssh";
     /// Services of the host that wait for the cluster.
     HOST_SERVICES = Services "host-services", "it is tried again", "journalctl -b";
     /// `/readyz`.

@@ -29,7 +29,8 @@ impl Default for Published {
 
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
 pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
-    bus.set_plan(phase::ALL.iter().map(|step| (step.phase, step.name)));
+    let planned = phase::ALL.iter().filter(|step| **step != &phase::SSH && **step != &phase::GATE);
+    bus.set_plan(planned.map(|step| (step.phase, step.name)));
     let steps = steps(&machine, bus, ledger);
     let (machine, steps) = (&machine, &steps);
     let (site, ()) = tokio::join!(identity::site(machine, steps), identity::etc_kubernetes(machine, steps));
@@ -50,7 +51,7 @@ pub async fn run_safe(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published
     identity::hostname(machine, steps, &site).await;
     network::cluster_address(machine, steps).await;
     beside(machine, steps, &site).await;
-    services::host_services(machine, steps, &site).await;
+    services::host_services(machine, steps).await;
 }
 
 fn steps(machine: &Machine, bus: Bus, ledger: Arc<Ledger>) -> Steps {
@@ -66,6 +67,7 @@ async fn beside(machine: &Machine, steps: &Steps, site: &Site) {
         network::interfaces(machine, steps, site),
         time::sources(machine, steps, site),
         content::blobs(machine, steps),
+        services::ssh(machine, steps, site),
     );
 }
 
@@ -95,7 +97,7 @@ async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: S
         addons::node_labels(machine, steps, &node, &credentials, &api),
         ready::node(steps, &node, &api),
     );
-    services::host_services(machine, steps, site).await;
+    services::host_services(machine, steps).await;
     ready::everything(machine, steps, &node, &api, node_ready).await;
     (node, node_ready)
 }

@@ -17,18 +17,13 @@ const SSH_DIR: &str = "/var/lib/foothold/ssh";
 const AUTHORIZED_KEYS: &str = "/etc/ssh/authorized_keys";
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
-/// Name service, time, and ssh if Site gives keys.
-pub async fn host_services(machine: &Machine, steps: &Steps, site: &Site) {
+/// Name service and time.
+pub async fn host_services(machine: &Machine, steps: &Steps) {
     let act = || async {
-        let (machine, site) = (machine.clone(), site.clone());
+        let machine = machine.clone();
         blocking(move || {
-            let mut units = vec!["systemd-resolved.service", "chrony.service"];
-            if !site.access.ssh_authorized_keys.is_empty() {
-                ssh(&machine, &site)?;
-                units.push("ssh.service");
-            }
-            let mut argv = vec!["systemctl", "--no-block", "start"];
-            argv.extend(&units);
+            let units = ["systemd-resolved.service", "chrony.service"];
+            let argv = [&["systemctl", "--no-block", "start"], &units[..]].concat();
             machine.program(&argv, b"")?;
             Ok(Outcome::Done((), json!({"started": units})))
         })
@@ -37,7 +32,24 @@ pub async fn host_services(machine: &Machine, steps: &Steps, site: &Site) {
     steps.perform(&phase::HOST_SERVICES, act).await;
 }
 
-fn ssh(machine: &Machine, site: &Site) -> anyhow::Result<()> {
+/// ssh, if Site gives keys: early, for a box that does not come up is the one to be looked into.
+pub async fn ssh(machine: &Machine, steps: &Steps, site: &Site) {
+    if site.access.ssh_authorized_keys.is_empty() {
+        return;
+    }
+    let act = || async {
+        let (machine, site) = (machine.clone(), site.clone());
+        blocking(move || {
+            prepare_ssh(&machine, &site)?;
+            machine.program(&["systemctl", "--no-block", "start", "ssh.service"], b"")?;
+            Ok(Outcome::Done((), json!({"keys": site.access.ssh_authorized_keys.len()})))
+        })
+        .await
+    };
+    steps.perform(&phase::SSH, act).await;
+}
+
+fn prepare_ssh(machine: &Machine, site: &Site) -> anyhow::Result<()> {
     let dir = machine.at(SSH_DIR);
     let key = dir.join(HOST_KEY);
     fs_err::create_dir_all(&dir)?;
