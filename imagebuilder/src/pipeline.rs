@@ -20,9 +20,9 @@ use crate::host::needs;
 use crate::kubernetes::modules::{Build, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
+use crate::lock::Lock;
 use crate::lock::apt::{Apt, Mirror};
 use crate::lock::fetch::{self, Network};
-use crate::lock::Lock;
 use crate::oci::recipe::Recipe;
 use crate::release::{initrd, sign::Signer};
 use crate::report::Report;
@@ -53,9 +53,9 @@ impl Builder {
     }
 
     /// Runs a stage as a step of the report.
-    fn stage(&self, name: &str, make: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
+    fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
         let step = self.report.step("build", name);
-        let result = make(&|line| step.note(line));
+        let result = work(&|line| step.note(line));
         match result {
             Ok((made, true)) => {
                 step.skipped("cached");
@@ -206,9 +206,8 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
-    let base = at.stage("kubernetes-layer", |say| {
-        kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say)
-    })?;
+    let base =
+        at.stage("kubernetes-layer", |say| kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say))?;
     let recipes = Recipe::read_all(&at.workspace.join("images"))?;
     let containers = at.stage("containers-layer", |say| {
         containers::make(&containers::Input {
@@ -235,11 +234,8 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
-    let config = InitrdConfig {
-        name: appliance.name.to_string(),
-        version: appliance.version.to_string(),
-        built: lock.made,
-    };
+    let config =
+        InitrdConfig { name: appliance.name.to_string(), version: appliance.version.to_string(), built: lock.made };
     let initrd = at.stage("initrd", |_| {
         let public_key = &signer.public_key;
         initrd::make(&initrd::Input { cache: &at.cache, agent: &parts.agent, os: &parts.os, public_key, config })
@@ -358,7 +354,12 @@ pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, 
     Ok(files)
 }
 
-fn one_output(at: &Builder, format: format::Format, plan: &ImagePlan, tools: &crate::toolbox::ImageTools<'_>) -> Result<OutputFile> {
+fn one_output(
+    at: &Builder,
+    format: format::Format,
+    plan: &ImagePlan,
+    tools: &crate::toolbox::ImageTools<'_>,
+) -> Result<OutputFile> {
     let step = at.report.step("build", format.name());
     match format::write(format, plan, tools, &mut |done, total| step.bytes(done, Some(total))) {
         Ok(file) => {
@@ -373,7 +374,6 @@ fn one_output(at: &Builder, format: format::Format, plan: &ImagePlan, tools: &cr
         }
     }
 }
-
 
 /// The format of the definition as the one that is written.
 pub fn image_format(format: crate::config::Format) -> format::Format {

@@ -87,10 +87,13 @@ impl Tools {
         let Err(missing) = Self::locate() else { return Self::locate() };
         let make = Invocation {
             program: std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
-            arguments: ["run", "--quiet", "--package", "foothold", "--bin", "foothold", "--", "toolbox"].map(str::to_owned).to_vec(),
+            arguments: ["run", "--quiet", "--package", "foothold", "--bin", "foothold", "--", "toolbox"]
+                .map(str::to_owned)
+                .to_vec(),
             environment: Vec::new(),
         };
-            make.run("foothold toolbox", MAKE_WITHIN).map_err(|source| ToolsError::Make { missing: missing.to_string(), source })?;
+        make.run("foothold toolbox", MAKE_WITHIN)
+            .map_err(|source| ToolsError::Make { missing: missing.to_string(), source })?;
         Self::locate()
     }
 

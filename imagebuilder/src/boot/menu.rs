@@ -89,13 +89,15 @@ function explain {
 }
 "#;
 
+const SETTINGS: &str = "set default=0\nset timeout=TIMEOUT_SECS\nset timeout_style=countdown\n";
+
 /// The text of `grub.cfg`.
 pub fn grub_cfg(entries: &BootEntries) -> Result<String, MenuError> {
     let consoles = consoles(&entries.consoles)?;
     let unit = entries.consoles.iter().find_map(|name| name.strip_prefix("ttyS"));
     let mut text = START.replace("SERIAL_UNIT", unit.unwrap_or("0")).replace("BAUD", &BAUD.to_string());
     text.push_str(&unit.map_or_else(String::new, terminals));
-    text.push_str(&format!("set default=0\nset timeout={TIMEOUT_SECS}\nset timeout_style=countdown\n"));
+    text.push_str(&SETTINGS.replace("TIMEOUT_SECS", &TIMEOUT_SECS.to_string()));
     text.push_str(&menu_entry(&entries.current, &NORMAL, &consoles)?);
     if let Some(previous) = &entries.previous {
         text.push_str(&menu_entry(previous, &NORMAL, &consoles)?);

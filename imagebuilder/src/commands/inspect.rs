@@ -28,9 +28,9 @@ pub fn run(args: &cli::Inspect, report: &Report) -> Result<Outcome, CommandError
     let mut data = Vec::new();
     for found in &releases {
         let verdict = Verdict::of(&medium, found, &keys);
-        let release = found.release().map_err(|error| {
-            damaged(&name, &[format!("the release {} cannot be read: {error}", found.folder)])
-        })?;
+        let release = found
+            .release()
+            .map_err(|error| damaged(&name, &[format!("the release {} cannot be read: {error}", found.folder)]))?;
         if found.id().hex() != found.folder {
             report.warn(&format!("`release.json` was changed: its sha256 is not {}", found.folder));
         }
@@ -89,9 +89,12 @@ fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict
 
 fn layers(release: &Release) -> String {
     let mut rows = vec![super::table::row(["layer", "size", "root hash"])];
-    rows.extend(release.layers.iter().map(|layer| {
-        vec![layer.name.clone(), HumanBytes(layer.size).to_string(), layer.root_hash.clone()]
-    }));
+    rows.extend(
+        release
+            .layers
+            .iter()
+            .map(|layer| vec![layer.name.clone(), HumanBytes(layer.size).to_string(), layer.root_hash.clone()]),
+    );
     table(&rows, &[1])
 }
 

@@ -142,7 +142,9 @@ fn is_iso(image: &Path) -> Result<bool> {
 /// The user's Site, or an empty one, with the hash of `token` when it has none of its own.
 fn site_text(file: Option<&Path>, token: &str) -> Result<String> {
     let mut site = match file {
-        Some(path) => Site::parse(&fs_err::read_to_string(path)?).with_context(|| format!("reading `{}`", path.display()))?,
+        Some(path) => {
+            Site::parse(&fs_err::read_to_string(path)?).with_context(|| format!("reading `{}`", path.display()))?
+        }
         None => Site { api_version: "foothold.dev/v1".into(), kind: "Site".into(), ..Site::default() },
     };
     site.access.token_sha256.get_or_insert_with(|| hex::encode(Sha256::digest(token.as_bytes())));

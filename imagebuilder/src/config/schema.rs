@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 #[expect(dead_code, reason = "the kind decides before anything is deserialized")]
 enum Document {
     Appliance(Box<super::input::Appliance>),
-    Site(agent_api::site::Site),
+    Site(Box<agent_api::site::Site>),
 }
 
 /// The schema that `foothold schema` prints and editors use: an Appliance or a Site.

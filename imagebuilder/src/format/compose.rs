@@ -50,7 +50,7 @@ pub(super) fn disk(
     sizes.max = limit;
     let layout = layout::plan(&plan.release_id, &sizes)?;
     let esp = volume(plan, "ESP", ESP_CLUSTER, &layout.esp, &esp_files)?;
-    let site = volume(plan, "SITE", SITE_CLUSTER, &layout.site, &site::files(&plan.site))?;
+    let site_volume = volume(plan, "SITE", SITE_CLUSTER, &layout.site, &site::files(&plan.site))?;
     let mut core = grub::core_image(grub::Target::Disk, tools, &plan.cache)?;
     grub::place_core(&mut core, layout.bios_boot.start);
     let table = table(&layout, &grub::mbr_code(tools, layout.bios_boot.start)?);
@@ -60,7 +60,7 @@ pub(super) fn disk(
     image.push(layout.bios_boot.start, &Content::Bytes(core))?;
     image.push(layout.esp.start, &esp)?;
     image.push_image(layout.store.start, &store);
-    image.push(layout.site.start, &site)?;
+    image.push(layout.site.start, &site_volume)?;
     image.push(layout.bytes - table.backup.len() as u64, &Content::Bytes(table.backup))?;
     Ok(image)
 }

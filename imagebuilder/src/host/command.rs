@@ -50,7 +50,7 @@ pub enum RunError {
 }
 
 fn indented(stderr: &str) -> String {
-    stderr.lines().map(|line| format!("\n  | {line}")).collect()
+    stderr.lines().flat_map(|line| ["\n  | ", line]).collect()
 }
 
 /// A program with its arguments, environment and working directory.
@@ -68,7 +68,15 @@ pub struct Run {
 impl Run {
     /// A program by name or path.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
-        Self { argv: vec![program.as_ref().to_owned()], env: Vec::new(), clear_env: false, without: Vec::new(), cwd: None, stdin: None, shown: None }
+        Self {
+            argv: vec![program.as_ref().to_owned()],
+            env: Vec::new(),
+            clear_env: false,
+            without: Vec::new(),
+            cwd: None,
+            stdin: None,
+            shown: None,
+        }
     }
 
     /// One more argument.
@@ -165,11 +173,7 @@ impl Run {
         })?;
         let broken = || pipe(io::Error::other("a reader thread panicked"));
         let (out, stderr) = (out.map_err(|_| broken())?.map_err(pipe)?, tail.map_err(|_| broken())?);
-        if status.success() {
-            Ok(out)
-        } else {
-            Err(RunError::Failed { argv: self.display(), status, stderr })
-        }
+        if status.success() { Ok(out) } else { Err(RunError::Failed { argv: self.display(), status, stderr }) }
     }
 
     /// Starts it and returns the handle; dropping [`Running`] kills it.

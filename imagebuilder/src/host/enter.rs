@@ -72,7 +72,8 @@ fn pin(bind: &Bind) -> Result<std::os::fd::OwnedFd> {
 /// Programs inside get no descriptor of ours: dash cannot name one above 9, and mmdebstrap asks it to.
 fn open_path(path: &Path) -> Result<std::os::fd::OwnedFd> {
     use nix::fcntl::{OFlag, open};
-    open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty()).with_context(|| format!("opening `{}`", path.display()))
+    open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty())
+        .with_context(|| format!("opening `{}`", path.display()))
 }
 
 fn through(fd: &std::os::fd::OwnedFd) -> PathBuf {

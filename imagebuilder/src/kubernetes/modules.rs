@@ -63,8 +63,7 @@ impl ModuleSet {
     pub fn version(&self, packages: &Path) -> Result<String> {
         let path = packages.join(self.name).join("go.mod");
         let text = fs_err::read_to_string(&path)?;
-        version_in(&text, self.module)
-            .with_context(|| format!("`{}` requires no `{}`", path.display(), self.module))
+        version_in(&text, self.module).with_context(|| format!("`{}` requires no `{}`", path.display(), self.module))
     }
 
     /// Digest of `go.mod` and `go.sum`: what the lock holds.
@@ -78,7 +77,7 @@ impl ModuleSet {
     /// Linker flags: no debug information, and the version where the program says it.
     fn linker_flags(&self, version: &str) -> Result<String> {
         let mut flags = "-s -w -buildid=".to_owned();
-        let mut set = |name: &str, value: &str| flags.push_str(&format!(" -X {name}={value}"));
+        let mut set = |name: &str, value: &str| flags.extend([" -X ", name, "=", value]);
         match self.name {
             "kubernetes" => {
                 let parsed = semver::Version::parse(version.trim_start_matches('v'))
@@ -120,7 +119,8 @@ impl ModuleSet {
             self.go_build(at, &copy, &out, &flags)?;
             let mut made = Made::default();
             for program in self.programs {
-                let blob = at.cache.adopt(&out.join(program)).with_context(|| format!("`go build` made no `{program}`"))?;
+                let blob =
+                    at.cache.adopt(&out.join(program)).with_context(|| format!("`go build` made no `{program}`"))?;
                 made.files.insert((*program).to_owned(), blob);
             }
             made.set_fact("version", &version)?;

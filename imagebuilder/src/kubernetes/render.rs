@@ -68,13 +68,12 @@ pub fn dry_run(root: &Path) -> (Vec<String>, (&'static str, &'static str)) {
     (argv, ("KUBEADM_INIT_DRYRUN_DIR", DRY))
 }
 
+/// Runs kubeadm with these arguments and this variable; its standard output.
+pub type RunKubeadm<'a> = dyn FnMut(&[String], (&str, &str)) -> Result<Vec<u8>> + 'a;
+
 /// Renders the templates: file name -> bytes. `scratch` is an empty folder; `run` runs kubeadm with
 /// these arguments and this variable and returns its standard output.
-pub fn render(
-    config: &str,
-    scratch: &Path,
-    run: &mut dyn FnMut(&[String], (&str, &str)) -> Result<Vec<u8>>,
-) -> Result<BTreeMap<String, Vec<u8>>> {
+pub fn render(config: &str, scratch: &Path, run: &mut RunKubeadm<'_>) -> Result<BTreeMap<String, Vec<u8>>> {
     let inside = |path: &str| scratch.join(path.trim_start_matches('/'));
     for folder in ["/tmp", "/etc", DRY] {
         fs_err::create_dir_all(inside(folder))?;

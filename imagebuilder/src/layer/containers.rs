@@ -87,7 +87,8 @@ impl Input<'_> {
         }
         if !recipe.debian.is_empty() {
             // Debian's /lib is a link into /usr (file-system hierarchy since trixie); packages only bring /usr.
-            for (link, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64"), ("sbin", "usr/sbin"), ("bin", "usr/bin")] {
+            for (link, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64"), ("sbin", "usr/sbin"), ("bin", "usr/bin")]
+            {
                 if root.join(link).symlink_metadata().is_err() {
                     fs_err::os::unix::fs::symlink(target, root.join(link))?;
                 }

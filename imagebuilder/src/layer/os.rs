@@ -83,9 +83,17 @@ fn package_list(os: &[Deb], linux: &[Deb]) -> Vec<Package> {
     os.iter().chain(linux).map(|deb| Package { name: deb.name.clone(), version: deb.version.clone() }).collect()
 }
 
-fn add_kernel(input: &Input<'_>, work: &WorkDir, tree: &Path, linux: &[Deb], keep: &ModuleList, made: &mut Made) -> Result<String> {
+fn add_kernel(
+    input: &Input<'_>,
+    work: &WorkDir,
+    tree: &Path,
+    linux: &[Deb],
+    keep: &ModuleList,
+    made: &mut Made,
+) -> Result<String> {
     let unpacked = work.path().join("linux");
-    for deb in linux.iter().filter(|deb| deb.name.starts_with("linux-image-6") || deb.name.starts_with("linux-image-7")) {
+    for deb in linux.iter().filter(|deb| deb.name.starts_with("linux-image-6") || deb.name.starts_with("linux-image-7"))
+    {
         Run::new("dpkg-deb").arg("--extract").arg(input.cache.blob_path(&deb.sha256)).arg(&unpacked).output()?;
     }
     let release = kernel::release_of(&unpacked)?;
@@ -101,7 +109,13 @@ fn add_kernel(input: &Input<'_>, work: &WorkDir, tree: &Path, linux: &[Deb], kee
     Ok(release)
 }
 
-fn add_initrd_modules(input: &Input<'_>, work: &WorkDir, modules: &Path, list: &ModuleList, made: &mut Made) -> Result<()> {
+fn add_initrd_modules(
+    input: &Input<'_>,
+    work: &WorkDir,
+    modules: &Path,
+    list: &ModuleList,
+    made: &mut Made,
+) -> Result<()> {
     let release = modules.file_name().context("a release")?;
     let root = work.path().join("initrd-modules");
     let into = root.join("usr/lib/modules").join(release);
@@ -117,7 +131,18 @@ fn add_initrd_modules(input: &Input<'_>, work: &WorkDir, modules: &Path, list: &
     let depmod = input.toolbox.tool("depmod").args(["--basedir", &base]).arg(release);
     depmod.bind(work.path(), Path::new(INSIDE), true).run().context("listing the initrd's modules")?;
     fs_err::remove_file(link)?;
-    for index in ["modules.alias.bin", "modules.dep.bin", "modules.symbols.bin", "modules.builtin.bin", "modules.symbols", "modules.builtin.alias.bin", "modules.builtin.modinfo", "modules.order", "modules.devname", "modules.weakdep"] {
+    for index in [
+        "modules.alias.bin",
+        "modules.dep.bin",
+        "modules.symbols.bin",
+        "modules.builtin.bin",
+        "modules.symbols",
+        "modules.builtin.alias.bin",
+        "modules.builtin.modinfo",
+        "modules.order",
+        "modules.devname",
+        "modules.weakdep",
+    ] {
         let _ = fs_err::remove_file(into.join(index));
     }
     let tar = work.path().join(INITRD_MODULES);

@@ -25,7 +25,8 @@ pub fn seal(
     squashfs::make(toolbox, work, tree, &file, packing)?;
     let path = work.path().join(&file);
     fs_err::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-    let verity = verity::append(&path, &verity::salt_for(name)).with_context(|| format!("hashing the layer `{name}`"))?;
+    let verity =
+        verity::append(&path, &verity::salt_for(name)).with_context(|| format!("hashing the layer `{name}`"))?;
     let blob = cache.adopt(&path)?;
     made.set_fact(
         FACT,

@@ -10,8 +10,8 @@ use agent_api::release::Digest;
 use anyhow::{Context, Result, bail};
 
 use super::Deb;
-use crate::host::command::Run;
 use crate::error::HostLacks;
+use crate::host::command::Run;
 use crate::host::needs::KEYRING;
 
 /// The Debian release everything is made of.
@@ -108,7 +108,8 @@ impl Apt {
     fn describe(&self, chosen: &[String]) -> Result<Vec<Deb>> {
         let out = self.run("apt-cache").args(["show", "--no-all-versions"]).args(chosen).output()?;
         let text = String::from_utf8_lossy(&out);
-        let mut debs: Vec<Deb> = text.split("\n\n").filter(|s| !s.trim().is_empty()).map(parse_stanza).collect::<Result<_>>()?;
+        let mut debs: Vec<Deb> =
+            text.split("\n\n").filter(|s| !s.trim().is_empty()).map(parse_stanza).collect::<Result<_>>()?;
         debs.sort();
         debs.dedup();
         if debs.len() != chosen.len() {

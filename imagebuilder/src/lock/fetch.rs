@@ -57,7 +57,12 @@ fn take(cache: &Cache, from: &Path, deb: &Deb) -> Result<()> {
     if found != blob(deb) {
         bail!(
             "the mirror's {} {} is {} ({} bytes), the lock expects {} ({} bytes)\nhint: `foothold lock --update`",
-            deb.name, deb.version, found.digest, found.size, deb.sha256, deb.size
+            deb.name,
+            deb.version,
+            found.digest,
+            found.size,
+            deb.sha256,
+            deb.size
         );
     }
     cache.adopt(&file)?;

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(place_of(COPIED | 0x50000, 16), Place::Plain(0x50000));
         assert_eq!(place_of(COPIED | 0x50001, 16), Place::Zeros);
         // Two additional sectors, from byte 700 on: up to the end of the fourth sector.
-        let entry = COMPRESSED | 2 << (62 - 8) | 700;
+        let entry = COMPRESSED | 2 << (62 - 8) | 0x2BC;
         assert_eq!(place_of(entry, 16), Place::Compressed { at: 700, most: 3 * 512 - 188 });
     }
 }

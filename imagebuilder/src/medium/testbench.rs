@@ -38,7 +38,7 @@ pub fn noise(seed: u32, length: usize) -> Vec<u8> {
     let mut state = u64::from(seed) + 1;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as u8
+        state.to_be_bytes()[0]
     };
     (0..length).map(|_| next()).collect()
 }

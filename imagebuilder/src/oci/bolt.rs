@@ -54,7 +54,8 @@ pub enum BoltError {
 
 /// Reads a database.
 pub fn decode(bytes: &[u8]) -> Result<Bucket, BoltError> {
-    let meta = [0, 1].iter().filter_map(|n| Meta::read(bytes, *n)).max_by_key(|meta| meta.txid).ok_or(BoltError::Meta)?;
+    let meta =
+        [0, 1].iter().filter_map(|n| Meta::read(bytes, *n)).max_by_key(|meta| meta.txid).ok_or(BoltError::Meta)?;
     let reader = Reader { bytes, page_size: meta.page_size };
     let mut root = Bucket { sequence: meta.sequence, entries: BTreeMap::new() };
     reader.page(meta.root, &mut root, 0)?;

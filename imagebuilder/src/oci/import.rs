@@ -77,10 +77,11 @@ impl Import<'_> {
     }
 
     fn program(&self, name: &str) -> Tool<'_> {
-        self.toolbox
-            .tool(&format!("/mnt/programs/{name}"))
-            .bind(self.programs, Path::new("/mnt/programs"), false)
-            .bind(self.work.path(), Path::new(INSIDE), true)
+        self.toolbox.tool(&format!("/mnt/programs/{name}")).bind(self.programs, Path::new("/mnt/programs"), false).bind(
+            self.work.path(),
+            Path::new(INSIDE),
+            true,
+        )
     }
 
     fn ctr(&self) -> Tool<'_> {

@@ -1,6 +1,7 @@
 //! The initrd: a newc cpio (kernel documentation, driver-api/early-userspace/buffer-format) of the agent and the
 //! modules that may be needed to find the medium, compressed with zstd.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 
 use agent_api::release::InitrdConfig;
@@ -41,7 +42,7 @@ impl<W: Write> Cpio<W> {
         let fields = [self.inode, mode, 0, 0, links, 0, size, 0, 0, 0, 0, u32::try_from(name.len() + 1)?, 0];
         let mut header = MAGIC.to_owned();
         for field in fields {
-            header.push_str(&format!("{field:08x}"));
+            let _ = write!(header, "{field:08x}");
         }
         self.put(header.as_bytes())?;
         self.put(name.as_bytes())?;

@@ -151,8 +151,10 @@ mod tests {
         verify(&signer.public_key, b"release", &signature).expect("holds");
         verify(&signer.public_key, b"releasE", &signature).expect_err("does not hold");
         let minisign = minisign::SignatureBox::from_string(&signature).expect("minisign reads it");
-        let key = minisign::PublicKeyBox::from_string(&signer.public_key).expect("a key").into_public_key().expect("a key");
-        minisign::verify(&key, &minisign, std::io::Cursor::new(b"release"), true, false, false).expect("minisign agrees");
+        let key =
+            minisign::PublicKeyBox::from_string(&signer.public_key).expect("a key").into_public_key().expect("a key");
+        minisign::verify(&key, &minisign, std::io::Cursor::new(b"release"), true, false, false)
+            .expect("minisign agrees");
         assert_eq!(minisign.trusted_comment().expect("a comment"), "built 7");
         let again = Signer::development(&dir.path().join("key")).expect("the same key");
         assert_eq!(again.public_key, signer.public_key);

@@ -81,13 +81,13 @@ impl Cache {
         Ok(whole.into_iter().all(|whole| whole).then_some(made))
     }
 
-    /// Recalls the stage or makes it. `make` gets an empty folder; `waiting` is called when another build is
+    /// Recalls the stage or makes it. `build` gets an empty folder; `waiting` is called when another build is
     /// making the same.
     pub fn stage(
         &self,
         key: &StageKey,
         waiting: &mut dyn FnMut(),
-        make: impl FnOnce(&WorkDir) -> Result<Made>,
+        build: impl FnOnce(&WorkDir) -> Result<Made>,
     ) -> Result<(Made, bool)> {
         if let Some(made) = self.recall(key)? {
             return Ok((made, true));
@@ -101,7 +101,7 @@ impl Cache {
             return Ok((made, true));
         }
         let work = self.work_dir()?;
-        let made = make(&work)?;
+        let made = build(&work)?;
         let text = serde_json::to_vec_pretty(&made)?;
         let file = work.path().join("stage.json");
         fs_err::write(&file, text)?;

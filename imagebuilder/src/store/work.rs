@@ -62,7 +62,15 @@ fn remove(path: &Path) {
     if fs_err::remove_dir_all(path).is_ok() || crate::host::needs::is_root() || !path.exists() {
         return;
     }
-    let run = crate::host::command::Run::new("unshare").args(["--user", "--map-root-user", "--map-auto", "--", "rm", "-rf", "--"]);
+    let run = crate::host::command::Run::new("unshare").args([
+        "--user",
+        "--map-root-user",
+        "--map-auto",
+        "--",
+        "rm",
+        "-rf",
+        "--",
+    ]);
     if let Err(error) = run.arg(path).output() {
         log::warn!("left `{}` behind: {error}", path.display());
     }

@@ -53,7 +53,7 @@ pub fn ensure(cache: &Cache, debs: &[Deb], helper: &Path, say: &mut dyn FnMut(&s
     let repository = work.path().join("repository");
     fs_err::create_dir(&repository)?;
     index::write(cache, debs, &repository)?;
-    let made = work.path().join("tree");
+    let fresh = work.path().join("tree");
     let mode = if needs::is_root() { "--mode=root" } else { "--mode=unshare" };
     let include: Vec<_> = debs.iter().map(|deb| deb.name.as_str()).collect();
     Run::new("mmdebstrap")
@@ -61,16 +61,16 @@ pub fn ensure(cache: &Cache, debs: &[Deb], helper: &Path, say: &mut dyn FnMut(&s
         .args(LEAN)
         .arg(format!("--include={}", include.join(",")))
         .arg(SUITE)
-        .arg(&made)
+        .arg(&fresh)
         .arg(format!("deb [trusted=yes] copy://{} ./", repository.display()))
         .env("TMPDIR", "/tmp")
         .output()
         .context("making the toolbox")?;
-    prepare(&made)?;
+    prepare(&fresh)?;
     if tree.exists() {
         fs_err::remove_dir_all(&tree)?;
     }
-    fs_err::rename(&made, &tree)?;
+    fs_err::rename(&fresh, &tree)?;
     point_current(cache, &tree)?;
     Ok(toolbox)
 }

@@ -167,8 +167,18 @@ impl Tool<'_> {
 
 /// Settings of the host's registry clients that the same clients need inside.
 const NETWORK_ENV: &[&str] = &[
-    "GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOINSECURE", "http_proxy", "https_proxy", "no_proxy",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "GOPROXY",
+    "GONOPROXY",
+    "GOSUMDB",
+    "GONOSUMDB",
+    "GOPRIVATE",
+    "GOINSECURE",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
 ];
 
 /// The toolbox as `disk` and `format` see it.

@@ -34,7 +34,8 @@ pub fn run(args: &cli::Plan, report: &Report) -> Result<Outcome, CommandError> {
     let step = report.step("plan", "cache");
     let survey = step.run(|_| survey(&at, &job.appliance, lock.as_ref()))?;
     let outputs = &job.appliance.outputs;
-    report.data(&text(&survey, outputs, lock.is_some()));
+    let name = format!("{}-{}", job.appliance.name, job.appliance.version);
+    report.data(&text(&survey, outputs, &name, lock.is_some()));
     let outputs: Vec<_> = outputs.iter().map(|output| json!({ "format": output.format, "state": "toWrite" })).collect();
     let data = json!({
         "lock": { "path": path, "exists": lock.is_some() },
@@ -46,14 +47,14 @@ pub fn run(args: &cli::Plan, report: &Report) -> Result<Outcome, CommandError> {
     Ok(Outcome::Data { kind: "plan", data })
 }
 
-/// The table for people.
-fn text(survey: &Survey, outputs: &[Output], locked: bool) -> String {
+/// The table for people. `name`: of the image files, without extension.
+fn text(survey: &Survey, outputs: &[Output], name: &str, locked: bool) -> String {
     let mut rows = vec![row(["stage", "state", "size", "what"])];
     if !locked {
         rows.push(row(["lock", "to make", "", "exact versions and digests of what goes in"]));
     }
     rows.extend(survey.stages.iter().map(stage));
-    rows.extend(outputs.iter().map(output));
+    rows.extend(outputs.iter().map(|output| output_row(output, name)));
     let sum = size(survey.content_bytes);
     rows.push(vec!["sum".to_owned(), tally(survey, outputs.len()), sum, "content of every image".to_owned()]);
     format!("{}\n{}", table(&rows, &[2]), fetch(survey))
@@ -81,12 +82,12 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-fn output(output: &Output) -> Vec<String> {
-    let mut words = Vec::new();
+fn output_row(output: &Output, name: &str) -> Vec<String> {
+    let format = crate::pipeline::image_format(output.format).name();
+    let mut words = vec![format!("{name}.{format}")];
     words.extend(output.size.map(|size| format!("a disk of {size}")));
     words.extend(output.max_size.map(|size| format!("at most {size}")));
-    let name = crate::pipeline::image_format(output.format).name();
-    vec![name.to_owned(), "to write".to_owned(), String::new(), words.join(", ")]
+    vec![format.to_owned(), "to write".to_owned(), String::new(), words.join(", ")]
 }
 
 fn tally(survey: &Survey, outputs: usize) -> String {

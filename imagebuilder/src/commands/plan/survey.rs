@@ -15,6 +15,7 @@ use crate::kubernetes::modules::{Build, ModuleSet, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
 use crate::lock::{Deb, Lock};
+use crate::medium::check::count;
 use crate::oci::recipe::Recipe;
 use crate::release::{initrd, sign};
 use crate::store::{Cache, Made, NotMade};
@@ -232,7 +233,8 @@ impl Surveyor<'_> {
             offline: self.at.offline,
             waiting: &silent,
         });
-        let note = format!("Go modules {}: {} programs", set.version(&self.packages)?, set.programs.len());
+        let programs = count(set.programs.len(), "program");
+        let note = format!("Go modules {}: {programs}", set.version(&self.packages)?);
         self.found(set.name, looked, None, note)?;
         if !self.made.contains_key(set.name) {
             self.survey.fetch.modules.push(set.name.to_owned());
