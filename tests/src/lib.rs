@@ -1,3 +1,14 @@
 //! What the end-to-end tests share.
+//!
+//! ```text
+//! Appliance::get()  builds images/appliance once (the builder's cache makes it cheap), all formats
+//!   .boot(How)  ->  Boxed: a virtual machine that boots it, ended with its handle
+//! ```
+//! One machine runs at a time: two would only share the same processors and take as long.
 
+pub mod appliance;
+pub mod client;
 pub mod objects;
+
+pub use appliance::{Appliance, Boxed, How};
+pub use client::Client;

@@ -1,0 +1,155 @@
+//! The appliance of `images/appliance`, built once, and machines that boot it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use agent_api::events::Event;
+use agent_api::ports;
+use foothold::cli::{Attach, MachineFirmware, Network, Sources};
+use foothold::commands::machine::{self, Plan, Session};
+use foothold::commands::{build, common};
+use foothold::config::ByteSize;
+use foothold::error::Cancel;
+use foothold::pipeline::Builder;
+use foothold::report::{Report, Show};
+use foothold_qemu::Patience;
+
+use crate::client::Client;
+
+/// How long a box may stay without any new event. Emulated machines on a busy host are slow, never silent.
+pub const PATIENCE: Patience = Patience { stall: Duration::from_secs(420), total: Duration::from_secs(1500) };
+
+/// The built appliance.
+pub struct Appliance {
+    builder: Builder,
+    /// Folder of the images.
+    pub out: PathBuf,
+}
+
+/// How a machine boots the appliance.
+#[derive(Clone, Copy, Debug)]
+pub struct How<'a> {
+    /// `qcow2`, `raw` or `iso`.
+    pub format: &'a str,
+    /// How it is attached.
+    pub attach: Attach,
+    /// Firmware.
+    pub firmware: MachineFirmware,
+    /// Network.
+    pub network: Network,
+    /// Where the disk's changes are kept over a power cut.
+    pub overlay: Option<&'a Path>,
+    /// Another image than the built one: a damaged copy.
+    pub image: Option<&'a Path>,
+}
+
+impl Default for How<'_> {
+    fn default() -> Self {
+        Self {
+            format: "qcow2",
+            attach: Attach::Disk,
+            firmware: MachineFirmware::Bios,
+            network: Network::None,
+            overlay: None,
+            image: None,
+        }
+    }
+}
+
+/// A running machine, and the promise that no other test runs one.
+pub struct Boxed {
+    /// The machine.
+    pub session: Session,
+    _alone: MutexGuard<'static, ()>,
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+static BUILT: OnceLock<Appliance> = OnceLock::new();
+
+impl Appliance {
+    /// Builds the appliance, or finds it built.
+    pub fn get() -> &'static Self {
+        BUILT.get_or_init(|| Self::build().unwrap_or_else(|error| panic!("building the appliance: {error:#}")))
+    }
+
+    fn build() -> anyhow::Result<Self> {
+        // Two TLS providers in a process would be a bug; a second install is not.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let report = Report::new(Show::default(), Cancel::default());
+        let sources = Sources { cache: None, offline: false, mirror: None };
+        let mut builder = common::builder(&sources, &report)?;
+        // The tests' own program cannot enter the toolbox; `cargo test --workspace` has built the one that can.
+        builder.helper = program();
+        let out = builder.cache.path("tests/appliance");
+        let job = common::Job::load(Path::new("images/appliance"))?;
+        build::build(&builder, &job, &out)?;
+        Ok(Self { builder, out })
+    }
+
+    /// The image of that format.
+    pub fn image(&self, format: &str) -> PathBuf {
+        let name = |entry: &fs_err::DirEntry| entry.path().extension().is_some_and(|found| found == format);
+        let mut entries = fs_err::read_dir(&self.out).expect("the images' folder").filter_map(Result::ok);
+        entries.find(name).unwrap_or_else(|| panic!("no {format} image")).path()
+    }
+
+    /// Switches a machine on.
+    pub fn boot(&self, how: How<'_>) -> Boxed {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let image = how.image.map_or_else(|| self.image(how.format), Path::to_owned);
+        let plan = Plan {
+            image: &image,
+            attach: Some(how.attach),
+            firmware: how.firmware,
+            memory: ByteSize::mib(4096),
+            cpus: 2,
+            network: how.network,
+            site: None,
+            overlay: how.overlay,
+        };
+        let session = machine::start(&self.builder, &plan).unwrap_or_else(|error| panic!("starting: {error:#}"));
+        Boxed { session, _alone: alone }
+    }
+
+    /// The builder, for its cache.
+    pub fn builder(&self) -> &Builder {
+        &self.builder
+    }
+}
+
+/// The `foothold` program beside this test's own.
+pub fn program() -> PathBuf {
+    let this = std::env::current_exe().expect("this program");
+    let beside = this.ancestors().skip(1).map(|dir| dir.join("foothold")).find(|path| path.is_file());
+    beside.expect("the program `foothold`: run `cargo test --workspace`, or `cargo build -p foothold` first")
+}
+
+impl Boxed {
+    /// Waits until the box is ready; on the way every failure is printed.
+    pub fn until_ready(&mut self) -> Event {
+        self.until("the box to be ready", |event| event.is_ready())
+    }
+
+    /// Waits for an event.
+    pub fn until(&mut self, wanted: &str, mut found: impl FnMut(&Event) -> bool) -> Event {
+        let parsed = |value: &serde_json::Value| serde_json::from_value::<Event>(value.clone()).ok();
+        let waited =
+            self.session.vm.wait_until(PATIENCE, wanted, |value| parsed(value).is_some_and(|event| found(&event)));
+        match waited {
+            Ok(value) => parsed(&value).expect("it was an event"),
+            Err(error) => {
+                let dir = std::env::temp_dir().join(format!("foothold-test-{}", std::process::id()));
+                let kept = self.session.vm.keep(&dir);
+                panic!("{error}\nserial output, screen and events: {} ({kept:?})", dir.display());
+            }
+        }
+    }
+
+    /// A client of the box's REST.
+    pub fn client(&self) -> Client {
+        let web = self.session.vm.forwarded(ports::WEB).expect("a forwarded port");
+        let api = self.session.vm.forwarded(ports::KUBERNETES_API).expect("a forwarded port");
+        Client::new(web, api, self.session.token())
+    }
+}

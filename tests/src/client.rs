@@ -1,0 +1,104 @@
+//! A client of the box's REST and of its Kubernetes API, over real TLS.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+/// A client. Every call panics with what went wrong.
+pub struct Client {
+    web: SocketAddr,
+    api: SocketAddr,
+    token: String,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Client {
+    /// A client of a box whose ports are forwarded to these addresses.
+    pub fn new(web: SocketAddr, api: SocketAddr, token: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        Self { web, api, token: token.to_owned(), runtime }
+    }
+
+    /// Status code and body of a GET on the box's REST, with `token` or none.
+    pub fn get_as(&self, path: &str, token: Option<&str>) -> (u16, String) {
+        let url = format!("https://{}{path}", self.web);
+        self.runtime.block_on(async {
+            // The certificate is the box's own; what is tested is who may read, not whom we trust.
+            let client =
+                reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("a client");
+            let request = client.get(url);
+            let request = token.iter().fold(request, |request, token| request.bearer_auth(token));
+            let answer = request.send().await.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
+            (answer.status().as_u16(), answer.text().await.expect("a body"))
+        })
+    }
+
+    /// The body of an authorized GET.
+    pub fn get(&self, path: &str) -> String {
+        let (status, body) = self.get_as(path, Some(&self.token));
+        assert_eq!(status, 200, "GET {path}: {body}");
+        body
+    }
+
+    /// An admin's connection to the Kubernetes API, made from the box's own kubeconfig: its authority is trusted
+    /// and nothing else.
+    pub fn kubernetes(&self) -> Kubernetes<'_> {
+        let text = self.get("/api/v1/kubeconfig");
+        let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig");
+        let data = |pointer: &str| {
+            let text = config.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no {pointer}"));
+            base64_decode(text)
+        };
+        let mut identity = data("/users/0/user/client-certificate-data");
+        identity.extend(data("/users/0/user/client-key-data"));
+        let authority = data("/clusters/0/cluster/certificate-authority-data");
+        let client = reqwest::Client::builder()
+            .tls_certs_only([reqwest::Certificate::from_pem(&authority).expect("an authority")])
+            .identity(reqwest::Identity::from_pem(&identity).expect("a client certificate"))
+            // The certificate names `kubernetes`, and the port is forwarded.
+            .resolve("kubernetes", self.api)
+            .no_proxy()
+            .build()
+            .expect("a client");
+        Kubernetes { client, runtime: &self.runtime, port: self.api.port() }
+    }
+}
+
+fn base64_decode(text: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(text.trim()).expect("base64")
+}
+
+/// The Kubernetes API as cluster admin.
+pub struct Kubernetes<'a> {
+    client: reqwest::Client,
+    runtime: &'a tokio::runtime::Runtime,
+    port: u16,
+}
+
+impl Kubernetes<'_> {
+    /// GET of an API path.
+    pub fn get(&self, path: &str) -> Value {
+        let url = format!("https://kubernetes:{}{path}", self.port);
+        self.runtime.block_on(async {
+            let answer = self.client.get(&url).send().await.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
+            let status = answer.status();
+            let body = answer.text().await.expect("a body");
+            assert!(status.is_success(), "GET {path}: {status}: {body}");
+            serde_json::from_str(&body).unwrap_or(Value::String(body))
+        })
+    }
+
+    /// POST of an object; the object as it was created.
+    pub fn create(&self, path: &str, object: &Value) -> Value {
+        let url = format!("https://kubernetes:{}{path}", self.port);
+        self.runtime.block_on(async {
+            let sent = self.client.post(&url).json(object).send().await;
+            let answer = sent.unwrap_or_else(|error| panic!("POST {path}: {error:?}"));
+            let status = answer.status();
+            let body = answer.text().await.expect("a body");
+            assert!(status.is_success(), "POST {path}: {status}: {body}");
+            serde_json::from_str(&body).expect("an object")
+        })
+    }
+}

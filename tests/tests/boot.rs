@@ -1,0 +1,65 @@
+//! Every way to boot the image ends in a Ready cluster, with nobody touching it.
+//!
+//! The whole matrix takes long under emulation; three of its fields run always, the others with
+//! `cargo test -p foothold-tests --test boot -- --ignored`.
+
+use foothold::cli::{Attach, MachineFirmware, Network};
+use foothold_tests::{Appliance, How};
+use rstest::rstest;
+use serde_json::json;
+
+fn reaches_ready(format: &str, attach: Attach, firmware: MachineFirmware) {
+    let mut machine = Appliance::get().boot(How { format, attach, firmware, ..How::default() });
+    let ready = machine.until_ready();
+    assert!(ready.detail["timings"]["nodeReady"].as_f64().is_some_and(|secs| secs > 0.0), "{ready:?}");
+}
+
+#[test]
+fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
+    let how = How { network: Network::User, ..How::default() };
+    let mut machine = Appliance::get().boot(how);
+    machine.until_ready();
+    let client = machine.client();
+    for path in ["/api/v1/status", "/api/v1/events", "/api/v1/timeline", "/api/v1/kubeconfig", "/api/v1/support-bundle"]
+    {
+        assert_eq!(client.get_as(path, None).0, 401, "{path} without a token");
+    }
+    assert_eq!(client.get_as("/api/v1/status", Some("wrong")).0, 401);
+    assert!(client.get("/api/v1/status").contains("\"ready\":true"));
+    assert!(client.get("/api/v1/timeline").contains("control-plane"));
+
+    let kubernetes = client.kubernetes();
+    let nodes = kubernetes.get("/api/v1/nodes");
+    let conditions = nodes["items"][0]["status"]["conditions"].as_array().expect("conditions").clone();
+    assert!(conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"), "{conditions:?}");
+    let pods = kubernetes.get("/api/v1/namespaces/kube-system/pods");
+    let pods = pods["items"].as_array().expect("pods").clone();
+    assert!(pods.len() >= 7, "etcd, three of the control plane, kube-proxy, two of CoreDNS: {}", pods.len());
+    for pod in &pods {
+        assert_eq!(pod["status"]["phase"], "Running", "{}", pod["metadata"]["name"]);
+    }
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });
+    kubernetes.create("/api/v1/namespaces/default/configmaps", &map);
+}
+
+#[test]
+fn a_raw_image_on_a_stick_and_uefi_is_ready() {
+    reaches_ready("raw", Attach::Usb, MachineFirmware::Uefi);
+}
+
+#[test]
+fn an_iso_as_cd_and_uefi_is_ready() {
+    reaches_ready("iso", Attach::Cdrom, MachineFirmware::Uefi);
+}
+
+#[rstest]
+#[case::qcow2_disk_uefi("qcow2", Attach::Disk, MachineFirmware::Uefi)]
+#[case::raw_usb_bios("raw", Attach::Usb, MachineFirmware::Bios)]
+#[case::iso_cd_bios("iso", Attach::Cdrom, MachineFirmware::Bios)]
+#[case::iso_usb_bios("iso", Attach::Usb, MachineFirmware::Bios)]
+#[case::iso_usb_uefi("iso", Attach::Usb, MachineFirmware::Uefi)]
+#[case::qcow2_disk_secure_boot("qcow2", Attach::Disk, MachineFirmware::UefiSecure)]
+#[ignore = "slow: `cargo test -p foothold-tests --test boot -- --ignored`"]
+fn the_rest_of_the_matrix_is_ready(#[case] format: &str, #[case] attach: Attach, #[case] firmware: MachineFirmware) {
+    reaches_ready(format, attach, firmware);
+}
