@@ -165,7 +165,7 @@ impl Medium {
         match window("STORE").map(|window| Ext4::load(Box::new(window))) {
             Some(Ok(ext4)) => self.store = Some(Box::new(ext4)),
             Some(Err(error)) => {
-                self.flaws.push(format!("the file system of the partition `STORE` cannot be read: {error}"))
+                self.flaws.push(format!("the file system of the partition `STORE` cannot be read: {error}"));
             }
             None => self.flaws.push("there is no partition `STORE`: this is no image of ours".to_owned()),
         }
