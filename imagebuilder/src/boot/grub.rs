@@ -48,6 +48,9 @@ const HYBRID_KERNEL_SECTOR: usize = 0x1B0;
 /// `cdboot.img` is one CD sector in front of the core image.
 const CDBOOT_BYTES: usize = 2048;
 
+/// Bytes of a sha256.
+const DIGEST_BYTES: usize = 32;
+
 /// Where a core image is started from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -95,13 +98,18 @@ pub enum GrubError {
     },
 }
 
-/// Makes the core image for `target`, or takes it from `cache`, where files are named after what they were made of.
+/// Makes the core image for `target`, or takes it from `cache`, where files are named after what they were made of and
+/// start with the sha256 of the image: a damaged one is made anew.
 pub fn core_image(target: Target, tools: &dyn Tools, cache: &Path) -> Result<Vec<u8>, GrubError> {
     let path = cache.join(format!("grub-{}-{}.img", target.format(), key(target, tools)?));
-    if !path.exists() {
-        make_core_image(target, tools, cache, &path)?;
-    }
-    let image = fs::read(&path)?;
+    let cached = fs::read(&path).ok().and_then(|bytes| {
+        let (digest, image) = bytes.split_at_checked(DIGEST_BYTES)?;
+        (digest == Sha256::digest(image).as_slice()).then(|| image.to_vec())
+    });
+    let image = match cached {
+        Some(image) => image,
+        None => make_core_image(target, tools, cache, &path)?,
+    };
     let room = usize::try_from(BIOS_BOOT_BYTES).expect("a small partition");
     if image.len() <= CDBOOT_BYTES || image.len() > room {
         let expected = format!("{CDBOOT_BYTES} to {room} bytes");
@@ -110,17 +118,21 @@ pub fn core_image(target: Target, tools: &dyn Tools, cache: &Path) -> Result<Vec
     Ok(image)
 }
 
-fn make_core_image(target: Target, tools: &dyn Tools, cache: &Path, path: &Path) -> Result<(), GrubError> {
+fn make_core_image(target: Target, tools: &dyn Tools, cache: &Path, path: &Path) -> Result<Vec<u8>, GrubError> {
     fs::create_dir_all(cache)?;
-    let temporary = tempfile::Builder::new().prefix(".grub-").tempfile_in(cache)?.into_temp_path();
+    let scratch = tempfile::Builder::new().prefix(".grub-").tempdir_in(cache)?;
+    let made = scratch.path().join("core.img");
     let modules_dir = format!("/{MODULES_DIR}");
-    let output = temporary.to_str().ok_or_else(|| io::Error::other(format!("`{}` is not UTF-8", cache.display())))?;
+    let output = made.to_str().ok_or_else(|| io::Error::other(format!("`{}` is not UTF-8", cache.display())))?;
     let mut argv = vec!["grub-mkimage", "--directory", &modules_dir, "--format", target.format()];
     argv.extend(["--prefix", target.prefix(), "--output", output]);
     argv.extend(MODULES);
-    tools.run(&argv, &[cache])?;
-    temporary.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    tools.run(&argv, &[scratch.path()])?;
+    let image = fs::read(&made)?;
+    let kept = scratch.path().join("kept");
+    fs::write(&kept, [Sha256::digest(&image).as_slice(), &image].concat())?;
+    fs::rename(&kept, path)?;
+    Ok(image)
 }
 
 /// Names everything that decides the core image's bytes: GRUB's kernel stands for its version.

@@ -26,6 +26,7 @@ struct Extent {
 enum Source {
     Bytes { bytes: Arc<[u8]>, from: usize },
     File { path: Arc<PathBuf>, from: u64 },
+    Open { file: Arc<File>, from: u64 },
 }
 
 /// Why pieces cannot be put together.
@@ -81,6 +82,16 @@ impl Extents {
             }
             Content::File { path, bytes } => self.push_file(at, path, *bytes),
         }
+    }
+
+    /// Places the whole of `file` at byte `at`; it stays open as long as the image.
+    pub fn push_open(&mut self, at: u64, file: &Arc<File>) -> Result<(), ExtentsError> {
+        let (len, mut from) = (file.metadata()?.len(), 0);
+        while let Some((start, end)) = next_data(file, from, len)? {
+            self.add(at + start, end - start, Source::Open { file: Arc::clone(file), from: start });
+            from = end;
+        }
+        Ok(())
     }
 
     /// Places another image's pieces at byte `at`.
@@ -197,10 +208,15 @@ fn read_source(
                 Some((opened, file)) if Arc::ptr_eq(opened, path) => file,
                 _ => &mut open.insert((Arc::clone(path), File::open(path.as_path())?)).1,
             };
-            let read = file.file().read_exact_at(buffer, from + skip);
-            read.map_err(|error| io::Error::new(error.kind(), format!("reading `{}`: {error}", path.display())))
+            read_file(file, from + skip, buffer)
         }
+        Source::Open { file, from } => read_file(file, from + skip, buffer),
     }
+}
+
+fn read_file(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let read = file.file().read_exact_at(buffer, at);
+    read.map_err(|error| io::Error::new(error.kind(), format!("reading `{}`: {error}", file.path().display())))
 }
 
 #[cfg(test)]

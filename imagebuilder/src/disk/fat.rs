@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use fs_err::OpenOptions;
+use fs_err::{File, OpenOptions};
 pub use hadris_fat::FatKind;
 use hadris_fat::{FatOptions, VolumeLabel};
 use hadris_fs::{DateTime, Node, PathError, Tree};
@@ -54,10 +54,14 @@ pub enum FatError {
 
 /// Writes a volume with `files` to a new file at `path`.
 pub fn write(path: &Path, volume: &Volume, files: &[SourceFile]) -> Result<(), FatError> {
+    write_to(OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?, volume, files)
+}
+
+/// Writes a volume with `files` to the empty `file`.
+pub fn write_to(file: File, volume: &Volume, files: &[SourceFile]) -> Result<(), FatError> {
     let fail = |reason: String| FatError::Write { label: volume.label, reason };
     let options = options(volume).map_err(&fail)?;
     let tree = tree(files).map_err(|error| fail(error.to_string()))?;
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
     file.set_len(volume.bytes)?;
     let block = BlockSize::new(SECTOR).ok_or_else(|| fail("no block size".to_owned()))?;
     let (file, _) = file.into_parts();

@@ -1,9 +1,9 @@
 //! From a plan to the pieces of a disk.
 
-use std::path::PathBuf;
+use std::sync::Arc;
 
+use fs_err::File;
 use hadris_fat::FatKind;
-use sha2::{Digest, Sha256};
 
 use super::{DEFAULT_VIRTUAL_BYTES, FormatError, ImagePlan};
 use crate::boot::{esp, grub};
@@ -58,9 +58,9 @@ pub(super) fn disk(
     let mut image = Extents::new(layout.bytes);
     image.push(0, &Content::Bytes(table.primary))?;
     image.push(layout.bios_boot.start, &Content::Bytes(core))?;
-    image.push(layout.esp.start, &esp)?;
+    image.push_open(layout.esp.start, &esp)?;
     image.push_image(layout.store.start, &store);
-    image.push(layout.site.start, &site_volume)?;
+    image.push_open(layout.site.start, &site_volume)?;
     image.push(layout.bytes - table.backup.len() as u64, &Content::Bytes(table.backup))?;
     Ok(image)
 }
@@ -83,44 +83,28 @@ fn esp_bytes(files: &[SourceFile]) -> u64 {
     (content * 3).next_multiple_of(MIB).max(ESP_MIN_BYTES)
 }
 
-/// A FAT32 volume for `partition`, taken from the cache when it is there.
+/// A FAT32 volume for `partition`.
 fn volume(
     plan: &ImagePlan,
     label: &'static str,
     cluster: u32,
     partition: &gpt::Partition,
     files: &[SourceFile],
-) -> Result<Content, FormatError> {
+) -> Result<Arc<File>, FormatError> {
     let serial = ids::serial(&plan.release_id, label);
     let (kind, time) = (FatKind::Fat32, i64::from(plan.built));
     let volume = Volume { label, serial, bytes: partition.bytes, offset: partition.start, kind, cluster, time };
-    cached_volume(plan, &volume, files)
+    scratch_volume(plan, &volume, files)
 }
 
-/// Writes a FAT volume into the cache, under a name made of all that decides its bytes, unless it is there.
-pub(super) fn cached_volume(plan: &ImagePlan, volume: &Volume, files: &[SourceFile]) -> Result<Content, FormatError> {
-    let path = plan.cache.join(format!("{}-{}.fat", volume.label.to_lowercase(), key(volume, files)?));
-    if !path.exists() {
-        let temporary = tempfile::Builder::new().prefix(".fat-").tempfile_in(&plan.cache)?.into_temp_path();
-        fat::write(&temporary, volume, files)?;
-        temporary.persist(&path).map_err(|error| error.error)?;
-    }
-    Ok(Content::File { path, bytes: volume.bytes })
-}
-
-fn key(volume: &Volume, files: &[SourceFile]) -> Result<String, FormatError> {
-    let mut hash = Sha256::new();
-    hash.update(format!("{volume:?}\0"));
-    for file in files {
-        hash.update(format!("{}\0{}\0", file.path, file.content.len()));
-        hash.update(content_digest(&file.content)?);
-    }
-    Ok(hex::encode(&hash.finalize()[..16]))
-}
-
-fn content_digest(content: &Content) -> Result<Vec<u8>, FormatError> {
-    Ok(match content {
-        Content::Bytes(bytes) => Sha256::digest(bytes).to_vec(),
-        Content::File { path, .. } => super::hash(&mut fs_err::File::open(PathBuf::from(path))?)?.into_bytes(),
-    })
+/// Writes a FAT volume to a file without a name, which goes when the last user does.
+pub(super) fn scratch_volume(
+    plan: &ImagePlan,
+    volume: &Volume,
+    files: &[SourceFile],
+) -> Result<Arc<File>, FormatError> {
+    let file = tempfile::tempfile_in(&plan.cache)?;
+    let file = File::from_parts(file, plan.cache.join(format!("{} (scratch)", volume.label)));
+    fat::write_to(file.try_clone()?, volume, files)?;
+    Ok(Arc::new(file))
 }

@@ -11,6 +11,7 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use fs_err::File;
 use hadris_fat::FatKind;
@@ -20,7 +21,8 @@ use hadris_storage::host::FileDevice;
 use hadris_storage::sync::BlockDevice;
 use hadris_storage::{BlockIndex, BlockSize};
 
-use super::compose::cached_volume;
+use super::compose::scratch_volume;
+use super::output::own_path;
 use super::{FormatError, ImagePlan};
 use crate::boot::{esp, grub};
 use crate::disk::extents::ExtentsError;
@@ -58,7 +60,9 @@ pub fn write(
     files.extend(loader.iter().filter(|file| file.path == esp::GRUB_CFG).cloned());
     let boot_image = grub::core_image(grub::Target::Cd, tools, &plan.cache)?;
     files.push(SourceFile { path: BOOT_IMAGE.to_owned(), content: Content::Bytes(boot_image) });
-    files.push(SourceFile { path: ESP_IMAGE.to_owned(), content: esp_image(plan, &loader)? });
+    let esp = esp_image(plan, &loader)?;
+    let esp_content = Content::File { path: own_path(&esp), bytes: esp.metadata()?.len() };
+    files.push(SourceFile { path: ESP_IMAGE.to_owned(), content: esp_content });
     let report = write_tree(plan, &files, file, progress)?;
     let boot_image_at = report.extents(BOOT_IMAGE).and_then(<[_]>::first).map(hadris_fs::Extent::offset);
     let boot_image_at = boot_image_at.ok_or_else(|| failed(format!("`{BOOT_IMAGE}` has no place")))?;
@@ -68,7 +72,7 @@ pub fn write(
 }
 
 /// The ESP that El Torito and the GPT point to.
-fn esp_image(plan: &ImagePlan, files: &[SourceFile]) -> Result<Content, FormatError> {
+fn esp_image(plan: &ImagePlan, files: &[SourceFile]) -> Result<Arc<File>, FormatError> {
     let content: u64 = files.iter().map(|file| file.content.len().next_multiple_of(u64::from(ESP_CLUSTER))).sum();
     // FAT16 needs 4085 clusters; below that firmware would take it for FAT12.
     let smallest = 4096 * u64::from(ESP_CLUSTER);
@@ -81,7 +85,7 @@ fn esp_image(plan: &ImagePlan, files: &[SourceFile]) -> Result<Content, FormatEr
         cluster: ESP_CLUSTER,
         time: i64::from(plan.built),
     };
-    cached_volume(plan, &volume, files)
+    scratch_volume(plan, &volume, files)
 }
 
 fn write_tree(

@@ -6,16 +6,17 @@
 //!           ──iso::compose──────────────────▶ iso
 //! ```
 //!
-//! What formats share (ESP, SITE, GRUB's core images) is made once, in the plan's cache folder, under names that say what
-//! it was made of. An output is written beside its final name and renamed when it is whole.
+//! The store is never copied but into the output; GRUB's core images are kept in the plan's cache folder. An output gets
+//! its name when it is whole.
 
 mod compose;
 pub mod iso;
+mod output;
 pub mod qcow2;
 pub mod raw;
 
 use std::io::{self, Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fs_err as fs;
 use fs_err::File;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use self::compose::DiskSize;
+use self::output::Output;
 use crate::boot::BootEntries;
 use crate::boot::esp::EspError;
 use crate::boot::grub::GrubError;
@@ -107,6 +109,14 @@ pub enum FormatError {
     /// Reading or writing failed; the error names the file.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The output could not be written, or a source not be read meanwhile.
+    #[error("writing `{}`", path.display())]
+    Write {
+        /// The output.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
     /// The sizes do not fit together.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -150,38 +160,31 @@ pub fn write(
     fs::create_dir_all(&plan.out)?;
     fs::create_dir_all(&plan.cache)?;
     let path = plan.out.join(format!("{}-{}.{}", plan.name, plan.version, format.name()));
-    let temporary = tempfile::Builder::new().prefix(".writing-").suffix(format.name()).tempfile_in(&plan.out)?;
-    let (temporary_file, temporary_path) = temporary.into_parts();
-    let mut file = File::from_parts(temporary_file, temporary_path.to_path_buf());
+    let writing = |source| FormatError::Write { path: path.clone(), source };
+    let mut output = Output::create(&path).map_err(writing)?;
+    let file = output.file();
     let sha256 = match format {
         Format::Raw => {
             let size = plan.virtual_bytes.map_or(DiskSize::Smallest, DiskSize::Bytes);
-            raw::write(&compose::disk(plan, tools, size, plan.max_bytes)?, &mut file, progress)?
+            raw::write(&compose::disk(plan, tools, size, plan.max_bytes)?, file, progress).map_err(writing)?
         }
         Format::Qcow2 => {
             let size = plan.virtual_bytes.map_or(DiskSize::Roomy, DiskSize::Bytes);
             let image = compose::disk(plan, tools, size, None)?;
-            qcow2::write(&image, &mut file, plan.zstd_level, progress)?;
-            hash(&mut file)?
+            qcow2::write(&image, file, plan.zstd_level, progress).map_err(writing)?;
+            hash(file)?
         }
         Format::Iso => {
-            iso::write(plan, tools, &mut file, progress)?;
-            hash(&mut file)?
+            iso::write(plan, tools, file, progress)?;
+            hash(file)?
         }
     };
     let bytes = file.metadata()?.len();
     if let Some(max) = plan.max_bytes.filter(|max| *max < bytes) {
         return Err(FormatError::TooLarge { format, found: bytes, max });
     }
-    publish(file, temporary_path, &path)?;
+    output.publish().map_err(writing)?;
     Ok(OutputFile { format, file: path, bytes, sha256 })
-}
-
-/// Gives the finished file its name and the usual permissions.
-fn publish(file: File, temporary: tempfile::TempPath, path: &Path) -> io::Result<()> {
-    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-    drop(file);
-    temporary.persist(path).map_err(|error| error.error)
 }
 
 /// Hex sha256 of the whole file.

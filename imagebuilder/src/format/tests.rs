@@ -225,3 +225,29 @@ fn a_disk_smaller_than_its_content_is_refused() {
     let error = write(Format::Qcow2, &plan, &Toolbox::find(), &mut |_, _| ()).expect_err("too small").to_string();
     assert!(error.starts_with("the disk is to have 64 MiB, the content needs 202 MiB"), "{error}");
 }
+
+#[test]
+fn a_damaged_core_image_in_the_cache_is_made_anew() {
+    let toolbox = Toolbox::find();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plan = plan(dir.path());
+    let first = written(Format::Raw, &plan, &toolbox);
+    for entry in fs_err::read_dir(&plan.cache).expect("the cache") {
+        let path = entry.expect("an entry").path();
+        let mut bytes = fs_err::read(&path).expect("reads");
+        bytes[5000] ^= 1;
+        fs_err::write(&path, bytes).expect("writes");
+    }
+    assert_eq!(written(Format::Raw, &plan, &toolbox).sha256, first.sha256);
+}
+
+#[test]
+fn a_source_that_has_changed_its_size_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let plan = plan(dir.path());
+    fs_err::write(dir.path().join("noise"), b"short").expect("writes");
+    for format in [Format::Raw, Format::Qcow2, Format::Iso] {
+        let error = write(format, &plan, &Toolbox::find(), &mut |_, _| ()).expect_err("changed").to_string();
+        assert!(error.contains("noise` has 5 bytes, 1200000 expected"), "{error}");
+    }
+}
