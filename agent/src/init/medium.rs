@@ -1,6 +1,6 @@
 //! Finds the device that holds the release: any disk, any partition, any bus, whenever it turns up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ use minisign_verify::PublicKey;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::disk::announce_partitions;
+use super::disk::{DATA_LABEL, announce_partitions};
 use super::fatal::Fatal;
 use super::layers::{self, OpenLayer};
 use super::loader::Loader;
@@ -275,7 +275,8 @@ fn others(releases: &Path) -> String {
 fn note(seen: &mut BTreeMap<String, Seen>, candidate: &Candidate, fatal: Fatal) {
     if let Some(entry) = seen.get_mut(&candidate.device) {
         let other_release = fatal.step == "find" && fatal.found.contains("another release");
-        entry.what.clone_from(&fatal.found);
+        let found = fatal.found.strip_prefix(&format!("{} ", candidate.device)).unwrap_or(&fatal.found);
+        found.clone_into(&mut entry.what);
         entry.damage = (!other_release).then_some(fatal);
     }
 }
@@ -285,6 +286,7 @@ fn look(seen: &mut BTreeMap<String, Seen>) -> Vec<Candidate> {
     let disks = list_disks(seen);
     let mut candidates = Vec::new();
     let mut present = Vec::new();
+    let mut with_data = BTreeSet::new();
     for disk in &disks {
         let parts = disk.partitions.iter().map(|part| (part.name.as_str(), part.bytes));
         for (device, bytes) in std::iter::once((disk.name.as_str(), disk.bytes)).chain(parts) {
@@ -292,16 +294,23 @@ fn look(seen: &mut BTreeMap<String, Seen>) -> Vec<Candidate> {
             if seen.get(device).is_some_and(|seen| seen.bytes == bytes) {
                 continue;
             }
-            let (what, content) = probe_device(device, bytes);
+            let (what, contents) = probe_device(device);
+            let what = format!("{} MiB, {what}", bytes >> 20);
             seen.insert(device.to_owned(), Seen { bytes, what, damage: None });
+            if contents.iter().any(|content| is_ext4(content, DATA_LABEL)) {
+                with_data.insert(disk.name.clone());
+            }
             let device = device.to_owned();
-            candidates.extend(content.map(|content| Candidate { device, disk: disk.clone(), bytes, content }));
+            candidates.extend(contents.into_iter().find(may_be_medium).map(|content| Candidate {
+                device,
+                disk: disk.clone(),
+                bytes,
+                content,
+            }));
         }
     }
     seen.retain(|device, _| present.contains(device));
-    // Of several with the same release: one that can be taken out first, since it was put in on purpose.
-    candidates
-        .sort_by_key(|candidate| (!candidate.disk.removable, candidate.disk.bus != "usb", candidate.device.clone()));
+    candidates.sort_by_key(|candidate| rank(candidate, &with_data));
     candidates
 }
 
@@ -329,26 +338,37 @@ fn list_disks(seen: &mut BTreeMap<String, Seen>) -> Vec<Disk> {
     list()
 }
 
-fn probe_device(device: &str, bytes: u64) -> (String, Option<Content>) {
+/// Of several with the same release: the one with a DATA beside it, since that is where the state of
+/// the box is; then one that can be taken out, since it was put in on purpose; then by name.
+fn rank(candidate: &Candidate, with_data: &BTreeSet<String>) -> (bool, bool, bool, String) {
+    let Candidate { device, disk, .. } = candidate;
+    (!with_data.contains(&disk.name), !disk.removable, disk.bus != "usb", device.clone())
+}
+
+fn is_ext4(content: &Content, wanted: &str) -> bool {
+    matches!(content, Content::Ext4 { label, .. } if label == wanted)
+}
+
+fn may_be_medium(content: &Content) -> bool {
+    is_ext4(content, STORE_LABEL) || matches!(content, Content::Iso9660 { label, .. } if label == ISO_LABEL)
+}
+
+/// What is on a device, in words and in kinds.
+fn probe_device(device: &str) -> (String, Vec<Content>) {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(block::node(device), flags, Mode::empty());
     let head = match opened {
-        Err(Errno::NOMEDIUM) => return ("no disc in it".to_owned(), None),
+        Err(Errno::NOMEDIUM) => return ("no disc in it".to_owned(), Vec::new()),
         Err(error) => Err(io::Error::from(error)),
         Ok(fd) => probe::read_head(&mut fs_err::File::from_parts(fd.into(), device)),
     };
     let contents = match head {
         Ok(head) => probe::identify(&head),
-        Err(error) => return (format!("cannot be read: {error}"), None),
+        Err(error) => return (format!("cannot be read: {error}"), Vec::new()),
     };
     let words: Vec<String> = contents.iter().map(Content::describe).collect();
     let what = if words.is_empty() { "nothing that is known".to_owned() } else { words.join(", ") };
-    let ours = contents.into_iter().find(|content| match content {
-        Content::Ext4 { label, .. } => label == STORE_LABEL,
-        Content::Iso9660 { label, .. } => label == ISO_LABEL,
-        Content::Fat { .. } | Content::Gpt | Content::Mbr | Content::Other { .. } => false,
-    });
-    (format!("{} MiB, {what}", bytes >> 20), ours)
+    (what, contents)
 }
 
 /// Why there is no medium: a damaged one is named, otherwise everything that was seen.
@@ -365,4 +385,76 @@ fn summary(id: &str, seen: &BTreeMap<String, Seen>) -> Fatal {
     }
     let next = "plug the medium in again, into another port, or write the image again; the box goes on by itself when it turns up";
     Fatal::medium("find", found, "a medium with this release", next)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::{Candidate, Seen, may_be_medium, note, rank, summary, whole};
+    use crate::host::block::Disk;
+    use crate::init::fatal::Fatal;
+    use crate::init::probe::Content;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    fn store(bytes: u64) -> Content {
+        Content::Ext4 { label: "STORE".to_owned(), bytes, errors: false }
+    }
+
+    fn candidate(device: &str, disk: &str, removable: bool) -> Candidate {
+        let disk = Disk { name: disk.to_owned(), removable, bus: "sata".to_owned(), ..Disk::default() };
+        Candidate { device: device.to_owned(), disk, bytes: 100, content: store(100) }
+    }
+
+    fn seen(what: &str) -> Seen {
+        Seen { bytes: 1, what: what.to_owned(), damage: None }
+    }
+
+    #[test]
+    fn of_several_media_the_one_with_data_wins_then_the_removable_one_then_the_name() {
+        let mut candidates =
+            [candidate("sdc3", "sdc", false), candidate("sda3", "sda", false), candidate("sdb3", "sdb", true)];
+        let order = |candidates: &mut [Candidate], with_data: &[&str]| {
+            let with_data: BTreeSet<String> = with_data.iter().map(|name| (*name).to_owned()).collect();
+            candidates.sort_by_key(|candidate| rank(candidate, &with_data));
+            candidates.iter().map(|candidate| candidate.disk.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&mut candidates, &[]), ["sdb", "sda", "sdc"]);
+        assert_eq!(order(&mut candidates, &["sdc"]), ["sdc", "sdb", "sda"]);
+    }
+
+    #[test]
+    fn only_labels_of_ours_are_ever_mounted() {
+        assert!(may_be_medium(&store(1)));
+        assert!(may_be_medium(&Content::Iso9660 { label: "FOOTHOLD".to_owned(), bytes: 1 }));
+        assert!(!may_be_medium(&Content::Ext4 { label: "home".to_owned(), bytes: 1, errors: false }));
+        assert!(!may_be_medium(&Content::Fat { label: "STORE".to_owned() }));
+    }
+
+    #[test]
+    fn a_device_shorter_than_its_file_system_is_a_cut_off_image() {
+        let short = Candidate { content: store(101), ..candidate("sda3", "sda", false) };
+        let fatal = whole(&short).expect_err("one byte is missing");
+        assert_eq!(fatal.found, "sda3 has 100 bytes, its file system 101: a cut-off image");
+        assert!(whole(&candidate("sda3", "sda", false)).is_ok());
+    }
+
+    #[test]
+    fn the_message_lists_every_device_or_names_the_damaged_one() {
+        let mut devices = BTreeMap::from([
+            ("sda".to_owned(), seen("100 MiB, ext4 `home`")),
+            ("sdb3".to_owned(), seen("90 MiB, ext4 `STORE`")),
+        ]);
+        let fatal = summary(ID, &devices);
+        let expected =
+            "no device holds release 0123456789abcdef\nsda: 100 MiB, ext4 `home`\nsdb3: 90 MiB, ext4 `STORE`";
+        assert_eq!(fatal.found, expected);
+        let other = Fatal::medium("find", "sdb3 holds another release (ffff)", ID, "");
+        note(&mut devices, &candidate("sdb3", "sdb", true), other);
+        assert!(summary(ID, &devices).found.ends_with("sdb3: holds another release (ffff)"));
+        let damage = Fatal::medium("layers", "layer `os` on sdb3 is damaged", "", "");
+        note(&mut devices, &candidate("sdb3", "sdb", true), damage.clone());
+        assert_eq!(summary(ID, &devices), damage);
+    }
 }

@@ -160,16 +160,20 @@ pub fn format(runner: &dyn Runner, partition: &str) -> Result<(), DataError> {
 }
 
 /// Repairs the file system if the kernel noted errors in it. The journal needs nobody's help.
-pub fn repair(runner: &dyn Runner, partition: &str, report: &dyn Fn(&str)) -> Result<(), DataError> {
-    let device = block::node(partition);
-    let head = File::open(&device).and_then(|mut file| probe::read_head(&mut file));
+pub fn repair_if_marked(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DataError> {
+    let head = File::open(block::node(partition)).and_then(|mut file| probe::read_head(&mut file));
     let contents = probe::identify(&head.map_err(on_disk("reading", partition))?);
-    if !contents.iter().any(|content| matches!(content, Content::Ext4 { errors: true, .. })) {
-        return Ok(());
+    if contents.iter().any(|content| matches!(content, Content::Ext4 { errors: true, .. })) {
+        return repair(runner, partition, say);
     }
-    let device = device.to_string_lossy().into_owned();
+    Ok(())
+}
+
+/// Runs e2fsck: first with the repairs that lose nothing, then with all.
+fn repair(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DataError> {
+    let device = block::node(partition).to_string_lossy().into_owned();
     for mode in ["-p", "-y"] {
-        report(&format!("e2fsck {mode} {device}: the file system has errors"));
+        say(&format!("the file system of DATA on {partition} has errors, e2fsck {mode} repairs it"));
         match runner.run(&["/usr/sbin/e2fsck", "-f", mode, &device], b"", FSCK_DEADLINE) {
             Err(RunError::Failed { code: Some(code), .. }) if code <= FSCK_REPAIRED => return Ok(()),
             Ok(_) => return Ok(()),
@@ -180,11 +184,28 @@ pub fn repair(runner: &dyn Runner, partition: &str, report: &dyn Fn(&str)) -> Re
     Ok(())
 }
 
-/// Mounts DATA.
-pub fn mount_data(partition: &str, target: &Path) -> Result<(), DataError> {
+/// Mounts DATA; one that the kernel finds inconsistent is repaired first. A disk that cannot be read
+/// is left alone: repairs would only make it worse.
+pub fn mount_or_repair(
+    runner: &dyn Runner,
+    partition: &str,
+    target: &Path,
+    say: &dyn Fn(&str),
+) -> Result<(), DataError> {
+    match mount_data(partition, target) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG)) => {
+            repair(runner, partition, say)?;
+            mount_data(partition, target)
+        }
+        result => result,
+    }
+    .map_err(on_disk("mounting", partition))
+}
+
+fn mount_data(partition: &str, target: &Path) -> io::Result<()> {
     let source = block::node(partition).to_string_lossy().into_owned();
     let options = Options::new(MountFlags::NOATIME, "errors=remount-ro");
-    mount::mount("ext4", &source, target, options).map_err(|error| on_disk("mounting", partition)(error.source))
+    mount::mount("ext4", &source, target, options).map_err(|error| error.source)
 }
 
 /// Says that everything is in DATA: from now on it is never formatted again.
@@ -205,7 +226,7 @@ pub fn found(partition: String, created: bool) -> DataFound {
 
 #[cfg(test)]
 mod tests {
-    use super::format;
+    use super::{format, repair};
     use crate::host::runner::FakeRunner;
 
     #[test]
@@ -214,6 +235,19 @@ mod tests {
         format(&runner, "vda4").expect("the fake agrees");
         let call = &runner.calls()[0];
         assert!(call.ends_with("-L  -E lazy_itable_init=1,lazy_journal_init=1,nodiscard /dev/vda4"), "{call}");
+    }
+
+    #[test]
+    fn gentle_repairs_come_before_all_repairs() {
+        let fsck = |mode: &str| format!("/usr/sbin/e2fsck -f {mode} /dev/vda4");
+        let gentle = FakeRunner::default().fail(&fsck("-p"), 1, "");
+        repair(&gentle, "vda4", &|_| ()).expect("1 means repaired");
+        assert_eq!(gentle.calls(), [fsck("-p")]);
+        let hard = FakeRunner::default().fail(&fsck("-p"), 4, "").fail(&fsck("-y"), 1, "");
+        repair(&hard, "vda4", &|_| ()).expect("1 means repaired");
+        assert_eq!(hard.calls(), [fsck("-p"), fsck("-y")]);
+        let lost = FakeRunner::default().fail(&fsck("-p"), 8, "").fail(&fsck("-y"), 8, "short read");
+        assert!(repair(&lost, "vda4", &|_| ()).is_err());
     }
 
     #[test]

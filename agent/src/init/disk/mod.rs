@@ -29,6 +29,7 @@ mod execute;
 mod facts;
 mod table;
 
+pub use decide::DATA_LABEL;
 use decide::{OtherDisk, Plan, Wish, decide};
 use execute::DataError;
 
@@ -119,13 +120,14 @@ fn carry_out(
         }
     };
     let name = execute::known_to_kernel(&disk, &partition)?;
+    let say = |line: &str| report.line(&format!("disk: {line}"));
     let runner: &dyn Runner = &System::in_root(Path::new(SYSROOT));
     if format {
         execute::format(runner, &name)?;
     } else {
-        execute::repair(runner, &name, &|line| report.line(&format!("disk: {line}")))?;
+        execute::repair_if_marked(runner, &name, &say)?;
     }
-    execute::mount_data(&name, var)?;
+    execute::mount_or_repair(runner, &name, var, &say)?;
     if format {
         super::data::mark(var, &medium.release.name).map_err(|source| DataError::Disk {
             what: "writing",
