@@ -172,7 +172,8 @@ fn listens(table: &str, port: u16) -> bool {
     })
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error with its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use agent_api::site::{Cidr, Interface, Site};
 
-use crate::cluster::CLUSTER_ADDRESS;
+use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE};
 
 /// Name of host and node: the one decided earlier, else Site's, else made of release and machine id.
 ///
@@ -47,6 +47,17 @@ pub fn advertise(earlier: Option<IpAddr>, site: &Site, addresses: &[Address]) ->
         return Some(CLUSTER_ADDRESS.into());
     }
     cidrs.iter().find_map(|cidr| addresses.iter().find(|a| cidr.contains(a.address)).map(|a| a.address))
+}
+
+/// Commands for `ip -batch` that make the cluster's own interface.
+///
+/// Service addresses are routed to it: without a default route the host's own connections to them
+/// would fail before kube-proxy's rules, which come after the choice of a route, could redirect them.
+pub fn cluster_interface(service_cidr: &str) -> String {
+    let name = CLUSTER_INTERFACE;
+    format!(
+        "link add {name} type dummy\naddress add {CLUSTER_ADDRESS}/32 dev {name}\nlink set {name} up\nroute add {service_cidr} dev {name} src {CLUSTER_ADDRESS}\n"
+    )
 }
 
 /// Addresses under which others reach the box, sorted: those of the site's interfaces, neither the

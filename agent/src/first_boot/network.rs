@@ -72,9 +72,7 @@ pub async fn cluster_address(machine: &Machine, steps: &Steps) {
                 }
                 machine.program(&["ip", "link", "delete", CLUSTER_INTERFACE], b"")?;
             }
-            let batch = format!(
-                "link add {CLUSTER_INTERFACE} type dummy\naddress add {CLUSTER_ADDRESS}/32 dev {CLUSTER_INTERFACE}\nlink set {CLUSTER_INTERFACE} up\n"
-            );
+            let batch = decide::cluster_interface(&machine.release().kubernetes.service_cidr);
             machine.program(&["ip", "-batch", "-"], batch.as_bytes())?;
             Ok(Outcome::Done((), json!({"address": CLUSTER_ADDRESS.to_string()})))
         })

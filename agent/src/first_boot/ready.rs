@@ -7,6 +7,7 @@ use agent_api::ports::KUBERNETES_API;
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use super::control_plane::chain;
 use super::phase::{self, Step};
 use super::steps::Steps;
 use super::{Machine, decide, network};
@@ -74,21 +75,21 @@ async fn ask_readyz(api: &Api) -> Result<(), Missing> {
     match api.health("/readyz?verbose").await {
         Ok((true, _)) => Ok(()),
         Ok((false, text)) => Err(Missing::new(what, checks::readyz_missing(&text))),
-        Err(error) => Err(Missing::new(what, error.to_string())),
+        Err(error) => Err(Missing::new(what, chain(&error))),
     }
 }
 
 async fn ask_node(api: &Api, node: &Node) -> Result<(), Missing> {
     match api.get(&format!("/api/v1/nodes/{}", node.name)).await {
         Ok(found) => checks::node(found.as_ref(), &node.name),
-        Err(error) => Err(Missing::new("the API server", error.to_string())),
+        Err(error) => Err(Missing::new("the API server", chain(&error))),
     }
 }
 
 async fn ask_pods(api: &Api) -> Result<(), Missing> {
     match api.get(PODS).await {
         Ok(found) => checks::pods(&found.unwrap_or(Value::Null)),
-        Err(error) => Err(Missing::new("the API server", error.to_string())),
+        Err(error) => Err(Missing::new("the API server", chain(&error))),
     }
 }
 
@@ -100,7 +101,7 @@ async fn ask_dns(machine: &Machine) -> Result<(), Missing> {
     };
     match dns::lookup(server, &name, PATIENCE).await {
         Ok(_) => Ok(()),
-        Err(error) => Err(Missing::new(what, error.to_string())),
+        Err(error) => Err(Missing::new(what, chain(&error))),
     }
 }
 
