@@ -111,10 +111,12 @@ impl Node<'_> {
     }
 }
 
-/// Lays out `files`; the folders on their paths are made. All belongs to root and is world-readable.
+/// Lays out `files`, whatever their order; the folders on their paths are made. All belongs to root and is world-readable.
 pub fn build(files: &[SourceFile], identity: &Identity) -> Result<Extents, Ext4Error> {
     let mut tree = Tree::new();
-    for file in files {
+    let mut sorted: Vec<&SourceFile> = files.iter().collect();
+    sorted.sort_by_key(|file| &file.path);
+    for file in sorted {
         tree.insert(&file.path, &file.content)?;
     }
     let geometry = tree.place()?;
