@@ -294,8 +294,7 @@ fn look(seen: &mut BTreeMap<String, Seen>) -> Vec<Candidate> {
             if seen.get(device).is_some_and(|seen| seen.bytes == bytes) {
                 continue;
             }
-            let (what, contents) = probe_device(device);
-            let what = format!("{} MiB, {what}", bytes >> 20);
+            let (what, contents) = probe_device(device, bytes);
             seen.insert(device.to_owned(), Seen { bytes, what, damage: None });
             if contents.iter().any(|content| is_ext4(content, DATA_LABEL)) {
                 with_data.insert(disk.name.clone());
@@ -354,7 +353,7 @@ fn may_be_medium(content: &Content) -> bool {
 }
 
 /// What is on a device, in words and in kinds.
-fn probe_device(device: &str) -> (String, Vec<Content>) {
+fn probe_device(device: &str, bytes: u64) -> (String, Vec<Content>) {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(block::node(device), flags, Mode::empty());
     let head = match opened {
@@ -368,7 +367,7 @@ fn probe_device(device: &str) -> (String, Vec<Content>) {
     };
     let words: Vec<String> = contents.iter().map(Content::describe).collect();
     let what = if words.is_empty() { "nothing that is known".to_owned() } else { words.join(", ") };
-    (what, contents)
+    (format!("{} MiB, {what}", bytes >> 20), contents)
 }
 
 /// Why there is no medium: a damaged one is named, otherwise everything that was seen.

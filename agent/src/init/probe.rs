@@ -227,6 +227,21 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_content_does_harm(noise in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..3000)) {
+            let mut head = blank();
+            for at in [0, EXT_SUPER, ISO_DESCRIPTOR] {
+                head[at..at + noise.len()].copy_from_slice(&noise);
+            }
+            head[EXT_SUPER + 56..EXT_SUPER + 58].copy_from_slice(&[0x53, 0xEF]);
+            head[ISO_DESCRIPTOR..ISO_DESCRIPTOR + 6].copy_from_slice(b"\x01CD001");
+            for content in identify(&head).iter().chain(&identify(&noise)) {
+                let _ = (content.describe(), content.needs());
+            }
+        }
+    }
+
     #[test]
     fn a_boot_sector_of_fat_is_no_partition_table() {
         let mut head = blank();

@@ -107,7 +107,7 @@ pub fn is_begun(head: &[u8], block: u64, disk_id: Uuid) -> bool {
 pub fn claimed_bytes(device: &mut (impl Read + Seek), block: u64, name: &str) -> io::Result<Option<u64>> {
     let table = read_copy(device, block, 1)?;
     let ours = table.filter(|table| table.used().iter().any(|entry| entry.name == name));
-    Ok(ours.map(|table| (table.alternate.max(table.last_usable) + 1) * block))
+    Ok(ours.map(|table| table.alternate.max(table.last_usable).saturating_add(1).saturating_mul(block)))
 }
 
 fn read_copy(device: &mut (impl Read + Seek), block: u64, at: u64) -> io::Result<Option<Table>> {
@@ -118,7 +118,8 @@ fn read_copy(device: &mut (impl Read + Seek), block: u64, at: u64) -> io::Result
     let Some(header) = Header::parse(&header).filter(|header| header.own == at) else { return Ok(None) };
     let Some(length) = header.entries_length() else { return Ok(None) };
     let mut entries = vec![0; length];
-    if !read_at(device, header.entries_at * block, &mut entries)? || crc32fast::hash(&entries) != header.entries_crc {
+    let Some(entries_at) = header.entries_at.checked_mul(block) else { return Ok(None) };
+    if !read_at(device, entries_at, &mut entries)? || crc32fast::hash(&entries) != header.entries_crc {
         return Ok(None);
     }
     Ok(Some(Table {
@@ -239,7 +240,7 @@ impl Table {
         let units: Vec<u16> =
             slot[56..128].chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
         let name = String::from_utf16_lossy(&units).trim_end_matches('\0').to_owned();
-        let bytes = (last + 1).checked_sub(first)?.checked_mul(self.block)?;
+        let bytes = last.checked_add(1)?.checked_sub(first)?.checked_mul(self.block)?;
         Some(Entry { number, kind, name, start: first.checked_mul(self.block)?, bytes })
     }
 
@@ -251,14 +252,15 @@ impl Table {
     /// The largest free space that begins at or after `keep_below` bytes.
     pub fn largest_free(&self, keep_below: u64) -> Option<Extent> {
         let mut used: Vec<(u64, u64)> =
-            self.used().iter().map(|entry| (entry.start, entry.start + entry.bytes)).collect();
-        used.push((0, keep_below.max(self.first_usable * self.block)));
+            self.used().iter().map(|entry| (entry.start, entry.start.saturating_add(entry.bytes))).collect();
+        used.push((0, keep_below.max(self.first_usable.saturating_mul(self.block))));
         used.sort_unstable();
-        let end = (self.last_usable + 1) * self.block;
+        let end = self.last_usable.saturating_add(1).saturating_mul(self.block);
         let mut free = Vec::new();
-        let mut from = 0;
+        let mut from: u64 = 0;
         for (start, stop) in used.into_iter().chain([(end, end)]) {
-            let (start, from_aligned) = (start.min(end) / ALIGN * ALIGN, u64::next_multiple_of(from, ALIGN));
+            let (start, from_aligned) =
+                (start.min(end) / ALIGN * ALIGN, from.checked_next_multiple_of(ALIGN).unwrap_or(u64::MAX));
             if start > from_aligned {
                 free.push(Extent { start: from_aligned, bytes: start - from_aligned });
             }
@@ -361,6 +363,8 @@ mod tests {
     use std::io::Cursor;
 
     use gpt::disk::LogicalBlockSize;
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert, proptest};
     use uuid::Uuid;
 
     use super::{DATA_NAME, Extent, Table, Write, claimed_bytes, is_begun, read};
@@ -484,6 +488,37 @@ mod tests {
         apply(&mut disk, &table.first_writes(16 * MIB));
         disk.truncate(5 << 20);
         assert_eq!(claimed_bytes(&mut Cursor::new(&disk), 512, DATA_NAME).expect("readable"), Some(16 * MIB));
+    }
+
+    proptest! {
+        /// A table on a disk that anybody wrote may say anything.
+        #[test]
+        fn no_table_whose_checksums_are_right_does_harm(
+            numbers in vec(any::<u64>(), 5),
+            slots in vec((0_usize..128, any::<u64>(), any::<u64>()), 0..6),
+            keep_below: u64,
+        ) {
+            let mut table = Table::new(DISK, MIB, 512);
+            for (slot, first, last) in slots {
+                table.entries[slot * 128] = 1;
+                table.entries[slot * 128 + 32..slot * 128 + 40].copy_from_slice(&first.to_le_bytes());
+                table.entries[slot * 128 + 40..slot * 128 + 48].copy_from_slice(&last.to_le_bytes());
+            }
+            (table.first_usable, table.last_usable) = (numbers[0], numbers[1]);
+            let mut disk = blank(1);
+            apply(&mut disk, &table.copy(1, numbers[2], 2));
+            let found = read(&mut Cursor::new(&disk), MIB, 512).expect("readable").expect("a table");
+            if let Some(extent) = found.table.largest_free(keep_below) {
+                prop_assert!(extent.bytes > 0 && extent.start >= keep_below);
+            }
+            let _ = claimed_bytes(&mut Cursor::new(&disk), 512, DATA_NAME);
+        }
+
+        #[test]
+        fn no_header_of_arbitrary_bytes_does_harm(bytes in vec(any::<u8>(), 0..4096)) {
+            let _ = is_begun(&bytes, 512, DISK);
+            let _ = read(&mut Cursor::new(&bytes), bytes.len() as u64, 512);
+        }
     }
 
     #[test]
