@@ -292,7 +292,7 @@ fn manifest(
 }
 
 /// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.
-const DEFAULT_PARAMETERS: &[&str] = &["quiet", "loglevel=4", "panic=60", "audit=0"];
+const DEFAULT_PARAMETERS: &[&str] = &["quiet", "loglevel=4", "panic=60", "audit=0", "no_timer_check"];
 
 fn assemble(at: &Builder, signer: &Signer, release: Release) -> Result<Built> {
     let bytes = serde_json::to_vec_pretty(&release)?;

@@ -92,7 +92,7 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     let agent = input.agent.file("foothold-agent")?;
     let modules = modules(input)?;
     let modules = modules.file("modules")?;
-    let key = StageKey::new("initrd", 4)
+    let key = StageKey::new("initrd", 5)
         .with("agent", &agent.digest)
         .with("modules", &modules.digest)
         .with("key", hash::bytes(input.public_key.as_bytes()))
@@ -118,7 +118,7 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
 /// The first archive: folders and modules, padded to four bytes.
 fn modules(input: &Input<'_>) -> Result<Made> {
     let modules = input.os.file(crate::layer::os::INITRD_MODULES)?;
-    let key = StageKey::new("initrd-modules", 1).with("modules", &modules.digest);
+    let key = StageKey::new("initrd-modules", 2).with("modules", &modules.digest);
     let made = input.cache.stage(&key, &mut || (), |work| {
         let path = work.path().join("modules");
         let mut cpio = Cpio::new(encoder(fs_err::File::create(&path)?, MODULES_LEVEL)?);
@@ -141,6 +141,8 @@ fn encoder(file: fs_err::File, level: i32) -> Result<zstd::Encoder<'static, fs_e
     let mut encoder = zstd::Encoder::new(file, level)?;
     // The number of workers does not change the bytes, but zero would.
     encoder.multithread(2)?;
+    // The kernel goes on to /init after a damaged archive: with a checksum it at least says so.
+    encoder.include_checksum(true)?;
     Ok(encoder)
 }
 
