@@ -1,7 +1,11 @@
 //! The command line of the agent.
 
+use std::fmt::Write;
 use std::process::ExitCode;
 
+use agent_api::boot::EVENTS;
+use agent_api::events::{Event, Status};
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::{daemon, init};
@@ -49,6 +53,60 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Init => Ok(init::main()),
         Command::Guard => Ok(init::guard::main()),
         Command::Run => daemon::main().map(|()| ExitCode::SUCCESS),
-        Command::Events | Command::Status => anyhow::bail!("not on this box"),
+        Command::Events => {
+            show(&events()?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Status => {
+            show(&status_lines(&events()?));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The events of this boot, as they were written.
+fn events() -> anyhow::Result<String> {
+    fs_err::read_to_string(EVENTS).context("no events: this is not a running box")
+}
+
+#[expect(clippy::print_stdout, reason = "this is the command line")]
+fn show(text: &str) {
+    print!("{text}");
+}
+
+/// One line per step: its state, how long it took or takes, and what its last event says.
+fn status_lines(events: &str) -> String {
+    let mut status = Status::default();
+    // A line that is being written right now is not whole yet.
+    for event in events.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok()) {
+        status.apply(&event);
+    }
+    let mut text = format!("{} at {:.1} s\n", if status.ready { "ready" } else { "not ready" }, status.t);
+    for step in &status.steps {
+        let state = serde_json::to_value(step.state).ok();
+        let state = state.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        let secs = step.secs.unwrap_or(status.t - step.since);
+        let words = ["message", "why", "cause"].into_iter().find_map(|key| step.detail.get(key)?.as_str());
+        let name = format!("{}/{}", step.phase, step.step);
+        let _ = writeln!(text, "{name:<32} {state:<8} {secs:7.1} s  {}", words.unwrap_or_default());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::status_lines;
+
+    #[test]
+    fn status_tells_the_state_of_every_step_and_ignores_half_a_line() {
+        let events = concat!(
+            r#"{"t":1.0,"source":"box","phase":"medium","step":"find","state":"started"}"#,
+            "\n",
+            r#"{"t":3.5,"source":"box","phase":"medium","step":"find","state":"done","detail":{"message":"on vda3"}}"#,
+            "\n",
+            r#"{"t":4.0,"source":"box","phase":"disk","st"#,
+        );
+        let expected = "not ready at 3.5 s\nmedium/find                      done         2.5 s  on vda3\n";
+        assert_eq!(status_lines(events), expected);
     }
 }
