@@ -1,7 +1,8 @@
 //! Phase `control-plane`: certificates, the kubelet, etcd and the API server; then, once that
 //! answers, the controller manager and the scheduler, which would only spin before.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::json;
@@ -15,10 +16,16 @@ use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests};
 use crate::ledger::Key;
 
 /// How often the API server is asked while it starts: refused connections cost nothing.
-const ASK: Duration = Duration::from_millis(150);
+const ASK: Duration = Duration::from_millis(200);
+/// How often it is looked up how far it has come: reading the table of sockets is not for nothing.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Written when the API server has answered for the first time in this boot.
 const ANSWERED: &str = "/run/foothold/api-answered";
+/// The API server's own check whether its roles are there.
+const ROLES: &str = "/readyz/poststarthook/rbac/bootstrap-roles";
+/// How often it is asked.
+const ROLES_ASK: Duration = Duration::from_millis(400);
 /// Port of etcd.
 const ETCD: u16 = 2379;
 /// One folder for each container that runs.
@@ -121,12 +128,13 @@ pub fn has_answered(machine: &Machine) -> bool {
 pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
     let act = || async {
         let api = client_by_loopback(machine)?;
+        let progress = Progress::default();
         let ask = || async {
             let what = "the API server";
             match api.get("/api/v1/namespaces/kube-system").await {
                 Ok(Some(_)) => Ok(()),
                 Ok(None) => Err(Missing::new(what, "it has not created the namespace `kube-system` yet")),
-                Err(error) => Err(Missing::new(what, in_words(&error, machine))),
+                Err(error) => Err(Missing::new(what, in_words(&error, || progress.now(machine)))),
             }
         };
         steps.wait(&phase::API_SERVER, ASK, ask).await;
@@ -138,15 +146,33 @@ pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
 }
 
 /// Why there is no answer, from the nearest thing that can be seen.
-fn in_words(error: &ApiError, machine: &Machine) -> String {
+fn in_words(error: &ApiError, not_listening: impl FnOnce() -> String) -> String {
     match error {
         ApiError::Refused { status, message, .. } => format!("it answers {status}: {message}"),
         ApiError::Credentials(text) => text.clone(),
         ApiError::Transport { source, .. } if source.is_timeout() => {
             "it takes the question and does not answer".to_owned()
         }
-        ApiError::Transport { source, .. } if source.is_connect() => not_listening(machine),
+        ApiError::Transport { source, .. } if source.is_connect() => not_listening(),
         ApiError::Transport { source, .. } => chain(source),
+    }
+}
+
+/// How far the API server has come, looked up from time to time.
+#[derive(Default)]
+struct Progress(Mutex<Option<(Instant, String)>>);
+
+impl Progress {
+    fn now(&self, machine: &Machine) -> String {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((when, text)) if when.elapsed() < LOOK => text.clone(),
+            _ => {
+                let text = not_listening(machine);
+                *last = Some((Instant::now(), text.clone()));
+                text
+            }
+        }
     }
 }
 
@@ -181,6 +207,26 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// Waits until the API server has made the roles that its clients need.
+///
+/// The controller manager and the scheduler end at once without theirs, and would be started again
+/// ever later; everything else that is asked meanwhile makes this take longer.
+pub async fn roles(steps: &Steps, api: &Api) {
+    let act = || async {
+        let ask = || async {
+            let what = "the roles of the control plane";
+            match api.health(ROLES).await {
+                Ok((true, _)) => Ok(()),
+                Ok((false, _)) => Err(Missing::new(what, "the API server is creating them")),
+                Err(error) => Err(Missing::new(what, chain(&error))),
+            }
+        };
+        steps.wait(&phase::ROLES, ROLES_ASK, ask).await;
+        done(())
+    };
+    steps.perform(&phase::ROLES, act).await;
 }
 
 /// Lets the controller manager and the scheduler start.

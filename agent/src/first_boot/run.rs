@@ -91,9 +91,13 @@ async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: S
     control_plane::start_kubelet(machine, steps).await;
     let api = control_plane::api_answers(machine, steps).await;
 
-    let ((), (), (), node_ready) = tokio::join!(
-        control_plane::controllers(machine, steps, &node),
-        addons::objects(machine, steps, &node, &credentials, &api),
+    let workloads = async {
+        control_plane::roles(steps, &api).await;
+        control_plane::controllers(machine, steps, &node).await;
+        addons::objects(machine, steps, &node, &credentials, &api).await;
+    };
+    let ((), (), node_ready) = tokio::join!(
+        workloads,
         addons::node_labels(machine, steps, &node, &credentials, &api),
         ready::node(steps, &node, &api),
     );
