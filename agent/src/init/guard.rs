@@ -100,7 +100,7 @@ impl Guard {
         loop {
             for damage in kmsg::read_new(&mut self.kmsg) {
                 if let Some((what, block)) = place(&self.task, &damage) {
-                    self.tell(&what, block);
+                    self.tell(&what, block, matches!(damage, Damage::Io { .. }));
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -133,8 +133,13 @@ impl Guard {
             for offset in (0..layer.bytes).step_by(CHUNK) {
                 let begin = Instant::now();
                 let length = CHUNK.min(usize::try_from(layer.bytes - offset).unwrap_or(CHUNK));
-                for block in reader.damaged(offset, length) {
-                    self.tell(&layer.name, block);
+                let damaged = reader.damaged(offset, length);
+                if !damaged.is_empty() {
+                    // The kernel knows whether the device failed or the bytes are others.
+                    self.follow(Duration::ZERO);
+                }
+                for block in damaged {
+                    self.tell(&layer.name, block, false);
                 }
                 done += length as u64;
                 if done * 100 / total > percent {
@@ -149,14 +154,14 @@ impl Guard {
     }
 
     /// Writes a damage down and shows it, once.
-    fn tell(&mut self, what: &str, block: u64) {
+    fn tell(&mut self, what: &str, block: u64, unreadable: bool) {
         if self.known.len() >= MOST_FAILURES || !self.known.insert((what.to_owned(), block)) {
             return;
         }
         let medium = self.task.layers.first().map_or_else(|| self.task.disk.clone(), |layer| layer.medium.clone());
         let found = match self.task.layers.iter().find(|layer| layer.name == what) {
-            Some(layer) => layer.damage_line(block),
-            None => format!("block {block} of {medium} cannot be read"),
+            Some(layer) => layer.damage_line(block, unreadable),
+            None => format!("block {block} of {medium} cannot be read: the device is failing or gone"),
         };
         let failure = MediumFailure {
             what: what.to_owned(),

@@ -58,8 +58,14 @@ impl OpenLayer {
     }
 
     /// One line that names the layer, the block and the device.
-    pub fn damage_line(&self, block: u64) -> String {
-        format!("layer `{}` on {} is damaged: block {block} is not what was signed", self.name, self.medium)
+    pub fn damage_line(&self, block: u64, unreadable: bool) -> String {
+        let (name, medium) = (&self.name, &self.medium);
+        if unreadable {
+            return format!(
+                "layer `{name}` on {medium} cannot be read at block {block}: the device is failing or gone"
+            );
+        }
+        format!("layer `{name}` on {medium} is damaged: block {block} is not what was signed")
     }
 }
 
@@ -115,8 +121,10 @@ fn verified(layer: &Layer, device: &LoopDevice) -> std::io::Result<PathBuf> {
 
 /// The damage of this layer that the kernel reported, if it did.
 pub fn damage_in(layer: &OpenLayer) -> Option<Fatal> {
-    let block = kmsg::reported().iter().rev().find_map(|damage| layer.block_of(damage))?;
-    Some(Fatal::medium("layers", layer.damage_line(block), "the bytes that were signed", WRITE_AGAIN))
+    let of_this = |damage: &Damage| Some((layer.block_of(damage)?, matches!(damage, Damage::Io { .. })));
+    let (block, unreadable) = kmsg::reported().iter().rev().find_map(of_this)?;
+    let found = layer.damage_line(block, unreadable);
+    Some(Fatal::medium("layers", found, "the bytes that were signed", WRITE_AGAIN))
 }
 
 /// Puts the root together: the layers read-only, above them memory.
@@ -145,4 +153,45 @@ pub fn mount_root(layers: &[OpenLayer]) -> Result<(), Fatal> {
     mount::mount("overlay", "root", Path::new(SYSROOT), Options::new(MountFlags::empty(), &data)).map_err(|error| {
         layers.iter().find_map(damage_in).unwrap_or_else(|| fail(&format!("{error}: {}", mount::cause(&error))))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use agent_api::release::{Digest, Layer};
+
+    use super::{OpenLayer, blob, check_sizes};
+
+    #[test]
+    fn a_failing_device_is_told_from_changed_bytes() {
+        let layer = OpenLayer {
+            name: "os".to_owned(),
+            loop_device: PathBuf::from("/dev/loop0"),
+            verified: PathBuf::from("/dev/dm-0"),
+            bytes: 8192,
+            medium: "sda3".to_owned(),
+        };
+        assert_eq!(layer.damage_line(7, false), "layer `os` on sda3 is damaged: block 7 is not what was signed");
+        let gone = "layer `os` on sda3 cannot be read at block 7: the device is failing or gone";
+        assert_eq!(layer.damage_line(7, true), gone);
+    }
+
+    #[test]
+    fn a_short_or_missing_layer_is_named_with_its_device() {
+        let root = tempfile::tempdir().expect("a folder");
+        let digest = Digest::from_hex(&"ab".repeat(32)).expect("a digest");
+        let (root_hash, salt) = (String::new(), String::new());
+        let layer = Layer { name: "os".to_owned(), digest, size: 8192, data_bytes: 4096, root_hash, salt };
+        let layers = [layer];
+        let missing = check_sizes(root.path(), &layers, "vda3").expect_err("it is not there");
+        assert_eq!(missing.found, "layer `os` is not on vda3: entity not found");
+        let path = blob(root.path(), &layers[0]);
+        fs_err::create_dir_all(path.parent().expect("a parent")).expect("folders");
+        fs_err::write(&path, [0; 4096]).expect("written");
+        let short = check_sizes(root.path(), &layers, "vda3").expect_err("half of it is missing");
+        assert_eq!(short.found, "layer `os` on vda3 has only 4096 bytes: a cut-off image");
+        fs_err::write(&path, [0; 8192]).expect("written");
+        assert!(check_sizes(root.path(), &layers, "vda3").is_ok());
+    }
 }

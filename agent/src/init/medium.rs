@@ -54,7 +54,7 @@ pub struct Medium {
     pub manifest: Vec<u8>,
     /// The layers, bottom first.
     pub layers: Vec<OpenLayer>,
-    /// Kept while mounted: see [`mount_candidate`].
+    /// Kept while mounted: see `mount_candidate`.
     _loop_device: Option<LoopDevice>,
 }
 
