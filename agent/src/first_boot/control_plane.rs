@@ -24,6 +24,9 @@ const LOOK: Duration = Duration::from_secs(2);
 const ANSWERED: &str = "/run/foothold/api-answered";
 /// The API server's own check whether its roles are there.
 const ROLES: &str = "/readyz/poststarthook/rbac/bootstrap-roles";
+/// Collection and name of the binding that is there until they are.
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const STARTING: &str = "foothold:starting";
 /// How often it is asked.
 const ROLES_ASK: Duration = Duration::from_millis(400);
 /// Port of etcd.
@@ -209,21 +212,64 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Waits until the API server has made the roles that its clients need.
+/// Binds the control plane to `cluster-admin` while the API server creates the roles that it will have.
 ///
-/// The controller manager and the scheduler end at once without theirs, and would be started again
-/// ever later; everything else that is asked meanwhile makes this take longer.
-pub async fn roles(steps: &Steps, api: &Api) {
+/// On a first boot that takes as long as everything else together, and without its roles the
+/// controller manager ends at once. [`roles`] takes the binding away before the box is ready. On
+/// later boots the roles are there, and nothing is granted.
+pub async fn grant(machine: &Machine, steps: &Steps, api: &Api) {
     let act = || async {
+        if steps.is_current(&phase::ROLES, &roles_key(machine)) {
+            return Ok(Outcome::Current(()));
+        }
+        match api.create(BINDINGS, &starting()).await {
+            Ok(()) => done(()),
+            Err(error) if error.status() == Some(reqwest::StatusCode::CONFLICT) => Ok(Outcome::Current(())),
+            Err(error) => Err(error.into()),
+        }
+    };
+    steps.perform(&phase::GRANT, act).await;
+}
+
+fn roles_key(machine: &Machine) -> Key {
+    Key::of([&machine.release().kubernetes.version])
+}
+
+/// The binding of [`grant`].
+fn starting() -> serde_json::Value {
+    let subject = |kind: &str, name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": STARTING},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [
+            subject("User", "system:kube-controller-manager"),
+            subject("User", "system:kube-scheduler"),
+            subject("Group", "system:serviceaccounts:kube-system"),
+        ],
+    })
+}
+
+/// Waits until the API server has created the roles of the control plane, and ends [`grant`].
+pub async fn roles(machine: &Machine, steps: &Steps, api: &Api) {
+    let act = || async {
+        let key = roles_key(machine);
+        let before = steps.is_current(&phase::ROLES, &key);
         let ask = || async {
             let what = "the roles of the control plane";
             match api.health(ROLES).await {
                 Ok((true, _)) => Ok(()),
-                Ok((false, _)) => Err(Missing::new(what, "the API server is creating them")),
+                Ok((false, _)) => Err(Missing::new(what, "the API server looks through them")),
                 Err(error) => Err(Missing::new(what, chain(&error))),
             }
         };
         steps.wait(&phase::ROLES, ROLES_ASK, ask).await;
+        if before {
+            return Ok(Outcome::Current(()));
+        }
+        api.delete(&format!("{BINDINGS}/{STARTING}")).await?;
+        steps.record(&phase::ROLES, &key)?;
         done(())
     };
     steps.perform(&phase::ROLES, act).await;

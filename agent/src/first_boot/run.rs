@@ -92,12 +92,13 @@ async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: S
     let api = control_plane::api_answers(machine, steps).await;
 
     let workloads = async {
-        control_plane::roles(steps, &api).await;
+        control_plane::grant(machine, steps, &api).await;
         control_plane::controllers(machine, steps, &node).await;
         addons::objects(machine, steps, &node, &credentials, &api).await;
     };
-    let ((), (), node_ready) = tokio::join!(
+    let ((), (), (), node_ready) = tokio::join!(
         workloads,
+        control_plane::roles(machine, steps, &api),
         addons::node_labels(machine, steps, &node, &credentials, &api),
         ready::node(steps, &node, &api),
     );
