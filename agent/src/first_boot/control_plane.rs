@@ -276,8 +276,19 @@ pub async fn roles(machine: &Machine, steps: &Steps, api: &Api) {
 }
 
 /// Lets the controller manager and the scheduler start.
-pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node) {
+///
+/// The controller manager gives up when the API server's roles are not complete ten seconds after it
+/// started. So it is started when half of them are there: it needs the rest of the time to start.
+pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node, api: &Api) {
     let act = || async {
+        let half = || async {
+            match api.get(&format!("{BINDINGS}/cluster-admin")).await {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err(Missing::new("the first half of the roles", "the API server is creating them")),
+                Err(error) => Err(Missing::new("the API server", chain(&error))),
+            }
+        };
+        steps.wait(&phase::CONTROLLERS, ROLES_ASK, half).await;
         let (machine, node) = (machine.clone(), node.clone());
         blocking(move || {
             let templates = machine.at(TEMPLATES).join("manifests");

@@ -93,7 +93,7 @@ async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: S
 
     let workloads = async {
         control_plane::grant(machine, steps, &api).await;
-        control_plane::controllers(machine, steps, &node).await;
+        control_plane::controllers(machine, steps, &node, &api).await;
         addons::objects(machine, steps, &node, &credentials, &api).await;
     };
     let ((), (), (), node_ready) = tokio::join!(
