@@ -128,15 +128,15 @@ pub fn program() -> PathBuf {
 impl Boxed {
     /// Waits until the box is ready; on the way every failure is printed.
     pub fn until_ready(&mut self) -> Event {
-        self.until("the box to be ready", |event| event.is_ready())
+        self.until("the box to be ready", Event::is_ready)
     }
 
     /// Waits for an event.
     pub fn until(&mut self, wanted: &str, mut found: impl FnMut(&Event) -> bool) -> Event {
         let parsed = |value: &serde_json::Value| serde_json::from_value::<Event>(value.clone()).ok();
-        let waited =
+        let event =
             self.session.vm.wait_until(PATIENCE, wanted, |value| parsed(value).is_some_and(|event| found(&event)));
-        match waited {
+        match event {
             Ok(value) => parsed(&value).expect("it was an event"),
             Err(error) => {
                 let dir = std::env::temp_dir().join(format!("foothold-test-{}", std::process::id()));

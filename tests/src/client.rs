@@ -27,7 +27,7 @@ impl Client {
             let client =
                 reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("a client");
             let request = client.get(url);
-            let request = token.iter().fold(request, |request, token| request.bearer_auth(token));
+            let request = token.iter().fold(request, reqwest::RequestBuilder::bearer_auth);
             let answer = request.send().await.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
             (answer.status().as_u16(), answer.text().await.expect("a body"))
         })

@@ -87,7 +87,9 @@ fn clean(object: &mut Value) {
     let Some(map) = object.as_object_mut() else { return };
     map.remove("status");
     if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-        METADATA.iter().for_each(|key| drop(metadata.remove(*key)));
+        for key in METADATA {
+            metadata.remove(key);
+        }
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.retain(|key, _| {
                 !ANNOTATIONS.contains(&key.as_str())

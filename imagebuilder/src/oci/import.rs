@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn times_are_gos_binary_form() {
         // time.Date(2023, 11, 14, 22, 13, 20, 0, time.UTC).MarshalBinary()
-        assert_eq!(hex::encode(go_time(1_700_000_000)), "010000000edce5f18000000000ffff");
+        assert_eq!(hex::encode(go_time(1_700_000_000)), "010000000edce5e80000000000ffff");
     }
 
     #[test]
