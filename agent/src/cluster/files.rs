@@ -37,7 +37,7 @@ pub fn sync(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// [`write`] and [`sync`] in one, for a single file.
+/// [`write()`] and [`sync`] in one, for a single file.
 pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<bool> {
     let changed = write(path, bytes, mode)?;
     if changed {

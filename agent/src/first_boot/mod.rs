@@ -9,7 +9,7 @@
 //!             └─ clock, content                                    └─ readiness, really asked
 //! ```
 //!
-//! [`phase`] lists the steps, [`steps`] runs one of them (events, retries, ledger), [`run`] holds
+//! [`phase`] lists the steps, [`steps`] runs one of them (events, retries, ledger), [`mod@run`] holds
 //! the order. Each phase is a module: what it observes, what it decides, what it does.
 
 pub mod addons;
