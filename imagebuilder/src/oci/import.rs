@@ -34,7 +34,7 @@ disabled_plugins = [
 "#;
 
 /// containerd's socket, as the programs in the toolbox see it.
-const SOCKET: &str = "/mnt/work/state/containerd.sock";
+const SOCKET: &str = "/mnt/build/state/containerd.sock";
 
 /// What an import needs.
 pub struct Import<'a> {
@@ -60,7 +60,14 @@ impl Import<'_> {
         fs_err::write(self.work.path().join("config.toml"), CONFIGURATION)?;
         let mut daemon = self
             .program("containerd")
-            .args(["--config", "/mnt/work/config.toml", "--root", "/mnt/work/containerd", "--state", "/mnt/work/state"])
+            .args([
+                "--config",
+                "/mnt/build/config.toml",
+                "--root",
+                "/mnt/build/containerd",
+                "--state",
+                "/mnt/build/state",
+            ])
             .args(["--address", SOCKET])
             .start()?;
         wait_for_socket(self.work, &mut daemon)?;
@@ -93,7 +100,7 @@ impl Import<'_> {
         self.lay_out(packed, &layout)?;
         let archive = self.work.path().join("image.tar");
         tarball::write(&layout, self.built, std::io::BufWriter::new(fs_err::File::create(&archive)?))?;
-        self.ctr().args(["import", "--local", "--snapshotter", "overlayfs", "/mnt/work/image.tar"]).run()?;
+        self.ctr().args(["import", "--local", "--snapshotter", "overlayfs", "/mnt/build/image.tar"]).run()?;
         let labels = ["io.cri-containerd.image=managed", "io.cri-containerd.pinned=pinned"];
         self.ctr().args(["label", &packed.image.reference]).args(labels).run()?;
         fs_err::remove_dir_all(&layout)?;

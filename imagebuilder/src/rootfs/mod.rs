@@ -32,7 +32,7 @@ const LEAN: &[&str] = &[
 ];
 
 /// Where work lies for programs of the toolbox: the same path on every machine, so that none leaks into results.
-pub const INSIDE: &str = "/mnt/work";
+pub const INSIDE: &str = "/mnt/build";
 
 /// Makes the tree of the packages at `<work>/<name>` with mmdebstrap in the toolbox.
 pub fn bootstrap(cache: &Cache, toolbox: &Toolbox, work: &WorkDir, name: &str, debs: &[Deb], built: u64) -> Result<()> {
