@@ -33,6 +33,8 @@ const ROLES_ASK: Duration = Duration::from_millis(400);
 const ETCD: u16 = 2379;
 /// One folder for each container that runs.
 const TASKS: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
+/// etcd and kube-apiserver, each with its sandbox.
+const FIRST_TASKS: usize = 4;
 
 /// The authorities of the cluster, in PEM, as those who render objects need them.
 #[derive(Clone, Debug)]
@@ -128,7 +130,7 @@ pub fn has_answered(machine: &Machine) -> bool {
 }
 
 /// Waits until the API server reads and writes: until the namespace of the system is there.
-pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
+async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
     let act = || async {
         let api = client_by_loopback(machine)?;
         let progress = Progress::default();
@@ -141,7 +143,6 @@ pub async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
             }
         };
         steps.wait(&phase::API_SERVER, ASK, ask).await;
-        network::open_gate(machine).await?;
         files::write(&machine.at(ANSWERED), b"", files::PUBLIC)?;
         Ok(Outcome::Done(api, serde_json::Value::Null))
     };
@@ -179,9 +180,39 @@ impl Progress {
     }
 }
 
+/// Closes the gate of the API server once it has been started.
+///
+/// Not before: until then the kubelet is better refused than kept waiting. After a reboot it asks for its Node
+/// before it mounts the first volume, and what waits at the gate stays there for half a minute.
+async fn gate(machine: &Machine, steps: &Steps, node: &Node) {
+    if has_answered(machine) {
+        return;
+    }
+    let started = || async {
+        match tasks(machine) {
+            all if all >= FIRST_TASKS || has_answered(machine) => Ok(()),
+            some => Err(Missing::new("the first static pods", format!("{some} of {FIRST_TASKS} containers run"))),
+        }
+    };
+    steps.wait(&phase::GATE, ASK, started).await;
+    network::close_gate(machine, steps, node.advertise).await;
+}
+
+/// Behind the gate, waits until the API server answers; then the gate is open.
+pub async fn api_behind_gate(machine: &Machine, steps: &Steps, node: &Node) -> Api {
+    let ((), api) = tokio::join!(gate(machine, steps, node), api_answers(machine, steps));
+    network::open_gate(machine, steps).await;
+    api
+}
+
+/// How many containers run, sandboxes included.
+fn tasks(machine: &Machine) -> usize {
+    fs_err::read_dir(machine.at(TASKS)).map_or(0, Iterator::count)
+}
+
 /// How far the way to a listening API server has come.
 fn not_listening(machine: &Machine) -> String {
-    let tasks = fs_err::read_dir(machine.at(TASKS)).map_or(0, Iterator::count);
+    let tasks = tasks(machine);
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs_err::read_to_string(machine.at(path)).unwrap_or_default());
     match (tasks, tables.iter().any(|table| listens(table, ETCD))) {

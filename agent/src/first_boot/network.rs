@@ -234,10 +234,17 @@ pub async fn close_gate(machine: &Machine, steps: &Steps, advertise: IpAddr) {
     steps.perform(&phase::GATE, act).await;
 }
 
-/// Opens it.
-pub async fn open_gate(machine: &Machine) -> anyhow::Result<()> {
-    let machine = machine.clone();
-    blocking(move || Ok(machine.program(&["nft", "-f", "-"], firewall::open_gate().as_bytes()).map(drop)?)).await
+/// Opens it, whether it was closed or not.
+pub async fn open_gate(machine: &Machine, steps: &Steps) {
+    let act = || async {
+        let machine = machine.clone();
+        blocking(move || {
+            machine.program(&["nft", "-f", "-"], firewall::open_gate().as_bytes())?;
+            done(())
+        })
+        .await
+    };
+    steps.perform(&phase::GATE_OPEN, act).await;
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ steps! {
     KUBELET = ControlPlane "kubelet", "it is started again", KUBELET_LOG;
     /// The API server answers.
     API_SERVER = ControlPlane "api-server", "the kubelet restarts etcd and kube-apiserver", PODS_LOG;
+    /// Now everybody may ask it.
+    GATE_OPEN = ControlPlane "gate-open", "it is tried again", AGENT_LOG;
     /// The control plane may work while its roles are created.
     GRANT = ControlPlane "grant", "it is tried again", PODS_LOG;
     /// Roles that its clients need.

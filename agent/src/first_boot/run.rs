@@ -82,14 +82,11 @@ async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: S
         let node = node(machine, name, network::advertise(steps, site).await);
         let credentials = control_plane::certificates(machine, steps, &node).await;
         control_plane::place_manifests(machine, steps, &node).await;
-        if !control_plane::has_answered(machine) {
-            network::close_gate(machine, steps, node.advertise).await;
-        }
         (node, credentials)
     };
     let ((), (), (node, credentials)) = tokio::join!(runtime, network::kernel(machine, steps), control_plane);
     control_plane::start_kubelet(machine, steps).await;
-    let api = control_plane::api_answers(machine, steps).await;
+    let api = control_plane::api_behind_gate(machine, steps, &node).await;
 
     let workloads = async {
         control_plane::grant(machine, steps, &api).await;

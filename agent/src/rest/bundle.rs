@@ -53,6 +53,7 @@ const FOLDERS: &[(&str, &str)] = &[("etc/kubernetes/manifests", "yaml"), ("var/l
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("journal.txt", &["journalctl", "-b", "--no-pager", "-n", "8000", "-o", "short-monotonic"]),
     ("journal-previous-boot.txt", &["journalctl", "-b", "-1", "--no-pager", "-n", "2000", "-o", "short-monotonic"]),
+    ("processes.txt", &["ps", "-eo", "pid,ppid,stat,ni,times,etimes,rss,args", "--sort=-times"]),
     ("units.txt", &["systemctl", "list-units", "--all", "--no-pager", "--plain"]),
     ("network/addresses.txt", &["ip", "-details", "address"]),
     ("network/routes.txt", &["ip", "route", "show", "table", "all"]),
