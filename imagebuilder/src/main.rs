@@ -7,6 +7,7 @@ use clap::Parser as _;
 use foothold::cli::Cli;
 use foothold::error::{Cancel, Exit};
 use foothold::host::enter;
+use foothold::kubernetes::rehearsal;
 use foothold::{commands, host, signals};
 
 fn main() -> ExitCode {
@@ -15,6 +16,9 @@ fn main() -> ExitCode {
     // The builder's own program does the mounts when a tree is entered, in namespaces that end with it.
     if let Some(spec) = enter::asked(&std::env::args_os().collect::<Vec<_>>()) {
         return entered(&enter::enter(&spec));
+    }
+    if rehearsal::asked(&std::env::args_os().collect::<Vec<_>>()) {
+        return rehearsed(&rehearsal::main());
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -44,4 +48,14 @@ fn entered(result: &anyhow::Result<std::convert::Infallible>) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "{error:#}");
     }
     Exit::Failed.code().into()
+}
+
+fn rehearsed(result: &anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => Exit::Done.code().into(),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error:#}");
+            Exit::Failed.code().into()
+        }
+    }
 }

@@ -196,7 +196,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     let version = appliance.kubernetes.version.to_string();
     let mut programs = parts.programs;
     programs.files.insert("pause".into(), parts.agent.file("pause")?.clone());
-    let rendered = at.stage("templates", |say| {
+    let mut rendered = at.stage("templates", |say| {
         templates::make(&templates::Input {
             cache: &at.cache,
             toolbox: &toolbox,
@@ -206,6 +206,17 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
+    let state = at.stage("cluster-state", |say| {
+        templates::state(&templates::StateInput {
+            cache: &at.cache,
+            toolbox: &toolbox,
+            helper: &at.helper,
+            programs: &programs,
+            templates: &rendered,
+            waiting: say,
+        })
+    })?;
+    rendered.files.extend(state.files);
     let base =
         at.stage("kubernetes-layer", |say| kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say))?;
     let recipes = Recipe::read_all(&at.workspace.join("images"))?;

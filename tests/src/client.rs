@@ -89,6 +89,15 @@ impl Kubernetes<'_> {
         })
     }
 
+    /// GET of a path that answers no JSON: a profile, metrics.
+    pub fn raw(&self, path: &str) -> Vec<u8> {
+        let url = format!("https://kubernetes:{}{path}", self.port);
+        self.runtime.block_on(async {
+            let answer = self.client.get(&url).send().await.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
+            answer.bytes().await.expect("a body").to_vec()
+        })
+    }
+
     /// POST of an object; the object as it was created.
     pub fn create(&self, path: &str, object: &Value) -> Value {
         let url = format!("https://kubernetes:{}{path}", self.port);

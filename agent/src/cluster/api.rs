@@ -110,6 +110,12 @@ impl Api {
         self.call(Method::POST, &path, Some(("application/json", object))).await.map(drop)
     }
 
+    /// Asks a question whose words are in the body: the answer. etcd's gateway is spoken to like this.
+    pub async fn ask(&self, path: &str, question: &Value) -> Result<Value, ApiError> {
+        let bytes = self.call(Method::POST, path, Some(("application/json", question))).await?;
+        json(Method::POST, path, &bytes)
+    }
+
     /// Merges `change` into the object at `path` (RFC 7386).
     pub async fn merge(&self, path: &str, change: &Value) -> Result<(), ApiError> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");

@@ -3,7 +3,7 @@
 //! ```text
 //! Identity, Addresses --pki--> /etc/kubernetes/pki --kubeconfig--> /etc/kubernetes/*.conf
 //! templates of the release --manifests, kubelet--> /etc/kubernetes/manifests, /var/lib/kubelet
-//!                          --objects-----> API server (through `api`)
+//!                          --state-------> etcd, once; --objects--> API server (through `api`)
 //! checks, dns: is it really there?        renewal: certificates before they expire
 //! ```
 //!
@@ -19,6 +19,7 @@ pub mod kubelet;
 pub mod manifests;
 pub mod objects;
 pub mod pki;
+pub mod state;
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -14,7 +14,7 @@ use super::{Node, manifests};
 /// File of the objects in the templates.
 pub const FILE: &str = "objects.json";
 /// Stands in the template for the base64 text of the cluster's authority, in `cluster-info`.
-const TEMPLATE_CA: &str = "foothold-ca-data";
+pub const TEMPLATE_CA: &str = "foothold-ca-data";
 
 /// Words in the names of all that belongs to CoreDNS and kube-proxy.
 const URGENT: [&str; 4] = ["kube-proxy", "node-proxier", "coredns", "kube-dns"];

@@ -42,6 +42,11 @@ pub fn read(machine: &Machine, node: &Node, credentials: &Credentials) -> anyhow
     Ok(Wanted { objects: objects::urgent_first(objects), nodes, key })
 }
 
+/// Under what the ledger has the objects once they are applied.
+pub fn key(machine: &Machine, node: &Node, credentials: &Credentials) -> anyhow::Result<Key> {
+    Ok(read(machine, node, credentials)?.key)
+}
+
 /// Applies all objects but the Node's labels.
 pub async fn objects(machine: &Machine, steps: &Steps, node: &Node, credentials: &Credentials, api: &Api) {
     let act = || async {

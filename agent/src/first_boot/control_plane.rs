@@ -1,6 +1,7 @@
 //! Phase `control-plane`: certificates, the kubelet, etcd and the API server; then, once that
 //! answers, the controller manager and the scheduler, which would only spin before.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,11 +9,11 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::steps::{Outcome, Steps, blocking, done};
-use super::{Machine, network, phase};
+use super::{Machine, addons, network, phase};
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::checks::Missing;
 use crate::cluster::pki::{self, Issued};
-use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests};
+use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests, state};
 use crate::ledger::Key;
 
 /// How often the API server is asked while it starts: refused connections cost nothing.
@@ -180,6 +181,55 @@ impl Progress {
     }
 }
 
+/// Puts the state of a new cluster into etcd, before the API server begins to create it.
+///
+/// All of it goes in with one transaction, or nothing, if there is a cluster already: then the API server and
+/// [`addons`](super::addons) do the same piece by piece.
+pub async fn state(machine: &Machine, steps: &Steps, node: &Node, credentials: &Credentials) {
+    let act = || async {
+        if steps.ledger.was_done(phase::STATE.phase, phase::STATE.name) || has_answered(machine) {
+            return Ok(Outcome::Current(()));
+        }
+        let template = fs_err::read_to_string(machine.at(TEMPLATES).join(state::FILE))?;
+        let now = format!("{:.0}", jiff::Timestamp::now());
+        let uid = || uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string();
+        let entries = state::read(&template, node, &credentials.ca, &now, uid)?;
+        let transaction = state::transaction(&entries);
+        let etcd = etcd(machine)?;
+        let taken = AtomicBool::new(false);
+        let ask = || async {
+            match etcd.ask(state::TXN, &transaction).await {
+                Ok(told) => taken.store(state::is_in(&told), Ordering::Relaxed),
+                Err(error @ ApiError::Transport { .. }) if !has_answered(machine) => {
+                    return Err(Missing::new("etcd", in_words(&error, || not_listening(machine))));
+                }
+                Err(error) => log::warn!("etcd takes no state: {error}"),
+            }
+            Ok(())
+        };
+        steps.wait(&phase::STATE, ASK, ask).await;
+        let taken = taken.into_inner();
+        if taken {
+            steps.record(&phase::OBJECTS, &addons::key(machine, node, credentials)?)?;
+            steps.record(&phase::ROLES, &roles_key(machine))?;
+        }
+        steps.record(&phase::STATE, &Key::of([&template]))?;
+        Ok(Outcome::Done((), json!({"entries": entries.len(), "taken": taken})))
+    };
+    steps.perform(&phase::STATE, act).await;
+}
+
+/// A client for etcd's JSON gateway.
+fn etcd(machine: &Machine) -> anyhow::Result<Api> {
+    let file = |name: &str| fs_err::read_to_string(machine.at(pki::PKI_DIR).join("etcd").join(name));
+    Ok(Api::new(&kubeconfig::Parsed {
+        server: format!("https://127.0.0.1:{ETCD}"),
+        ca: file("ca.crt")?,
+        certificate: file("healthcheck-client.crt")?,
+        key: file("healthcheck-client.key")?,
+    })?)
+}
+
 /// Closes the gate of the API server once it has been started.
 ///
 /// Not before: until then the kubelet is better refused than kept waiting. After a reboot it asks for its Node
@@ -201,7 +251,7 @@ async fn gate(machine: &Machine, steps: &Steps, node: &Node) {
 /// Behind the gate, waits until the API server answers; then the gate is open.
 pub async fn api_behind_gate(machine: &Machine, steps: &Steps, node: &Node) -> Api {
     let ((), api) = tokio::join!(gate(machine, steps, node), api_answers(machine, steps));
-    network::open_gate(machine, steps).await;
+    network::open_gate(machine, steps, node).await;
     api
 }
 

@@ -99,18 +99,50 @@ pub fn open_gate() -> String {
     format!("table inet {GATE}\ndelete table inet {GATE}\n")
 }
 
+/// A table that leads from the Service address of the API server to the API server.
+///
+/// Pods that need it start beside kube-proxy, and would otherwise wait for it, each ever longer.
+pub fn shortcut(service: IpAddr, address: IpAddr, port: u16) -> String {
+    let family = if address.is_ipv4() { "ip" } else { "ip6" };
+    let target = std::net::SocketAddr::new(address, port);
+    format!(
+        "table inet {SHORTCUT}
+delete table inet {SHORTCUT}
+table inet {SHORTCUT} {{
+	chain prerouting {{
+		type nat hook prerouting priority dstnat - 10; policy accept;
+		{family} daddr {service} tcp dport 443 dnat {family} to {target}
+	}}
+}}
+"
+    )
+}
+
+/// Takes it away, whether it is there or not.
+pub fn end_shortcut() -> String {
+    format!("table inet {SHORTCUT}\ndelete table inet {SHORTCUT}\n")
+}
+
 /// Name of the gate's table.
 const GATE: &str = "foothold_gate";
+/// Name of the shortcut's table.
+const SHORTCUT: &str = "foothold_shortcut";
 
 #[cfg(test)]
 mod tests {
-    use super::{Wanted, gate, ruleset};
+    use super::{Wanted, gate, ruleset, shortcut};
 
     #[test]
     fn the_gate_stops_only_new_connections_to_one_address() {
         let text = gate([198, 18, 0, 1].into(), 6443);
         assert!(text.contains("ip daddr 198.18.0.1 tcp dport 6443 tcp flags & (syn | ack) == syn drop\n"), "{text}");
         assert!(gate("fd00::1".parse().expect("an address"), 6443).contains("ip6 daddr fd00::1 "));
+    }
+
+    #[test]
+    fn the_shortcut_leads_one_address_to_one_place() {
+        let text = shortcut([10, 96, 0, 1].into(), [198, 18, 0, 1].into(), 6443);
+        assert!(text.contains("ip daddr 10.96.0.1 tcp dport 443 dnat ip to 198.18.0.1:6443\n"), "{text}");
     }
 
     #[test]

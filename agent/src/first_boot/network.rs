@@ -13,7 +13,7 @@ use super::decide::{self, Address};
 use super::steps::{Outcome, Steps, blocking, done};
 use super::{Machine, firewall, phase};
 use crate::cluster::checks::Missing;
-use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, files};
+use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, Node, files};
 
 /// Fact of the ledger: the advertised address, decided once.
 const FACT_ADVERTISE: &str = "advertise";
@@ -234,17 +234,26 @@ pub async fn close_gate(machine: &Machine, steps: &Steps, advertise: IpAddr) {
     steps.perform(&phase::GATE, act).await;
 }
 
-/// Opens it, whether it was closed or not.
-pub async fn open_gate(machine: &Machine, steps: &Steps) {
+/// Opens it, whether it was closed or not, and lets pods reach the API server by its Service address until
+/// kube-proxy does.
+pub async fn open_gate(machine: &Machine, steps: &Steps, node: &Node) {
     let act = || async {
         let machine = machine.clone();
+        let (service, advertise) = (node.service_address, node.advertise);
         blocking(move || {
-            machine.program(&["nft", "-f", "-"], firewall::open_gate().as_bytes())?;
+            let rules = firewall::open_gate() + &firewall::shortcut(service, advertise, KUBERNETES_API);
+            machine.program(&["nft", "-f", "-"], rules.as_bytes())?;
             done(())
         })
         .await
     };
     steps.perform(&phase::GATE_OPEN, act).await;
+}
+
+/// From here on only kube-proxy leads to Services.
+pub async fn end_shortcut(machine: &Machine) -> anyhow::Result<()> {
+    let machine = machine.clone();
+    blocking(move || Ok(machine.program(&["nft", "-f", "-"], firewall::end_shortcut().as_bytes()).map(drop)?)).await
 }
 
 #[cfg(test)]

@@ -60,6 +60,8 @@ steps! {
     CERTIFICATES = ControlPlane "certificates", "it is tried again; a lost authority needs its files back from a backup", AGENT_LOG;
     /// Settings of the kubelet and static pods.
     MANIFESTS = ControlPlane "manifests", "it is tried again", AGENT_LOG;
+    /// What a new cluster begins with.
+    STATE = ControlPlane "state", "the API server creates it piece by piece", PODS_LOG;
     /// Nobody asks the API server before it can answer.
     GATE = ControlPlane "gate", "it is tried again", AGENT_LOG;
     /// The kubelet.

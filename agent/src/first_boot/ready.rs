@@ -16,8 +16,8 @@ use crate::cluster::checks::{self, Missing};
 use crate::cluster::{DNS_DOMAIN, Node, dns, kubeconfig, nth_address};
 use crate::events::uptime;
 
-/// Pods of the system.
-const PODS: &str = "/api/v1/namespaces/kube-system/pods";
+/// Pods of the system, as the API server remembers them: etcd need not be asked each time.
+const PODS: &str = "/api/v1/namespaces/kube-system/pods?resourceVersion=0";
 /// How long one question through a Service address may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two questions of each kind.
@@ -32,7 +32,13 @@ pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
 /// Asks everything else in order and tells that the box is ready.
 pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, node_ready: f64) {
     checked(steps, &phase::READYZ, || ask_readyz(api)).await;
-    checked(steps, &phase::PODS, || ask_pods(api)).await;
+    checked(steps, &phase::PODS, || async {
+        ask_pods(api).await?;
+        // What is asked from here on must go by kube-proxy's own rules.
+        let shortcut = network::end_shortcut(machine).await;
+        shortcut.map_err(|error| Missing::new("the firewall", format!("{error:#}")))
+    })
+    .await;
     checked(steps, &phase::DNS, || ask_dns(machine)).await;
     checked(steps, &phase::SERVICE, || ask_service(machine, node)).await;
     tell_ready(machine, steps, node_ready);

@@ -86,7 +86,10 @@ async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: S
     };
     let ((), (), (node, credentials)) = tokio::join!(runtime, network::kernel(machine, steps), control_plane);
     control_plane::start_kubelet(machine, steps).await;
-    let api = control_plane::api_behind_gate(machine, steps, &node).await;
+    let ((), api) = tokio::join!(
+        control_plane::state(machine, steps, &node, &credentials),
+        control_plane::api_behind_gate(machine, steps, &node),
+    );
 
     let workloads = async {
         control_plane::grant(machine, steps, &api).await;

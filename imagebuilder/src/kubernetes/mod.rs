@@ -1,5 +1,7 @@
 //! Kubernetes: its programs and what kubeadm renders.
 
 pub mod modules;
+pub mod rehearsal;
 pub mod render;
+pub mod state;
 pub mod templates;

@@ -16,9 +16,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 /// Name of the node in the templates.
-const NODE: &str = "foothold-node-name";
+pub(super) const NODE: &str = "foothold-node-name";
 /// Stands for the cluster's authority in `cluster-info`.
-const CA: &str = "foothold-ca-data";
+pub(super) const CA: &str = "foothold-ca-data";
 /// Where the dry run writes, below the scratch root.
 const DRY: &str = "/dry";
 /// Where the dry run reads its configuration, below the scratch root.

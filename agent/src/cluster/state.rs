@@ -1,0 +1,139 @@
+//! The state that a new cluster begins with: what etcd held when a control plane of the same programs had
+//! settled, at build time. One transaction puts it there before the API server would create it bit by bit.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::objects::TEMPLATE_CA;
+use super::{Node, manifests};
+
+/// File of the state in the templates.
+pub const FILE: &str = "cluster-state.json";
+/// Path of a transaction in etcd's JSON gateway (etcd, `api/etcdserverpb/rpc.proto`).
+pub const TXN: &str = "/v3/kv/txn";
+
+const TEMPLATE_TIME: &str = "foothold-time";
+const TEMPLATE_CA_PEM: &str = "foothold-ca-pem";
+const TEMPLATE_UID: &str = "foothold-uid-";
+/// Digits that follow it.
+const UID_DIGITS: usize = 4;
+/// A key that every cluster has from its first second.
+const WITNESS: &str = "/registry/namespaces/kube-system";
+/// Operations of one nested transaction: with those around it etcd counts less than its 128 (`--max-txn-ops`).
+const OPERATIONS: usize = 100;
+
+/// One key and its object.
+#[derive(Debug, PartialEq, Deserialize)]
+pub struct Entry {
+    /// `/registry/...`.
+    pub key: String,
+    /// The object.
+    pub value: Value,
+}
+
+/// The entries for this node; `now` is RFC 3339 to the second, `uid` makes a new one with each call.
+pub fn read(
+    template: &str,
+    node: &Node,
+    ca_pem: &str,
+    now: &str,
+    uid: impl FnMut() -> String,
+) -> serde_json::Result<Vec<Entry>> {
+    let quoted = serde_json::to_string(ca_pem)?;
+    let text = manifests::render(template, node)
+        .replace(TEMPLATE_CA, &STANDARD.encode(ca_pem))
+        .replace(TEMPLATE_CA_PEM, quoted.trim_matches('"'))
+        .replace(TEMPLATE_TIME, now);
+    serde_json::from_str(&with_uids(&text, uid))
+}
+
+/// Each numbered placeholder becomes a UID, the same number the same one.
+fn with_uids(template: &str, mut uid: impl FnMut() -> String) -> String {
+    let mut known: BTreeMap<&str, String> = BTreeMap::new();
+    let mut parts = template.split(TEMPLATE_UID);
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (number, rest) = part.split_at_checked(UID_DIGITS).unwrap_or((part, ""));
+        text.push_str(known.entry(number).or_insert_with(&mut uid));
+        text.push_str(rest);
+    }
+    text
+}
+
+/// The body of the transaction: all entries, unless there is a cluster already.
+pub fn transaction(entries: &[Entry]) -> Value {
+    let put = |entry: &Entry| {
+        let value = STANDARD.encode(entry.value.to_string());
+        json!({"requestPut": {"key": STANDARD.encode(&entry.key), "value": value}})
+    };
+    let nested = entries.chunks(OPERATIONS).map(|chunk| {
+        let puts: Vec<Value> = chunk.iter().map(put).collect();
+        json!({"requestTxn": {"success": puts}})
+    });
+    json!({
+        "compare": [{"key": STANDARD.encode(WITNESS), "target": "VERSION", "result": "EQUAL", "version": "0"}],
+        "success": nested.collect::<Vec<_>>(),
+    })
+}
+
+/// Whether etcd's answer says that the entries are in.
+pub fn is_in(answer: &Value) -> bool {
+    answer["succeeded"] == true
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::json;
+
+    use super::{Entry, is_in, read, transaction};
+    use crate::cluster::Node;
+
+    fn node() -> Node {
+        Node {
+            name: "edge".to_owned(),
+            advertise: "10.0.0.7".parse().expect("an address"),
+            service_address: "10.96.0.1".parse().expect("an address"),
+            site_addresses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn placeholders_become_this_boxs_own() {
+        let template = r#"[
+            {"key": "/registry/pods/a", "value": {"metadata": {"uid": "foothold-uid-0001", "creationTimestamp": "foothold-time",
+             "ownerReferences": [{"uid": "foothold-uid-0000"}]}, "spec": {"nodeName": "foothold-node-name"}}},
+            {"key": "/registry/replicasets/a", "value": {"metadata": {"uid": "foothold-uid-0000"},
+             "ca": "foothold-ca-pem", "kubeconfig": "foothold-ca-data https://198.18.0.1:6443"}}
+        ]"#;
+        let mut count = 0;
+        let uid = || {
+            count += 1;
+            format!("uid {count}")
+        };
+        let entries = read(template, &node(), "A\nB\n", "2026-01-02T03:04:05Z", uid).expect("entries");
+        assert_eq!(entries[0].value["metadata"]["uid"], "uid 1");
+        assert_eq!(entries[0].value["metadata"]["ownerReferences"][0]["uid"], entries[1].value["metadata"]["uid"]);
+        assert_eq!(entries[0].value["spec"]["nodeName"], "edge");
+        assert_eq!(entries[1].value["ca"], "A\nB\n");
+        assert_eq!(entries[1].value["kubeconfig"], format!("{} https://10.0.0.7:6443", STANDARD.encode("A\nB\n")));
+        assert!(!format!("{entries:?}").contains("foothold-"), "{entries:?}");
+    }
+
+    #[test]
+    fn one_transaction_that_etcd_takes_and_that_leaves_a_cluster_alone() {
+        let entry = |n: usize| Entry { key: format!("/registry/x/{n}"), value: json!({"n": n}) };
+        let entries: Vec<Entry> = (0..250).map(entry).collect();
+        let body = transaction(&entries);
+        assert_eq!(body["success"].as_array().map(Vec::len), Some(3));
+        let last = &body["success"][2]["requestTxn"]["success"][49]["requestPut"];
+        assert_eq!(last["key"], STANDARD.encode("/registry/x/249"));
+        assert_eq!(body["compare"][0]["version"], "0");
+        assert!(is_in(&json!({"succeeded": true})) && !is_in(&json!({"header": {}})));
+    }
+}
