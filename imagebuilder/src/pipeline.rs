@@ -188,6 +188,34 @@ pub struct Built {
     pub entry: boot::BootEntry,
 }
 
+/// `Lock -> Programs -> Stock`: a cluster by kubeadm alone, to compare a box with.
+pub fn stock_cluster(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<templates::Stock> {
+    let (toolbox, _) = toolbox(at, lock)?;
+    let programs = programs(at, lock, &toolbox)?;
+    let rendered = render(at, appliance, &toolbox, &programs)?;
+    templates::stock(&templates::StateInput {
+        cache: &at.cache,
+        toolbox: &toolbox,
+        helper: &at.helper,
+        programs: &programs,
+        templates: &rendered,
+        waiting: &|_| (),
+    })
+}
+
+fn render(at: &Builder, appliance: &Appliance, toolbox: &Toolbox, programs: &Made) -> Result<Made> {
+    at.stage("templates", |say| {
+        templates::make(&templates::Input {
+            cache: &at.cache,
+            toolbox,
+            kubeadm: programs.file("kubeadm")?,
+            appliance,
+            packages: &at.packages(),
+            waiting: say,
+        })
+    })
+}
+
 /// `Lock -> Release`.
 pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built> {
     let (toolbox, key) = toolbox(at, lock)?;
@@ -196,16 +224,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     let version = appliance.kubernetes.version.to_string();
     let mut programs = parts.programs;
     programs.files.insert("pause".into(), parts.agent.file("pause")?.clone());
-    let mut rendered = at.stage("templates", |say| {
-        templates::make(&templates::Input {
-            cache: &at.cache,
-            toolbox: &toolbox,
-            kubeadm: programs.file("kubeadm")?,
-            appliance,
-            packages: &at.packages(),
-            waiting: say,
-        })
-    })?;
+    let mut rendered = render(at, appliance, &toolbox, &programs)?;
     let state = at.stage("cluster-state", |say| {
         templates::state(&templates::StateInput {
             cache: &at.cache,

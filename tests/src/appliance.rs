@@ -11,7 +11,8 @@ use foothold::commands::machine::{self, Plan, Session};
 use foothold::commands::{build, common};
 use foothold::config::ByteSize;
 use foothold::error::Cancel;
-use foothold::pipeline::Builder;
+use foothold::kubernetes::templates::Stock;
+use foothold::pipeline::{self, Builder};
 use foothold::report::{Report, Show};
 use foothold_qemu::Patience;
 
@@ -85,6 +86,16 @@ impl Appliance {
         let job = common::Job::load(Path::new("images/appliance"))?;
         build::build(&builder, &job, &out)?;
         Ok(Self { builder, out })
+    }
+
+    /// A cluster that stock kubeadm makes of the same programs.
+    pub fn stock_cluster(&self) -> Stock {
+        let stock = || {
+            let job = common::Job::load(Path::new("images/appliance"))?;
+            let lock = common::locked(&self.builder, &job, false)?;
+            pipeline::stock_cluster(&self.builder, &job.appliance, &lock)
+        };
+        stock().unwrap_or_else(|error: anyhow::Error| panic!("running stock kubeadm: {error:#}"))
     }
 
     /// The image of that format.

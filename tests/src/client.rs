@@ -40,6 +40,19 @@ impl Client {
         body
     }
 
+    /// The bytes of an authorized GET.
+    pub fn bytes(&self, path: &str) -> Vec<u8> {
+        let url = format!("https://{}{path}", self.web);
+        self.runtime.block_on(async {
+            let client =
+                reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("a client");
+            let sent = client.get(url).bearer_auth(&self.token).send().await;
+            let answer = sent.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
+            assert!(answer.status().is_success(), "GET {path}: {}", answer.status());
+            answer.bytes().await.expect("a body").to_vec()
+        })
+    }
+
     /// An admin's connection to the Kubernetes API, made from the box's own kubeconfig: its authority is trusted
     /// and nothing else.
     pub fn kubernetes(&self) -> Kubernetes<'_> {
@@ -86,15 +99,6 @@ impl Kubernetes<'_> {
             let body = answer.text().await.expect("a body");
             assert!(status.is_success(), "GET {path}: {status}: {body}");
             serde_json::from_str(&body).unwrap_or(Value::String(body))
-        })
-    }
-
-    /// GET of a path that answers no JSON: a profile, metrics.
-    pub fn raw(&self, path: &str) -> Vec<u8> {
-        let url = format!("https://kubernetes:{}{path}", self.port);
-        self.runtime.block_on(async {
-            let answer = self.client.get(&url).send().await.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
-            answer.bytes().await.expect("a body").to_vec()
         })
     }
 

@@ -4,7 +4,7 @@
 //! `cargo test -p foothold-tests --test boot -- --ignored`.
 
 use foothold::cli::{Attach, MachineFirmware, Network};
-use foothold_tests::{Appliance, How};
+use foothold_tests::{Appliance, How, stock};
 use rstest::rstest;
 use serde_json::json;
 
@@ -38,6 +38,10 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     for pod in &pods {
         assert_eq!(pod["status"]["phase"], "Running", "{}", pod["metadata"]["name"]);
     }
+    let stock = Appliance::get().stock_cluster();
+    let told: Vec<String> = stock::objects(&stock, &kubernetes).iter().map(ToString::to_string).collect();
+    assert_eq!(told, [""; 0], "objects, stock | box");
+    assert_eq!(stock::manifests(&stock, &client), [""; 0]);
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });
     kubernetes.create("/api/v1/namespaces/default/configmaps", &map);
 }

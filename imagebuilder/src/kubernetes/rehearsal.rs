@@ -28,7 +28,8 @@ use crate::host::command::{Run, Running, pause};
 /// First argument by which the builder's own program knows that it is called to run the control plane.
 pub const REHEARSE: &str = "__rehearse";
 /// Programs that are run: what the module calls them, and their names below `/bin` of the scratch root.
-pub const PROGRAMS: [(&str, &str); 6] = [
+pub const PROGRAMS: [(&str, &str); 7] = [
+    ("kubeadm", "kubeadm"),
     ("server", "etcd"),
     ("etcdctl", "etcdctl"),
     ("kube-apiserver", "kube-apiserver"),
@@ -37,6 +38,8 @@ pub const PROGRAMS: [(&str, &str); 6] = [
     ("kubectl", "kubectl"),
 ];
 
+/// Configuration of kubeadm, below the scratch root.
+pub const CONFIG: &str = "/etc/kubeadm.yaml";
 /// Certificate of the cluster's authority, below the scratch root.
 pub const CA_FILE: &str = "/etc/kubernetes/pki/ca.crt";
 const SUPER_ADMIN: &str = "/etc/kubernetes/super-admin.conf";
@@ -57,8 +60,17 @@ pub struct Rehearsal {
     pub root: PathBuf,
     /// Text of the static pods' manifests: program -> YAML.
     pub manifests: Vec<(String, String)>,
-    /// Text of kubeadm's objects, a JSON array with placeholders.
-    pub objects: String,
+    /// Who makes the objects of a new cluster.
+    pub objects: Objects,
+}
+
+/// Who makes the objects of a new cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Objects {
+    /// They were rendered: a JSON array with placeholders.
+    Rendered(String),
+    /// kubeadm itself, by its phases, as `kubeadm init` does: what a test compares the rendered ones with.
+    Kubeadm,
 }
 
 impl Rehearsal {
@@ -155,14 +167,22 @@ impl Server {
 
 fn rehearse(spec: &Rehearsal) -> Result<Vec<u8>> {
     let ca = fs_err::read_to_string(CA_FILE)?;
-    fs_err::write(OBJECTS, objects(&spec.objects, &ca)?)?;
     let until = Instant::now() + PATIENCE;
     // Nothing of this outlives the build, so nothing must reach a disk.
     let etcd = Server::start(spec, "etcd", &["--unsafe-no-fsync"])?;
     let api = Server::start(spec, "kube-apiserver", &["--storage-media-type=application/json"])?;
     let mut servers = vec![etcd, api];
     wait(&mut servers, until, "kube-apiserver to be ready", || Ok(kubectl(&["get", "--raw", "/readyz"]).is_ok()))?;
-    kubectl(&["create", "--validate=false", "--field-manager=kubeadm", "-f", OBJECTS])?;
+    match &spec.objects {
+        Objects::Rendered(template) => create(&objects(template, &ca)?)?,
+        Objects::Kubeadm => {
+            create(&json!({"apiVersion": "v1", "kind": "List", "items": [node(json!({}))]}))?;
+            for phase in ["upload-config all", "mark-control-plane", "bootstrap-token", "addon all"] {
+                let run = Run::new("/bin/kubeadm").args(["init", "phase"]).args(phase.split(' '));
+                run.args(["--config", CONFIG]).env("HOME", "/tmp").output()?;
+            }
+        }
+    }
     servers.push(Server::start(spec, "kube-controller-manager", &[])?);
     servers.push(Server::start(spec, "kube-scheduler", &[])?);
     let mut last = (String::new(), Instant::now());
@@ -180,12 +200,7 @@ fn rehearse(spec: &Rehearsal) -> Result<Vec<u8>> {
 }
 
 /// Asks again and again; the servers must live.
-fn wait(
-    servers: &mut [Server],
-    until: Instant,
-    what: &str,
-    mut done: impl FnMut() -> Result<bool>,
-) -> Result<()> {
+fn wait(servers: &mut [Server], until: Instant, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     while !done()? {
         for server in &mut *servers {
             server.check()?;
@@ -196,6 +211,11 @@ fn wait(
         pause(AGAIN);
     }
     Ok(())
+}
+
+fn create(list: &Value) -> Result<()> {
+    fs_err::write(OBJECTS, list.to_string())?;
+    kubectl(&["create", "--validate=false", "--field-manager=kubeadm", "-f", OBJECTS]).map(drop)
 }
 
 fn kubectl(args: &[&str]) -> Result<Vec<u8>> {
@@ -211,29 +231,39 @@ fn etcdctl(args: &[&str]) -> Result<Vec<u8>> {
 }
 
 /// kubeadm's objects for this run and a Node that takes pods, as one List.
-fn objects(template: &str, ca: &str) -> Result<String> {
+fn objects(template: &str, ca: &str) -> Result<Value> {
     let mut items: Vec<Value> = serde_json::from_str(&template.replace(CA, &STANDARD.encode(ca)))?;
-    let node = items.iter_mut().find(|item| item["kind"] == "Node").context("there is no Node among the objects")?;
-    for (label, value) in [("kubernetes.io/hostname", NODE), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")]
-    {
-        node["metadata"]["labels"][label] = value.into();
+    let found = items.iter_mut().find(|item| item["kind"] == "Node").context("there is no Node among the objects")?;
+    *found = node(found["metadata"]["labels"].take());
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}))
+}
+
+/// A Node as a kubelet would register it, with more labels.
+fn node(mut labels: Value) -> Value {
+    for (label, value) in [("hostname", NODE), ("os", "linux"), ("arch", "amd64")] {
+        labels[format!("kubernetes.io/{label}")] = value.into();
     }
     let resources = json!({"cpu": "2", "memory": "4Gi", "pods": "110"});
     let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady"});
-    node["status"] = json!({"capacity": resources, "allocatable": resources, "conditions": [ready]});
-    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": NODE, "labels": labels},
+        "status": {"capacity": resources, "allocatable": resources, "conditions": [ready]},
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Rehearsal, advertised_address, command_of, objects};
+    use super::{Objects, Rehearsal, advertised_address, command_of, objects};
 
     fn spec() -> Rehearsal {
-        let manifest = "spec:\n  containers:\n  - command:\n    - kube-apiserver\n    - --advertise-address=198.18.0.1\n";
+        let manifest =
+            "spec:\n  containers:\n  - command:\n    - kube-apiserver\n    - --advertise-address=198.18.0.1\n";
         Rehearsal {
             root: "/scratch".into(),
             manifests: vec![("kube-apiserver".to_owned(), manifest.to_owned())],
-            objects: String::new(),
+            objects: Objects::Kubeadm,
         }
     }
 
@@ -246,9 +276,15 @@ mod tests {
 
     #[test]
     fn the_node_takes_pods() {
-        let template = r#"[{"kind": "Node", "metadata": {"name": "n", "labels": {"a": ""}}}, {"data": "foothold-ca-data"}]"#;
-        let list: serde_json::Value = serde_json::from_str(&objects(template, "PEM").expect("a list")).expect("JSON");
-        assert_eq!(list["items"][0]["metadata"]["labels"]["kubernetes.io/os"], "linux");
+        let template =
+            r#"[{"kind": "Node", "metadata": {"name": "n", "labels": {"a": ""}}}, {"data": "foothold-ca-data"}]"#;
+        let list = objects(template, "PEM").expect("a list");
+        assert_eq!(
+            list["items"][0]["metadata"]["labels"],
+            serde_json::json!({
+                "a": "", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": "foothold-node-name", "kubernetes.io/os": "linux",
+            })
+        );
         assert_eq!(list["items"][0]["status"]["conditions"][0]["status"], "True");
         assert_eq!(list["items"][1]["data"], "UEVN");
         assert!(objects("[]", "PEM").is_err());

@@ -67,13 +67,17 @@ struct KeyValue {
 
 /// The entries of an answer of `etcdctl get /registry/ --prefix -w json` that a new cluster begins with.
 pub fn read(answer: &[u8]) -> Result<Vec<Entry>> {
+    let mut entries = read_all(answer)?;
+    entries.retain(|entry| !LEFT_OUT.iter().any(|prefix| entry.key.starts_with(prefix)));
+    Ok(entries)
+}
+
+/// All entries of such an answer.
+pub fn read_all(answer: &[u8]) -> Result<Vec<Entry>> {
     let answer: Answer = serde_json::from_slice(answer).context("reading etcdctl's answer")?;
     let mut entries = Vec::new();
     for KeyValue { key, value } in answer.kvs {
         let key = String::from_utf8(STANDARD.decode(key)?).context("a key that is no text")?;
-        if LEFT_OUT.iter().any(|prefix| key.starts_with(prefix)) {
-            continue;
-        }
         let value = serde_json::from_slice(&STANDARD.decode(value)?).with_context(|| format!("`{key}` is no JSON"))?;
         entries.push(Entry { key, value });
     }
@@ -201,9 +205,14 @@ mod tests {
             ("/registry/ranges/serviceips".to_owned(), json!({"range": "10.96.0.0/12"})),
             ("/registry/events/default/x".to_owned(), json!({"metadata": {"uid": uid(8)}})),
             ("/registry/minions/foothold-node-name".to_owned(), json!({"metadata": {"uid": uid(9)}})),
-            ("/registry/configmaps/default/kube-root-ca.crt".to_owned(), json!({"metadata": {"uid": uid(4)}, "data": {"ca.crt": CA}})),
-            ("/registry/configmaps/kube-public/cluster-info".to_owned(),
-             json!({"metadata": {"uid": uid(5)}, "data": {"kubeconfig": format!("authority: {}", STANDARD.encode(CA))}})),
+            (
+                "/registry/configmaps/default/kube-root-ca.crt".to_owned(),
+                json!({"metadata": {"uid": uid(4)}, "data": {"ca.crt": CA}}),
+            ),
+            (
+                "/registry/configmaps/kube-public/cluster-info".to_owned(),
+                json!({"metadata": {"uid": uid(5)}, "data": {"kubeconfig": format!("authority: {}", STANDARD.encode(CA))}}),
+            ),
         ];
         all.extend([pod(&format!("coredns-{}", letters[0]), 2), pod(&format!("coredns-{}", letters[1]), 3)]);
         all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -226,7 +235,8 @@ mod tests {
 
     #[test]
     fn a_secret_is_not_carried() {
-        let secret = json!({"kvs": [{"key": STANDARD.encode("/registry/secrets/default/x"), "value": STANDARD.encode("{}")}]});
+        let secret =
+            json!({"kvs": [{"key": STANDARD.encode("/registry/secrets/default/x"), "value": STANDARD.encode("{}")}]});
         let entries = read(secret.to_string().as_bytes()).expect("entries");
         let error = canonical(&entries, CA).expect_err("a secret").to_string();
         assert!(error.contains("/registry/secrets/"), "{error}");

@@ -5,9 +5,9 @@ use std::path::Path;
 use agent_api::release::Blob;
 use anyhow::Result;
 
-use super::rehearsal::{self, Rehearsal};
+use super::rehearsal::{self, Objects, Rehearsal};
 use super::render::{self, Parameters};
-use super::state;
+use super::state::{self, Entry};
 use crate::config::Appliance;
 use crate::host::needs;
 use crate::layer::kubernetes::place;
@@ -77,7 +77,7 @@ pub struct StateInput<'a> {
 
 /// Makes the state that a new box begins with, or takes it from the cache.
 pub fn state(input: &StateInput<'_>) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("cluster-state", 1).with("kubeadm", &input.programs.file("kubeadm")?.digest);
+    let mut key = StageKey::new("cluster-state", 2);
     for (program, _) in rehearsal::PROGRAMS {
         key = key.with(program, &input.programs.file(program)?.digest);
     }
@@ -86,7 +86,7 @@ pub fn state(input: &StateInput<'_>) -> Result<(Made, bool)> {
     }
     input.cache.stage(&key, &mut || (input.waiting)("another build is making the same"), |work| {
         let root = work.path().join("root");
-        let spec = scratch(input, &root, work.path())?;
+        let spec = scratch(input, &root)?;
         (input.waiting)("a control plane of its own to settle");
         let answer = spec.command(input.helper, needs::is_root())?.output()?;
         let ca = fs_err::read_to_string(root.join(rehearsal::CA_FILE.trim_start_matches('/')))?;
@@ -97,8 +97,41 @@ pub fn state(input: &StateInput<'_>) -> Result<(Made, bool)> {
     })
 }
 
+/// A cluster that stock `kubeadm init` makes of the same programs, to compare with.
+#[derive(Debug)]
+pub struct Stock {
+    /// Everything in etcd.
+    pub entries: Vec<Entry>,
+    /// Static pods: program -> manifest.
+    pub manifests: Vec<(String, String)>,
+}
+
+/// Lets kubeadm itself make a cluster, phase by phase, and returns what it made. Nothing of it is cached.
+pub fn stock(input: &StateInput<'_>) -> Result<Stock> {
+    let work = input.cache.work_dir()?;
+    let root = work.path().join("root");
+    let mut spec = scratch(input, &root)?;
+    for phase in ["control-plane all", "etcd local"] {
+        kubeadm(input, &root, phase)?;
+    }
+    for (name, text) in &mut spec.manifests {
+        *text = fs_err::read_to_string(root.join(format!("etc/kubernetes/manifests/{name}.yaml")))?;
+    }
+    spec.objects = Objects::Kubeadm;
+    let answer = spec.command(input.helper, needs::is_root())?.output()?;
+    Ok(Stock { entries: state::read_all(&answer)?, manifests: spec.manifests })
+}
+
+/// Runs a phase of `kubeadm init` with the scratch root.
+fn kubeadm(input: &StateInput<'_>, root: &Path, phase: &str) -> Result<()> {
+    let program = root.join("bin/kubeadm");
+    let tool = input.toolbox.tool(&program.to_string_lossy()).args(["init", "phase"]).args(phase.split(' '));
+    tool.args(["--config", rehearsal::CONFIG, "--rootfs"]).arg(root).writes(root).run()?;
+    Ok(())
+}
+
 /// Fills the scratch root: programs, and what kubeadm makes for them.
-fn scratch(input: &StateInput<'_>, root: &Path, work: &Path) -> Result<Rehearsal> {
+fn scratch(input: &StateInput<'_>, root: &Path) -> Result<Rehearsal> {
     for folder in ["bin", "dev", "etc", "tmp", "var/lib/etcd"] {
         fs_err::create_dir_all(root.join(folder))?;
     }
@@ -110,16 +143,12 @@ fn scratch(input: &StateInput<'_>, root: &Path, work: &Path) -> Result<Rehearsal
     let template = |name: &str| -> Result<String> {
         Ok(fs_err::read_to_string(input.cache.blob_path(&input.templates.file(name)?.digest))?)
     };
-    fs_err::write(root.join("etc/kubeadm.yaml"), template("kubeadm.yaml")?)?;
-    let kubeadm = work.join("kubeadm");
-    place(input.cache, input.programs, "kubeadm", &kubeadm)?;
-    for phase in ["certs", "kubeconfig"] {
-        let tool = input.toolbox.tool(&kubeadm.to_string_lossy()).args(["init", "phase", phase, "all"]);
-        let tool = tool.args(["--config", "/etc/kubeadm.yaml", "--rootfs"]).arg(root);
-        tool.reads(&kubeadm).writes(root).run()?;
+    fs_err::write(root.join(rehearsal::CONFIG.trim_start_matches('/')), template("kubeadm.yaml")?)?;
+    for phase in ["certs all", "kubeconfig all"] {
+        kubeadm(input, root, phase)?;
     }
     let programs = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
     let manifest = |name: &str| Ok((name.to_owned(), template(&format!("manifests/{name}.yaml"))?));
     let manifests = programs.into_iter().map(manifest).collect::<Result<_>>()?;
-    Ok(Rehearsal { root: root.to_owned(), manifests, objects: template("objects.json")? })
+    Ok(Rehearsal { root: root.to_owned(), manifests, objects: Objects::Rendered(template("objects.json")?) })
 }

@@ -1,0 +1,115 @@
+//! A box beside a cluster that stock `kubeadm init` makes of the same programs.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use foothold::kubernetes::templates::Stock;
+use serde_json::Value;
+
+use crate::client::{Client, Kubernetes};
+use crate::objects::{Difference, differences, normalize};
+
+/// Name of the node in the stock cluster.
+const STOCK_NODE: &str = "foothold-node-name";
+/// No objects of the API: allocators that live in etcd only.
+const NO_OBJECTS: [&str; 1] = ["RangeAllocation"];
+/// ConfigMap that holds the day on which a cluster began.
+const BEGIN: &str = "kube-apiserver-legacy-service-account-token-tracking";
+
+/// Every place where the objects of the box differ from those of the stock cluster.
+///
+/// Of the Node only what kubeadm writes is compared; of pods nothing: those of the control plane are
+/// [`manifests`].
+pub fn objects(stock: &Stock, kubernetes: &Kubernetes<'_>) -> Vec<Difference> {
+    let left: Vec<Value> = stock.entries.iter().map(|entry| entry.value.clone()).filter(is_compared).collect();
+    let word = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
+    let mut kinds: Vec<(String, String)> =
+        left.iter().map(|object| (word(object, "apiVersion"), word(object, "kind"))).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut right = Vec::new();
+    let mut node = String::new();
+    for (version, kind) in kinds {
+        let root = if version.contains('/') { "apis" } else { "api" };
+        let known = kubernetes.get(&format!("/{root}/{version}"));
+        let resources = known["resources"].as_array().expect("resources").clone();
+        let plural = resources.iter().find(|one| one["kind"] == *kind && !word(one, "name").contains('/'));
+        let plural = word(plural.unwrap_or_else(|| panic!("the box has no {kind} of {version}")), "name");
+        for mut object in
+            kubernetes.get(&format!("/{root}/{version}/{plural}"))["items"].as_array().expect("items").clone()
+        {
+            object["apiVersion"] = version.as_str().into();
+            object["kind"] = kind.as_str().into();
+            if kind == "Node" {
+                node = word(&object["metadata"], "name");
+            }
+            right.push(object);
+        }
+    }
+    right.retain(is_compared);
+    assert!(!node.is_empty() && left.len() > 200, "{} objects of node `{node}`", left.len());
+    let side = |objects: Vec<Value>, name: &str| {
+        let objects: Vec<Value> = objects.into_iter().map(only_kubeadms).collect();
+        normalize(&objects, name)
+    };
+    differences(&side(left, STOCK_NODE), &side(right, &node))
+}
+
+fn is_compared(object: &Value) -> bool {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    kind != "Pod" && !NO_OBJECTS.contains(&kind) && object["metadata"]["name"] != BEGIN && !kind.is_empty()
+}
+
+/// Of a Node what kubeadm writes; any other object as it is.
+fn only_kubeadms(mut object: Value) -> Value {
+    if object["kind"] != "Node" {
+        return object;
+    }
+    let spec = serde_json::json!({ "taints": object["spec"]["taints"] });
+    object["spec"] = spec;
+    let metadata = &mut object["metadata"];
+    for (part, of_kubeadm) in [("labels", "node-role.kubernetes.io/"), ("annotations", "kubeadm.")] {
+        if let Some(map) = metadata[part].as_object_mut() {
+            map.retain(|key, _| key.starts_with(of_kubeadm) || key.contains("exclude-from"));
+        }
+    }
+    object
+}
+
+/// Every line in which a static pod of the box differs from the stock one.
+pub fn manifests(stock: &Stock, client: &Client) -> Vec<String> {
+    let found = manifests_of(client);
+    let mut lines = Vec::new();
+    for (name, text) in &stock.manifests {
+        let (Some((node, box_text)), stock_text) = (found.get(name), text.replace(STOCK_NODE, "NODE")) else {
+            lines.push(format!("{name}: not on the box"));
+            continue;
+        };
+        let box_text = box_text.replace(node.as_str(), "NODE");
+        let (left, right): (Vec<&str>, Vec<&str>) = (stock_text.lines().collect(), box_text.lines().collect());
+        lines
+            .extend(left.iter().filter(|line| !right.contains(line)).map(|line| format!("{name}: only stock: {line}")));
+        lines.extend(right.iter().filter(|line| !left.contains(line)).map(|line| format!("{name}: only box: {line}")));
+    }
+    lines
+}
+
+/// The manifests of the box by program, each with the name of the node, out of its support bundle.
+fn manifests_of(client: &Client) -> BTreeMap<String, (String, String)> {
+    let bundle = client.bytes("/api/v1/support-bundle");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bundle.as_slice()));
+    let mut found = BTreeMap::new();
+    let nodes = client.kubernetes().get("/api/v1/nodes");
+    let node = nodes["items"][0]["metadata"]["name"].as_str().expect("a node").to_owned();
+    for entry in archive.entries().expect("an archive") {
+        let mut entry = entry.expect("an entry");
+        let path = entry.path().expect("a path").into_owned();
+        if path.parent().is_some_and(|folder| folder.ends_with("etc/kubernetes/manifests")) {
+            let mut text = String::new();
+            entry.read_to_string(&mut text).expect("a manifest");
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            found.insert(name, (node.clone(), text));
+        }
+    }
+    found
+}
