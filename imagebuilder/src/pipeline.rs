@@ -230,6 +230,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             agent: &parts.agent,
             templates: &rendered,
             overlay: &at.workspace.join("overlay"),
+            fetch: &|debs| fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line)).map(|_| ()),
             built: lock.made,
             waiting: say,
         })

@@ -301,6 +301,7 @@ impl Surveyor<'_> {
             recipes: &recipes,
             version: &self.appliance.kubernetes.version.to_string(),
             built: self.built(),
+            fetch: &|_| Ok(()),
             waiting: &silent,
         });
         self.found(name, looked, Some("containers"), note)
