@@ -17,6 +17,7 @@ use crate::config::Appliance;
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
 use crate::host::needs;
+use crate::host::cancel::{self, Together};
 use crate::kubernetes::modules::{Build, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
@@ -66,7 +67,8 @@ impl Builder {
                 Ok(made)
             }
             Err(error) => {
-                step.failed(&error.to_string());
+                let given_way = cancel::gives_way().then(|| "stopped: another part of the build has failed".to_owned());
+                step.failed(&given_way.unwrap_or_else(|| error.to_string()));
                 Err(error)
             }
         }
@@ -127,19 +129,28 @@ struct Parts {
     agent: Made,
 }
 
-/// `Lock -> Parts`: the three long roads at once.
+/// `Lock -> Parts`: the three long roads at once. When one fails, the others stop.
 fn parts(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Parts> {
-    std::thread::scope(|scope| {
-        let os = scope.spawn(|| make_os(at, lock, toolbox, key));
-        let agent =
-            scope.spawn(|| at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.network.offline, say)));
-        let programs = programs(at, lock, toolbox);
-        let join = |part: std::thread::ScopedJoinHandle<'_, Result<Made>>| {
-            part.join().unwrap_or_else(|_| Err(anyhow!("a part of the build panicked")))
+    let together = Together::default();
+    let (os, agent, programs) = std::thread::scope(|scope| {
+        let os = scope.spawn(|| together.run(|| make_os(at, lock, toolbox, key)));
+        let agent = scope.spawn(|| together.run(|| make_agent(at)));
+        let programs = together.run(|| programs(at, lock, toolbox));
+        let join = |part: std::thread::ScopedJoinHandle<'_, Option<Made>>| {
+            part.join().unwrap_or_else(|_| {
+                together.fail(anyhow!("a part of the build panicked"));
+                None
+            })
         };
-        let (os, agent) = (join(os), join(agent));
-        Ok(Parts { programs: programs?, os: os?, agent: agent? })
-    })
+        (join(os), join(agent), programs)
+    });
+    together.outcome()?;
+    let whole = "a part of the build has neither a result nor an error";
+    Ok(Parts { programs: programs.context(whole)?, os: os.context(whole)?, agent: agent.context(whole)? })
+}
+
+fn make_agent(at: &Builder) -> Result<Made> {
+    at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.network.offline, say))
 }
 
 fn make_os(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Made> {
