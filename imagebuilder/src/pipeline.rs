@@ -10,14 +10,15 @@
 use std::path::{Path, PathBuf};
 
 use agent_api::release::{Blob, BootEntry, Budgets, Image, InitrdConfig, Kubernetes, Layer, Package, Release};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use rayon::prelude::*;
 
 use crate::boot;
 use crate::config::Appliance;
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
-use crate::host::needs;
 use crate::host::cancel::{self, Together};
+use crate::host::needs;
 use crate::kubernetes::modules::{Build, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
@@ -27,7 +28,6 @@ use crate::lock::fetch::{self, Network};
 use crate::oci::recipe::Recipe;
 use crate::release::{initrd, sign::Signer};
 use crate::report::Report;
-
 use crate::store::{Cache, Made};
 use crate::toolbox::{Toolbox, bootstrap};
 
@@ -230,6 +230,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             recipes: &recipes,
             version: &version,
             built: lock.made,
+            fetch: &|debs| fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line)).map(|_| ()),
             waiting: say,
         })
     })?;
@@ -241,7 +242,6 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             agent: &parts.agent,
             templates: &rendered,
             overlay: &at.workspace.join("overlay"),
-            fetch: &|debs| fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line)).map(|_| ()),
             built: lock.made,
             waiting: say,
         })
@@ -316,12 +316,7 @@ fn assemble(at: &Builder, signer: &Signer, release: Release) -> Result<Built> {
         SourceFile { path: format!("{folder}/release.json"), content: Content::Bytes(bytes) },
         SourceFile { path: format!("{folder}/release.json.minisig"), content: Content::Bytes(signature.into_bytes()) },
     ];
-    let layers = release.layers.iter().map(seal::blob_of);
-    let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
-    let mut blobs: Vec<Blob> = layers.chain(images).collect();
-    blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
-    blobs.dedup();
-    for blob in blobs {
+    for blob in store_blobs(&release) {
         let path = at.cache.blob_path(&blob.digest);
         let path_there = format!("foothold/{}", blob.digest.store_path());
         medium.push(SourceFile { path: path_there, content: Content::File { path, bytes: blob.size } });
@@ -337,11 +332,33 @@ fn assemble(at: &Builder, signer: &Signer, release: Release) -> Result<Built> {
     Ok(Built { release, id, medium, entry })
 }
 
+/// What the release's store holds, sorted.
+fn store_blobs(release: &Release) -> Vec<Blob> {
+    let layers = release.layers.iter().map(seal::blob_of);
+    let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
+    let mut blobs: Vec<Blob> = layers.chain(images).collect();
+    blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
+    blobs.dedup();
+    blobs
+}
+
+/// Hashes everything that is about to be copied into images.
+fn check_content(at: &Builder, release: &Release) -> Result<()> {
+    let boot = release.boot.iter().flat_map(|entry| [entry.kernel.clone(), entry.initrd.clone()]);
+    let blobs: Vec<Blob> = store_blobs(release).into_iter().chain(boot).collect();
+    let whole = blobs.par_iter().map(|blob| at.cache.is_whole(blob)).collect::<Result<Vec<_>>>()?;
+    match blobs.iter().zip(whole).find(|(_, whole)| !whole) {
+        None => Ok(()),
+        Some((blob, _)) => bail!("the cached file {} was damaged\nhint: build again: it is made anew", blob.digest),
+    }
+}
+
 /// `Release -> outputs`.
 pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, out: &Path) -> Result<Vec<OutputFile>> {
     let (toolbox, _) = toolbox(at, lock)?;
     let tools = crate::toolbox::ImageTools { toolbox: &toolbox, time: lock.made };
     let mut files = Vec::new();
+    let mut checked = false;
     for output in &appliance.outputs {
         let plan = ImagePlan {
             release_id: built.id.clone(),
@@ -361,7 +378,17 @@ pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, 
             cache: at.cache.path("images"),
             out: out.to_owned(),
         };
-        files.push(one_output(at, image_format(output.format), &plan, &tools)?);
+        let format = image_format(output.format);
+        if let Some(file) = format::recall(format, &plan, &tools)? {
+            at.report.skipped("build", format.name(), "cached");
+            files.push(file);
+            continue;
+        }
+        if !checked {
+            check_content(at, &built.release)?;
+            checked = true;
+        }
+        files.push(one_output(at, format, &plan, &tools)?);
     }
     Ok(files)
 }

@@ -135,6 +135,12 @@ fn make_core_image(target: Target, tools: &dyn Tools, cache: &Path, path: &Path)
     Ok(image)
 }
 
+/// Files of GRUB's that decide what the functions here make.
+pub fn inputs(tools: &dyn Tools) -> Vec<PathBuf> {
+    let names = ["kernel.img", "moddep.lst", "boot.img", "boot_hybrid.img"];
+    names.map(|name| tools.file(&format!("{MODULES_DIR}/{name}"))).to_vec()
+}
+
 /// Names everything that decides the core image's bytes: GRUB's kernel stands for its version.
 fn key(target: Target, tools: &dyn Tools) -> io::Result<String> {
     let mut hash = Sha256::new();

@@ -8,7 +8,7 @@ use crate::boot::{BootEntries, BootEntry};
 use crate::disk::{Content, SourceFile};
 
 /// A release with a kernel, an initrd and files that are empty, small, not a whole block, and sparse.
-fn plan(dir: &Path) -> ImagePlan {
+pub(super) fn plan(dir: &Path) -> ImagePlan {
     let file = |name: &str, bytes: &[u8]| {
         let path = dir.join(name);
         fs_err::write(&path, bytes).expect("a source file");
@@ -62,7 +62,7 @@ fn plan(dir: &Path) -> ImagePlan {
     }
 }
 
-fn written(format: Format, plan: &ImagePlan, toolbox: &Toolbox) -> OutputFile {
+pub(super) fn written(format: Format, plan: &ImagePlan, toolbox: &Toolbox) -> OutputFile {
     write(format, plan, toolbox, &mut |done, total| assert!(done <= total)).expect("an image")
 }
 
