@@ -19,7 +19,8 @@ use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
 use crate::host::cancel::{self, Together};
 use crate::host::needs;
-use crate::kubernetes::modules::{Build, SETS};
+use crate::kubernetes::binaries::{self, Binaries, Source};
+use crate::kubernetes::modules::{self, Build, KUBERNETES};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
 use crate::lock::Lock;
@@ -83,7 +84,7 @@ pub fn package_names(path: &Path) -> Result<Vec<String>> {
 }
 
 /// `Appliance -> Lock`: resolves everything anew.
-pub fn resolve(at: &Builder, made: u64) -> Result<Lock> {
+pub fn resolve(at: &Builder, appliance: &Appliance, made: u64) -> Result<Lock> {
     at.report.step("lock", "resolve").run(|step| {
         needs::ensure(&mut |line| step.note(line))?;
         let work = at.cache.work_dir()?;
@@ -100,8 +101,13 @@ pub fn resolve(at: &Builder, made: u64) -> Result<Lock> {
             }
             lock.debian.insert(set.to_owned(), debs);
         }
-        for set in SETS {
+        let kubernetes = &appliance.kubernetes;
+        for set in modules::of(&kubernetes.source) {
             lock.modules.insert(set.name.to_owned(), set.digest(&at.packages())?);
+        }
+        if let Some(source) = Source::of(&kubernetes.source) {
+            let version = kubernetes.version.to_string();
+            lock.binaries = elsewhere(at, source, &version, &|line| step.note(line)).resolve()?;
         }
         Ok::<_, anyhow::Error>(lock)
     })
@@ -130,12 +136,12 @@ struct Parts {
 }
 
 /// `Lock -> Parts`: the three long roads at once. When one fails, the others stop.
-fn parts(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Parts> {
+fn parts(at: &Builder, appliance: &Appliance, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Parts> {
     let together = Together::default();
     let (os, agent, programs) = std::thread::scope(|scope| {
         let os = scope.spawn(|| together.run(|| make_os(at, lock, toolbox, key)));
         let agent = scope.spawn(|| together.run(|| make_agent(at)));
-        let programs = together.run(|| programs(at, lock, toolbox));
+        let programs = together.run(|| programs(at, appliance, lock, toolbox));
         let join = |part: std::thread::ScopedJoinHandle<'_, Option<Made>>| {
             part.join().unwrap_or_else(|_| {
                 together.fail(anyhow!("a part of the build panicked"));
@@ -165,19 +171,24 @@ fn make_os(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Ma
     })
 }
 
-/// All module sets, one after the other (each uses all cores), as one set of programs.
-pub fn programs(at: &Builder, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
+/// All programs as one set: Kubernetes' own from their source, then the module sets, one after the other (each build
+/// uses all cores).
+pub fn programs(at: &Builder, appliance: &Appliance, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
     let mut all = Made::default();
-    for set in SETS {
+    let kubernetes = &appliance.kubernetes;
+    if let Some(source) = Source::of(&kubernetes.source) {
+        let version = kubernetes.version.to_string();
+        let ask = |program: &Path| binaries::ask_version(toolbox, program);
+        let made = at.stage(KUBERNETES.name, |say| elsewhere(at, source, &version, say).make(&lock.binaries, &ask))?;
+        all.files.extend(made.files);
+    }
+    for set in modules::of(&kubernetes.source) {
         let made = at.stage(set.name, |say| {
-            let locked = lock.modules.get(set.name).with_context(|| {
-                format!("the lock does not name the Go modules `{}`\nhint: `foothold lock --update`", set.name)
-            })?;
             set.build(&Build {
                 cache: &at.cache,
                 toolbox,
                 packages: &at.packages(),
-                locked,
+                locked: lock.module_set(set.name)?,
                 offline: at.network.offline,
                 waiting: say,
             })
@@ -185,6 +196,15 @@ pub fn programs(at: &Builder, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
         all.files.extend(made.files);
     }
     Ok(all)
+}
+
+fn elsewhere<'a>(
+    at: &'a Builder,
+    source: Source<'a>,
+    version: &'a str,
+    waiting: &'a (dyn Fn(&str) + Sync),
+) -> Binaries<'a> {
+    Binaries { cache: &at.cache, source, version, offline: at.network.offline, waiting }
 }
 
 /// The release and where its files lie.
@@ -203,7 +223,7 @@ pub struct Built {
 pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built> {
     let (toolbox, key) = toolbox(at, lock)?;
     let signer = Signer::open(appliance.sign.as_ref())?;
-    let parts = parts(at, lock, &toolbox, &key)?;
+    let parts = parts(at, appliance, lock, &toolbox, &key)?;
     let version = appliance.kubernetes.version.to_string();
     let mut programs = parts.programs;
     programs.files.insert("pause".into(), parts.agent.file("pause")?.clone());
