@@ -30,10 +30,13 @@ use crate::oci::recipe::Recipe;
 use crate::release::{initrd, sign::Signer};
 use crate::report::Report;
 use crate::store::{Cache, Made};
-use crate::toolbox::{Toolbox, bootstrap};
+use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 
 /// zstd level of qcow2 files: their content is compressed already.
 const QCOW2_LEVEL: i32 = 3;
+
+/// Folder of the cache for what formats and builds share.
+const IMAGES: &str = "images";
 
 /// What every arrow may use.
 pub struct Builder {
@@ -215,8 +218,8 @@ pub struct Built {
     pub id: String,
     /// Everything of the medium: path below its root, source.
     pub medium: Vec<SourceFile>,
-    /// Kernel and initrd.
-    pub entry: boot::BootEntry,
+    /// What the menu offers.
+    pub entries: boot::BootEntries,
 }
 
 /// `Lock -> Release`.
@@ -274,7 +277,8 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     })?;
     let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
     let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, containers.fact("images")?)?;
-    assemble(at, &signer, manifest)
+    let consoles = appliance.boot.consoles.iter().map(ToString::to_string).collect();
+    assemble(at, &ImageTools { toolbox: &toolbox, time: lock.made }, &signer, manifest, consoles)
 }
 
 /// The manifest of the release, a pure function of what was made.
@@ -326,7 +330,14 @@ fn manifest(
 /// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.
 const DEFAULT_PARAMETERS: &[&str] = &["quiet", "loglevel=4", "panic=60", "audit=0", "no_timer_check"];
 
-fn assemble(at: &Builder, signer: &Signer, release: Release) -> Result<Built> {
+/// Everything of the medium, signed.
+fn assemble(
+    at: &Builder,
+    tools: &ImageTools<'_>,
+    signer: &Signer,
+    release: Release,
+    consoles: Vec<String>,
+) -> Result<Built> {
     let bytes = serde_json::to_vec_pretty(&release)?;
     let id = crate::store::hash::bytes(&bytes).hex().to_owned();
     let comment = format!("release {id} of {} {}", release.name, release.version);
@@ -342,14 +353,21 @@ fn assemble(at: &Builder, signer: &Signer, release: Release) -> Result<Built> {
         medium.push(SourceFile { path: path_there, content: Content::File { path, bytes: blob.size } });
     }
     let boot = release.boot.first().context("a release has a boot entry")?;
-    let entry = boot::BootEntry {
+    let current = boot::BootEntry {
         release_id: id.clone(),
         title: format!("{} {}", release.name, release.version),
         parameters: boot.command_line.split_whitespace().map(str::to_owned).collect(),
         kernel: at.cache.blob_path(&boot.kernel.digest),
         initrd: at.cache.blob_path(&boot.initrd.digest),
     };
-    Ok(Built { release, id, medium, entry })
+    let entries = boot::BootEntries { current, previous: None, consoles };
+    let files = boot::files::list(&entries, tools, &at.cache.path(IMAGES))?;
+    let bytes = serde_json::to_vec_pretty(&files)?;
+    let signature = signer.sign(&bytes, &format!("boot files of release {id}"))?;
+    let path = format!("{folder}/{}", boot::files::BOOT_FILES);
+    medium.push(SourceFile { path: format!("{path}.minisig"), content: Content::Bytes(signature.into_bytes()) });
+    medium.push(SourceFile { path, content: Content::Bytes(bytes) });
+    Ok(Built { release, id, medium, entries })
 }
 
 /// What the release's store holds, sorted.
@@ -376,7 +394,7 @@ fn check_content(at: &Builder, release: &Release) -> Result<()> {
 /// `Release -> outputs`.
 pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, out: &Path) -> Result<Vec<OutputFile>> {
     let (toolbox, _) = toolbox(at, lock)?;
-    let tools = crate::toolbox::ImageTools { toolbox: &toolbox, time: lock.made };
+    let tools = ImageTools { toolbox: &toolbox, time: lock.made };
     let mut files = Vec::new();
     let mut checked = false;
     for output in &appliance.outputs {
@@ -386,16 +404,12 @@ pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, 
             name: appliance.name.to_string(),
             version: appliance.version.to_string(),
             store: built.medium.clone(),
-            entries: boot::BootEntries {
-                current: built.entry.clone(),
-                previous: None,
-                consoles: appliance.boot.consoles.iter().map(ToString::to_string).collect(),
-            },
+            entries: built.entries.clone(),
             site: Vec::new(),
             virtual_bytes: output.size.map(crate::config::ByteSize::bytes),
             max_bytes: output.max_size.map(crate::config::ByteSize::bytes),
             zstd_level: QCOW2_LEVEL,
-            cache: at.cache.path("images"),
+            cache: at.cache.path(IMAGES),
             out: out.to_owned(),
         };
         let format = image_format(output.format);
@@ -413,12 +427,7 @@ pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, 
     Ok(files)
 }
 
-fn one_output(
-    at: &Builder,
-    format: format::Format,
-    plan: &ImagePlan,
-    tools: &crate::toolbox::ImageTools<'_>,
-) -> Result<OutputFile> {
+fn one_output(at: &Builder, format: format::Format, plan: &ImagePlan, tools: &ImageTools<'_>) -> Result<OutputFile> {
     let step = at.report.step("build", format.name());
     match format::write(format, plan, tools, &mut |done, total| step.bytes(done, Some(total))) {
         Ok(file) => {
