@@ -163,6 +163,7 @@ pub fn write(
     fs::create_dir_all(&plan.cache)?;
     let path = output_path(format, plan);
     let writing = |source| FormatError::Write { path: path.clone(), source };
+    let inputs = record::inputs(format, plan, tools)?;
     let mut output = Output::create(&path).map_err(writing)?;
     let file = output.file();
     let sha256 = match format {
@@ -185,9 +186,9 @@ pub fn write(
     if let Some(max) = plan.max_bytes.filter(|max| *max < bytes) {
         return Err(FormatError::TooLarge { format, found: bytes, max });
     }
-    output.publish().map_err(writing)?;
+    let stamp = output.publish().map_err(writing)?;
     let written = OutputFile { format, file: path, bytes, sha256 };
-    record::keep(&written, plan, tools)?;
+    record::keep(&written, stamp, inputs, plan)?;
     Ok(written)
 }
 

@@ -39,10 +39,9 @@ pub fn recall(format: Format, plan: &ImagePlan, tools: &dyn Tools) -> Result<Opt
     Ok(Some(OutputFile { format, file, bytes: stamp.bytes, sha256: record.sha256 }))
 }
 
-/// Remembers an output that was just written.
-pub(super) fn keep(file: &OutputFile, plan: &ImagePlan, tools: &dyn Tools) -> Result<(), FormatError> {
-    let stamp = Stamp::of(&file.file)?;
-    let record = Record { inputs: inputs(file.format, plan, tools)?, sha256: file.sha256.clone(), stamp };
+/// Remembers an output that was just written, its stamp, and the [`inputs`] from before it was.
+pub(super) fn keep(file: &OutputFile, stamp: Stamp, inputs: String, plan: &ImagePlan) -> Result<(), FormatError> {
+    let record = Record { inputs, sha256: file.sha256.clone(), stamp };
     let text = serde_json::to_vec(&record).map_err(io::Error::other)?;
     let mut partial = tempfile::NamedTempFile::new_in(&plan.cache)?;
     partial.write_all(&text)?;
@@ -57,7 +56,7 @@ fn record_path(plan: &ImagePlan, output: &Path) -> io::Result<PathBuf> {
 }
 
 /// Digest of all that decides an output's bytes. A field that is added to the plan has to be added here.
-fn inputs(format: Format, plan: &ImagePlan, tools: &dyn Tools) -> Result<String, FormatError> {
+pub(super) fn inputs(format: Format, plan: &ImagePlan, tools: &dyn Tools) -> Result<String, FormatError> {
     let ImagePlan {
         release_id,
         built,

@@ -1,5 +1,6 @@
 //! What a file's inode says about it: whoever changes the file changes this.
 
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -23,12 +24,17 @@ pub struct Stamp {
 impl Stamp {
     /// The stamp of a file itself; a link has one of its own.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let found = fs_err::symlink_metadata(path)?;
-        Ok(Self {
+        Ok(Self::from(&fs_err::symlink_metadata(path)?))
+    }
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(found: &Metadata) -> Self {
+        Self {
             inode: found.ino(),
             bytes: found.size(),
             modified: (found.mtime(), found.mtime_nsec()),
             changed: (found.ctime(), found.ctime_nsec()),
-        })
+        }
     }
 }
