@@ -451,3 +451,7 @@ pub fn image_format(format: crate::config::Format) -> format::Format {
         crate::config::Format::Iso => format::Format::Iso,
     }
 }
+
+#[cfg(test)]
+#[path = "pipeline_tests.rs"]
+mod tests;

@@ -70,15 +70,22 @@ mod tests {
     use anyhow::{anyhow, bail};
 
     use super::{Together, check, gives_way};
-    use crate::host::command::Run;
+    use crate::host::command::{Run, pause};
 
     #[test]
     fn a_part_that_fails_ends_the_programs_of_the_others_and_its_error_is_the_error() {
         let together = Together::default();
         let started = Instant::now();
+        // A program whose own child does the work, as a compiler's driver has.
+        let driver = Run::new("sh").args(["-c", "sleep 60 & wait"]);
         std::thread::scope(|scope| {
-            let long = scope.spawn(|| together.run(|| Ok(Run::new("sleep").arg("60").output()?)));
-            let failing = scope.spawn(|| together.run(|| -> anyhow::Result<()> { bail!("no such package") }));
+            let long = scope.spawn(|| together.run(|| Ok(driver.output()?)));
+            let failing = scope.spawn(|| {
+                together.run(|| -> anyhow::Result<()> {
+                    pause(Duration::from_millis(300));
+                    bail!("no such package")
+                })
+            });
             assert_eq!(failing.join().expect("no panic"), None);
             assert_eq!(long.join().expect("no panic"), None);
         });

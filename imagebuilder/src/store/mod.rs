@@ -4,6 +4,7 @@
 //! <cache>/blobs/sha256/<hex>   every file once, read-only
 //! <cache>/stages/<key>.json    what a stage made: names -> digests; the key is made of its inputs
 //! <cache>/checked/<hex>.json   what the blob's inode said when it last hashed to its name
+//! <cache>/downloads/<hex>      what has come of a program that is being downloaded
 //! <cache>/locks/<key>          held while a stage is being made: two builds share the work
 //! <cache>/tmp/<pid>-<n>/       work in progress, removed by its owner, or by the next build
 //! ```
