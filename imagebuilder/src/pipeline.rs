@@ -10,14 +10,17 @@
 use std::path::{Path, PathBuf};
 
 use agent_api::release::{Blob, BootEntry, Budgets, Image, InitrdConfig, Kubernetes, Layer, Package, Release};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use rayon::prelude::*;
 
 use crate::boot;
 use crate::config::Appliance;
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
+use crate::host::cancel::{self, Together};
 use crate::host::needs;
-use crate::kubernetes::modules::{Build, SETS};
+use crate::kubernetes::binaries::{self, Binaries, Source};
+use crate::kubernetes::modules::{self, Build, KUBERNETES};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
 use crate::lock::Lock;
@@ -26,12 +29,14 @@ use crate::lock::fetch::{self, Network};
 use crate::oci::recipe::Recipe;
 use crate::release::{initrd, sign::Signer};
 use crate::report::Report;
-
 use crate::store::{Cache, Made};
-use crate::toolbox::{Toolbox, bootstrap};
+use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 
 /// zstd level of qcow2 files: their content is compressed already.
 const QCOW2_LEVEL: i32 = 3;
+
+/// Folder of the cache for what formats and builds share.
+const IMAGES: &str = "images";
 
 /// What every arrow may use.
 pub struct Builder {
@@ -66,7 +71,8 @@ impl Builder {
                 Ok(made)
             }
             Err(error) => {
-                step.failed(&error.to_string());
+                let given_way = cancel::gives_way().then(|| "stopped: another part of the build has failed".to_owned());
+                step.failed(&given_way.unwrap_or_else(|| error.to_string()));
                 Err(error)
             }
         }
@@ -81,7 +87,7 @@ pub fn package_names(path: &Path) -> Result<Vec<String>> {
 }
 
 /// `Appliance -> Lock`: resolves everything anew.
-pub fn resolve(at: &Builder, made: u64) -> Result<Lock> {
+pub fn resolve(at: &Builder, appliance: &Appliance, made: u64) -> Result<Lock> {
     at.report.step("lock", "resolve").run(|step| {
         needs::ensure(&mut |line| step.note(line))?;
         let work = at.cache.work_dir()?;
@@ -98,8 +104,13 @@ pub fn resolve(at: &Builder, made: u64) -> Result<Lock> {
             }
             lock.debian.insert(set.to_owned(), debs);
         }
-        for set in SETS {
+        let kubernetes = &appliance.kubernetes;
+        for set in modules::of(&kubernetes.source) {
             lock.modules.insert(set.name.to_owned(), set.digest(&at.packages())?);
+        }
+        if let Some(source) = Source::of(&kubernetes.source) {
+            let version = kubernetes.version.to_string();
+            lock.binaries = elsewhere(at, source, &version, &|line| step.note(line)).resolve()?;
         }
         Ok::<_, anyhow::Error>(lock)
     })
@@ -127,19 +138,28 @@ struct Parts {
     agent: Made,
 }
 
-/// `Lock -> Parts`: the three long roads at once.
-fn parts(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Parts> {
-    std::thread::scope(|scope| {
-        let os = scope.spawn(|| make_os(at, lock, toolbox, key));
-        let agent =
-            scope.spawn(|| at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.network.offline, say)));
-        let programs = programs(at, lock, toolbox);
-        let join = |part: std::thread::ScopedJoinHandle<'_, Result<Made>>| {
-            part.join().unwrap_or_else(|_| Err(anyhow!("a part of the build panicked")))
+/// `Lock -> Parts`: the three long roads at once. When one fails, the others stop.
+fn parts(at: &Builder, appliance: &Appliance, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Parts> {
+    let together = Together::default();
+    let (os, agent, programs) = std::thread::scope(|scope| {
+        let os = scope.spawn(|| together.run(|| make_os(at, lock, toolbox, key)));
+        let agent = scope.spawn(|| together.run(|| make_agent(at)));
+        let programs = together.run(|| programs(at, appliance, lock, toolbox));
+        let join = |part: std::thread::ScopedJoinHandle<'_, Option<Made>>| {
+            part.join().unwrap_or_else(|_| {
+                together.fail(anyhow!("a part of the build panicked"));
+                None
+            })
         };
-        let (os, agent) = (join(os), join(agent));
-        Ok(Parts { programs: programs?, os: os?, agent: agent? })
-    })
+        (join(os), join(agent), programs)
+    });
+    together.outcome()?;
+    let whole = "a part of the build has neither a result nor an error";
+    Ok(Parts { programs: programs.context(whole)?, os: os.context(whole)?, agent: agent.context(whole)? })
+}
+
+fn make_agent(at: &Builder) -> Result<Made> {
+    at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.network.offline, say))
 }
 
 fn make_os(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Made> {
@@ -154,19 +174,24 @@ fn make_os(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Ma
     })
 }
 
-/// All module sets, one after the other (each uses all cores), as one set of programs.
-pub fn programs(at: &Builder, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
+/// All programs as one set: Kubernetes' own from their source, then the module sets, one after the other (each build
+/// uses all cores).
+pub fn programs(at: &Builder, appliance: &Appliance, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
     let mut all = Made::default();
-    for set in SETS {
+    let kubernetes = &appliance.kubernetes;
+    if let Some(source) = Source::of(&kubernetes.source) {
+        let version = kubernetes.version.to_string();
+        let ask = |program: &Path| binaries::ask_version(toolbox, program);
+        let made = at.stage(KUBERNETES.name, |say| elsewhere(at, source, &version, say).make(&lock.binaries, &ask))?;
+        all.files.extend(made.files);
+    }
+    for set in modules::of(&kubernetes.source) {
         let made = at.stage(set.name, |say| {
-            let locked = lock.modules.get(set.name).with_context(|| {
-                format!("the lock does not name the Go modules `{}`\nhint: `foothold lock --update`", set.name)
-            })?;
             set.build(&Build {
                 cache: &at.cache,
                 toolbox,
                 packages: &at.packages(),
-                locked,
+                locked: lock.module_set(set.name)?,
                 offline: at.network.offline,
                 waiting: say,
             })
@@ -174,6 +199,15 @@ pub fn programs(at: &Builder, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
         all.files.extend(made.files);
     }
     Ok(all)
+}
+
+fn elsewhere<'a>(
+    at: &'a Builder,
+    source: Source<'a>,
+    version: &'a str,
+    waiting: &'a (dyn Fn(&str) + Sync),
+) -> Binaries<'a> {
+    Binaries { cache: &at.cache, source, version, offline: at.network.offline, waiting }
 }
 
 /// The release and where its files lie.
@@ -184,8 +218,8 @@ pub struct Built {
     pub id: String,
     /// Everything of the medium: path below its root, source.
     pub medium: Vec<SourceFile>,
-    /// Kernel and initrd.
-    pub entry: boot::BootEntry,
+    /// What the menu offers.
+    pub entries: boot::BootEntries,
 }
 
 /// `Lock -> Programs -> Stock`: a cluster by kubeadm alone, to compare a box with.
@@ -220,7 +254,7 @@ fn render(at: &Builder, appliance: &Appliance, toolbox: &Toolbox, programs: &Mad
 pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built> {
     let (toolbox, key) = toolbox(at, lock)?;
     let signer = Signer::open(appliance.sign.as_ref())?;
-    let parts = parts(at, lock, &toolbox, &key)?;
+    let parts = parts(at, appliance, lock, &toolbox, &key)?;
     let version = appliance.kubernetes.version.to_string();
     let mut programs = parts.programs;
     programs.files.insert("pause".into(), parts.agent.file("pause")?.clone());
@@ -249,6 +283,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             recipes: &recipes,
             version: &version,
             built: lock.made,
+            fetch: &|debs| fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line)).map(|_| ()),
             waiting: say,
         })
     })?;
@@ -272,7 +307,8 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     })?;
     let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
     let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, containers.fact("images")?)?;
-    assemble(at, &signer, manifest)
+    let consoles = appliance.boot.consoles.iter().map(ToString::to_string).collect();
+    assemble(at, &ImageTools { toolbox: &toolbox, time: lock.made }, &signer, manifest, consoles)
 }
 
 /// The manifest of the release, a pure function of what was made.
@@ -324,7 +360,14 @@ fn manifest(
 /// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.
 const DEFAULT_PARAMETERS: &[&str] = &["quiet", "loglevel=4", "panic=60", "audit=0", "no_timer_check"];
 
-fn assemble(at: &Builder, signer: &Signer, release: Release) -> Result<Built> {
+/// Everything of the medium, signed.
+fn assemble(
+    at: &Builder,
+    tools: &ImageTools<'_>,
+    signer: &Signer,
+    release: Release,
+    consoles: Vec<String>,
+) -> Result<Built> {
     let bytes = serde_json::to_vec_pretty(&release)?;
     let id = crate::store::hash::bytes(&bytes).hex().to_owned();
     let comment = format!("release {id} of {} {}", release.name, release.version);
@@ -334,32 +377,56 @@ fn assemble(at: &Builder, signer: &Signer, release: Release) -> Result<Built> {
         SourceFile { path: format!("{folder}/release.json"), content: Content::Bytes(bytes) },
         SourceFile { path: format!("{folder}/release.json.minisig"), content: Content::Bytes(signature.into_bytes()) },
     ];
-    let layers = release.layers.iter().map(seal::blob_of);
-    let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
-    let mut blobs: Vec<Blob> = layers.chain(images).collect();
-    blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
-    blobs.dedup();
-    for blob in blobs {
+    for blob in store_blobs(&release) {
         let path = at.cache.blob_path(&blob.digest);
         let path_there = format!("foothold/{}", blob.digest.store_path());
         medium.push(SourceFile { path: path_there, content: Content::File { path, bytes: blob.size } });
     }
     let boot = release.boot.first().context("a release has a boot entry")?;
-    let entry = boot::BootEntry {
+    let current = boot::BootEntry {
         release_id: id.clone(),
         title: format!("{} {}", release.name, release.version),
         parameters: boot.command_line.split_whitespace().map(str::to_owned).collect(),
         kernel: at.cache.blob_path(&boot.kernel.digest),
         initrd: at.cache.blob_path(&boot.initrd.digest),
     };
-    Ok(Built { release, id, medium, entry })
+    let entries = boot::BootEntries { current, previous: None, consoles };
+    let files = boot::files::list(&entries, tools, &at.cache.path(IMAGES))?;
+    let bytes = serde_json::to_vec_pretty(&files)?;
+    let signature = signer.sign(&bytes, &format!("boot files of release {id}"))?;
+    let path = format!("{folder}/{}", boot::files::BOOT_FILES);
+    medium.push(SourceFile { path: format!("{path}.minisig"), content: Content::Bytes(signature.into_bytes()) });
+    medium.push(SourceFile { path, content: Content::Bytes(bytes) });
+    Ok(Built { release, id, medium, entries })
+}
+
+/// What the release's store holds, sorted.
+fn store_blobs(release: &Release) -> Vec<Blob> {
+    let layers = release.layers.iter().map(seal::blob_of);
+    let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
+    let mut blobs: Vec<Blob> = layers.chain(images).collect();
+    blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
+    blobs.dedup();
+    blobs
+}
+
+/// Hashes everything that is about to be copied into images.
+fn check_content(at: &Builder, release: &Release) -> Result<()> {
+    let boot = release.boot.iter().flat_map(|entry| [entry.kernel.clone(), entry.initrd.clone()]);
+    let blobs: Vec<Blob> = store_blobs(release).into_iter().chain(boot).collect();
+    let whole = blobs.par_iter().map(|blob| at.cache.is_whole(blob)).collect::<Result<Vec<_>>>()?;
+    match blobs.iter().zip(whole).find(|(_, whole)| !whole) {
+        None => Ok(()),
+        Some((blob, _)) => bail!("the cached file {} was damaged\nhint: build again: it is made anew", blob.digest),
+    }
 }
 
 /// `Release -> outputs`.
 pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, out: &Path) -> Result<Vec<OutputFile>> {
     let (toolbox, _) = toolbox(at, lock)?;
-    let tools = crate::toolbox::ImageTools { toolbox: &toolbox, time: lock.made };
+    let tools = ImageTools { toolbox: &toolbox, time: lock.made };
     let mut files = Vec::new();
+    let mut checked = false;
     for output in &appliance.outputs {
         let plan = ImagePlan {
             release_id: built.id.clone(),
@@ -367,29 +434,30 @@ pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, 
             name: appliance.name.to_string(),
             version: appliance.version.to_string(),
             store: built.medium.clone(),
-            entries: boot::BootEntries {
-                current: built.entry.clone(),
-                previous: None,
-                consoles: appliance.boot.consoles.iter().map(ToString::to_string).collect(),
-            },
+            entries: built.entries.clone(),
             site: Vec::new(),
             virtual_bytes: output.size.map(crate::config::ByteSize::bytes),
             max_bytes: output.max_size.map(crate::config::ByteSize::bytes),
             zstd_level: QCOW2_LEVEL,
-            cache: at.cache.path("images"),
+            cache: at.cache.path(IMAGES),
             out: out.to_owned(),
         };
-        files.push(one_output(at, image_format(output.format), &plan, &tools)?);
+        let format = image_format(output.format);
+        if let Some(file) = format::recall(format, &plan, &tools)? {
+            at.report.skipped("build", format.name(), "cached");
+            files.push(file);
+            continue;
+        }
+        if !checked {
+            check_content(at, &built.release)?;
+            checked = true;
+        }
+        files.push(one_output(at, format, &plan, &tools)?);
     }
     Ok(files)
 }
 
-fn one_output(
-    at: &Builder,
-    format: format::Format,
-    plan: &ImagePlan,
-    tools: &crate::toolbox::ImageTools<'_>,
-) -> Result<OutputFile> {
+fn one_output(at: &Builder, format: format::Format, plan: &ImagePlan, tools: &ImageTools<'_>) -> Result<OutputFile> {
     let step = at.report.step("build", format.name());
     match format::write(format, plan, tools, &mut |done, total| step.bytes(done, Some(total))) {
         Ok(file) => {
@@ -413,3 +481,7 @@ pub fn image_format(format: crate::config::Format) -> format::Format {
         crate::config::Format::Iso => format::Format::Iso,
     }
 }
+
+#[cfg(test)]
+#[path = "pipeline_tests.rs"]
+mod tests;

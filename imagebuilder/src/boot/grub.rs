@@ -3,6 +3,7 @@
 //! Offsets are those of GRUB 2's `boot.S`, `diskboot.S`, `cdboot.S` and `include/grub/i386/pc/boot.h`.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -47,6 +48,13 @@ const BLOCK_LIST: usize = 512 - 12;
 const HYBRID_KERNEL_SECTOR: usize = 0x1B0;
 /// `cdboot.img` is one CD sector in front of the core image.
 const CDBOOT_BYTES: usize = 2048;
+
+/// In a CD's boot image: the table that tells it about itself (mkisofs' "boot information table").
+const BOOT_INFO: Range<usize> = 8..64;
+/// In a CD's boot image: the 512-byte sector of its own rest, 8 bytes.
+const BOOT_INFO_GRUB2: Range<usize> = 2548..2556;
+/// Sector of the primary volume descriptor (ECMA-119, 8.4).
+const VOLUME_DESCRIPTOR: u32 = 16;
 
 /// Bytes of a sha256.
 const DIGEST_BYTES: usize = 32;
@@ -135,6 +143,12 @@ fn make_core_image(target: Target, tools: &dyn Tools, cache: &Path, path: &Path)
     Ok(image)
 }
 
+/// Files of GRUB's that decide what the functions here make.
+pub fn inputs(tools: &dyn Tools) -> Vec<PathBuf> {
+    let names = ["kernel.img", "moddep.lst", "boot.img", "boot_hybrid.img"];
+    names.map(|name| tools.file(&format!("{MODULES_DIR}/{name}"))).to_vec()
+}
+
 /// Names everything that decides the core image's bytes: GRUB's kernel stands for its version.
 fn key(target: Target, tools: &dyn Tools) -> io::Result<String> {
     let mut hash = Sha256::new();
@@ -175,6 +189,41 @@ pub fn hybrid_code(tools: &dyn Tools, boot_image_at: u64) -> Result<Vec<u8>, Gru
     put(&mut code, HYBRID_KERNEL_SECTOR, &((boot_image_at + CDBOOT_BYTES as u64) / SECTOR).to_le_bytes());
     code.truncate(BOOT_CODE_END);
     Ok(code)
+}
+
+/// Whether the addresses in the boot code of a CD image are those of a boot image at byte `at`.
+pub fn hybrid_code_fits(code: &[u8], at: u64) -> bool {
+    let wanted = ((at + CDBOOT_BYTES as u64) / SECTOR).to_le_bytes();
+    code.get(HYBRID_KERNEL_SECTOR..HYBRID_KERNEL_SECTOR + wanted.len()) == Some(&wanted)
+}
+
+/// Puts zeros in place of the addresses in the boot code of a CD image.
+pub fn blank_hybrid_code(code: &mut [u8]) {
+    put(code, HYBRID_KERNEL_SECTOR, &[0; 8]);
+}
+
+/// Whether what a CD's boot image says about itself is true of one at byte `at`.
+pub fn boot_image_fits(image: &[u8], at: u64) -> bool {
+    let (Some(table), Some(rest)) = (image.get(BOOT_INFO), image.get(BOOT_INFO_GRUB2)) else { return false };
+    let (Ok(sector), Ok(length)) = (u32::try_from(at / CDBOOT_BYTES as u64), u32::try_from(image.len())) else {
+        return false;
+    };
+    let mut sum = 0_u32;
+    for chunk in image[BOOT_INFO.end..].chunks(4) {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        sum = sum.wrapping_add(u32::from_le_bytes(word));
+    }
+    let numbers: Vec<u8> =
+        [VOLUME_DESCRIPTOR, sector, length, sum].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let (found, reserved) = table.split_at(numbers.len());
+    found == numbers && reserved.iter().all(|byte| *byte == 0) && rest == (u64::from(sector) * 4 + 5).to_le_bytes()
+}
+
+/// Puts zeros in place of what a CD's boot image says about itself.
+pub fn blank_boot_image(image: &mut [u8]) {
+    image[BOOT_INFO].fill(0);
+    image[BOOT_INFO_GRUB2].fill(0);
 }
 
 fn put(bytes: &mut [u8], at: usize, field: &[u8]) {

@@ -10,6 +10,7 @@
 //! kernel are Debian's signed ones, so that Secure Boot machines start.
 
 pub mod esp;
+pub mod files;
 pub mod grub;
 pub mod menu;
 

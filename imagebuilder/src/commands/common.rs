@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cli::Sources;
-use crate::config::{self, Appliance, KubernetesSource};
-use crate::error::{HostLacks, WrongUsage};
+use crate::config::{self, Appliance};
+use crate::error::HostLacks;
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
 use crate::pipeline::{self, Builder};
@@ -27,11 +27,6 @@ impl Job {
     pub fn load(path: &Path) -> Result<Self> {
         let file = definition_file(path);
         let appliance = config::load(&file)?;
-        if appliance.kubernetes.source != KubernetesSource::Modules {
-            let message = format!("`{}`: only `kubernetes.from: modules` can be built by this version", file.display());
-            let hint = "write `from: modules`".to_owned();
-            return Err(WrongUsage { message, hint }.into());
-        }
         Ok(Self { file, appliance })
     }
 
@@ -98,7 +93,7 @@ pub fn locked(at: &Builder, job: &Job, update: bool) -> Result<Lock> {
         }
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock is before 1970")?;
-    let lock = pipeline::resolve(at, now.as_secs())?;
+    let lock = pipeline::resolve(at, &job.appliance, now.as_secs())?;
     lock.write(&path)?;
     Ok(lock)
 }

@@ -24,7 +24,7 @@ pub fn run(args: &cli::Fetch, report: &Report) -> Result<Outcome, CommandError> 
     }
     step.done();
     let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
-    pipeline::programs(&at, &lock, &toolbox)?;
+    pipeline::programs(&at, &job.appliance, &lock, &toolbox)?;
     if let Some(to) = &args.to {
         report.step("fetch", "copy").run(|_| copy(&at.cache.path(""), to))?;
     }

@@ -18,7 +18,7 @@ pub fn run(args: &cli::Lock, report: &Report) -> Result<Outcome, CommandError> {
     let lock = locked(&at, &job, args.update)?;
     let moved = before.as_ref().map(|before| changes(before, &lock)).unwrap_or_default();
     let packages: usize = lock.debian.values().map(Vec::len).sum();
-    let data = json!({ "lock": path, "packages": packages, "modules": lock.modules.len(), "moved": moved });
+    let data = json!({ "lock": path, "packages": packages, "modules": lock.modules.len(), "programs": lock.binaries.len(), "moved": moved });
     Ok(Outcome::Data { kind: "lock", data })
 }
 
@@ -42,15 +42,23 @@ fn changes(before: &Lock, after: &Lock) -> Vec<String> {
             lines.push(format!("modules: {set} has changed"));
         }
     }
+    for (program, blob) in &after.binaries {
+        match before.binaries.get(program) {
+            Some(other) if other == blob => {}
+            Some(_) => lines.push(format!("kubernetes: {program} has changed")),
+            None => lines.push(format!("kubernetes: {program} is new")),
+        }
+    }
     lines
 }
 
 #[cfg(test)]
 mod tests {
-    use agent_api::release::Digest;
+    use agent_api::release::{Blob, Digest};
 
     use super::changes;
     use crate::lock::{Deb, Lock};
+    use crate::store::hash;
 
     fn lock(packages: &[(&str, &str)]) -> Lock {
         let deb = |(name, version): &(&str, &str)| Deb {
@@ -69,5 +77,18 @@ mod tests {
     fn what_moved_is_named() {
         let lines = changes(&lock(&[("a", "1"), ("b", "1")]), &lock(&[("a", "2"), ("c", "1")]));
         assert_eq!(lines, ["os: a 1 -> 2", "os: c 1 is new", "os: b 1 is gone"]);
+    }
+
+    #[test]
+    fn a_program_that_changed_is_named() {
+        let with = |programs: &[(&str, &str)]| {
+            let blob = |text: &str| Blob { digest: hash::bytes(text.as_bytes()), size: 1 };
+            let mut lock = lock(&[]);
+            lock.binaries = programs.iter().map(|(name, text)| ((*name).to_owned(), blob(text))).collect();
+            lock
+        };
+        let before = with(&[("kubeadm", "a"), ("kubelet", "b")]);
+        let lines = changes(&before, &with(&[("kubeadm", "a"), ("kubectl", "c"), ("kubelet", "d")]));
+        assert_eq!(lines, ["kubernetes: kubectl is new", "kubernetes: kubelet has changed"]);
     }
 }

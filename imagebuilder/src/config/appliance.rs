@@ -58,16 +58,16 @@ pub struct Kubernetes {
     pub service_cidr: Cidr,
 }
 
-/// Where the cluster's programs come from.
+/// Where Kubernetes' own programs come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "from")]
 pub enum KubernetesSource {
     /// Built from the pinned Go modules.
     Modules,
-    /// Published release files on a server; `None` is the project's own.
+    /// Published release files on a server.
     Upstream {
         /// URL without a trailing slash.
-        url: Option<String>,
+        url: String,
     },
     /// A directory that holds the programs.
     Directory {

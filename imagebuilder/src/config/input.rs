@@ -77,12 +77,14 @@ pub struct Kubernetes {
     /// Release such as `v1.36.4`, the default.
     #[schemars(title = "a Kubernetes release such as `v1.36.4`", extend("x-form" = "version"))]
     pub version: Option<String>,
-    /// Where the programs come from. Default: `modules`.
+    /// Where Kubernetes' own programs come from. Default: `modules`. etcd, CoreDNS, containerd and the CNI plugins are
+    /// always built from the pinned Go modules.
     pub from: Option<KubernetesFrom>,
-    /// Directory with the programs, for `from: directory`; relative to this file.
+    /// Directory with kubeadm, kubectl, kubelet, kube-apiserver, kube-controller-manager, kube-proxy and kube-scheduler,
+    /// for `from: directory`; relative to this file.
     #[schemars(title = "a directory")]
     pub path: Option<String>,
-    /// Server with the layout of `dl.k8s.io`, for `from: upstream`.
+    /// Release server, for `from: upstream`: `URL/release/v1.36.4/bin/linux/amd64/kubelet`, with `kubelet.sha256` beside it.
     #[schemars(title = "a URL", extend("x-form" = "uri"))]
     pub url: Option<String>,
     /// Addresses of pods. Default: `10.244.0.0/16`.

@@ -12,6 +12,8 @@ use super::{gpt, ids};
 /// One mebibyte in bytes; every partition starts on a multiple of it.
 pub const MIB: u64 = 1 << 20;
 const ALIGN: u64 = MIB;
+/// Where the room for GRUB's core image begins, on every disk.
+pub const BIOS_BOOT_AT: u64 = ALIGN;
 /// Room for GRUB's core image.
 pub const BIOS_BOOT_BYTES: u64 = MIB;
 /// Size of SITE: the smallest that is FAT32 beyond doubt everywhere.
@@ -80,7 +82,7 @@ pub enum LayoutError {
 
 /// Lays out a disk of the release `release_id`.
 pub fn plan(release_id: &str, sizes: &Sizes) -> Result<DiskLayout, LayoutError> {
-    let mut free = ALIGN;
+    let mut free = BIOS_BOOT_AT;
     let mut take = |number, name: &str, type_guid, bytes: u64, attributes| {
         let start = free;
         free = (start + bytes).next_multiple_of(ALIGN);

@@ -7,13 +7,14 @@
 //! ```
 //!
 //! The store is never copied but into the output; GRUB's core images are kept in the plan's cache folder. An output gets
-//! its name when it is whole.
+//! its name when it is whole, and is not written again as long as it is the one that would be written ([`recall`]).
 
 mod compose;
 pub mod iso;
 mod output;
 pub mod qcow2;
 pub mod raw;
+mod record;
 
 use std::io::{self, Read, Seek};
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use sha2::{Digest, Sha256};
 
 use self::compose::DiskSize;
 use self::output::Output;
+pub use self::record::recall;
 use crate::boot::BootEntries;
 use crate::boot::esp::EspError;
 use crate::boot::grub::GrubError;
@@ -159,8 +161,9 @@ pub fn write(
 ) -> Result<OutputFile, FormatError> {
     fs::create_dir_all(&plan.out)?;
     fs::create_dir_all(&plan.cache)?;
-    let path = plan.out.join(format!("{}-{}.{}", plan.name, plan.version, format.name()));
+    let path = output_path(format, plan);
     let writing = |source| FormatError::Write { path: path.clone(), source };
+    let inputs = record::inputs(format, plan, tools)?;
     let mut output = Output::create(&path).map_err(writing)?;
     let file = output.file();
     let sha256 = match format {
@@ -183,8 +186,15 @@ pub fn write(
     if let Some(max) = plan.max_bytes.filter(|max| *max < bytes) {
         return Err(FormatError::TooLarge { format, found: bytes, max });
     }
-    output.publish().map_err(writing)?;
-    Ok(OutputFile { format, file: path, bytes, sha256 })
+    let stamp = output.publish().map_err(writing)?;
+    let written = OutputFile { format, file: path, bytes, sha256 };
+    record::keep(&written, stamp, inputs, plan)?;
+    Ok(written)
+}
+
+/// Where the output goes.
+fn output_path(format: Format, plan: &ImagePlan) -> PathBuf {
+    plan.out.join(format!("{}-{}.{}", plan.name, plan.version, format.name()))
 }
 
 /// Hex sha256 of the whole file.
@@ -201,6 +211,8 @@ fn hash(file: &mut File) -> io::Result<String> {
     }
 }
 
+#[cfg(test)]
+mod record_tests;
 #[cfg(test)]
 pub(crate) mod testbench;
 #[cfg(test)]

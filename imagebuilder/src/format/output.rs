@@ -12,6 +12,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use tempfile::TempPath;
 
+use crate::store::Stamp;
+
 const MODE: u32 = 0o644;
 
 /// An output being written.
@@ -44,20 +46,27 @@ impl Output {
         &mut self.file
     }
 
-    /// Gives the file its name and the usual permissions, in place of an older one.
-    pub(super) fn publish(self) -> io::Result<()> {
+    /// Gives the file its name and the usual permissions, in place of an older one, and returns its stamp: that of this
+    /// file, even when another build gives the name to its own at the same time.
+    pub(super) fn publish(self) -> io::Result<Stamp> {
         self.file.set_permissions(PermissionsExt::from_mode(MODE))?;
-        if let Some(temporary) = self.temporary {
-            return temporary.persist(&self.path).map_err(|error| error.error);
+        match self.temporary {
+            Some(temporary) => temporary.persist(&self.path).map_err(|error| error.error)?,
+            None => give_name(&self.file, &self.path)?,
         }
-        // A link cannot take the place of a file, a rename can.
-        let mut name = self.path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}", process::id()));
-        let beside = self.path.with_file_name(name);
-        let _ = fs::remove_file(&beside);
-        rustix::fs::linkat(CWD, own_path(&self.file), CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
-        fs::rename(&beside, &self.path)
+        Ok(Stamp::from(&self.file.metadata()?))
     }
+}
+
+/// Gives a file without a name one, in place of an older file.
+fn give_name(file: &File, path: &Path) -> io::Result<()> {
+    // A link cannot take the place of a file, a rename can.
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}", process::id()));
+    let beside = path.with_file_name(name);
+    let _ = fs::remove_file(&beside);
+    rustix::fs::linkat(CWD, own_path(file), CWD, &beside, AtFlags::SYMLINK_FOLLOW)?;
+    fs::rename(&beside, path)
 }
 
 /// A path under which this process can open a file again that has no name.
@@ -69,7 +78,7 @@ pub(super) fn own_path(file: &File) -> PathBuf {
 mod tests {
     use std::io::Write as _;
 
-    use super::Output;
+    use super::{Output, Stamp};
 
     #[test]
     fn a_file_appears_when_it_is_published_and_not_before() {
@@ -79,7 +88,8 @@ mod tests {
         let mut output = Output::create(&path).expect("a file");
         output.file().write_all(b"new").expect("writes");
         assert_eq!(fs_err::read(&path).expect("reads"), b"old");
-        output.publish().expect("a name");
+        let stamp = output.publish().expect("a name");
+        assert_eq!(stamp, Stamp::of(&path).expect("a stamp"));
         assert_eq!(fs_err::read(&path).expect("reads"), b"new");
         assert_eq!(fs_err::read_dir(dir.path()).expect("the folder").count(), 1);
     }

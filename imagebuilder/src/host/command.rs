@@ -284,6 +284,9 @@ fn wait(child: &mut Child) -> Result<ExitStatus, WaitError> {
             Err(error) => return Err(WaitError::Io(error)),
         }
         if let Err(interrupted) = cancel::check() {
+            // What it started is in its group, holds its pipes open, and would go on without it.
+            let group = nix::unistd::Pid::from_raw(child.id().cast_signed());
+            let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
             let _ = child.kill();
             let _ = child.wait();
             return Err(WaitError::Interrupted(interrupted));

@@ -1,5 +1,6 @@
 //! Kubernetes: its programs and what kubeadm renders.
 
+pub mod binaries;
 pub mod modules;
 pub mod rehearsal;
 pub mod render;

@@ -7,6 +7,7 @@ use std::path::Path;
 use agent_api::release::Digest;
 use anyhow::{Context, Result, bail};
 
+use crate::config::KubernetesSource;
 use crate::store::{Cache, Made, StageKey, hash};
 use crate::toolbox::Toolbox;
 
@@ -21,21 +22,24 @@ pub struct ModuleSet {
     pub programs: &'static [&'static str],
 }
 
+/// Kubernetes' own programs: the set that may come from elsewhere ([`super::binaries`]).
+pub const KUBERNETES: ModuleSet = ModuleSet {
+    name: "kubernetes",
+    module: "k8s.io/kubernetes",
+    programs: &[
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-proxy",
+        "kube-scheduler",
+        "kubeadm",
+        "kubectl",
+        "kubelet",
+    ],
+};
+
 /// All sets, the longest build first.
 pub const SETS: &[ModuleSet] = &[
-    ModuleSet {
-        name: "kubernetes",
-        module: "k8s.io/kubernetes",
-        programs: &[
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-proxy",
-            "kube-scheduler",
-            "kubeadm",
-            "kubectl",
-            "kubelet",
-        ],
-    },
+    KUBERNETES,
     ModuleSet { name: "coredns", module: "github.com/coredns/coredns", programs: &["coredns"] },
     ModuleSet {
         name: "containerd",
@@ -49,6 +53,12 @@ pub const SETS: &[ModuleSet] = &[
         programs: &["bridge", "host-local", "loopback", "portmap"],
     },
 ];
+
+/// The sets that are built when Kubernetes' own programs come from there.
+pub fn of(source: &KubernetesSource) -> impl Iterator<Item = &'static ModuleSet> {
+    let all = *source == KubernetesSource::Modules;
+    SETS.iter().filter(move |set| all || set.name != KUBERNETES.name)
+}
 
 /// Version of a module in the text of a `go.mod`.
 pub fn version_in(go_mod: &str, module: &str) -> Option<String> {

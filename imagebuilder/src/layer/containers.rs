@@ -1,5 +1,6 @@
 //! The `containers` layer: the images the box itself runs, unpacked, and containerd's databases that say so.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use agent_api::release::Image;
@@ -33,6 +34,8 @@ pub struct Input<'a> {
     pub version: &'a str,
     /// Build time.
     pub built: u64,
+    /// Brings packages into the cache that are not there.
+    pub fetch: &'a dyn Fn(&[Deb]) -> Result<()>,
     /// Told what is waited for.
     pub waiting: &'a (dyn Fn(&str) + Sync),
 }
@@ -47,10 +50,15 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     for (name, blob) in &input.programs.files {
         key = key.with(name, &blob.digest);
     }
-    for deb in input.recipes.iter().flat_map(|recipe| &recipe.debian).collect::<std::collections::BTreeSet<_>>() {
-        key = key.with(deb, &input.deb(deb)?.sha256);
+    let unpacked = input.unpacked()?;
+    for deb in &unpacked {
+        key = key.with(&deb.name, &deb.sha256);
     }
-    input.cache.stage(&key, &mut || (input.waiting)("another build is making the same"), |work| input.build(work))
+    input.cache.stage(&key, &mut || (input.waiting)("another build is making the same"), |work| {
+        // The `os` layer may be cached while the packages it was made of are not.
+        (input.fetch)(&unpacked)?;
+        input.build(work)
+    })
 }
 
 impl Input<'_> {
@@ -58,6 +66,12 @@ impl Input<'_> {
         self.debs.iter().find(|deb| deb.name == name).with_context(|| {
             format!("a recipe unpacks the Debian package `{name}`, which the set `os` does not hold\nhint: add it to packages/os/packages.txt")
         })
+    }
+
+    /// The packages that the recipes unpack, by name.
+    fn unpacked(&self) -> Result<Vec<Deb>> {
+        let names: BTreeSet<_> = self.recipes.iter().flat_map(|recipe| &recipe.debian).collect();
+        names.into_iter().map(|name| self.deb(name).cloned()).collect()
     }
 
     fn build(&self, work: &WorkDir) -> Result<Made> {
@@ -132,5 +146,58 @@ impl Input<'_> {
         let packing = Packing { level: 15, all_root: true, time: self.built };
         seal::seal(self.cache, self.toolbox, work, "tree", "containers", packing, &mut made)?;
         Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use anyhow::bail;
+
+    use super::{Input, Recipe, make};
+    use crate::lock::Deb;
+    use crate::store::{Cache, Made, hash};
+    use crate::toolbox::Toolbox;
+
+    #[test]
+    fn packages_that_recipes_unpack_are_fetched_first_and_no_others() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(dir.path()).expect("a cache");
+        let debs = ["libc6", "nftables", "systemd"].map(|name| Deb {
+            name: name.to_owned(),
+            version: "1".into(),
+            architecture: "amd64".into(),
+            sha256: hash::bytes(name.as_bytes()),
+            size: 1,
+        });
+        let recipe = |debian: &[&str]| Recipe {
+            reference: "a.example/b:1".into(),
+            debian: debian.iter().map(|name| (*name).to_owned()).collect(),
+            files: BTreeMap::new(),
+            entrypoint: Vec::new(),
+            env: Vec::new(),
+            user: String::new(),
+        };
+        let fetched = RefCell::new(Vec::new());
+        let error = make(&Input {
+            cache: &cache,
+            toolbox: &Toolbox::at(Path::new(""), Path::new("")),
+            toolbox_key: "",
+            programs: &Made::default(),
+            debs: &debs,
+            recipes: &[recipe(&["nftables", "libc6"]), recipe(&["libc6"])],
+            version: "v1.36.4",
+            built: 1,
+            fetch: &|debs| {
+                fetched.borrow_mut().extend(debs.iter().map(|deb| deb.name.clone()));
+                bail!("the mirror is away")
+            },
+            waiting: &|_| (),
+        });
+        assert_eq!(error.expect_err("nothing was fetched").to_string(), "the mirror is away");
+        assert_eq!(*fetched.borrow(), ["libc6", "nftables"]);
     }
 }

@@ -1,18 +1,21 @@
 //! `appliance.lock`: exactly what goes into an image, so that the same lock gives the same bytes.
 //!
 //! ```text
-//! definition --Apt::resolve, go.sum digests--> Lock --> appliance.lock (JSON, beside the definition)
+//! definition --Apt::resolve, go.sum digests, programs--> Lock --> appliance.lock (JSON, beside the definition)
 //! ```
-//! The mirror is the host's and is never written into it.
+//! The mirror is the host's and is never written into it; neither is the place that programs come from.
 
 pub mod apt;
 pub mod fetch;
+pub mod http;
 pub mod index;
+#[cfg(test)]
+pub(crate) mod testserver;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use agent_api::release::Digest;
+use agent_api::release::{Blob, Digest};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
@@ -54,9 +57,9 @@ pub struct Lock {
     pub debian: BTreeMap<String, Vec<Deb>>,
     /// Digest of `go.mod` and `go.sum` of each Go module set.
     pub modules: BTreeMap<String, Digest>,
-    /// Digest of each file of `kubernetes.from: directory` or `upstream`.
+    /// Digest and size of each program of `kubernetes.from: directory` or `upstream`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub binaries: BTreeMap<String, Digest>,
+    pub binaries: BTreeMap<String, Blob>,
 }
 
 impl Lock {
@@ -106,6 +109,13 @@ impl Lock {
     /// Its text.
     pub fn text(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// The digest of the Go module set of that name.
+    pub fn module_set(&self, set: &str) -> Result<&Digest> {
+        self.modules
+            .get(set)
+            .with_context(|| format!("the lock does not name the Go modules `{set}`\nhint: `foothold lock --update`"))
     }
 
     /// The package set of that name.

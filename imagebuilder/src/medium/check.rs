@@ -11,8 +11,12 @@ use sha2::{Digest as _, Sha256};
 use super::bytes::Bytes;
 use super::keys::{Keys, Verdict};
 use super::{Found, Medium};
+use crate::boot::esp;
+use crate::boot::files::{BOOT_FILES, BootFiles};
 use crate::error::Interrupted;
+use crate::format::Format;
 use crate::layer::verity::{self, Verity};
+use crate::release::sign;
 
 /// Bytes read and hashed at a time.
 const CHUNK: usize = 1 << 20;
@@ -47,6 +51,8 @@ pub struct Checked {
     pub found: Found,
     /// What it says, when it can be read.
     pub release: Option<Release>,
+    /// What starts it, when that can be read.
+    pub boot_files: Option<BootFiles>,
     /// What its signature is worth.
     pub verdict: Verdict,
 }
@@ -78,6 +84,10 @@ struct Wanted {
 enum Where {
     Store,
     Boot { folder: String, name: &'static str },
+    Esp(String),
+    CdMenu,
+    BiosCode,
+    BiosCore,
 }
 
 /// Told how many bytes of how many were read; ends the check by an error.
@@ -126,7 +136,38 @@ fn check_release(medium: &Medium, found: Found, keys: &Keys) -> (Checked, Vec<Pr
     if let Some(fault) = &verdict.fault {
         add("release.json.minisig", fault.replace("\nhint: ", "; "));
     }
-    (Checked { found, release, verdict }, problems)
+    let boot_files = check_boot_files(&found, &verdict).map_err(|fault| add(BOOT_FILES, fault)).ok();
+    (Checked { found, release, boot_files, verdict }, problems)
+}
+
+/// The list of what starts a release, when it is this release's and signed with the same key.
+fn check_boot_files(found: &Found, verdict: &Verdict) -> Result<BootFiles, String> {
+    let (json, signature) = found.boot_files.as_ref().ok_or("it or its signature is missing")?;
+    if let Some(key) = &verdict.key {
+        sign::verify(&key.text, json, signature).map_err(|error| format!("{error:#}"))?;
+    }
+    let files: BootFiles = serde_json::from_slice(json).map_err(|error| format!("it cannot be read: {error}"))?;
+    if files.release != found.folder {
+        return Err(format!("it belongs to the release {}", files.release));
+    }
+    Ok(files)
+}
+
+/// What firmware starts.
+fn wanted_to_start(medium: &Medium, files: &BootFiles) -> Vec<Wanted> {
+    let cd = medium.format == Format::Iso;
+    let (esp, bios) = if cd { ("the CD's ESP image", &files.cd) } else { ("the partition `ESP`", &files.disk) };
+    let mut wanted = Vec::new();
+    for (path, blob) in &files.esp {
+        wanted.push(Wanted::of(format!("`{path}` in {esp}"), Where::Esp(path.clone()), blob, "starting with UEFI"));
+        if cd && path == esp::GRUB_CFG {
+            wanted.push(Wanted::of(format!("`{path}` of the CD"), Where::CdMenu, blob, "starting with BIOS"));
+        }
+    }
+    let mut add = |place: &str, file, blob| wanted.push(Wanted::of(place.to_owned(), file, blob, "starting with BIOS"));
+    add("the code of the master boot record", Where::BiosCode, &bios.code);
+    add(if cd { "the CD's boot image for BIOS" } else { "GRUB's core image" }, Where::BiosCore, &bios.core);
+    wanted
 }
 
 /// Every file that is to be read: each once, whoever needs it.
@@ -134,6 +175,7 @@ fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Problem>) ->
     let mut boot = Vec::new();
     let mut blobs: BTreeMap<String, Wanted> = BTreeMap::new();
     for checked in releases {
+        boot.extend(checked.boot_files.iter().flat_map(|files| wanted_to_start(medium, files)));
         let Some(release) = &checked.release else { continue };
         for entry in &release.boot {
             for (name, blob) in [("vmlinuz", &entry.kernel), ("initrd", &entry.initrd)] {
@@ -217,6 +259,10 @@ impl Wanted {
         match &self.file {
             Where::Store => medium.blob(&self.digest),
             Where::Boot { folder, name } => medium.boot_file(folder, name),
+            Where::Esp(path) => medium.esp_file(path),
+            Where::CdMenu => medium.cd_menu(),
+            Where::BiosCode => medium.bios_code(self.size.unwrap_or_default()),
+            Where::BiosCore => medium.bios_core(self.size.unwrap_or_default()),
         }
     }
 

@@ -10,6 +10,7 @@
 
 mod bytes;
 pub mod check;
+mod eltorito;
 mod initrd;
 pub mod keys;
 mod qcow2;
@@ -28,9 +29,13 @@ use hadris_fs::sync::Volume;
 use hadris_iso::sync::IsoFs;
 
 use self::bytes::{Blocks, Bytes, Cursor, Disk, Image, Window};
+use self::eltorito::BootImages;
 use self::qcow2::{Qcow2, Qcow2Error};
 use self::tree::Tree;
+use crate::boot::files::BOOT_FILES;
+use crate::boot::{esp, grub};
 use crate::disk::gpt::SECTOR;
+use crate::disk::layout::{BIOS_BOOT_AT, BIOS_BOOT_BYTES};
 use crate::format::Format;
 use crate::store::hash;
 
@@ -65,8 +70,15 @@ pub struct Medium {
     pub bytes: u64,
     /// What is wrong with its outer shape.
     pub flaws: Vec<String>,
+    /// The disk itself.
+    disk: Disk,
     store: Option<Box<dyn Tree>>,
+    /// Kernel and initrd.
     boot: Option<Box<dyn Tree>>,
+    /// What UEFI starts.
+    esp: Option<Box<dyn Tree>>,
+    /// Where a CD's boot images are.
+    images: Option<BootImages>,
 }
 
 /// A release on a medium.
@@ -78,6 +90,8 @@ pub struct Found {
     pub json: Vec<u8>,
     /// `release.json.minisig`, when it is there.
     pub signature: Option<String>,
+    /// `boot-files.json` and its signature, when they are there.
+    pub boot_files: Option<(Vec<u8>, String)>,
 }
 
 impl Found {
@@ -107,10 +121,13 @@ impl Medium {
         let has_table = |disk: &dyn Bytes| {
             has(disk, SECTOR, GPT_MAGIC) || disk.size() > SECTOR && has(disk, disk.size() - SECTOR, GPT_MAGIC)
         };
-        let mut medium = Self { format: Format::Raw, bytes, flaws: Vec::new(), store: None, boot: None };
+        let (disk, flaws) = (Rc::clone(&file), Vec::new());
+        let mut medium =
+            Self { format: Format::Raw, bytes, flaws, disk, store: None, boot: None, esp: None, images: None };
         if has(&*file, 0, QCOW2_MAGIC) {
             medium.format = Format::Qcow2;
             let disk: Disk = Rc::new(Qcow2::open(file)?);
+            medium.disk = Rc::clone(&disk);
             medium.open_partitions(&disk);
         } else if has(&*file, ISO_MAGIC.0, ISO_MAGIC.1) {
             medium.format = Format::Iso;
@@ -141,6 +158,24 @@ impl Medium {
                 }
             }
         }
+        match eltorito::boot_images(&**disk) {
+            Ok(images) => {
+                self.images = Some(images);
+                let size = whole.max(self.bytes).saturating_sub(images.uefi);
+                self.open_esp(Window { disk: Rc::clone(disk), start: images.uefi, size }, "the CD's ESP image");
+            }
+            Err(error) => self.flaws.push(format!("the CD's boot catalog cannot be read: {error}")),
+        }
+    }
+
+    fn open_esp(&mut self, window: Window, name: &str) {
+        match FatFs::mount(Blocks(Rc::new(window)), MountOptions::new().read_only()) {
+            Ok(fat) => self.esp = Some(Box::new(Volume::new(fat))),
+            Err(error) => {
+                let error = tree::plain(error.into_error());
+                self.flaws.push(format!("the file system of {name} cannot be read: {error}"));
+            }
+        }
     }
 
     fn open_partitions(&mut self, disk: &Disk) {
@@ -169,12 +204,8 @@ impl Medium {
             }
             None => self.flaws.push("there is no partition `STORE`: this is no image of ours".to_owned()),
         }
-        match window("ESP").map(|window| FatFs::mount(Blocks(Rc::new(window)), MountOptions::new().read_only())) {
-            Some(Ok(fat)) => self.boot = Some(Box::new(Volume::new(fat))),
-            Some(Err(error)) => {
-                let error = tree::plain(error.into_error());
-                self.flaws.push(format!("the file system of the partition `ESP` cannot be read: {error}"));
-            }
+        match window("ESP") {
+            Some(esp) => self.open_esp(esp, "the partition `ESP`"),
             None => self.flaws.push("there is no partition `ESP`".to_owned()),
         }
     }
@@ -193,8 +224,11 @@ impl Medium {
             let path = format!("{MEDIUM_ROOT}/releases/{folder}/release.json");
             let Some(json) = small_file(&**store, &path)? else { continue };
             let signature = small_file(&**store, &format!("{path}.minisig"))?;
-            let signature = signature.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            found.push(Found { folder, json, signature });
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let list = format!("{MEDIUM_ROOT}/releases/{folder}/{BOOT_FILES}");
+            let boot_files = small_file(&**store, &list)?.zip(small_file(&**store, &format!("{list}.minisig"))?);
+            let boot_files = boot_files.map(|(json, signature)| (json, text(signature)));
+            found.push(Found { folder, json, signature: signature.map(text), boot_files });
         }
         Ok(found)
     }
@@ -211,7 +245,48 @@ impl Medium {
     /// `vmlinuz` or `initrd` of the release in that folder.
     fn boot_file(&self, folder: &str, name: &str) -> io::Result<Option<Box<dyn Bytes>>> {
         let id16 = folder.get(..16).unwrap_or(folder);
-        self.boot.as_ref().map_or(Ok(None), |boot| boot.open(&format!("{MEDIUM_ROOT}/boot/{id16}/{name}")))
+        // On disks kernel and initrd lie in the ESP.
+        let tree = self.boot.as_ref().or(self.esp.as_ref());
+        tree.map_or(Ok(None), |tree| tree.open(&format!("{MEDIUM_ROOT}/boot/{id16}/{name}")))
+    }
+
+    /// A file that UEFI or what it starts reads.
+    fn esp_file(&self, path: &str) -> io::Result<Option<Box<dyn Bytes>>> {
+        self.esp.as_ref().map_or(Ok(None), |esp| esp.open(path))
+    }
+
+    /// The menu that a CD's GRUB for BIOS reads.
+    fn cd_menu(&self) -> io::Result<Option<Box<dyn Bytes>>> {
+        self.boot.as_ref().map_or(Ok(None), |cd| cd.open(esp::GRUB_CFG))
+    }
+
+    /// The code of the master boot record, without addresses that are right for this medium.
+    fn bios_code(&self, size: u64) -> io::Result<Option<Box<dyn Bytes>>> {
+        let mut code = self.start_of(0, size)?;
+        if self.images.is_some_and(|images| grub::hybrid_code_fits(&code, images.bios)) {
+            grub::blank_hybrid_code(&mut code);
+        }
+        Ok(Some(Box::new(code)))
+    }
+
+    /// GRUB's core image for BIOS, without addresses that are right for this medium.
+    fn bios_core(&self, size: u64) -> io::Result<Option<Box<dyn Bytes>>> {
+        let at = match (self.format, self.images) {
+            (Format::Iso, None) => return Ok(None),
+            (Format::Iso, Some(images)) => images.bios,
+            (Format::Raw | Format::Qcow2, _) => BIOS_BOOT_AT,
+        };
+        let mut core = self.start_of(at, size)?;
+        if self.images.is_some() && grub::boot_image_fits(&core, at) {
+            grub::blank_boot_image(&mut core);
+        }
+        Ok(Some(Box::new(core)))
+    }
+
+    /// `size` bytes of the disk from byte `at` on.
+    fn start_of(&self, at: u64, size: u64) -> io::Result<Vec<u8>> {
+        let size = size.min(BIOS_BOOT_BYTES);
+        bytes::read(&*self.disk, at, usize::try_from(size).map_err(io::Error::other)?)
     }
 
     /// The public key in the release's initrd: what the box itself will check with.
@@ -232,6 +307,8 @@ fn small_file(tree: &dyn Tree, path: &str) -> io::Result<Option<Vec<u8>>> {
     bytes::read(&*file, 0, length).map(Some).map_err(named)
 }
 
+#[cfg(test)]
+mod start_tests;
 #[cfg(test)]
 pub(crate) mod testbench;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use agent_api::release::{
 };
 
 use super::keys::{Key, Keys, Trust};
-use crate::boot;
+use crate::boot::{self, files};
 use crate::config::SecretReference;
 use crate::disk::{Content, SourceFile};
 use crate::format::testbench::Toolbox;
@@ -27,6 +27,8 @@ pub struct Sample {
     pub release: Release,
     /// Its id.
     pub id: String,
+    /// What starts it.
+    pub boot_files: files::BootFiles,
     /// The plan of all formats.
     pub plan: ImagePlan,
     /// Text of the public key.
@@ -46,6 +48,11 @@ pub fn noise(seed: u32, length: usize) -> Vec<u8> {
 impl Sample {
     /// Makes it.
     pub fn new() -> Self {
+        Self::with_boot_files(|_| ())
+    }
+
+    /// Makes it with another list of what starts it.
+    pub fn with_boot_files(change: impl FnOnce(&mut files::BootFiles)) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let cache = Cache::open(&dir.path().join("cache")).expect("a cache");
         let signer = signer(dir.path());
@@ -83,13 +90,25 @@ impl Sample {
             kernel: cache.blob_path(&kernel.digest),
             initrd: cache.blob_path(&initrd.digest),
         };
-        let plan = plan(dir.path(), &id, store, current);
-        Self { _dir: dir, release, id, plan, public_key: signer.public_key }
+        let mut plan = plan(dir.path(), &id, store, current);
+        let mut boot_files = files::list(&plan.entries, &Toolbox::find(), &plan.cache).expect("a list");
+        change(&mut boot_files);
+        let list = serde_json::to_vec_pretty(&boot_files).expect("JSON");
+        let signature = signer.sign(&list, "test").expect("a signature").into_bytes();
+        let path = format!("foothold/releases/{id}/boot-files.json");
+        plan.store.push(SourceFile { path: format!("{path}.minisig"), content: Content::Bytes(signature) });
+        plan.store.push(SourceFile { path, content: Content::Bytes(list) });
+        Self { _dir: dir, release, id, boot_files, plan, public_key: signer.public_key }
     }
 
     /// Writes an image.
     pub fn write(&self, format: Format) -> std::path::PathBuf {
         write(format, &self.plan, &Toolbox::find(), &mut |_, _| ()).expect("an image").file
+    }
+
+    /// Files that a check of such an image reads: kernel, initrd, four blobs, and what starts them.
+    pub fn files(&self, format: Format) -> usize {
+        6 + self.boot_files.esp.len() + if format == Format::Iso { 3 } else { 2 }
     }
 
     /// The key as if the user had named it.

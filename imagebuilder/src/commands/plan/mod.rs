@@ -102,6 +102,9 @@ fn fetch(survey: &Survey) -> String {
         let (missing, packages, bytes) = (fetch.missing, fetch.packages, HumanBytes(fetch.bytes));
         words.push(format!("{missing} of {packages} Debian packages, {bytes}"));
     }
+    if fetch.programs > 0 {
+        words.push(format!("{} programs of Kubernetes, {}", fetch.programs, HumanBytes(fetch.program_bytes)));
+    }
     if !fetch.modules.is_empty() {
         let sets = fetch.modules.join(", ");
         words.push(format!("Go modules of {sets} that the cache does not have (sizes are not known before)"));

@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::config::Appliance;
-use crate::kubernetes::modules::{Build, ModuleSet, SETS};
+use crate::kubernetes::binaries::{Binaries, Source};
+use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
 use crate::lock::{Deb, Lock};
@@ -70,6 +71,10 @@ pub struct Fetch {
     pub bytes: u64,
     /// Sets whose Go modules are fetched while they are compiled, as far as the cache does not have them.
     pub modules: Vec<String>,
+    /// Published programs of Kubernetes that the cache does not have.
+    pub programs: usize,
+    /// Their bytes.
+    pub program_bytes: u64,
 }
 
 impl Fetch {
@@ -114,7 +119,8 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     };
     surveyor.toolbox(debs, bootstrap::is_complete(&tree))?;
     surveyor.os()?;
-    for set in SETS {
+    surveyor.binaries()?;
+    for set in modules::of(&appliance.kubernetes.source) {
         surveyor.modules(set)?;
     }
     surveyor.agent()?;
@@ -216,14 +222,36 @@ impl Surveyor<'_> {
         self.found("os", looked, Some("os"), format!("Debian and kernel: {} packages", debs.len()))
     }
 
+    /// Kubernetes' own programs, when they are not built.
+    fn binaries(&mut self) -> Result<()> {
+        let Some(source) = Source::of(&self.appliance.kubernetes.source) else { return Ok(()) };
+        let (name, programs) = (KUBERNETES.name, count(KUBERNETES.programs.len(), "program"));
+        let note = format!("{source}: {programs}");
+        let Some(lock) = self.lock else {
+            self.ready(name, &[LOCK], &note);
+            return Ok(());
+        };
+        if let Source::Upstream(_) = source {
+            for blob in lock.binaries.values() {
+                if !self.at.cache.holds(blob)? {
+                    self.survey.fetch.programs += 1;
+                    self.survey.fetch.program_bytes += blob.size;
+                }
+            }
+        }
+        let version = self.appliance.kubernetes.version.to_string();
+        let binaries =
+            Binaries { cache: &self.at.cache, source, version: &version, offline: self.at.offline, waiting: &silent };
+        let looked = binaries.make(&lock.binaries, &|_| Err(NotMade.into()));
+        self.found(name, looked, None, note)
+    }
+
     fn modules(&mut self, set: &ModuleSet) -> Result<()> {
         let own = set.digest(&self.packages)?;
         let expected = match self.lock {
             // A new lock would hold what is there now.
             None => &own,
-            Some(lock) => lock.modules.get(set.name).with_context(|| {
-                format!("the lock does not name the Go modules `{}`\nhint: `foothold lock --update`", set.name)
-            })?,
+            Some(lock) => lock.module_set(set.name)?,
         };
         let looked = set.build(&Build {
             cache: &self.at.cache,
@@ -301,6 +329,7 @@ impl Surveyor<'_> {
             recipes: &recipes,
             version: &self.appliance.kubernetes.version.to_string(),
             built: self.built(),
+            fetch: &|_| Ok(()),
             waiting: &silent,
         });
         self.found(name, looked, Some("containers"), note)

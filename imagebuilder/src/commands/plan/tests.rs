@@ -2,17 +2,25 @@
 
 use std::path::Path;
 
+use agent_api::release::Blob;
+
 use super::survey::{Sources, State, survey};
 use super::{Job, text, workspace};
-use crate::kubernetes::modules::SETS;
+use crate::kubernetes::modules::{KUBERNETES, SETS};
 use crate::lock::{Deb, Lock};
 use crate::store::Cache;
 
 fn job(dir: &Path) -> Job {
+    job_from(dir, "from: modules")
+}
+
+fn job_from(dir: &Path, source: &str) -> Job {
     let file = dir.join("appliance.yaml");
-    let definition = "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: { name: edge, version: 1.4.0 }\n\
-                      kubernetes: { version: v1.36.4 }\noutputs: [ { format: qcow2 }, { format: iso } ]\n\
-                      sign: { key: \"file:release.key\" }\n";
+    let definition = format!(
+        "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: edge, version: 1.4.0 }}\n\
+         kubernetes: {{ version: v1.36.4, {source} }}\noutputs: [ {{ format: qcow2 }}, {{ format: iso }} ]\n\
+         sign: {{ key: \"file:release.key\" }}\n"
+    );
     fs_err::write(&file, definition).expect("written");
     let pair = minisign::KeyPair::generate_unencrypted_keypair().expect("a key");
     fs_err::write(dir.join("release.key"), pair.sk.to_box(None).expect("a box").to_string()).expect("written");
@@ -82,4 +90,33 @@ fn without_a_lock_what_depends_on_it_waits_for_it() {
     }
     assert_eq!(state(&survey, "etcd"), State::ToMake);
     assert!(text(&survey, &job.appliance.outputs, "edge-1.4.0", false).contains("\nlock              to make"));
+}
+
+#[test]
+fn the_plan_says_where_the_programs_of_kubernetes_come_from() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let job = job_from(dir.path(), "from: upstream, url: \"https://mirror.example/k8s/\"");
+    let sources = sources(&dir.path().join("cache"));
+    let mut lock = lock();
+    lock.modules.remove("kubernetes");
+    for name in KUBERNETES.programs {
+        let blob = Blob { digest: crate::store::hash::bytes(name.as_bytes()), size: 10 };
+        lock.binaries.insert((*name).to_owned(), blob);
+    }
+    let found = survey(&sources, &job.appliance, Some(&lock)).expect("a plan");
+    assert_eq!(state(&found, "kubernetes"), State::ToMake);
+    assert_eq!((found.fetch.programs, found.fetch.program_bytes), (7, 70));
+    let text = text(&found, &job.appliance.outputs, "edge-1.4.0", true);
+    assert!(text.contains("the release files at `https://mirror.example/k8s`: 7 programs"), "{text}");
+    assert!(text.contains("; 7 programs of Kubernetes, 70 B; Go modules of coredns, "), "{text}");
+    let unlocked = survey(&sources, &job.appliance, None).expect("a plan");
+    assert_eq!(state(&unlocked, "kubernetes"), State::After(vec!["lock".into()]));
+}
+
+#[test]
+fn a_lock_of_another_source_says_what_to_do() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let job = job_from(dir.path(), "from: upstream, url: \"https://mirror.example\"");
+    let error = survey(&sources(&dir.path().join("cache")), &job.appliance, Some(&lock())).expect_err("no programs");
+    assert!(format!("{error:#}").contains("`foothold lock --update`"), "{error:#}");
 }

@@ -113,8 +113,17 @@ impl Validate<'_, '_, '_> {
         match from {
             KubernetesFrom::Modules => Some(KubernetesSource::Modules),
             KubernetesFrom::Upstream => {
-                let url = input.url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
-                if let Some(url) = url.as_deref().filter(|url| !is_url(url)) {
+                let Some(url) = input.url.as_deref().map(|url| url.trim_end_matches('/')) else {
+                    let hint = "add `url: URL`, a server that has `URL/release/v1.36.4/bin/linux/amd64/kubelet` and the others";
+                    self.findings.at(
+                        &path.key("from"),
+                        "`from: upstream` needs a `url`",
+                        "a key `url` beside it",
+                        hint,
+                    );
+                    return None;
+                };
+                if !is_url(url) {
                     let found = format!("`{url}` is not a URL");
                     self.findings.at(
                         &path.key("url"),
@@ -124,7 +133,7 @@ impl Validate<'_, '_, '_> {
                     );
                     return None;
                 }
-                Some(KubernetesSource::Upstream { url })
+                Some(KubernetesSource::Upstream { url: url.to_owned() })
             }
             KubernetesFrom::Directory => {
                 let Some(given) = input.path.as_deref() else {

@@ -1,0 +1,54 @@
+//! How a build ends when a part of it cannot be made.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{Builder, Network, Report, parts};
+use crate::commands::common::workspace;
+use crate::config;
+use crate::lock::Lock;
+use crate::store::Cache;
+use crate::toolbox::Toolbox;
+
+#[derive(Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_part_that_cannot_be_made_ends_the_others_and_is_the_error() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let events = Text::default();
+    let at = Builder {
+        cache: Cache::open(dir.path()).expect("a cache"),
+        workspace: workspace().expect("the sources"),
+        helper: "foothold".into(),
+        network: Network { offline: true, mirror: None },
+        report: Report::to_writers(Box::new(events.clone()), Box::new(io::sink())),
+    };
+    let appliance = config::load(&at.workspace.join("images/appliance/appliance.yaml")).expect("a definition");
+    // The lock names nothing: neither packages nor modules. Only the agent could be made, which takes minutes.
+    let toolbox = Toolbox::at(Path::new("nowhere"), Path::new("nowhere"));
+    let started = Instant::now();
+    let error = parts(&at, &appliance, &Lock::new(1), &toolbox, "key").err().expect("it cannot be made");
+    assert!(started.elapsed() < Duration::from_secs(60), "it compiled the agent");
+    assert!(error.to_string().starts_with("the lock "), "{error:#}");
+    let text = String::from_utf8(events.0.lock().expect("no panic").clone()).expect("text");
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+    let agent = events.iter().rfind(|event| event["step"] == "agent").expect("the agent's last event");
+    assert_eq!(agent["state"], "failed");
+    assert_eq!(agent["detail"]["cause"], "stopped: another part of the build has failed");
+}
