@@ -225,7 +225,7 @@ pub struct Built {
 /// `Lock -> Programs -> Stock`: a cluster by kubeadm alone, to compare a box with.
 pub fn stock_cluster(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<templates::Stock> {
     let (toolbox, _) = toolbox(at, lock)?;
-    let programs = programs(at, lock, &toolbox)?;
+    let programs = programs(at, appliance, lock, &toolbox)?;
     let rendered = render(at, appliance, &toolbox, &programs)?;
     templates::stock(&templates::StateInput {
         cache: &at.cache,
