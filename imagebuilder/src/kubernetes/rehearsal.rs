@@ -190,7 +190,7 @@ fn rehearse(spec: &Rehearsal) -> Result<Vec<u8>> {
     wait(&mut servers, until, "the new cluster to settle", || {
         answer = etcdctl(&["get", "/registry/", "--prefix", "-w", "json"])?;
         let entries: Vec<Entry> = state::read(&answer)?;
-        let now = state::canonical(&entries, &ca)?;
+        let now = state::settled(&entries, &ca)?;
         if now != last.0 {
             last = (now, Instant::now());
         }

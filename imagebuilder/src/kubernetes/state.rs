@@ -93,8 +93,18 @@ fn is_pod(entry: &Entry) -> bool {
     entry.key.starts_with("/registry/pods/")
 }
 
-/// The state without anything of the run it comes from, one entry a line. `ca` is the run's authority in PEM.
+/// [`settled`], checked: it holds no secret, and etcd will take it.
 pub fn canonical(entries: &[Entry], ca: &str) -> Result<String> {
+    let text = settled(entries, ca)?;
+    for secret in ["BEGIN CERTIFICATE", "PRIVATE KEY", "/registry/secrets/"] {
+        ensure!(!text.contains(secret), "`{secret}` is left in the state of the new cluster");
+    }
+    ensure!(text.len() < MOST_BYTES, "the state of the new cluster has {} bytes: too many for etcd", text.len());
+    Ok(text)
+}
+
+/// The state without anything of the run it comes from, one entry a line. `ca` is the run's authority in PEM.
+pub fn settled(entries: &[Entry], ca: &str) -> Result<String> {
     let mut entries = entries.to_vec();
     for entry in &mut entries {
         order_managers(&mut entry.value);
@@ -110,10 +120,6 @@ pub fn canonical(entries: &[Entry], ca: &str) -> Result<String> {
     }
     let quoted = serde_json::to_string(ca)?;
     text = text.replace(quoted.trim_matches('"'), CA_PEM).replace(&STANDARD.encode(ca), CA);
-    for secret in ["BEGIN CERTIFICATE", "PRIVATE KEY", "/registry/secrets/"] {
-        ensure!(!text.contains(secret), "`{secret}` is left in the state of the new cluster");
-    }
-    ensure!(text.len() < MOST_BYTES, "the state of the new cluster has {} bytes: too many for etcd", text.len());
     Ok(format!("[\n{text}\n]\n"))
 }
 
