@@ -22,7 +22,7 @@ use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::rest::Gate;
 use crate::vitals::Vitals;
-use crate::{console, rest};
+use crate::{console, pulls, rest};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -50,6 +50,8 @@ async fn run() -> anyhow::Result<()> {
     let mut tasks = JoinSet::new();
     let runner: Arc<dyn Runner> = Arc::new(System::new());
     let bus = Bus::open(&Paths::of_box()).context("opening the events of this boot")?;
+    // Before containerd is started: it is asked for whatever is not on the box.
+    pulls::start(&mut tasks, pulls::ADDRESS, &bus, &stop);
     let vitals = Vitals::of_box();
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();

@@ -46,6 +46,7 @@ pub fn tell_ready(machine: &Machine, steps: &Steps, node_ready: f64) {
         "timings": {"nodeReady": rounded(node_ready), "ready": rounded(uptime())},
         "addresses": addresses,
         "memoryUsedMib": memory_used_mib(machine),
+        "pulls": steps.bus.now().pulls,
     });
     steps.bus.done_with(phase::READY.phase, phase::READY.name, detail);
 }

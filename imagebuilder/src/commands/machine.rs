@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_api::events::{Event, State};
+use agent_api::events::Event;
 use agent_api::ports;
 use agent_api::site::Site;
 use anyhow::{Context, Result, bail};
@@ -186,7 +186,7 @@ impl Session {
                     if event.is_ready() {
                         return Ok(event);
                     }
-                    if is_fatal(&event) {
+                    if event.is_fatal() {
                         self.give_up(event.text("cause").unwrap_or("the box gave up"))?;
                     }
                 }
@@ -248,11 +248,6 @@ impl Session {
 pub fn timings(ready: &Event) -> Timings {
     let value = |key: &str| ready.detail.get("timings")?.get(key)?.as_f64();
     Timings { node_ready: value("nodeReady").unwrap_or_default(), ready: value("ready").unwrap_or(ready.t) }
-}
-
-/// The initrd stops for good when the medium fails it.
-fn is_fatal(event: &Event) -> bool {
-    event.state == State::Failed && event.detail.get("fatal").is_some_and(|fatal| fatal.as_bool() == Some(true))
 }
 
 /// A GET with the bearer token. The box's certificate is its own: what is trusted here is the loopback address.
