@@ -22,7 +22,7 @@ use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::rest::Gate;
 use crate::vitals::Vitals;
-use crate::{console, pulls, rest};
+use crate::{console, medium, pulls, rest};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -53,6 +53,7 @@ async fn run() -> anyhow::Result<()> {
     // Before containerd is started: it is asked for whatever is not on the box.
     pulls::start(&mut tasks, pulls::ADDRESS, &bus, &stop);
     let vitals = Vitals::of_box();
+    medium::start(&mut tasks, vitals.clone(), bus.clone(), &stop);
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();

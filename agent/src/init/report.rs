@@ -119,6 +119,17 @@ impl Report {
         self.to_consoles(&fatal.frame(title), FRAME_WAIT_MILLIS);
     }
 
+    /// Tells the host an event, unless somebody else has the port: only one process may.
+    pub fn to_port_if_free(&self, event: &Event) {
+        let Ok(mut line) = serde_json::to_vec(event) else { return };
+        line.push(b'\n');
+        let mut listeners = self.lock();
+        listeners.unsent = line;
+        listeners.send();
+        // Whoever comes next finds it free.
+        listeners.port = None;
+    }
+
     /// Sends the events that the host's port has not taken yet. Returns whether none is left.
     pub fn send_waiting(&self) -> bool {
         let mut listeners = self.lock();
