@@ -112,7 +112,11 @@ impl Guard {
         let total = layers.iter().map(|layer| layer.bytes).sum::<u64>().max(1);
         let (mut done, mut percent) = (0, 0);
         for layer in &layers {
-            let Ok(device) = open(&layer.verified.to_string_lossy(), OFlags::DIRECT) else { continue };
+            let Ok(device) = open(&layer.verified.to_string_lossy(), OFlags::DIRECT) else {
+                // What was not read must not count as good.
+                self.tell(&layer.name, 0, true);
+                continue;
+            };
             let mut reader = Reader::new(device);
             write_check(percent, "reading", &layer.name, self.known.len());
             for offset in (0..layer.bytes).step_by(CHUNK) {
