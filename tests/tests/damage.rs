@@ -4,9 +4,9 @@
 //!
 //! | flipped | who notices | what is seen |
 //! |---|---|---|
-//! | kernel | the kernel's own decompressor | one line on the screen, none on a serial line: no console is up yet |
+//! | kernel | its own decompressor | `ZSTD-compressed data is corrupt -- System halted` on the screen; no serial console yet |
 //! | initrd, modules | the kernel, and the agent that reads its log | framed message |
-//! | initrd, agent | the kernel; there may be no agent left to say more | framed message, or the kernel's panic |
+//! | initrd, agent | the kernel: there may be no agent left | `Initramfs unpacking failed`, its panic, a new start in 60 s |
 //! | `release.json`, its signature | the initrd | framed message |
 //! | layer, where systemd or the agent lies | the initrd, which reads both before it starts them | framed message |
 //! | layer, anywhere else | whoever needs it, and the guard, which reads everything | framed message, console, event |
@@ -37,9 +37,9 @@ enum Place {
     /// The compressed part of the kernel.
     Kernel,
     /// The first archive of the initrd.
-    Modules,
-    /// The second one.
     Agent,
+    /// The second one.
+    Modules,
 }
 
 /// A sample of a file, unique on the medium, where in the file it lies, and which of its bytes is flipped.
@@ -103,8 +103,8 @@ fn sample(appliance: &Appliance, found: &Found, place: Place) -> Sample {
         Place::Manifest => Sample::of(&found.json, 0),
         Place::Signature => Sample::of(found.signature.as_deref().expect("a signature").as_bytes(), 0),
         Place::Kernel => Sample::of_blob(appliance, &entry.kernel.digest, |length| length / 2),
-        Place::Modules => Sample::of_blob(appliance, &entry.initrd.digest, |length| length / 4),
-        Place::Agent => Sample::of_blob(appliance, &entry.initrd.digest, |length| length / 10 * 9),
+        Place::Agent => Sample::of_blob(appliance, &entry.initrd.digest, |length| length / 10),
+        Place::Modules => Sample::of_blob(appliance, &entry.initrd.digest, |length| length / 4 * 3),
     }
 }
 
@@ -176,7 +176,6 @@ fn a_flipped_byte_in_any_layer_is_named(#[case] places: &[Place]) {
 #[rstest]
 #[case::manifest(Place::Manifest, "release.json on", "is damaged: its digest is")]
 #[case::signature(Place::Signature, "the signature of release.json on", "is not good")]
-#[case::initrd_modules(Place::Modules, "the initrd on the medium", "is damaged")]
 #[ignore = "slow: `cargo test -p foothold-tests --test damage -- --ignored`"]
 fn what_starts_the_box_is_named_when_it_is_damaged(#[case] place: Place, #[case] what: &str, #[case] how: &str) {
     let damaged = flip(Appliance::get(), &[place]);
@@ -185,7 +184,24 @@ fn what_starts_the_box_is_named_when_it_is_damaged(#[case] place: Place, #[case]
     said(&machine, &event);
     let cause = event.text("cause").unwrap_or_default();
     assert!(cause.contains(what) && cause.contains(how), "{cause}");
-    assert!(machine.session.vm.serial_text().contains("write the image to the medium again"));
+    framed(&machine);
+}
+
+/// Too early for drivers: whether an event reaches the host depends on where the damage lies.
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test damage -- --ignored`"]
+fn a_flipped_byte_in_the_initrds_modules_ends_in_a_message() {
+    let damaged = flip(Appliance::get(), &[Place::Modules]);
+    let machine = boot(&damaged.image);
+    framed(&machine);
+    show(&machine.session.vm.serial_text());
+    assert!(machine.session.vm.serial_text().contains("found     the initrd on the medium that this machine was"));
+}
+
+/// Waits for the last line of the message on the serial line.
+fn framed(machine: &Boxed) {
+    let told = machine.session.vm.wait_serial(PATIENCE, "to do     write the image to the medium again");
+    told.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// There may be nothing left that could be run: then the kernel says so itself, and starts again after a minute.
