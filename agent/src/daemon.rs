@@ -53,14 +53,15 @@ async fn run() -> anyhow::Result<()> {
     // Before containerd is started: it is asked for whatever is not on the box.
     pulls::start(&mut tasks, pulls::ADDRESS, &bus, &stop);
     let vitals = Vitals::of_box();
-    medium::start(&mut tasks, vitals.clone(), bus.clone(), &stop);
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();
     let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
-    let screens = console::Options::of_box(bus.clone(), gate, vitals, web.fingerprint);
+    let screens = console::Options::of_box(bus.clone(), gate, vitals.clone(), web.fingerprint);
     console::start(&mut tasks, screens, &stop);
+    // Behind the consoles: what the guard has found by now is news to them.
+    medium::start(&mut tasks, vitals, bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
