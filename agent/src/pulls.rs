@@ -63,8 +63,8 @@ struct Pace {
     bind_again: Duration,
 }
 
-/// Binds `listen` and answers there until told to stop. Needs a tokio runtime. Returns the bound address, if it could be
-/// bound at once; otherwise that is told, and tried again.
+/// Binds `listen` and answers there until told to stop. Needs a tokio runtime. Returns the bound address, if it could
+/// be bound at once; otherwise that is told, and tried again.
 pub fn start(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     listen: SocketAddr,

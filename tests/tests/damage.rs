@@ -4,9 +4,9 @@
 //!
 //! | flipped | who notices | what is seen |
 //! |---|---|---|
-//! | kernel | its own decompressor | `ZSTD-compressed data is corrupt -- System halted` on the screen; no serial console yet |
+//! | kernel | its own decompressor | on the screen: `ZSTD-compressed data is corrupt`, `System halted`; nothing on serial |
 //! | initrd, modules | the kernel, and the agent that reads its log | framed message |
-//! | initrd, agent | the kernel: there may be no agent left | `Initramfs unpacking failed`, its panic, a new start in 60 s |
+//! | initrd, agent | the kernel; there may be no agent left | `Initramfs unpacking failed`, panic, a new start in 60 s |
 //! | `release.json`, its signature | the initrd | framed message |
 //! | layer, where systemd or the agent lies | the initrd, which reads both before it starts them | framed message |
 //! | layer, anywhere else | whoever needs it, and the guard, which reads everything | framed message, console, event |

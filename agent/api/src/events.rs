@@ -114,8 +114,8 @@ pub enum State {
     /// The step waits; `detail` has `for` and `why`.
     Waiting,
     /// The step failed; `detail` has `cause`, `next` and `log`. It may be tried again. With `fatal: true` the box
-    /// cannot be ready until somebody does what `next` says; with `workload: true` it is a workload that failed, and the
-    /// box is as ready as before.
+    /// cannot be ready until somebody does what `next` says; with `workload: true` it is a workload that failed, and
+    /// the box is as ready as before.
     Failed,
 }
 

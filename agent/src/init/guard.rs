@@ -2,8 +2,8 @@
 //! through verity, from the first second on.
 //!
 //! It runs only when nothing else wants to, in small pieces: on a machine with a processor to spare it ends in seconds,
-//! on one that is busy it gives way. It stays in memory and is never killed: it must be able to say that the file system
-//! under all other programs is broken. The `@` of its name tells systemd to let it live until power-off.
+//! on one that is busy it gives way. It stays in memory and is never killed: it must be able to say that the file
+//! system under all other programs is broken. The `@` of its name tells systemd to let it live until power-off.
 //!
 //! What it finds is on every console at once, and in a file that the agent follows ([`crate::medium`]): from there come
 //! the events, REST, and the reason why the box is not ready.
