@@ -146,6 +146,8 @@ mod tests {
         assert_eq!(states(&mut follower, &good(50)), [State::Progress]);
         assert_eq!(states(&mut follower, &good(100)), [State::Done]);
         assert_eq!(states(&mut follower, &good(100)), []);
+        // A device may fail at any later time.
+        assert_eq!(states(&mut follower, &damaged(100, &[7])), [State::Failed]);
     }
 
     #[test]
