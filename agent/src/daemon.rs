@@ -22,7 +22,7 @@ use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::rest::Gate;
 use crate::vitals::Vitals;
-use crate::{console, rest};
+use crate::{console, medium, pulls, rest};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -50,14 +50,18 @@ async fn run() -> anyhow::Result<()> {
     let mut tasks = JoinSet::new();
     let runner: Arc<dyn Runner> = Arc::new(System::new());
     let bus = Bus::open(&Paths::of_box()).context("opening the events of this boot")?;
+    // Before containerd is started: it is asked for whatever is not on the box.
+    pulls::start(&mut tasks, pulls::ADDRESS, &bus, &stop);
     let vitals = Vitals::of_box();
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();
     let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
-    let screens = console::Options::of_box(bus.clone(), gate, vitals, web.fingerprint);
+    let screens = console::Options::of_box(bus.clone(), gate, vitals.clone(), web.fingerprint);
     console::start(&mut tasks, screens, &stop);
+    // Behind the consoles: what the guard has found by now is news to them.
+    medium::start(&mut tasks, vitals, bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);

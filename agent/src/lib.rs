@@ -9,6 +9,8 @@
 //! ledger      what was done, across power cuts
 //! events      what happens, step by step, and the status that follows
 //! console     what somebody in front of the box sees: tty1 and serial lines
+//! medium      damage of the medium, as the guard finds it, told on the bus
+//! pulls       image pulls that find nothing on the box, recorded
 //! rest        HTTPS on 8443: web page, REST, event stream
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
@@ -22,5 +24,7 @@ pub mod first_boot;
 pub mod host;
 pub mod init;
 pub mod ledger;
+pub mod medium;
+pub mod pulls;
 pub mod rest;
 pub mod vitals;

@@ -18,7 +18,7 @@ fn reaches_ready(format: &str, attach: Attach, firmware: MachineFirmware) {
 fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     let how = How { network: Network::User, ..How::default() };
     let mut machine = Appliance::get().boot(how);
-    machine.until_ready();
+    let ready = machine.until_ready();
     let client = machine.client();
     for path in ["/api/v1/status", "/api/v1/events", "/api/v1/timeline", "/api/v1/kubeconfig", "/api/v1/support-bundle"]
     {
@@ -44,6 +44,17 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     assert_eq!(stock::manifests(&stock, &client), [""; 0]);
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });
     kubernetes.create("/api/v1/namespaces/default/configmaps", &map);
+
+    assert_eq!(ready.detail["pulls"], json!([]), "the box carries every image it runs");
+    let image = "example.org/not/in-the-release:1";
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "wants-more" },
+        "spec": { "containers": [{ "name": "a", "image": image }], "tolerations": [{ "operator": "Exists" }] } });
+    kubernetes.create("/api/v1/namespaces/default/pods", &pod);
+    let told = machine.until("the refused pull to be told", |event| event.pull().is_some());
+    assert_eq!(told.pull().map(|pull| pull.image).as_deref(), Some(image));
+    let status = client.get("/api/v1/status");
+    assert!(status.contains(&format!("\"pulls\":[{{\"image\":\"{image}\"")), "{status}");
+    assert!(status.contains("\"ready\":true"), "a workload's failure is not the box's: {status}");
 }
 
 #[test]

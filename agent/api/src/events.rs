@@ -12,8 +12,13 @@ use serde_json::{Map, Value};
 /// Name of the virtio-serial port that carries the events out of a virtual machine.
 pub const EVENT_PORT: &str = "org.foothold.events";
 
+/// Step of phase `content` under which refused image pulls are told.
+pub const PULL_STEP: &str = "pull";
+
 /// How many past events a [`Status`] keeps for the console.
 const RECENT: usize = 64;
+/// How many different images a [`Status`] remembers as asked for.
+const MOST_PULLS: usize = 256;
 
 /// Where an event comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +113,9 @@ pub enum State {
     Skipped,
     /// The step waits; `detail` has `for` and `why`.
     Waiting,
-    /// The step failed; `detail` has `cause`, `next` and `log`. It may be tried again.
+    /// The step failed; `detail` has `cause`, `next` and `log`. It may be tried again. With `fatal: true` the box
+    /// cannot be ready until somebody does what `next` says; with `workload: true` it is a workload that failed, and
+    /// the box is as ready as before.
     Failed,
 }
 
@@ -155,10 +162,36 @@ impl Event {
         self.detail.get(key).and_then(Value::as_str)
     }
 
+    /// Whether the box cannot go on until somebody does something: nobody needs to wait for it.
+    pub fn is_fatal(&self) -> bool {
+        self.state == State::Failed && is_true(&self.detail, "fatal")
+    }
+
+    /// The image that this event says was asked for and is not there.
+    pub fn pull(&self) -> Option<Pull> {
+        let told = self.phase == Phase::Content.name() && self.step == PULL_STEP && self.state == State::Failed;
+        let image = self.text("image").filter(|_| told)?;
+        Some(Pull { image: image.to_owned(), t: self.t })
+    }
+
     /// Whether this is the event that says that the box is ready.
     pub fn is_ready(&self) -> bool {
         self.phase == "ready" && self.step == "ready" && self.state == State::Done
     }
+}
+
+fn is_true(detail: &Map<String, Value>, key: &str) -> bool {
+    detail.get(key).and_then(Value::as_bool) == Some(true)
+}
+
+/// An image that a container runtime wanted to pull. The box pulls nothing: it is not in the release.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pull {
+    /// Reference as the runtime asked for it: `registry/name:tag` or `registry/name@digest`.
+    pub image: String,
+    /// When it was asked for first, seconds since power-on.
+    pub t: f64,
 }
 
 /// One step as the console shows it.
@@ -195,6 +228,9 @@ pub struct Status {
     pub t: f64,
     /// Addresses under which the box answers, from the `ready` event or the network phase.
     pub addresses: Vec<String>,
+    /// Every image that was asked for and is not in the release, each once, oldest first; 256 at most.
+    #[serde(default)]
+    pub pulls: Vec<Pull>,
     /// The newest events, oldest first.
     pub recent: VecDeque<Event>,
 }
@@ -207,11 +243,15 @@ impl Status {
         if let Some(list) = event.detail.get("addresses").and_then(Value::as_array) {
             self.addresses = list.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         }
+        if let Some(pull) = event.pull()
+            && self.pulls.len() < MOST_PULLS
+            && self.pulls.iter().all(|known| known.image != pull.image)
+        {
+            self.pulls.push(pull);
+        }
         self.fold_step(event);
-        self.ready = match event.state {
-            State::Failed => false,
-            _ => self.ready && self.failed().next().is_none() || event.is_ready(),
-        };
+        let own_failure = self.failed().any(|step| !is_true(&step.detail, "workload"));
+        self.ready = self.ready && !own_failure || event.is_ready();
         self.recent.push_back(event.clone());
         while self.recent.len() > RECENT {
             self.recent.pop_front();
@@ -256,7 +296,7 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, Phase, State, Status};
+    use super::{Event, PULL_STEP, Phase, State, Status};
 
     fn event(t: f64, step: &str, state: State) -> Event {
         Event::of_box(t, Phase::ControlPlane, step, state)
@@ -279,6 +319,33 @@ mod tests {
         status.apply(&event(3.5, "kubelet", State::Done));
         assert_eq!(status.steps[0].secs, Some(2.5));
         assert_eq!(status.running().count(), 0);
+    }
+
+    #[test]
+    fn a_refused_pull_is_remembered_once_and_leaves_the_box_ready() {
+        let mut status = Status::default();
+        status.apply(&Event::of_box(5.0, Phase::Ready, "ready", State::Done));
+        let pull = |t, image: &str| {
+            let event = Event::of_box(t, Phase::Content, PULL_STEP, State::Failed);
+            event.with("image", image).with("workload", true)
+        };
+        for (t, image) in [(6.0, "example.org/a:1"), (7.0, "example.org/b:1"), (90.0, "example.org/a:1")] {
+            status.apply(&pull(t, image));
+        }
+        let expected = [("example.org/a:1", 6.0), ("example.org/b:1", 7.0)];
+        assert_eq!(status.pulls.iter().map(|pull| (pull.image.as_str(), pull.t)).collect::<Vec<_>>(), expected);
+        assert!(status.ready);
+        assert_eq!(status.failed().count(), 1);
+        status.apply(&event(91.0, "kubelet", State::Failed));
+        assert!(!status.ready);
+    }
+
+    #[test]
+    fn only_a_failure_can_be_fatal() {
+        let failed = event(1.0, "find", State::Failed);
+        assert!(!failed.is_fatal());
+        assert!(failed.with("fatal", true).is_fatal());
+        assert!(!event(1.0, "find", State::Waiting).with("fatal", true).is_fatal());
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub const WEB: u16 = 8443;
 /// The Kubernetes API.
 pub const KUBERNETES_API: u16 = 6443;
 
+/// Where containerd takes every image from that is not on the box. On loopback only: nobody else may reach it.
+pub const REGISTRY: u16 = 5000;
+
 /// The declared ports.
 pub const PORTS: &[Port] = &[
     Port { number: WEB, protocol: Protocol::Tcp, name: "agent", when: OpenWhen::Always },

@@ -241,7 +241,8 @@ fn details(view: &View, width: usize) -> Vec<Line> {
     for step in view.failed() {
         failure(step, view.uptime, width, &mut lines);
     }
-    for damage in view.medium.failures.iter().take(3) {
+    let shown = |message: &str| view.failed().any(|step| words(step.state, &step.detail) == message);
+    for damage in view.medium.failures.iter().filter(|damage| !shown(&damage.message)).take(3) {
         lines.push(Line::of(Style::Bad, "medium damaged"));
         indent(&damage.message, Style::Plain, width, &mut lines);
     }

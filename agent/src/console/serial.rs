@@ -22,7 +22,6 @@ const RULE: &str = "------------------------------------------------------------
 #[derive(Debug, Default)]
 pub struct Narrator {
     summary: Option<Summary>,
-    damage: usize,
     reminders: HashMap<(String, String), (f64, f64)>,
     progress: HashMap<(String, String), f64>,
 }
@@ -75,14 +74,9 @@ impl Narrator {
         Some(text)
     }
 
-    /// What the view adds: new damage, reminders of what still waits, and the block.
+    /// What the view adds: reminders of what still waits, and the block.
     pub fn look(&mut self, view: &View) -> Option<String> {
-        let mut text = String::new();
-        for damage in view.medium.failures.iter().skip(self.damage) {
-            text += &line(view.uptime, &format!("MEDIUM DAMAGED: {}", damage.message));
-        }
-        self.damage = self.damage.max(view.medium.failures.len());
-        text += &self.remind(view);
+        let mut text = self.remind(view);
         let summary = Summary {
             ready: view.ready,
             failed: view.failed().count(),

@@ -141,9 +141,17 @@ pub(super) fn words(state: State, detail: &serde_json::Map<String, serde_json::V
         State::Waiting => format!("waits for {} ({})", text("for"), text("why")),
         State::Failed => text("cause").to_owned(),
         State::Started | State::Progress | State::Done | State::Skipped => {
-            let shown = detail.iter().filter(|(key, value)| *key != "secs" && !value.is_object());
+            let shown = detail.iter().filter(|(key, value)| *key != "secs" && is_plain(value));
             shown.map(|(key, value)| format!("{key} {}", plain(value))).collect::<Vec<_>>().join(", ")
         }
+    }
+}
+
+/// Whether a value says something in a line: a number, a word, a list of such.
+fn is_plain(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Array(list) => !list.is_empty() && list.iter().all(is_plain),
+        other => !other.is_object(),
     }
 }
 

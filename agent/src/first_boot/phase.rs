@@ -94,6 +94,8 @@ steps! {
     DNS = Ready "dns", "the check is repeated", PODS_LOG;
     /// An answer through a Service address.
     SERVICE = Ready "service-address", "the check is repeated", PODS_LOG;
+    /// No damage of the medium is known.
+    MEDIUM = Ready "medium", "write the image to a new medium (`foothold write`) and start from it", "dmesg";
     /// Everything.
     READY = Ready "ready", "the checks are repeated", AGENT_LOG;
 }

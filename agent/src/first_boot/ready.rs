@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use agent_api::boot::{MEDIUM_FAILURES, MediumFailure};
 use agent_api::ports::KUBERNETES_API;
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -41,6 +42,7 @@ pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api
     .await;
     checked(steps, &phase::DNS, || ask_dns(machine)).await;
     checked(steps, &phase::SERVICE, || ask_service(machine, node)).await;
+    checked(steps, &phase::MEDIUM, || std::future::ready(ask_medium(machine))).await;
     tell_ready(machine, steps, node_ready);
 }
 
@@ -52,6 +54,7 @@ pub fn tell_ready(machine: &Machine, steps: &Steps, node_ready: f64) {
         "timings": {"nodeReady": rounded(node_ready), "ready": rounded(uptime())},
         "addresses": addresses,
         "memoryUsedMib": memory_used_mib(machine),
+        "pulls": steps.bus.now().pulls,
     });
     steps.bus.done_with(phase::READY.phase, phase::READY.name, detail);
 }
@@ -62,7 +65,8 @@ pub async fn check_once(machine: &Machine, node: &Node, api: &Api) -> Result<(),
     ask_node(api, node).await.map_err(|missing| (&phase::NODE, missing))?;
     ask_pods(api).await.map_err(|missing| (&phase::PODS, missing))?;
     ask_dns(machine).await.map_err(|missing| (&phase::DNS, missing))?;
-    ask_service(machine, node).await.map_err(|missing| (&phase::SERVICE, missing))
+    ask_service(machine, node).await.map_err(|missing| (&phase::SERVICE, missing))?;
+    ask_medium(machine).map_err(|missing| (&phase::MEDIUM, missing))
 }
 
 async fn checked<F, Fut>(steps: &Steps, step: &'static Step, mut ask: F)
@@ -133,6 +137,19 @@ async fn ask_service(machine: &Machine, node: &Node) -> Result<(), Missing> {
     }
 }
 
+/// What the guard has found so far: a box that misses bytes of its release may fail at any time.
+fn ask_medium(machine: &Machine) -> Result<(), Missing> {
+    undamaged(&fs_err::read_to_string(machine.at(MEDIUM_FAILURES)).unwrap_or_default())
+}
+
+fn undamaged(failures: &str) -> Result<(), Missing> {
+    let mut failures = failures.lines().filter_map(|line| serde_json::from_str::<MediumFailure>(line).ok());
+    match failures.find(MediumFailure::is_in_layer) {
+        Some(failure) => Err(Missing::new("another medium", format!("medium is damaged: {}", failure.message))),
+        None => Ok(()),
+    }
+}
+
 fn rounded(secs: f64) -> f64 {
     (secs * 100.0).round() / 100.0
 }
@@ -152,7 +169,17 @@ fn used_mib(meminfo: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::used_mib;
+    use super::{undamaged, used_mib};
+
+    #[test]
+    fn a_damaged_layer_keeps_the_box_from_being_ready() {
+        let line =
+            |what: &str| format!(r#"{{"what":"{what}","device":"sda3","block":7,"message":"`{what}` is gone"}}"#);
+        assert!(undamaged("").is_ok());
+        assert!(undamaged(&line("medium")).is_ok(), "nothing of the release lies there");
+        let missing = undamaged(&format!("{}\n{}\nhalf a li", line("medium"), line("os"))).expect_err("damage");
+        assert_eq!(missing.why, "medium is damaged: `os` is gone");
+    }
 
     #[test]
     fn memory_in_use_is_what_is_not_available() {

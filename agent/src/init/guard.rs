@@ -1,17 +1,19 @@
-//! The guard: stays beside systemd, follows the kernel's log for damage of the medium, and reads
-//! every layer once through verity when the box has come up.
+//! The guard: stays beside systemd, follows the kernel's log for damage of the medium, and reads every layer once
+//! through verity, from the first second on.
 //!
-//! It runs only when nothing else wants to, stays in memory, and is never killed: it must be able to
-//! say that the file system under all other programs is broken. The `@` of its name tells systemd to
-//! let it live until power-off.
+//! It runs only when nothing else wants to, in small pieces: on a machine with a processor to spare it ends in seconds,
+//! on one that is busy it gives way. It stays in memory and is never killed: it must be able to say that the file
+//! system under all other programs is broken. The `@` of its name tells systemd to let it live until power-off.
+//!
+//! What it finds is on every console at once, and in a file that the agent follows ([`crate::medium`]): from there come
+//! the events, REST, and the reason why the box is not ready.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use agent_api::boot::{EVENTS, MEDIUM_FAILURES, MediumFailure};
-use agent_api::events::Event;
+use agent_api::boot::{DAMAGE_NEXT, MEDIUM_FAILURES, MediumFailure};
 use fs_err::{File, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
@@ -32,20 +34,13 @@ const CHECK: &str = "/run/foothold/medium-check.json";
 const NAME: &str = "@foothold-guard";
 const PROGRAM: &str = "/usr/bin/foothold-agent";
 /// Bytes of a read, and alignment of its buffer for reading past the page cache: squashfs keeps its
-/// own pages, so these would only be in the way.
-const CHUNK: usize = 1 << 20;
+/// own pages, so these would only be in the way. The kernel checks a read's digests in threads that do not know that
+/// the reader is unimportant: a read is as long as others may have to wait for it.
+const CHUNK: usize = 256 << 10;
 const BLOCK: usize = 4096;
-/// The layers are read once the box is ready, or after this long without.
-const READ_AFTER: Duration = Duration::from_secs(300);
-/// How often the guard looks whether the box is ready.
-const LOOK: Duration = Duration::from_secs(5);
 /// So many failures are written down and shown in a frame; more say nothing new.
 const MOST_FAILURES: usize = 64;
 const MOST_FRAMES: usize = 3;
-/// What to do.
-const NEXT: &str = "the box runs on from memory as long as it can: write the image to a new medium \
-                    (`foothold write`), check it (`foothold verify`), and start from it";
-
 /// What the guard watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,7 +74,6 @@ pub fn main() -> ExitCode {
     let _ = priority::stay_resident();
     let Ok(kmsg) = open("/dev/kmsg", OFlags::NONBLOCK) else { return ExitCode::FAILURE };
     let mut guard = Guard { task, kmsg, known: BTreeSet::new(), frames: 0 };
-    guard.wait_until_ready();
     guard.read_all_layers();
     loop {
         guard.follow(Duration::from_secs(3600));
@@ -113,25 +107,19 @@ impl Guard {
         }
     }
 
-    fn wait_until_ready(&mut self) {
-        let begin = Instant::now();
-        let mut events = Events::default();
-        write_check(0, "waiting", "", 0);
-        while begin.elapsed() < READ_AFTER && !events.is_ready() {
-            self.follow(LOOK);
-        }
-    }
-
     fn read_all_layers(&mut self) {
         let layers = self.task.layers.clone();
         let total = layers.iter().map(|layer| layer.bytes).sum::<u64>().max(1);
         let (mut done, mut percent) = (0, 0);
         for layer in &layers {
-            let Ok(device) = open(&layer.verified.to_string_lossy(), OFlags::DIRECT) else { continue };
+            let Ok(device) = open(&layer.verified.to_string_lossy(), OFlags::DIRECT) else {
+                // What was not read must not count as good.
+                self.tell(&layer.name, 0, true);
+                continue;
+            };
             let mut reader = Reader::new(device);
             write_check(percent, "reading", &layer.name, self.known.len());
             for offset in (0..layer.bytes).step_by(CHUNK) {
-                let begin = Instant::now();
                 let length = CHUNK.min(usize::try_from(layer.bytes - offset).unwrap_or(CHUNK));
                 let damaged = reader.damaged(offset, length);
                 if !damaged.is_empty() {
@@ -146,8 +134,7 @@ impl Guard {
                     percent = done * 100 / total;
                     write_check(percent, "reading", &layer.name, self.known.len());
                 }
-                // At most half of one processor, beside being the last in the queue.
-                self.follow(begin.elapsed().min(Duration::from_secs(1)));
+                self.follow(Duration::ZERO);
             }
         }
         write_check(100, if self.known.is_empty() { "good" } else { "damaged" }, "", self.known.len());
@@ -171,9 +158,11 @@ impl Guard {
         };
         let _ = append(MEDIUM_FAILURES, &failure);
         let report = Report::consoles_only();
+        // The agent tells it, when there is one: then the port is its own.
+        report.to_port_if_free(&failure.event(clock::boot_secs()));
         if self.frames < MOST_FRAMES {
             self.frames += 1;
-            let fatal = Fatal::medium("guard", found, "the bytes that were signed", NEXT);
+            let fatal = Fatal::medium("guard", found, "the bytes that were signed", DAMAGE_NEXT);
             report.message(&fatal.frame(&self.task.title));
         } else {
             report.line(&failure.message);
@@ -187,7 +176,7 @@ fn place(task: &Task, damage: &Damage) -> Option<(String, u64)> {
     in_layer.or_else(|| {
         let Damage::Io { device, sector } = damage else { return None };
         let inside = (sector * 512).checked_sub(task.start).filter(|inside| *inside < task.bytes)?;
-        (*device == task.disk).then(|| ("medium".to_owned(), inside / BLOCK as u64))
+        (*device == task.disk).then(|| (MediumFailure::NO_LAYER.to_owned(), inside / BLOCK as u64))
     })
 }
 
@@ -220,31 +209,6 @@ impl Reader {
     }
 }
 
-/// The event stream, read as far as it was written.
-#[derive(Default)]
-struct Events {
-    offset: u64,
-    rest: Vec<u8>,
-}
-
-impl Events {
-    /// Whether `ready` has come since the last call.
-    fn is_ready(&mut self) -> bool {
-        let Ok(mut file) = File::open(EVENTS) else { return false };
-        if file.seek(SeekFrom::Start(self.offset)).is_err() {
-            return false;
-        }
-        self.offset += file.read_to_end(&mut self.rest).unwrap_or(0) as u64;
-        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let lines: Vec<u8> = self.rest.drain(..end).collect();
-        lines.split(|byte| *byte == b'\n').any(is_ready)
-    }
-}
-
-fn is_ready(line: &[u8]) -> bool {
-    serde_json::from_slice::<Event>(line).is_ok_and(|event| event.is_ready())
-}
-
 fn write_check(percent: u64, state: &str, layer: &str, failures: usize) {
     let text =
         json!({ "percent": percent, "state": state, "layer": layer, "failures": failures, "t": clock::boot_secs() });
@@ -269,7 +233,7 @@ fn open(path: &str, flags: OFlags) -> std::io::Result<File> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{Task, is_ready, place};
+    use super::{Task, place};
     use crate::init::kmsg::Damage;
     use crate::init::layers::OpenLayer;
 
@@ -308,12 +272,5 @@ mod tests {
         for (damage, expected) in table {
             assert_eq!(place(&task(), &damage), expected.map(|(what, block)| (what.to_owned(), block)), "{damage:?}");
         }
-    }
-
-    #[test]
-    fn ready_is_seen_in_the_event_stream() {
-        assert!(is_ready(br#"{"t":50.1,"source":"box","phase":"ready","step":"ready","state":"done"}"#));
-        assert!(!is_ready(br#"{"t":50.1,"source":"box","phase":"ready","step":"ready","state":"started"}"#));
-        assert!(!is_ready(b""));
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel's log: which block of which device it found damaged.
+//! The kernel's log: which block of which device it found damaged, and whether the initrd itself was.
 
 use std::io::Read;
 
@@ -40,35 +40,65 @@ pub fn parse(message: &str) -> Option<Damage> {
     Some(Damage::Io { device: device.to_owned(), sector })
 }
 
+/// What the kernel says of an initrd that it could not unpack whole; it goes on with what it has.
+/// (`init/initramfs.c`: the second form is the one of kernels that know RAM disks.)
+pub fn initrd_problem(record: &str) -> Option<&str> {
+    let message = record.split_once(';').map_or(record, |(_, message)| message);
+    let reason = match message.strip_prefix("Initramfs unpacking failed: ") {
+        Some(reason) => reason,
+        None => message.strip_prefix("rootfs image is not initramfs (")?.split_once(')')?.0,
+    };
+    reason.lines().next().map(str::trim)
+}
+
 fn after<'a>(text: &'a str, marker: &str) -> Option<&'a str> {
     text.split_once(marker).map(|(_, rest)| rest)
 }
 
 /// Every damage reported since power-on.
 pub fn reported() -> Vec<Damage> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(fd) = rustix::fs::open("/dev/kmsg", flags, Mode::empty()) else { return Vec::new() };
-    read_new(&mut fs_err::File::from_parts(fd.into(), "/dev/kmsg"))
+    from_the_start().map_or_else(|_| Vec::new(), |mut kmsg| read_new(&mut kmsg))
+}
+
+/// What the kernel found wrong with the initrd, if it did.
+pub fn initrd_problem_of_this_boot() -> Option<String> {
+    let mut found = None;
+    each_record(&mut from_the_start().ok()?, |record| {
+        found = found.take().or_else(|| initrd_problem(record).map(str::to_owned));
+    });
+    found
 }
 
 /// Every damage among the messages that wait in an open, non-blocking `/dev/kmsg`.
 pub fn read_new(kmsg: &mut impl Read) -> Vec<Damage> {
     let mut found = Vec::new();
+    each_record(kmsg, |record| found.extend(parse(record)));
+    found
+}
+
+fn from_the_start() -> std::io::Result<fs_err::File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open("/dev/kmsg", flags, Mode::empty())?;
+    Ok(fs_err::File::from_parts(fd.into(), "/dev/kmsg"))
+}
+
+/// Each read gives one message (`Documentation/ABI/testing/dev-kmsg`).
+fn each_record(kmsg: &mut impl Read, mut take: impl FnMut(&str)) {
     let mut record = [0_u8; 8192];
     loop {
         match kmsg.read(&mut record) {
-            Ok(0) => return found,
-            Ok(length) => found.extend(parse(&String::from_utf8_lossy(&record[..length]))),
+            Ok(0) => return,
+            Ok(length) => take(&String::from_utf8_lossy(&record[..length])),
             // Messages were overwritten before they were read: go on with the oldest that is left.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-            Err(_) => return found,
+            Err(_) => return,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Damage, parse};
+    use super::{Damage, initrd_problem, parse};
 
     #[test]
     fn messages_of_verity_and_of_disks_are_understood() {
@@ -78,5 +108,28 @@ mod tests {
         let io = parse("3,700,5,-;blk_update_request: I/O error, dev sda, sector 4096 op 0x0:(READ) flags 0x0");
         assert_eq!(io, Some(Damage::Io { device: "sda".to_owned(), sector: 4096 }));
         assert_eq!(parse("6,1,0,-;device-mapper: uevent: version 1.0.3"), None);
+    }
+
+    #[test]
+    fn an_initrd_that_was_not_unpacked_whole_is_noticed() {
+        let table = [
+            (
+                "3,301,412345,-;Initramfs unpacking failed: ZSTD-compressed data is corrupt\n",
+                Some("ZSTD-compressed data is corrupt"),
+            ),
+            (
+                "0,301,412345,-;Initramfs unpacking failed: junk within compressed archive\n SUBSYSTEM=x\n",
+                Some("junk within compressed archive"),
+            ),
+            (
+                "6,300,4,-;rootfs image is not initramfs (broken padding); looks like an initrd\n",
+                Some("broken padding"),
+            ),
+            ("6,299,4,-;Trying to unpack rootfs image as initramfs...\n", None),
+            ("6,900,4,-;a program says: Initramfs unpacking failed: no\n", None),
+        ];
+        for (record, expected) in table {
+            assert_eq!(initrd_problem(record), expected, "{record}");
+        }
     }
 }

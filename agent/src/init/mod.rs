@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! parameters -> loader -> medium (release, layers) -> root -> disk (DATA) -> switch -> systemd
-//!                            \ fatal: framed message on every console, then stay
+//!                            \ fatal: framed message on every console, fatal event, then stay
 //! ```
 //! What decides is pure (`parameters`, `kmod`, `probe`, `kmsg`, `disk::decide`, `disk::table`); what
 //! acts goes through [`crate::host`].
@@ -48,6 +48,8 @@ use report::Report;
 
 /// File systems and targets between a disk and the root, loaded while drivers look for devices.
 const FOR_THE_ROOT: [&str; 6] = ["ext4", "loop", "dm_verity", "squashfs", "overlay", "sha256_ssse3"];
+/// What carries events to the host of a virtual machine.
+const FOR_THE_HOST: [&str; 2] = ["virtio_pci", "virtio_console"];
 /// Loaded behind the scenes: what the agent mounts SITE with.
 const FOR_LATER: [&str; 3] = ["vfat", "nls_cp437", "nls_ascii"];
 
@@ -67,7 +69,7 @@ pub fn main() -> ExitCode {
     let report: &'static Report = Box::leak(Box::new(Report::open()));
     show_panics(report);
     let parameters = Parameters::parse(&fs_err::read_to_string("/proc/cmdline").unwrap_or_default());
-    let config = match read_config() {
+    let config = match whole_initrd().and_then(|()| read_config()) {
         Ok(config) => config,
         Err(fatal) => give_up(report, &parameters, "Foothold cannot start", &fatal),
     };
@@ -248,6 +250,14 @@ fn mount_kernel_file_systems() -> io::Result<()> {
     fs_err::create_dir_all(boot::LAYERS)
 }
 
+/// The kernel says that an initrd is damaged and goes on with what it could unpack: a program or a module that is not
+/// as it was built. Nothing of that may be trusted to look for a medium.
+fn whole_initrd() -> Result<(), Fatal> {
+    let Some(problem) = kmsg::initrd_problem_of_this_boot() else { return Ok(()) };
+    let found = format!("the initrd on the medium that this machine was started from is damaged: {problem}");
+    Err(Fatal::medium("initrd", found, "the initrd that belongs to the release, whole", release::WRITE_AGAIN))
+}
+
 fn read_config() -> Result<InitrdConfig, Fatal> {
     let text = fs_err::read_to_string("/etc/foothold/initrd.json");
     let read = text
@@ -272,10 +282,23 @@ fn set_clock_floor(built: u64) -> bool {
 fn give_up(report: &Report, parameters: &Parameters, title: &str, fatal: &Fatal) -> ! {
     loop {
         report.failed(fatal, title);
+        reach_the_host(report);
         if parameters.on_failure == OnFailure::PowerOff {
             power_off();
         }
         clock::pause(Duration::from_secs(60));
+    }
+}
+
+/// Whoever runs this machine as a virtual one waits for the event; so early no driver may have been loaded for it.
+fn reach_the_host(report: &Report) {
+    let loader = Loader::new(Modules::read(&modules_folder()), Vec::new());
+    loader.load_all(&names(&FOR_THE_HOST));
+    for _ in 0..20 {
+        if report.send_waiting() {
+            return;
+        }
+        clock::pause(Duration::from_millis(100));
     }
 }
 
@@ -286,7 +309,7 @@ fn show_panics(report: &'static Report) {
         let next = "start again; if it comes again, report it with this screen";
         let fatal = Fatal::medium("init", found, "none", next);
         loop {
-            report.message(&fatal.frame("Foothold cannot start"));
+            report.failed(&fatal, "Foothold cannot start");
             clock::pause(Duration::from_secs(60));
         }
     }));

@@ -109,12 +109,32 @@ impl Report {
         self.line(&format!("{}: waiting for {what}: {why}", step.phase));
     }
 
-    /// The box cannot start, for now or for good: the event, and the message on every console.
+    /// The box cannot start unless somebody does something: the event, and the message on every console. Nobody needs
+    /// to wait for a box that says so, even where it would notice another medium being put in.
     pub fn failed(&self, fatal: &Fatal, title: &str) {
         let event = Event::of_box(clock::boot_secs(), fatal.phase, fatal.step, State::Failed);
         let cause = format!("found {}; expected {}", fatal.found.replace('\n', "; "), fatal.expected);
-        self.emit(&event.with("cause", cause).with("next", fatal.next.as_str()).with("log", "this console"));
+        let event = event.with("fatal", true).with("cause", cause).with("next", fatal.next.as_str());
+        self.emit(&event.with("log", "this console"));
         self.to_consoles(&fatal.frame(title), FRAME_WAIT_MILLIS);
+    }
+
+    /// Tells the host an event, unless somebody else has the port: only one process may.
+    pub fn to_port_if_free(&self, event: &Event) {
+        let Ok(mut line) = serde_json::to_vec(event) else { return };
+        line.push(b'\n');
+        let mut listeners = self.lock();
+        listeners.unsent = line;
+        listeners.send();
+        // Whoever comes next finds it free.
+        listeners.port = None;
+    }
+
+    /// Sends the events that the host's port has not taken yet. Returns whether none is left.
+    pub fn send_waiting(&self) -> bool {
+        let mut listeners = self.lock();
+        listeners.send();
+        listeners.unsent.is_empty()
     }
 
     /// One line on every console.
@@ -232,7 +252,31 @@ fn open_port() -> Option<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::console_names;
+    use agent_api::events::{Event, Phase};
+    use fs_err::File;
+
+    use super::{Report, console_names};
+    use crate::init::fatal::Fatal;
+
+    #[test]
+    fn a_failure_of_the_initrd_is_fatal_in_the_file_and_on_the_port() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (file, port) = (dir.path().join("events"), dir.path().join("port"));
+        let report = Report::default();
+        let mut listeners = report.lock();
+        listeners.file = Some(File::create(&file).expect("a file"));
+        listeners.port = Some(File::create(&port).expect("a port"));
+        drop(listeners);
+        report.failed(&Fatal::medium("layers", "one\ntwo", "three", "four"), "a title");
+        assert!(report.send_waiting());
+        let sent = fs_err::read(&port).expect("what the port got");
+        assert_eq!(sent, fs_err::read(&file).expect("what the file got"));
+        let event: Event = serde_json::from_slice(&sent).expect("one event");
+        assert!(event.is_fatal());
+        assert_eq!(event.phase, Phase::Medium.name());
+        let words = ["cause", "next", "log"].map(|key| event.text(key).unwrap_or_default());
+        assert_eq!(words, ["found one; two; expected three", "four", "this console"]);
+    }
 
     #[test]
     fn every_console_is_written_to_once() {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_api::events::{Event, State};
+use agent_api::events::Event;
 use agent_api::ports;
 use agent_api::site::Site;
 use anyhow::{Context, Result, bail};
@@ -186,7 +186,7 @@ impl Session {
                     if event.is_ready() {
                         return Ok(event);
                     }
-                    if is_fatal(&event) {
+                    if event.is_fatal() {
                         self.give_up(event.text("cause").unwrap_or("the box gave up"))?;
                     }
                 }
@@ -195,7 +195,7 @@ impl Session {
                 None if now.saturating_sub(last) > STALL => {
                     self.give_up(&format!("nothing new for {} s", STALL.as_secs()))?;
                 }
-                None => {}
+                None => last_words(&self.vm.serial_text()).map_or(Ok(()), |words| self.give_up(words))?,
             }
         }
     }
@@ -250,9 +250,11 @@ pub fn timings(ready: &Event) -> Timings {
     Timings { node_ready: value("nodeReady").unwrap_or_default(), ready: value("ready").unwrap_or(ready.t) }
 }
 
-/// The initrd stops for good when the medium fails it.
-fn is_fatal(event: &Event) -> bool {
-    event.state == State::Failed && event.detail.get("fatal").is_some_and(|fatal| fatal.as_bool() == Some(true))
+/// What the kernel says before there is anybody who could send an event, or when there is nobody any more.
+fn last_words(serial: &str) -> Option<&str> {
+    const WORDS: [&str; 2] = ["Initramfs unpacking failed", "Kernel panic - not syncing"];
+    let found = |line: &'_ &str| WORDS.iter().any(|words| line.contains(words));
+    serial.lines().find(found).map(str::trim)
 }
 
 /// A GET with the bearer token. The box's certificate is its own: what is trusted here is the loopback address.
@@ -263,4 +265,16 @@ fn get(url: &str, token: &str) -> Result<String> {
         let answer = client.get(url).bearer_auth(token).send().await?.error_for_status()?;
         Ok(answer.text().await?)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_words;
+
+    #[test]
+    fn the_kernels_last_words_are_found_on_the_serial_line() {
+        let serial = "[    1.2] Run /init as init process\r\n[    1.9] Kernel panic - not syncing: No working init\r\n";
+        assert_eq!(last_words(serial), Some("[    1.9] Kernel panic - not syncing: No working init"));
+        assert_eq!(last_words("[    1.2] Run /init as init process\r\n"), None);
+    }
 }

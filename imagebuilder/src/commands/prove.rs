@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_api::events::{Event, Status};
+use agent_api::events::{self, Event, Status};
 
 use crate::cli::{self, Network};
 use crate::error::CommandError;
@@ -31,6 +31,9 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
     let first = boot(&at, &plan, args.timeout)?;
     report.info("second boot of the same disk, after a power cut");
     let second = boot(&at, &plan, args.timeout)?;
+    if !records_pulls(&first.ready) {
+        report.info("the box does not say what it tried to pull: its image was made by an earlier version");
+    }
     let (one, two) = (machine::timings(&first.ready), machine::timings(&second.ready));
     Ok(Outcome::Proof {
         node_ready_secs: one.node_ready,
@@ -38,7 +41,7 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
         reboot_ready_secs: two.ready,
         memory_used_mib: first.number("memoryUsedMib"),
         image_bytes: fs_err::metadata(&args.image)?.len(),
-        pulls: first.pulls(),
+        pulls: [(&first, "first"), (&second, "second")].iter().flat_map(|(boot, name)| boot.pulls(name)).collect(),
         steps: first.steps(),
     })
 }
@@ -66,11 +69,9 @@ impl Boot {
         self.ready.detail.get(key).and_then(serde_json::Value::as_u64).unwrap_or_default()
     }
 
-    /// What the box tried to pull, as its cluster recorded it.
-    fn pulls(&self) -> Vec<Pull> {
-        let list = self.ready.detail.get("pulls").and_then(serde_json::Value::as_array);
-        let texts = list.into_iter().flatten().filter_map(serde_json::Value::as_str);
-        texts.map(|text| Pull { image: text.to_owned(), why: "the kubelet asked for it".to_owned() }).collect()
+    /// What the box tried to pull until it was ready, as it recorded it.
+    fn pulls(&self, which: &str) -> Vec<Pull> {
+        pulls(&self.ready, which)
     }
 
     fn steps(&self) -> Vec<ProofStep> {
@@ -83,5 +84,37 @@ impl Boot {
                 secs: step.secs.unwrap_or_default(),
             })
             .collect()
+    }
+}
+
+/// Whether the box records pulls at all: no list is not an empty one.
+fn records_pulls(ready: &Event) -> bool {
+    ready.detail.contains_key("pulls")
+}
+
+fn pulls(ready: &Event, which: &str) -> Vec<Pull> {
+    let list = ready.detail.get("pulls").cloned().unwrap_or_default();
+    let recorded: Vec<events::Pull> = serde_json::from_value(list).unwrap_or_default();
+    let why = format!("asked for at the {which} start; it is not in the release");
+    recorded.into_iter().map(|pull| Pull { image: pull.image, t: pull.t, why: why.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::events::{Event, Phase, State};
+    use serde_json::json;
+
+    use super::{pulls, records_pulls};
+
+    #[test]
+    fn pulls_are_read_from_the_ready_event() {
+        let ready = Event::of_box(50.0, Phase::Ready, "ready", State::Done);
+        assert!(!records_pulls(&ready));
+        assert_eq!(pulls(&ready, "first"), []);
+        let ready = ready.with("pulls", json!([{"image": "example.org/a:1", "t": 31.5}]));
+        assert!(records_pulls(&ready));
+        let found = pulls(&ready, "second");
+        assert_eq!((found[0].image.as_str(), found[0].t), ("example.org/a:1", 31.5));
+        assert!(found[0].why.contains("second start"), "{found:?}");
     }
 }

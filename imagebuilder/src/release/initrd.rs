@@ -2,7 +2,7 @@
 //! modules that may be needed to find the medium, compressed with zstd.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use agent_api::release::InitrdConfig;
 use anyhow::{Context, Result};
@@ -85,40 +85,46 @@ pub struct Input<'a> {
 
 /// Makes the initrd or takes it from the cache, as the file `initrd`.
 ///
-/// Two archives one after the other, which the kernel unpacks in turn: the modules, packed hard and once, and the
-/// agent, packed fast each time it changes.
+/// Two archives one after the other, which the kernel unpacks in turn: the agent, packed fast each time it changes, and
+/// the modules, packed hard and once. The kernel stops at the first damage and starts what it has: with the agent in
+/// front there is somebody to say that the rest is not whole.
 pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     let config = serde_json::to_vec(&input.config)?;
     let agent = input.agent.file("foothold-agent")?;
     let modules = modules(input)?;
     let modules = modules.file("modules")?;
-    let key = StageKey::new("initrd", 5)
+    let key = StageKey::new("initrd", 6)
         .with("agent", &agent.digest)
         .with("modules", &modules.digest)
         .with("key", hash::bytes(input.public_key.as_bytes()))
         .with("config", hash::bytes(&config));
     input.cache.stage(&key, &mut || (), |work| {
         let path = work.path().join("initrd");
-        fs_err::copy(input.cache.blob_path(&modules.digest), &path)?;
-        fs_err::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-        let file = fs_err::OpenOptions::new().append(true).open(&path)?;
-        let mut cpio = Cpio::new(encoder(file, AGENT_LEVEL)?);
+        let mut cpio = Cpio::new(encoder(fs_err::File::create(&path)?, AGENT_LEVEL)?);
         cpio.entry("init", PROGRAM, &fs_err::read(input.cache.blob_path(&agent.digest))?)?;
         cpio.entry("etc", DIRECTORY, &[])?;
         cpio.entry("etc/foothold", DIRECTORY, &[])?;
         cpio.entry("etc/foothold/release.pub", FILE, input.public_key.as_bytes())?;
         cpio.entry("etc/foothold/initrd.json", FILE, &config)?;
-        cpio.finish()?.finish()?;
+        let mut file = cpio.finish()?.finish()?;
+        pad(&mut file)?;
+        io::copy(&mut fs_err::File::open(input.cache.blob_path(&modules.digest))?, &mut file)?;
         let mut made = Made::default();
         made.files.insert("initrd".into(), input.cache.adopt(&path)?);
         Ok(made)
     })
 }
 
-/// The first archive: folders and modules, padded to four bytes.
+/// An archive begins at a multiple of four bytes.
+fn pad(file: &mut fs_err::File) -> Result<()> {
+    let length = usize::try_from(file.metadata()?.len())?;
+    Ok(file.write_all(&[0; 3][..length.next_multiple_of(4) - length])?)
+}
+
+/// The second archive: folders and modules.
 fn modules(input: &Input<'_>) -> Result<Made> {
     let modules = input.os.file(crate::layer::os::INITRD_MODULES)?;
-    let key = StageKey::new("initrd-modules", 2).with("modules", &modules.digest);
+    let key = StageKey::new("initrd-modules", 3).with("modules", &modules.digest);
     let made = input.cache.stage(&key, &mut || (), |work| {
         let path = work.path().join("modules");
         let mut cpio = Cpio::new(encoder(fs_err::File::create(&path)?, MODULES_LEVEL)?);
@@ -127,9 +133,7 @@ fn modules(input: &Input<'_>) -> Result<Made> {
         }
         cpio.entry("lib", LINK, b"usr/lib")?;
         add_tar(&mut cpio, &fs_err::read(input.cache.blob_path(&modules.digest))?)?;
-        let mut file = cpio.finish()?.finish()?;
-        let length = usize::try_from(file.metadata()?.len())?;
-        file.write_all(&[0; 3][..length.next_multiple_of(4) - length])?;
+        cpio.finish()?.finish()?;
         let mut made = Made::default();
         made.files.insert("modules".into(), input.cache.adopt(&path)?);
         Ok(made)

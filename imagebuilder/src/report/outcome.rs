@@ -110,12 +110,14 @@ pub struct Timings {
 }
 
 /// One attempt of the box to pull an image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pull {
     /// The reference.
     pub image: String,
-    /// Who asked, as the log has it.
+    /// Seconds since power-on when it was asked for first.
+    pub t: f64,
+    /// At which of the two starts, and what was answered.
     pub why: String,
 }
 
