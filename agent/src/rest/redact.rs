@@ -25,6 +25,9 @@ const SECRET_NAMES: &[&str] = &[
     "foothold.site",
 ];
 
+/// Values that are no secret under any name.
+const SWITCHES: &[&str] = &["true", "false"];
+
 /// base64 of `-----BEGIN `: certificates go too, and are not missed.
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
 
@@ -99,7 +102,10 @@ fn skip_value<'a>(separator: &str, value: &'a str, out: &mut String) -> &'a str 
         None => value.find(|c: char| c.is_whitespace() || matches!(c, ',' | '&' | ';' | '"' | '\'')),
     };
     let (value, next) = value.split_at(end.unwrap_or(value.len()));
-    if !value.is_empty() {
+    if SWITCHES.contains(&value) {
+        // `--use-service-account-credentials=true` is a setting, not a secret.
+        out.push_str(value);
+    } else if !value.is_empty() {
         // An escaped quote (JSON in a log line) keeps its backslash.
         out.push_str(GONE);
         if value.ends_with('\\') {
@@ -143,6 +149,7 @@ mod tests {
     #[case::json(r#"{"password": "a b, c", "user": "x"}"#, r#"{"password": "[redacted]", "user": "x"}"#)]
     #[case::escaped(r#"msg="{\"token\":\"abc\"}""#, r#"msg="{\"token\":\"[redacted]\"}""#)]
     #[case::flag("--bootstrap-token=abc --v=2", "--bootstrap-token=[redacted] --v=2")]
+    #[case::switch("--use-service-account-credentials=true x", "--use-service-account-credentials=true x")]
     #[case::file("--token-auth-file=/etc/x", "--token-auth-file=/etc/x")]
     #[case::header("Authorization: Bearer abc.def x", "Authorization: Bearer [redacted] x")]
     #[case::url("proxy https://joe:pw@proxy:3128/ on", "proxy https://[redacted]@proxy:3128/ on")]
