@@ -108,11 +108,13 @@ fn bind_tree(tree: &Path, root: &Path) -> Result<()> {
         mount_fs("tmpfs", &path, "mode=1777")?;
     }
     let proc = root.join("proc");
+    fs_err::create_dir_all(&proc)?;
     mount_fs("proc", &proc, "")
 }
 
 fn bind_devices(host: &Path, root: &Path) -> Result<()> {
     let dev = root.join("dev");
+    fs_err::create_dir_all(&dev)?;
     mount_fs("tmpfs", &dev, "mode=0755")?;
     for name in ["null", "zero", "full", "random", "urandom", "tty"] {
         fs_err::write(dev.join(name), "")?;
