@@ -13,7 +13,7 @@ use crate::objects::{Difference, differences, normalize};
 const STOCK_NODE: &str = "foothold-node-name";
 /// No objects of the API: allocators that live in etcd only.
 const NO_OBJECTS: [&str; 1] = ["RangeAllocation"];
-/// ConfigMap that holds the day on which a cluster began.
+/// `ConfigMap` that holds the day on which a cluster began.
 const BEGIN: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
 /// Every place where the objects of the box differ from those of the stock cluster.

@@ -126,11 +126,13 @@ fn loopback(name: &str, address: [u8; 4]) -> Result<()> {
         let result = unsafe { libc::ioctl(socket.as_raw_fd(), number as _, std::ptr::from_mut(request)) };
         if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
     };
+    let family = libc::sa_family_t::try_from(libc::AF_INET)?;
+    let flags = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_LOOPBACK)?;
     let mut data = [0; 14];
     data[2..6].copy_from_slice(&address.map(u8::cast_signed));
-    request.ifr_ifru.ifru_addr = libc::sockaddr { sa_family: libc::AF_INET as _, sa_data: data };
+    request.ifr_ifru.ifru_addr = libc::sockaddr { sa_family: family, sa_data: data };
     call(libc::SIOCSIFADDR, &mut request).with_context(|| format!("giving `{name}` an address"))?;
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_LOOPBACK) as _;
+    request.ifr_ifru.ifru_flags = flags;
     call(libc::SIOCSIFFLAGS, &mut request).with_context(|| format!("switching `{name}` on"))
 }
 

@@ -57,19 +57,19 @@ pub fn ensure(cache: &Cache, debs: &[Deb], helper: &Path, say: &mut dyn FnMut(&s
     // Without root the tree would belong to subordinate ids, and could be neither marked nor moved: it comes as an
     // archive and is unpacked as this user, who is root inside.
     let archive = work.path().join("tree.tar");
-    let (mode, made) = if needs::is_root() { ("--mode=root", &fresh) } else { ("--mode=unshare", &archive) };
+    let (mode, target) = if needs::is_root() { ("--mode=root", &fresh) } else { ("--mode=unshare", &archive) };
     let include: Vec<_> = debs.iter().map(|deb| deb.name.as_str()).collect();
     Run::new("mmdebstrap")
         .args(["--variant=apt", "--skip=output/dev", mode])
         .args(LEAN)
         .arg(format!("--include={}", include.join(",")))
         .arg(SUITE)
-        .arg(made)
+        .arg(target)
         .arg(format!("deb [trusted=yes] copy://{} ./", repository.display()))
         .env("TMPDIR", "/tmp")
         .output()
         .context("making the toolbox")?;
-    if made == &archive {
+    if target == &archive {
         unpack(&archive, &fresh)?;
     }
     prepare(&fresh)?;
