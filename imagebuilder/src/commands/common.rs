@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use crate::cli::Sources;
 use crate::config::{self, Appliance};
 use crate::error::HostLacks;
+use crate::host::userns;
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
 use crate::pipeline::{self, Builder};
@@ -62,8 +63,10 @@ pub fn workspace() -> Result<PathBuf> {
     })
 }
 
-/// The builder with its cache.
+/// The builder with its cache. Where this process is not root it begins anew in a user namespace: nothing may have
+/// been done before.
 pub fn builder(sources: &Sources, report: &Report) -> Result<Builder> {
+    userns::become_root()?;
     crate::host::cancel::install(report.cancel());
     let root = match &sources.cache {
         Some(dir) => dir.clone(),

@@ -10,3 +10,4 @@ pub mod command;
 pub mod enter;
 pub mod flock;
 pub mod needs;
+pub mod userns;

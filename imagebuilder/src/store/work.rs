@@ -57,21 +57,10 @@ pub(super) fn sweep(parent: &Path) {
     }
 }
 
-/// Removes a tree. Without root, files of subordinate ids can only be removed as their owner.
 fn remove(path: &Path) {
-    if fs_err::remove_dir_all(path).is_ok() || crate::host::needs::is_root() || !path.exists() {
-        return;
-    }
-    let run = crate::host::command::Run::new("unshare").args([
-        "--user",
-        "--map-root-user",
-        "--map-auto",
-        "--",
-        "rm",
-        "-rf",
-        "--",
-    ]);
-    if let Err(error) = run.arg(path).output() {
+    if let Err(error) = fs_err::remove_dir_all(path)
+        && path.exists()
+    {
         log::warn!("left `{}` behind: {error}", path.display());
     }
 }

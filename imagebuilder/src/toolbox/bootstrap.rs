@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::Toolbox;
 use crate::host::command::Run;
-use crate::host::{flock, needs};
+use crate::host::flock;
 use crate::lock::apt::SUITE;
 use crate::lock::{Deb, index};
 use crate::store::{Cache, hash};
@@ -54,24 +54,17 @@ pub fn ensure(cache: &Cache, debs: &[Deb], helper: &Path, say: &mut dyn FnMut(&s
     fs_err::create_dir(&repository)?;
     index::write(cache, debs, &repository)?;
     let fresh = work.path().join("tree");
-    // Without root the tree would belong to subordinate ids, and could be neither marked nor moved: it comes as an
-    // archive and is unpacked as this user, who is root inside.
-    let archive = work.path().join("tree.tar");
-    let (mode, target) = if needs::is_root() { ("--mode=root", &fresh) } else { ("--mode=unshare", &archive) };
     let include: Vec<_> = debs.iter().map(|deb| deb.name.as_str()).collect();
     Run::new("mmdebstrap")
-        .args(["--variant=apt", "--skip=output/dev", mode])
+        .args(["--variant=apt", "--skip=output/dev", "--mode=root"])
         .args(LEAN)
         .arg(format!("--include={}", include.join(",")))
         .arg(SUITE)
-        .arg(target)
+        .arg(&fresh)
         .arg(format!("deb [trusted=yes] copy://{} ./", repository.display()))
         .env("TMPDIR", "/tmp")
         .output()
         .context("making the toolbox")?;
-    if target == &archive {
-        unpack(&archive, &fresh)?;
-    }
     prepare(&fresh)?;
     if tree.exists() {
         fs_err::remove_dir_all(&tree)?;
@@ -79,22 +72,6 @@ pub fn ensure(cache: &Cache, debs: &[Deb], helper: &Path, say: &mut dyn FnMut(&s
     fs_err::rename(&fresh, &tree)?;
     point_current(cache, &tree)?;
     Ok(toolbox)
-}
-
-/// Unpacks what mmdebstrap packed; devices are left out.
-fn unpack(archive: &Path, tree: &Path) -> Result<()> {
-    fs_err::create_dir(tree)?;
-    let mut archive = tar::Archive::new(fs_err::File::open(archive)?);
-    archive.set_preserve_permissions(true);
-    archive.set_unpack_xattrs(false);
-    for entry in archive.entries()? {
-        let mut entry = entry?;
-        let kind = entry.header().entry_type();
-        if !kind.is_block_special() && !kind.is_character_special() {
-            entry.unpack_in(tree)?;
-        }
-    }
-    Ok(())
 }
 
 /// Files onto which the host's are bound, and the mark of completeness.

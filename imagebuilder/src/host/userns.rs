@@ -1,0 +1,42 @@
+//! Being root without being root: the builder goes on in a user namespace of its own.
+//!
+//! Files of Debian trees belong to many users, and mounts need a superuser. In a user namespace that maps the ranges
+//! of subordinate ids (`user_namespaces(7)`, `subuid(5)`) the builder is one, over nothing but its own files.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::command::Run;
+use super::needs;
+use crate::error::HostLacks;
+
+/// Arguments of `unshare(1)`: root inside is this user, all other ids are subordinate ones.
+const MAP: [&str; 3] = ["--user", "--map-root-user", "--map-auto"];
+
+/// Goes on as root: returns at once where this process is, otherwise starts the program anew, with the same
+/// arguments and as the same process, in a user namespace.
+pub fn become_root() -> Result<()> {
+    if needs::is_root() {
+        return Ok(());
+    }
+    needs::ensure(&mut |_| ())?;
+    Run::new("unshare").args(MAP).arg("true").output().map_err(|error| {
+        let hint = "allow user namespaces (`sysctl kernel.apparmor_restrict_unprivileged_userns=0` where that is \
+                    set), or run it as root";
+        anyhow::Error::new(error).context(HostLacks { what: "user namespaces".into(), hint: hint.into() })
+    })?;
+    let never: Infallible = again()?;
+    match never {}
+}
+
+#[expect(clippy::disallowed_methods, reason = "it replaces this process and starts none")]
+fn again() -> Result<Infallible> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let error = Command::new("unshare").args(MAP).arg("--").arg(program).args(arguments).exec();
+    Err(anyhow::Error::new(error).context("starting `unshare`"))
+}
