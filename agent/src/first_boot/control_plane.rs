@@ -184,7 +184,7 @@ impl Progress {
 /// Puts the state of a new cluster into etcd, before the API server begins to create it.
 ///
 /// All of it goes in with one transaction, or nothing, if there is a cluster already: then the API server and
-/// [`addons`](super::addons) do the same piece by piece.
+/// [`addons`] do the same piece by piece.
 pub async fn state(machine: &Machine, steps: &Steps, node: &Node, credentials: &Credentials) {
     let act = || async {
         if steps.ledger.was_done(phase::STATE.phase, phase::STATE.name) || has_answered(machine) {
