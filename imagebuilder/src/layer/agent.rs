@@ -23,7 +23,7 @@ const FOREIGN_ENV: &[&str] = &["CARGO", "CARGO_ENCODED_RUSTFLAGS", "CARGO_MANIFE
 /// Compiles them, or takes them from the cache.
 pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {
     let compiler = Run::new("rustc").arg("-vV").output().context("asking for the Rust compiler's version")?;
-    let mut key = StageKey::new("agent", 2).with("rustc", String::from_utf8_lossy(&compiler).replace('\n', " "));
+    let mut key = StageKey::new("agent", 3).with("rustc", String::from_utf8_lossy(&compiler).replace('\n', " "));
     for part in ["agent", "Cargo.toml", "Cargo.lock"] {
         key = key.with(part, hash::tree(&workspace.join(part))?);
     }
@@ -50,6 +50,7 @@ fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) +
     let flags = [
         "-Ctarget-feature=+crt-static".to_owned(),
         "-Clink-arg=-Wl,--build-id=none".to_owned(),
+        format!("--remap-path-prefix={}=/target", target.display()),
         format!("--remap-path-prefix={}=/cargo", cargo_home.display()),
         format!("--remap-path-prefix={}=/foothold", workspace.display()),
     ];
