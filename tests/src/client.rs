@@ -19,8 +19,8 @@ impl Client {
         Self { web, api, token: token.to_owned(), runtime }
     }
 
-    /// Status code and body of a GET on the box's REST, with `token` or none.
-    pub fn get_as(&self, path: &str, token: Option<&str>) -> (u16, String) {
+    /// Status code and bytes of a GET on the box's REST.
+    fn fetch(&self, path: &str, token: Option<&str>) -> (u16, Vec<u8>) {
         let url = format!("https://{}{path}", self.web);
         self.runtime.block_on(async {
             // The certificate is the box's own; what is tested is who may read, not whom we trust.
@@ -29,8 +29,14 @@ impl Client {
             let request = client.get(url);
             let request = token.iter().fold(request, reqwest::RequestBuilder::bearer_auth);
             let answer = request.send().await.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
-            (answer.status().as_u16(), answer.text().await.expect("a body"))
+            (answer.status().as_u16(), answer.bytes().await.expect("a body").to_vec())
         })
+    }
+
+    /// Status code and body of a GET on the box's REST, with `token` or none.
+    pub fn get_as(&self, path: &str, token: Option<&str>) -> (u16, String) {
+        let (status, body) = self.fetch(path, token);
+        (status, String::from_utf8_lossy(&body).into_owned())
     }
 
     /// The body of an authorized GET.
@@ -42,15 +48,9 @@ impl Client {
 
     /// The bytes of an authorized GET.
     pub fn bytes(&self, path: &str) -> Vec<u8> {
-        let url = format!("https://{}{path}", self.web);
-        self.runtime.block_on(async {
-            let client =
-                reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("a client");
-            let sent = client.get(url).bearer_auth(&self.token).send().await;
-            let answer = sent.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
-            assert!(answer.status().is_success(), "GET {path}: {}", answer.status());
-            answer.bytes().await.expect("a body").to_vec()
-        })
+        let (status, body) = self.fetch(path, Some(&self.token));
+        assert_eq!(status, 200, "GET {path}");
+        body
     }
 
     /// An admin's connection to the Kubernetes API, made from the box's own kubeconfig: its authority is trusted

@@ -42,11 +42,11 @@ pub fn hold_back(dir: &Path, files: &[&str]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::{hold_back, place, render};
     use crate::cluster::Node;
 
-    fn node() -> Node {
+    pub fn node() -> Node {
         Node {
             name: "edge".to_owned(),
             advertise: "10.0.0.7".parse().expect("an address"),

@@ -92,16 +92,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Entry, is_in, read, transaction};
-    use crate::cluster::Node;
-
-    fn node() -> Node {
-        Node {
-            name: "edge".to_owned(),
-            advertise: "10.0.0.7".parse().expect("an address"),
-            service_address: "10.96.0.1".parse().expect("an address"),
-            site_addresses: Vec::new(),
-        }
-    }
+    use crate::cluster::manifests::tests::node;
 
     #[test]
     fn placeholders_become_this_boxs_own() {

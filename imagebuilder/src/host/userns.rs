@@ -15,7 +15,7 @@ use super::needs;
 use crate::error::HostLacks;
 
 /// Arguments of `unshare(1)`: root inside is this user, all other ids are subordinate ones.
-const MAP: [&str; 3] = ["--user", "--map-root-user", "--map-auto"];
+pub const MAP: [&str; 3] = ["--user", "--map-root-user", "--map-auto"];
 
 /// Goes on as root: returns at once where this process is, otherwise starts the program anew, with the same
 /// arguments and as the same process, in a user namespace.

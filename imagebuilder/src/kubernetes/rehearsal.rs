@@ -1,7 +1,7 @@
 //! A control plane that runs once, at build time, to make the state that every new box begins with.
 //!
 //! ```text
-//! foothold -> unshare (network, PID, mount, [user] namespaces) -> foothold __rehearse SPEC -> chroot
+//! foothold -> unshare (network, PID, mount namespaces) -> foothold __rehearse SPEC -> chroot
 //!          -> etcd, kube-apiserver; kubeadm's objects, a Node; kube-controller-manager, kube-scheduler
 //!          -> settled: etcd's keys on stdout; everything ends with the namespaces
 //! ```
@@ -75,11 +75,8 @@ pub enum Objects {
 
 impl Rehearsal {
     /// The call of the builder's own program that runs it. Its output is what etcdctl prints.
-    pub fn command(&self, helper: &Path, as_root: bool) -> Result<Run> {
-        let mut run = Run::new("unshare").args(["--net", "--mount", "--pid", "--fork", "--kill-child"]);
-        if !as_root {
-            run = run.args(["--user", "--map-root-user", "--map-auto"]);
-        }
+    pub fn command(&self, helper: &Path) -> Result<Run> {
+        let run = Run::new("unshare").args(["--net", "--mount", "--pid", "--fork", "--kill-child"]);
         let spec = serde_json::to_vec(self)?;
         let run = run.arg("--").arg(helper).arg(REHEARSE).clear_env().stdin(spec);
         Ok(run.env("PATH", "/bin:/usr/bin:/usr/sbin:/sbin").env("HOME", "/tmp").env("TZ", "UTC0"))

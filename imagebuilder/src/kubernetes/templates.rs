@@ -9,7 +9,6 @@ use super::rehearsal::{self, Objects, Rehearsal};
 use super::render::{self, Parameters};
 use super::state::{self, Entry};
 use crate::config::Appliance;
-use crate::host::needs;
 use crate::layer::kubernetes::place;
 use crate::store::{Cache, Made, StageKey};
 use crate::toolbox::Toolbox;
@@ -88,7 +87,7 @@ pub fn state(input: &StateInput<'_>) -> Result<(Made, bool)> {
         let root = work.path().join("root");
         let spec = scratch(input, &root)?;
         (input.waiting)("a control plane of its own to settle");
-        let answer = spec.command(input.helper, needs::is_root())?.output()?;
+        let answer = spec.command(input.helper)?.output()?;
         let ca = fs_err::read_to_string(root.join(rehearsal::CA_FILE.trim_start_matches('/')))?;
         let text = state::canonical(&state::read(&answer)?, &ca)?;
         let mut made = Made::default();
@@ -118,7 +117,7 @@ pub fn stock(input: &StateInput<'_>) -> Result<Stock> {
         *text = fs_err::read_to_string(root.join(format!("etc/kubernetes/manifests/{name}.yaml")))?;
     }
     spec.objects = Objects::Kubeadm;
-    let answer = spec.command(input.helper, needs::is_root())?.output()?;
+    let answer = spec.command(input.helper)?.output()?;
     Ok(Stock { entries: state::read_all(&answer)?, manifests: spec.manifests })
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::command::{Run, RunError, Running};
 use crate::host::enter::{Bind, ENTER, EnterSpec};
-use crate::host::needs;
+use crate::host::{needs, userns};
 
 /// An entered tree: either the toolbox or one that is being made.
 #[derive(Clone, Debug)]
@@ -149,7 +149,7 @@ impl Tool<'_> {
         let spec = serde_json::to_string(&self.spec).expect("paths and strings always serialize");
         let mut run = Run::new("unshare").args(["--mount", "--pid", "--fork", "--kill-child"]);
         if !needs::is_root() {
-            run = run.args(["--user", "--map-root-user", "--map-auto"]);
+            run = run.args(userns::MAP);
         }
         run = run.shown_as(self.spec.argv.join(" "));
         run = run.args(["--"]).arg(&self.toolbox.helper).arg(ENTER).arg(spec).clear_env();
