@@ -125,6 +125,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     }
     surveyor.agent()?;
     surveyor.templates()?;
+    surveyor.cluster_state()?;
     surveyor.kubernetes_layer()?;
     surveyor.containers_layer()?;
     surveyor.appliance_layer()?;
@@ -303,6 +304,22 @@ impl Surveyor<'_> {
         Ok(all)
     }
 
+    fn cluster_state(&mut self) -> Result<()> {
+        let (name, note) = ("cluster-state", "what a new cluster begins with");
+        if !self.ready(name, &needed(&["templates"]), note) {
+            return Ok(());
+        }
+        let looked = templates::state(&templates::StateInput {
+            cache: &self.at.cache,
+            toolbox: &self.toolbox,
+            helper: Path::new("foothold"),
+            programs: &self.programs()?,
+            templates: &self.made["templates"],
+            waiting: &silent,
+        });
+        self.found(name, looked, None, note.to_owned())
+    }
+
     fn kubernetes_layer(&mut self) -> Result<()> {
         let (name, note) = ("kubernetes-layer", "kubelet, containerd, CNI plugins");
         // The agent's `pause` is among the programs, whichever of them the layer takes.
@@ -337,15 +354,17 @@ impl Surveyor<'_> {
 
     fn appliance_layer(&mut self) -> Result<()> {
         let (name, note) = ("appliance-layer", "agent, templates, overlay");
-        if !self.ready(name, &[LOCK, "agent", "templates"], note) {
+        if !self.ready(name, &[LOCK, "agent", "templates", "cluster-state"], note) {
             return Ok(());
         }
+        let mut templates = self.made["templates"].clone();
+        templates.files.extend(self.made["cluster-state"].files.clone());
         let looked = appliance::make(&appliance::Input {
             cache: &self.at.cache,
             toolbox: &self.toolbox,
             toolbox_key: &self.key,
             agent: &self.made["agent"],
-            templates: &self.made["templates"],
+            templates: &templates,
             overlay: &self.at.workspace.join("overlay"),
             built: self.built(),
             waiting: &silent,
