@@ -67,7 +67,7 @@ fn with_an_empty_cache_everything_is_to_make_in_its_order_and_nothing_is_written
     }
     let after = |names: &[&str]| State::After(names.iter().map(|name| (*name).to_owned()).collect());
     assert_eq!(state(&survey, "templates"), after(&["kubernetes"]));
-    assert_eq!(state(&survey, "appliance-layer"), after(&["agent", "templates"]));
+    assert_eq!(state(&survey, "appliance-layer"), after(&["agent", "templates", "cluster-state"]));
     assert_eq!(state(&survey, "initrd"), after(&["os", "agent"]));
     assert_eq!((survey.fetch.packages, survey.fetch.missing, survey.fetch.bytes), (3, 3, 12));
     assert_eq!(survey.fetch.modules.len(), SETS.len());
