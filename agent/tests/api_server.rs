@@ -98,6 +98,7 @@ fn machine(root: &Path) -> Machine {
         boot: Vec::new(),
         kubernetes,
         images: Vec::new(),
+        content: Vec::new(),
         packages: Vec::new(),
         data: Vec::new(),
         ntp_serve: false,

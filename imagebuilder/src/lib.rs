@@ -4,6 +4,7 @@ pub mod boot;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod content;
 pub mod disk;
 pub mod error;
 pub mod format;

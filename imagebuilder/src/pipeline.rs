@@ -9,12 +9,15 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_api::release::{Blob, BootEntry, Budgets, Image, InitrdConfig, Kubernetes, Layer, Package, Release};
+use agent_api::release::{
+    Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
+};
 use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::boot;
 use crate::config::Appliance;
+use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
 use crate::host::cancel::{self, Together};
@@ -112,6 +115,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance, made: u64) -> Result<Lock> {
             let version = kubernetes.version.to_string();
             lock.binaries = elsewhere(at, source, &version, &|line| step.note(line)).resolve()?;
         }
+        content::resolve(at, appliance, &apt, &mut lock)?;
         Ok::<_, anyhow::Error>(lock)
     })
 }
@@ -299,6 +303,8 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
+    let carried =
+        content::make(&content::Input { at, appliance, lock, toolbox: &toolbox, toolbox_key: &key, signer: &signer })?;
     let config =
         InitrdConfig { name: appliance.name.to_string(), version: appliance.version.to_string(), built: lock.made };
     let initrd = at.stage("initrd", |_| {
@@ -306,7 +312,10 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         initrd::make(&initrd::Input { cache: &at.cache, agent: &parts.agent, os: &parts.os, public_key, config })
     })?;
     let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
-    let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, containers.fact("images")?)?;
+    let mut images: Vec<Image> = containers.fact("images")?;
+    images.extend(carried.images.iter().cloned());
+    let carried = Carried { images, ..carried };
+    let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, carried)?;
     let consoles = appliance.boot.consoles.iter().map(ToString::to_string).collect();
     assemble(at, &ImageTools { toolbox: &toolbox, time: lock.made }, &signer, manifest, consoles)
 }
@@ -319,7 +328,7 @@ fn manifest(
     os: &Made,
     initrd: &Made,
     layers: Vec<Layer>,
-    images: Vec<Image>,
+    carried: Carried,
 ) -> Result<Release> {
     let packages: Vec<Package> = os.fact("packages")?;
     let mut command_line: Vec<String> = DEFAULT_PARAMETERS.iter().map(|word| (*word).to_owned()).collect();
@@ -345,7 +354,8 @@ fn manifest(
             pod_cidr: appliance.kubernetes.pod_cidr.to_string(),
             service_cidr: appliance.kubernetes.service_cidr.to_string(),
         },
-        images,
+        images: carried.images,
+        content: carried.files,
         packages,
         data: appliance.first_boot.data.clone(),
         ntp_serve: appliance.services.ntp_serve,
@@ -404,7 +414,8 @@ fn assemble(
 fn store_blobs(release: &Release) -> Vec<Blob> {
     let layers = release.layers.iter().map(seal::blob_of);
     let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
-    let mut blobs: Vec<Blob> = layers.chain(images).collect();
+    let files = release.content.iter().map(ContentFile::blob);
+    let mut blobs: Vec<Blob> = layers.chain(images).chain(files).collect();
     blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
     blobs.dedup();
     blobs

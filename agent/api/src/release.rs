@@ -136,6 +136,43 @@ pub struct Image {
     pub blobs: Vec<Blob>,
 }
 
+/// What a file of the content is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContentKind {
+    /// An operating system's image, or a checksum beside it: below `images/`.
+    OsImage,
+    /// A part of the Debian repository: below `debian/`.
+    Package,
+    /// Any other file: below `files/`.
+    File,
+    /// What servers boot from the network: below `netboot/`.
+    Netboot,
+    /// Objects that are applied at first boot, in the order of their paths: below `manifests/`.
+    Manifest,
+}
+
+/// A file that the box serves over HTTP under its path, straight from the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ContentFile {
+    /// Path without a leading `/`, no empty part, no `.` or `..`: `images/debian-node.qcow2`.
+    pub path: String,
+    /// What it is for.
+    pub kind: ContentKind,
+    /// Digest of its bytes.
+    pub digest: Digest,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl ContentFile {
+    /// The file of the store.
+    pub fn blob(&self) -> Blob {
+        Blob { digest: self.digest.clone(), size: self.size }
+    }
+}
+
 /// A Debian package in one of the layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -239,6 +276,9 @@ pub struct Release {
     pub kubernetes: Kubernetes,
     /// Container images.
     pub images: Vec<Image>,
+    /// Files that the box serves, sorted by path, each path once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub content: Vec<ContentFile>,
     /// Debian packages in the layers.
     pub packages: Vec<Package>,
     /// Where DATA may be made.

@@ -111,6 +111,7 @@ pub(super) mod tests {
                 service_cidr: "10.96.0.0/12".to_owned(),
             },
             images: Vec::new(),
+            content: Vec::new(),
             packages: Vec::new(),
             data: Vec::new(),
             ntp_serve: false,

@@ -79,6 +79,9 @@ fn blobs_of(release: &Release, store: &Path) -> BTreeMap<String, Blob> {
             add(format!("image {} {}", image.reference, &blob.digest.hex()[..12]), &blob.digest, blob.size);
         }
     }
+    for file in &release.content {
+        add(format!("file {}", file.path), &file.digest, file.size);
+    }
     for entry in fs_err::read_dir(store).into_iter().flatten().filter_map(Result::ok) {
         let size = entry.metadata().map_or(0, |found| found.len());
         if let Ok(digest) = Digest::from_hex(&entry.file_name().to_string_lossy()) {

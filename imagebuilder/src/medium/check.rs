@@ -194,6 +194,9 @@ fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Problem>) ->
                 need(&mut blobs, blob, &format!("image `{}`", image.reference));
             }
         }
+        for file in &release.content {
+            need(&mut blobs, &file.blob(), &format!("file `{}`", file.path));
+        }
     }
     let names = medium.blob_names().unwrap_or_else(|error| {
         problems.push(Problem {

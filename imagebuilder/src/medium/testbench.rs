@@ -180,6 +180,7 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
             service_cidr: "10.96.0.0/12".into(),
         },
         images,
+        content: Vec::new(),
         packages: vec![Package { name: "base-files".into(), version: "13.8".into() }],
         data: vec![DataPlace::BootDisk { min_bytes: 1 << 30 }, DataPlace::Ram],
         ntp_serve: true,

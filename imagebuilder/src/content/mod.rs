@@ -1,0 +1,61 @@
+//! What an image carries for its site beside the cluster: each part is resolved into the lock, then made from it.
+//!
+//! ```text
+//! definition --resolve--> Lock --make--> Carried: images and files, every byte of them in the cache by digest
+//! ```
+//! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
+
+use agent_api::release::{ContentFile, Image};
+use anyhow::{Result, bail};
+
+use crate::config::Appliance;
+use crate::lock::Lock;
+use crate::lock::apt::Apt;
+use crate::pipeline::Builder;
+use crate::release::sign::Signer;
+use crate::toolbox::Toolbox;
+
+/// What is carried. Every blob of it is in the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Container images, beside those that the box itself runs.
+    pub images: Vec<Image>,
+    /// Files, sorted by path.
+    pub files: Vec<ContentFile>,
+}
+
+/// What making content needs.
+pub struct Input<'a> {
+    /// The build.
+    pub at: &'a Builder,
+    /// The definition.
+    pub appliance: &'a Appliance,
+    /// Exactly what goes in.
+    pub lock: &'a Lock,
+    /// Foreign tools.
+    pub toolbox: &'a Toolbox,
+    /// Key of the toolbox, for stages that depend on its tools.
+    pub toolbox_key: &'a str,
+    /// Signs what is not covered by the release's own signature.
+    pub signer: &'a Signer,
+}
+
+/// Resolves all content into `lock`.
+pub fn resolve(_at: &Builder, _appliance: &Appliance, _apt: &Apt, _lock: &mut Lock) -> Result<()> {
+    Ok(())
+}
+
+/// Makes all content of the lock.
+pub fn make(_input: &Input<'_>) -> Result<Carried> {
+    let carried = Carried::default();
+    finish(carried)
+}
+
+/// Sorts, and refuses two files of one path.
+fn finish(mut carried: Carried) -> Result<Carried> {
+    carried.files.sort_by(|a, b| a.path.cmp(&b.path));
+    if let Some(pair) = carried.files.windows(2).find(|pair| pair[0].path == pair[1].path) {
+        bail!("two files of the content want the path `{}`\nhint: rename one of them", pair[0].path);
+    }
+    Ok(carried)
+}
