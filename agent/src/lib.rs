@@ -6,6 +6,7 @@
 //! daemon      the service on the booted box: owns all tasks
 //! first_boot  after it: observe, decide, act, record, phase by phase until ready
 //! cluster     keys, kubeconfigs, static pods and objects, as kubeadm lays them out
+//! content     what the box holds for its site, by path
 //! ledger      what was done, across power cuts
 //! events      what happens, step by step, and the status that follows
 //! console     what somebody in front of the box sees: tty1 and serial lines
@@ -18,6 +19,7 @@
 pub mod cli;
 pub mod cluster;
 pub mod console;
+pub mod content;
 pub mod daemon;
 pub mod events;
 pub mod first_boot;

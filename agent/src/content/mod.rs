@@ -1,0 +1,66 @@
+//! What the box holds for its site, by path: what came with the release, and what was uploaded since.
+//!
+//! ```text
+//! release.json ─► Carried ──┐
+//!                           ├─► Source ─► HTTP content, apt repository, operators
+//! DATA         ─► uploads ──┘
+//! ```
+//! A path is that of [`ContentFile`](agent_api::release::ContentFile): `images/debian-node.qcow2`, `files/tools.tar`.
+//! The bytes are read where they lie: on the medium, or in DATA.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use agent_api::release::{ContentKind, Digest, MEDIUM_ROOT, Release};
+
+/// A file that can be read under a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Path without a leading `/`.
+    pub path: String,
+    /// What it is for.
+    pub kind: ContentKind,
+    /// Where its bytes are. The file never changes while it is listed; once it is not, an open handle stays readable.
+    pub file: PathBuf,
+    /// Digest of the bytes.
+    pub digest: Digest,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Where files come from. Asked for each request: what it says may change at any time.
+pub trait Source: Send + Sync {
+    /// The file of that path.
+    fn find(&self, path: &str) -> Option<Held>;
+    /// All files, by path.
+    fn list(&self) -> Vec<Held>;
+}
+
+/// What came with the release, on the medium.
+#[derive(Clone, Debug, Default)]
+pub struct Carried(BTreeMap<String, Held>);
+
+impl Carried {
+    /// The content of `release`, its medium mounted at `medium`.
+    pub fn new(release: &Release, medium: &Path) -> Self {
+        let store = medium.join(MEDIUM_ROOT);
+        let held = release.content.iter().map(|file| Held {
+            path: file.path.clone(),
+            kind: file.kind,
+            file: store.join(file.digest.store_path()),
+            digest: file.digest.clone(),
+            size: file.size,
+        });
+        Self(held.map(|held| (held.path.clone(), held)).collect())
+    }
+}
+
+impl Source for Carried {
+    fn find(&self, path: &str) -> Option<Held> {
+        self.0.get(path).cloned()
+    }
+
+    fn list(&self) -> Vec<Held> {
+        self.0.values().cloned().collect()
+    }
+}
