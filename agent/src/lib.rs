@@ -11,6 +11,7 @@
 //! events      what happens, step by step, and the status that follows
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
+//! http        files over HTTP/1.1, with sendfile
 //! pulls       image pulls that find nothing on the box, recorded
 //! rest        HTTPS on 8443: web page, REST, event stream
 //! vitals      memory, addresses, medium: facts that are no events
@@ -24,6 +25,7 @@ pub mod daemon;
 pub mod events;
 pub mod first_boot;
 pub mod host;
+pub mod http;
 pub mod init;
 pub mod ledger;
 pub mod medium;

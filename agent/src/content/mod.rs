@@ -8,6 +8,9 @@
 //! A path is that of [`ContentFile`](agent_api::release::ContentFile): `images/debian-node.qcow2`, `files/tools.tar`.
 //! The bytes are read where they lie: on the medium, or in DATA.
 
+mod listing;
+pub mod server;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -102,6 +102,8 @@ pub struct Web {
     pub addresses: Vec<SocketAddr>,
     /// The authority's certificate.
     pub authority: String,
+    /// TLS with whatever certificate is current, for the box's other servers.
+    pub tls: rustls::ServerConfig,
 }
 
 /// Starts the listeners. An address that cannot be bound now is tried again until it can; without a writable
@@ -120,6 +122,7 @@ pub fn start(
     let resolver = Arc::new(Resolver::new(authority.serve(&names, SystemTime::now())?));
     let (fingerprint, pem) = (authority.fingerprint(), authority.pem());
     let tls = server::tls(resolver.clone())?;
+    let others = tls.clone();
     let listeners: Vec<_> = options.listen.iter().map(|address| (*address, server::bind(*address))).collect();
     let addresses = listeners.iter().filter_map(|(_, bound)| bound.as_ref().ok()?.local_addr().ok()).collect();
     tasks.spawn(follow_site(Arc::clone(&options.gate), options.site.clone(), stop.clone()));
@@ -129,7 +132,7 @@ pub fn start(
         tasks.spawn(server::run(address, bound.ok(), Arc::clone(&shared), stop.clone()));
     }
     tasks.spawn(follow_addresses(authority, resolver, names, stop.clone()));
-    Ok(Web { fingerprint, addresses, authority: pem })
+    Ok(Web { fingerprint, addresses, authority: pem, tls: others })
 }
 
 /// Tells the gate what Site says about access, now and when it changes.
@@ -177,6 +180,23 @@ async fn follow_addresses(
         }
         names = found;
         renew = now + RENEW_LOOK;
+    }
+}
+
+/// TLS for the tests of other servers.
+#[cfg(test)]
+pub mod testing {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use super::certificate::{Authority, Resolver, names_of};
+    use super::server;
+
+    /// A configuration, and the authority that a client must trust.
+    pub fn tls() -> (rustls::ServerConfig, String) {
+        let authority = Authority::in_memory(1_790_000_000).expect("made");
+        let key = authority.serve(&names_of("", &[]), SystemTime::now()).expect("issued");
+        (server::tls(Arc::new(Resolver::new(key))).expect("a configuration"), authority.pem())
     }
 }
 
