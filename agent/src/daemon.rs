@@ -4,25 +4,31 @@
 //! first_boot --Site--> Gate (who may come in)
 //!     |                  |
 //!     +--events--> Bus --+--> console, REST
+//! release, uploads -------+--> registry, content
 //! ```
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_api::boot::Mode;
+use agent_api::boot::{MEDIUM, Mode};
+use agent_api::ports;
 use anyhow::Context;
 use systemd_journal_logger::JournalLog;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::content::Carried;
+use crate::content::server::Content;
 use crate::events::{Bus, Paths};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
-use crate::rest::Gate;
+use crate::registry::Front;
+use crate::rest::{Gate, Web};
 use crate::vitals::Vitals;
-use crate::{console, medium, pulls, rest};
+use crate::{console, http, medium, pulls, rest};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -50,22 +56,22 @@ async fn run() -> anyhow::Result<()> {
     let mut tasks = JoinSet::new();
     let runner: Arc<dyn Runner> = Arc::new(System::new());
     let bus = Bus::open(&Paths::of_box()).context("opening the events of this boot")?;
-    // Before containerd is started: it is asked for whatever is not on the box.
-    pulls::start(&mut tasks, pulls::ADDRESS, &bus, &stop);
     let vitals = Vitals::of_box();
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();
     let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
-    let screens = console::Options::of_box(bus.clone(), gate, vitals.clone(), web.fingerprint);
+    let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
     medium::start(&mut tasks, vitals, bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
-    let bring_up = first_boot_of(machine, bus, ledger, published);
+    // Before containerd is started: it asks here for whatever is not unpacked on the box.
+    let registry = serve(&mut tasks, &machine, &web, gate, &bus, &stop);
+    let bring_up = first_boot_of(machine, bus, ledger, published, registry);
     let stopping = stop.clone();
     tasks.spawn(async move {
         Box::pin(stopping.run_until_cancelled_owned(bring_up)).await;
@@ -85,10 +91,35 @@ async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Registry and content, for box and site.
+fn serve(
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    machine: &Machine,
+    web: &Web,
+    gate: Arc<Gate>,
+    bus: &Bus,
+    stop: &CancellationToken,
+) -> Arc<Front> {
+    let release = machine.release();
+    let recorder = pulls::start(tasks, bus, stop);
+    let front = Arc::new(Front::new(release, Path::new("/"), gate, recorder));
+    if machine.facts().mode == Mode::Run {
+        let carried = Arc::new(Carried::new(release, Path::new(MEDIUM)));
+        let content = Arc::new(Content::new(vec![carried], Path::new(MEDIUM), release.built));
+        http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), web.tls.clone(), stop);
+        http::start(tasks, &anywhere(ports::CONTENT), content, web.tls.clone(), stop);
+    }
+    front
+}
+
+fn anywhere(port: u16) -> [SocketAddr; 2] {
+    [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
+}
+
 /// In safe mode only Site is looked for, so that somebody can come in.
-async fn first_boot_of(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
+async fn first_boot_of(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published, registry: Arc<Front>) {
     match machine.facts().mode {
-        Mode::Run => first_boot::run(machine, bus, ledger, published).await,
+        Mode::Run => first_boot::run(machine, bus, ledger, published, registry).await,
         Mode::Safe | Mode::Check => first_boot::run_safe(machine, bus, ledger, published).await,
     }
 }

@@ -12,7 +12,8 @@
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
 //! http        files over HTTP/1.1, with sendfile
-//! pulls       image pulls that find nothing on the box, recorded
+//! pulls       images that the box asks for, recorded
+//! registry    images for the box and its site, on port 5000
 //! rest        HTTPS on 8443: web page, REST, event stream
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
@@ -30,5 +31,6 @@ pub mod init;
 pub mod ledger;
 pub mod medium;
 pub mod pulls;
+pub mod registry;
 pub mod rest;
 pub mod vitals;

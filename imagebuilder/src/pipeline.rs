@@ -359,6 +359,7 @@ fn manifest(
         packages,
         data: appliance.first_boot.data.clone(),
         ntp_serve: appliance.services.ntp_serve,
+        registry_writable_bytes: appliance.services.registry_writable.map(|size| size.bytes()),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),

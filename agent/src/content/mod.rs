@@ -11,6 +11,8 @@
 mod listing;
 pub mod server;
 
+pub use listing::encode;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

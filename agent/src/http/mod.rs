@@ -19,12 +19,14 @@ use std::sync::Arc;
 use agent_api::release::Digest;
 
 mod answer;
+mod ask;
 mod connection;
 mod head;
 mod listener;
 mod wire;
 
-pub use head::{Head, Method};
+pub use ask::ask;
+pub use head::{Head, Method, decode};
 pub use listener::{Listening, start};
 pub use wire::Rewound;
 

@@ -126,8 +126,8 @@ async fn read_plain(stream: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
 
 async fn write_plain(stream: &TcpStream, mut bytes: &[u8], flags: SendFlags) -> io::Result<()> {
     while !bytes.is_empty() {
-        let send = || Ok(rustix::net::send(stream, bytes, flags | SendFlags::NOSIGNAL)?);
-        match stream.try_io(Interest::WRITABLE, send) {
+        let write = || Ok(rustix::net::send(stream, bytes, flags | SendFlags::NOSIGNAL)?);
+        match stream.try_io(Interest::WRITABLE, write) {
             Ok(sent) => bytes = &bytes[sent..],
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => in_time(stream.writable()).await?,
             Err(error) => return Err(error),

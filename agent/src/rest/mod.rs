@@ -36,6 +36,7 @@ mod server;
 mod timeline;
 
 pub use access::{ClaimError, Gate, Verdict};
+pub(crate) use body::Fed;
 use certificate::{Authority, CertificateError, Resolver};
 
 /// How often the box's addresses are looked at: a new address is served within this time.
