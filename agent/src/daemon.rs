@@ -10,19 +10,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_api::boot::Mode;
+use agent_api::events::{Event, Phase, State};
+use agent_api::ports;
 use anyhow::Context;
+use serde_json::json;
 use systemd_journal_logger::JournalLog;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{Bus, Paths};
+use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::rest::Gate;
+use crate::uploads::{Limits, Uploads};
 use crate::vitals::Vitals;
-use crate::{console, medium, pulls, rest};
+use crate::{bpa, console, medium, pulls, rest, uploads};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -58,6 +62,12 @@ async fn run() -> anyhow::Result<()> {
     let site = published.site.subscribe();
     let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
+    let uploads = open_uploads(&bus);
+    if let Some(uploads) = &uploads {
+        let site = published.site.subscribe();
+        let options = bpa::Options::of_box(Arc::clone(&gate), site, Arc::clone(&web.resolver), uploads.clone());
+        bpa::start(&mut tasks, options, &stop).context("starting the server for uploads")?;
+    }
     let screens = console::Options::of_box(bus.clone(), gate, vitals.clone(), web.fingerprint);
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
@@ -83,6 +93,24 @@ async fn run() -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The store of uploads. Without a DATA that can be written there are none, and the box goes on.
+fn open_uploads(bus: &Bus) -> Option<Uploads> {
+    const STEP: &str = "uploads";
+    bus.started(Phase::Content, STEP);
+    match Uploads::open(Path::new(uploads::PLACE), Limits::default()) {
+        Ok(uploads) => {
+            bus.done_with(Phase::Content, STEP, json!({"images": uploads.all().len(), "port": ports::BPA}));
+            Some(uploads)
+        }
+        Err(error) => {
+            let event = Event::of_box(uptime(), Phase::Content, STEP, State::Failed).with("cause", error.to_string());
+            let next = "check DATA: `dmesg` names the disk; then `systemctl restart foothold-agent`";
+            bus.emit(event.with("next", next).with("log", "journalctl -u foothold-agent").with("workload", true));
+            None
+        }
+    }
 }
 
 /// In safe mode only Site is looked for, so that somebody can come in.

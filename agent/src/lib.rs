@@ -13,9 +13,12 @@
 //! medium      damage of the medium, as the guard finds it, told on the bus
 //! pulls       image pulls that find nothing on the box, recorded
 //! rest        HTTPS on 8443: web page, REST, event stream
+//! bpa         uploads by REST on 9015
+//! uploads     what was uploaded, on DATA, and who may need it
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
+pub mod bpa;
 pub mod cli;
 pub mod cluster;
 pub mod console;
@@ -29,4 +32,5 @@ pub mod ledger;
 pub mod medium;
 pub mod pulls;
 pub mod rest;
+pub mod uploads;
 pub mod vitals;

@@ -5,11 +5,13 @@
 //! site     what is particular to a place  user writes, agent reads
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
+//! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
 //! ports    who may be reached             agent enforces, README tells
 //! ```
 
 pub mod boot;
+pub mod bpa;
 pub mod events;
 pub mod ports;
 pub mod release;

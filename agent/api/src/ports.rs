@@ -39,6 +39,10 @@ pub struct Port {
 
 /// Web page, REST and event stream of the agent.
 pub const WEB: u16 = 8443;
+/// Files of the release and of uploads over HTTP.
+pub const CONTENT: u16 = 6180;
+/// REST of the Binary Provisioning Agent.
+pub const BPA: u16 = 9015;
 /// The Kubernetes API.
 pub const KUBERNETES_API: u16 = 6443;
 
@@ -48,6 +52,7 @@ pub const REGISTRY: u16 = 5000;
 /// The declared ports.
 pub const PORTS: &[Port] = &[
     Port { number: WEB, protocol: Protocol::Tcp, name: "agent", when: OpenWhen::Always },
+    Port { number: BPA, protocol: Protocol::Tcp, name: "uploads", when: OpenWhen::Always },
     Port { number: KUBERNETES_API, protocol: Protocol::Tcp, name: "kube-apiserver", when: OpenWhen::Always },
     Port { number: 22, protocol: Protocol::Tcp, name: "ssh", when: OpenWhen::SshKeys },
     Port { number: 123, protocol: Protocol::Udp, name: "ntp", when: OpenWhen::NtpServe },
