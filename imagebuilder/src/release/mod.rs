@@ -6,4 +6,5 @@
 //! ```
 
 pub mod initrd;
+pub mod openpgp;
 pub mod sign;
