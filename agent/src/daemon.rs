@@ -12,23 +12,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_api::boot::{MEDIUM, Mode};
+use agent_api::events::{Event, Phase, State};
 use agent_api::ports;
 use anyhow::Context;
+use serde_json::json;
 use systemd_journal_logger::JournalLog;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::content::Carried;
 use crate::content::server::Content;
-use crate::events::{Bus, Paths};
+use crate::content::{Carried, Source};
+use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::registry::Front;
 use crate::rest::{Gate, Web};
+use crate::uploads::{Limits, Uploads};
 use crate::vitals::Vitals;
-use crate::{console, http, medium, pulls, rest};
+use crate::{bpa, console, http, medium, pulls, rest, uploads};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -62,6 +65,12 @@ async fn run() -> anyhow::Result<()> {
     let site = published.site.subscribe();
     let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
+    let uploads = open_uploads(&bus);
+    if let Some(uploads) = &uploads {
+        let site = published.site.subscribe();
+        let options = bpa::Options::of_box(Arc::clone(&gate), site, Arc::clone(&web.resolver), uploads.clone());
+        bpa::start(&mut tasks, options, &stop).context("starting the server for uploads")?;
+    }
     let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
@@ -70,7 +79,7 @@ async fn run() -> anyhow::Result<()> {
     let machine = Machine::open(runner)?;
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
-    let registry = serve(&mut tasks, &machine, &web, gate, &bus, &stop);
+    let registry = serve(&mut tasks, &machine, uploads, &web, gate, &bus, &stop)?;
     let bring_up = first_boot_of(machine, bus, ledger, published, registry);
     let stopping = stop.clone();
     tasks.spawn(async move {
@@ -95,25 +104,46 @@ async fn run() -> anyhow::Result<()> {
 fn serve(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     machine: &Machine,
+    uploads: Option<Uploads>,
     web: &Web,
     gate: Arc<Gate>,
     bus: &Bus,
     stop: &CancellationToken,
-) -> Arc<Front> {
+) -> anyhow::Result<Arc<Front>> {
     let release = machine.release();
     let recorder = pulls::start(tasks, bus, stop);
     let front = Arc::new(Front::new(release, Path::new("/"), gate, recorder));
     if machine.facts().mode == Mode::Run {
-        let carried = Arc::new(Carried::new(release, Path::new(MEDIUM)));
-        let content = Arc::new(Content::new(vec![carried], Path::new(MEDIUM), release.built));
-        http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), web.tls.clone(), stop);
-        http::start(tasks, &anywhere(ports::CONTENT), content, web.tls.clone(), stop);
+        let mut sources: Vec<Arc<dyn Source>> = vec![Arc::new(Carried::new(release, Path::new(MEDIUM)))];
+        sources.extend(uploads.map(|uploads| Arc::new(uploads) as Arc<dyn Source>));
+        let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
+        let tls = rest::server::tls(Arc::clone(&web.resolver))?;
+        http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
+        http::start(tasks, &anywhere(ports::CONTENT), content, tls, stop);
     }
-    front
+    Ok(front)
 }
 
 fn anywhere(port: u16) -> [SocketAddr; 2] {
     [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
+}
+
+/// The store of uploads. Without a DATA that can be written there are none, and the box goes on.
+fn open_uploads(bus: &Bus) -> Option<Uploads> {
+    const STEP: &str = "uploads";
+    bus.started(Phase::Content, STEP);
+    match Uploads::open(Path::new(uploads::PLACE), Limits::default()) {
+        Ok(uploads) => {
+            bus.done_with(Phase::Content, STEP, json!({"images": uploads.all().len(), "port": ports::BPA}));
+            Some(uploads)
+        }
+        Err(error) => {
+            let event = Event::of_box(uptime(), Phase::Content, STEP, State::Failed).with("cause", error.to_string());
+            let next = "check DATA: `dmesg` names the disk; then `systemctl restart foothold-agent`";
+            bus.emit(event.with("next", next).with("log", "journalctl -u foothold-agent").with("workload", true));
+            None
+        }
+    }
 }
 
 /// In safe mode only Site is looked for, so that somebody can come in.

@@ -15,9 +15,12 @@
 //! pulls       images that the box asks for, recorded
 //! registry    images for the box and its site, on port 5000
 //! rest        HTTPS on 8443: web page, REST, event stream
+//! bpa         uploads by REST on 9015
+//! uploads     what was uploaded, on DATA, and who may need it
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
+pub mod bpa;
 pub mod cli;
 pub mod cluster;
 pub mod console;
@@ -33,4 +36,5 @@ pub mod medium;
 pub mod pulls;
 pub mod registry;
 pub mod rest;
+pub mod uploads;
 pub mod vitals;

@@ -61,7 +61,7 @@ impl Builder {
     }
 
     /// Runs a stage as a step of the report.
-    fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
+    pub fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
         let step = self.report.step("build", name);
         let result = work(&|line| step.note(line));
         match result {

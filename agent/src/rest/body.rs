@@ -13,12 +13,19 @@ use tokio::sync::mpsc;
 const WAITING: usize = 4;
 
 /// A body and the end that fills it. When the client goes away, sending fails.
-pub(super) fn channel() -> (mpsc::Sender<Bytes>, Body) {
-    let (sender, receiver) = mpsc::channel(WAITING);
-    (sender, Body::new(Channel(receiver)))
+pub(crate) fn channel() -> (mpsc::Sender<Bytes>, Body) {
+    let (sender, channel) = pieces();
+    (sender, Body::new(channel))
 }
 
-struct Channel(mpsc::Receiver<Bytes>);
+/// [`channel`] for a client's request.
+pub(crate) fn pieces() -> (mpsc::Sender<Bytes>, Channel) {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    (sender, Channel(receiver))
+}
+
+/// What the other end sends.
+pub(crate) struct Channel(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Channel {
     type Data = Bytes;
