@@ -5,6 +5,9 @@
 //! ```
 //! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
 
+pub mod debian;
+pub mod files;
+
 use agent_api::release::{ContentFile, Image};
 use anyhow::{Result, bail};
 
@@ -41,13 +44,17 @@ pub struct Input<'a> {
 }
 
 /// Resolves all content into `lock`.
-pub fn resolve(_at: &Builder, _appliance: &Appliance, _apt: &Apt, _lock: &mut Lock) -> Result<()> {
+pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> {
+    files::resolve(at, appliance, lock)?;
+    debian::resolve(appliance, apt, lock)?;
     Ok(())
 }
 
 /// Makes all content of the lock.
-pub fn make(_input: &Input<'_>) -> Result<Carried> {
-    let carried = Carried::default();
+pub fn make(input: &Input<'_>) -> Result<Carried> {
+    let mut carried = Carried::default();
+    carried.files.extend(files::make(input)?);
+    carried.files.extend(debian::make(input)?);
     finish(carried)
 }
 
