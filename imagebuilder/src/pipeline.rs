@@ -9,6 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
+use agent_api::proof::{self, PROOF};
 use agent_api::release::{
     Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
 };
@@ -386,6 +387,7 @@ fn assemble(
     let mut medium = vec![
         SourceFile { path: format!("{folder}/release.json"), content: Content::Bytes(bytes) },
         SourceFile { path: format!("{folder}/release.json.minisig"), content: Content::Bytes(signature.into_bytes()) },
+        SourceFile { path: format!("{folder}/{PROOF}"), content: Content::Reserved(proof::reserve(&id)) },
     ];
     for blob in store_blobs(&release) {
         let path = at.cache.blob_path(&blob.digest);

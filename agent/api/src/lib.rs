@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! release  what an image holds            builder writes, initrd verifies
+//! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
@@ -12,6 +13,7 @@
 pub mod boot;
 pub mod events;
 pub mod ports;
+pub mod proof;
 pub mod release;
 pub mod rest;
 pub mod site;

@@ -105,7 +105,7 @@ impl Inputs {
         for file in files {
             self.text(&file.path);
             match &file.content {
-                Content::Bytes(bytes) => self.text(&hex::encode(Sha256::digest(bytes))),
+                Content::Bytes(bytes) | Content::Reserved(bytes) => self.text(&hex::encode(Sha256::digest(bytes))),
                 Content::File { path, bytes: _ } => self.path(path)?,
             }
         }
