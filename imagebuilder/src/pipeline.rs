@@ -40,7 +40,7 @@ use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 const QCOW2_LEVEL: i32 = 3;
 
 /// Folder of the cache for what formats and builds share.
-const IMAGES: &str = "images";
+pub const IMAGES: &str = "images";
 
 /// What every arrow may use.
 pub struct Builder {

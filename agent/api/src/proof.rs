@@ -10,6 +10,8 @@
 //! ```
 //! Half a proof has no good signature: it is no proof, and nothing else is touched by it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -159,6 +161,39 @@ pub struct Budget {
     pub kept: bool,
 }
 
+impl Proof {
+    /// Most memory in use at either start.
+    pub fn peak_memory_mib(&self) -> u64 {
+        self.first_boot.usage.memory_peak_mib.max(self.reboot.usage.memory_peak_mib)
+    }
+
+    /// Most of DATA in use at either start.
+    pub fn peak_data_mib(&self) -> u64 {
+        self.first_boot.usage.data_peak_mib.max(self.reboot.usage.data_peak_mib)
+    }
+}
+
+impl Budget {
+    /// A promise that nothing is larger than `limit`.
+    pub fn at_most(name: &str, unit: &str, limit: f64, found: f64) -> Self {
+        Self { name: name.to_owned(), unit: unit.to_owned(), limit, found, kept: found <= limit }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value: f64| match self.unit.as_str() {
+            "bytes" => format!("{:.1} MiB", value / f64::from(1 << 20)),
+            unit => format!("{value:.1} {unit}"),
+        };
+        let (found, limit, over) = (text(self.found), text(self.limit), text(self.found - self.limit));
+        match self.kept {
+            true => write!(f, "`{}` is kept: {found} of {limit}", self.name),
+            false => write!(f, "`{}` is broken: {found}, {limit} promised, {over} too much", self.name),
+        }
+    }
+}
+
 /// What lies in the reserved place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place<'a> {
@@ -217,7 +252,7 @@ pub fn read(bytes: &[u8]) -> Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, RESERVED, place, read, reserve};
+    use super::{Budget, Place, RESERVED, place, read, reserve};
 
     #[test]
     fn a_place_is_reserved_or_holds_a_proof_word_by_word() {
@@ -231,7 +266,8 @@ mod tests {
 
     #[test]
     fn what_a_power_cut_leaves_is_no_proof() {
-        let (before, after) = (reserve("00"), place(&format!("{{\"a\":\"{}\"}}", "x".repeat(9000)), "s").expect("fits"));
+        let (before, after) =
+            (reserve("00"), place(&format!("{{\"a\":\"{}\"}}", "x".repeat(9000)), "s").expect("fits"));
         for cut in (512..9000).step_by(512) {
             let torn = [&after[..cut], &before[cut..]].concat();
             assert_eq!(read(&torn), Place::Broken, "cut at {cut}");
@@ -239,6 +275,14 @@ mod tests {
             assert!(!matches!(read(&torn), Place::Reserved), "cut at {cut}");
         }
         assert_eq!(read(b""), Place::Broken);
+    }
+
+    #[test]
+    fn a_broken_budget_says_by_how_much() {
+        let kept = Budget::at_most("readyWithin", "s", 60.0, 53.25);
+        assert_eq!(kept.to_string(), "`readyWithin` is kept: 53.2 s of 60.0 s");
+        let broken = Budget::at_most("memory", "bytes", 1_073_741_824.0, 1_207_959_552.0);
+        assert_eq!(broken.to_string(), "`memory` is broken: 1152.0 MiB, 1024.0 MiB promised, 128.0 MiB too much");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agent_api::proof::{self, PROOF};
 use agent_api::release::{
     Blob, BootEntry, Budgets, DataPlace, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
 };
@@ -33,6 +34,8 @@ pub struct Sample {
     pub plan: ImagePlan,
     /// Text of the public key.
     pub public_key: String,
+    /// Its key.
+    pub signer: Signer,
 }
 
 /// Bytes that do not repeat and do not compress.
@@ -98,7 +101,10 @@ impl Sample {
         let path = format!("foothold/releases/{id}/boot-files.json");
         plan.store.push(SourceFile { path: format!("{path}.minisig"), content: Content::Bytes(signature) });
         plan.store.push(SourceFile { path, content: Content::Bytes(list) });
-        Self { _dir: dir, release, id, boot_files, plan, public_key: signer.public_key }
+        let (path, place) = (format!("foothold/releases/{id}/{PROOF}"), proof::reserve(&id));
+        plan.store.push(SourceFile { path, content: Content::Reserved(place) });
+        let public_key = signer.public_key.clone();
+        Self { _dir: dir, release, id, boot_files, plan, public_key, signer }
     }
 
     /// Writes an image.
@@ -123,7 +129,8 @@ impl Sample {
     }
 }
 
-fn signer(dir: &Path) -> Signer {
+/// A new key in a folder.
+pub fn signer(dir: &Path) -> Signer {
     let path = dir.join("release.key");
     let pair = minisign::KeyPair::generate_unencrypted_keypair().expect("a key");
     fs_err::write(&path, pair.sk.to_box(None).expect("a box").to_string()).expect("written");

@@ -3,7 +3,9 @@
 //! ```text
 //! agent + modules + public key --> initrd ┐
 //! layers, kernel, images, packages -------┴--> release.json --minisign--> release.json.minisig
+//!                                         └--> sbom.spdx.json, signed on its own
 //! ```
 
 pub mod initrd;
+pub mod sbom;
 pub mod sign;
