@@ -22,7 +22,7 @@ use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::rest::Gate;
 use crate::vitals::Vitals;
-use crate::{console, medium, pulls, rest};
+use crate::{console, eta, medium, pulls, rest, usage};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -61,9 +61,11 @@ async fn run() -> anyhow::Result<()> {
     let screens = console::Options::of_box(bus.clone(), gate, vitals.clone(), web.fingerprint);
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
+    eta::start(&mut tasks, &vitals, &bus, &stop);
     medium::start(&mut tasks, vitals, bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
+    usage::start(&mut tasks, machine.usage().clone(), &bus, &stop);
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     let bring_up = first_boot_of(machine, bus, ledger, published);
     let stopping = stop.clone();

@@ -9,6 +9,8 @@
 //! content     what the box holds for its site, by path
 //! ledger      what was done, across power cuts
 //! events      what happens, step by step, and the status that follows
+//! eta         when it will be ready, by the release's proof
+//! usage       memory and disk, now and at most
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
 //! pulls       image pulls that find nothing on the box, recorded
@@ -21,6 +23,7 @@ pub mod cluster;
 pub mod console;
 pub mod content;
 pub mod daemon;
+pub mod eta;
 pub mod events;
 pub mod first_boot;
 pub mod host;
@@ -29,4 +32,5 @@ pub mod ledger;
 pub mod medium;
 pub mod pulls;
 pub mod rest;
+pub mod usage;
 pub mod vitals;

@@ -70,6 +70,9 @@ pub struct BoxStatus {
     pub memory: Memory,
     /// Steps ended and steps known.
     pub progress: Progress,
+    /// When it will be ready, as long as it is not, and when the release was proved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<Eta>,
     /// State of the medium.
     pub medium: Medium,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
@@ -97,6 +100,35 @@ pub struct Progress {
     pub done: usize,
     /// Steps that are known, those still to come included.
     pub total: usize,
+}
+
+/// "1 m 12 s of about 1 m 40 s": an estimate by the release's proof and the pace of this machine so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Eta {
+    /// Seconds since power-on.
+    pub elapsed_secs: f64,
+    /// About when it will be ready, seconds since power-on.
+    pub total_secs: f64,
+    /// How many times as long as at the proof the steps take here.
+    pub pace: f64,
+    /// Steps that run more than three times as long as at the proof.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slow: Vec<SlowStep>,
+}
+
+/// A step that runs much longer than at the proof.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SlowStep {
+    /// Phase.
+    pub phase: String,
+    /// Step.
+    pub step: String,
+    /// Seconds so far.
+    pub secs: f64,
+    /// Seconds at the proof.
+    pub proved_secs: f64,
 }
 
 /// What is known about the medium's health.
