@@ -23,6 +23,9 @@ pub fn run(args: &cli::Inspect, report: &Report) -> Result<Outcome, CommandError
         let flaws = if medium.flaws.is_empty() { vec![NO_RELEASE.to_owned()] } else { medium.flaws };
         return Err(damaged(&name, &flaws).into());
     }
+    if args.sbom {
+        return sbom(&name, &releases, report);
+    }
     for flaw in &medium.flaws {
         report.warn(flaw);
     }
@@ -42,6 +45,26 @@ pub fn run(args: &cli::Inspect, report: &Report) -> Result<Outcome, CommandError
     }
     let data = json!({ "image": name, "format": medium.format, "bytes": medium.bytes, "releases": data });
     Ok(Outcome::Data { kind: "inspect", data })
+}
+
+/// The list of everything, as it lies in the image.
+fn sbom(image: &str, releases: &[Found], report: &Report) -> Result<Outcome, CommandError> {
+    let lists = releases.iter().filter_map(|found| found.sbom.as_ref());
+    let mut data = Vec::new();
+    for (json, _) in lists {
+        let list: Value = serde_json::from_slice(json)
+            .map_err(|error| damaged(image, &[format!("the list of what is in it cannot be read: {error}")]))?;
+        report.data(&serde_json::to_string_pretty(&list)?);
+        data.push(list);
+    }
+    match data.len() {
+        0 => {
+            Err(anyhow::anyhow!("`{image}` has no list of what is in it\nhint: it was made by an earlier version")
+                .into())
+        }
+        1 => Ok(Outcome::Data { kind: "sbom", data: data.remove(0) }),
+        _ => Ok(Outcome::Data { kind: "sbom", data: data.into() }),
+    }
 }
 
 const NO_RELEASE: &str = "there is no release in it";
