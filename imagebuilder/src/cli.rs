@@ -69,6 +69,8 @@ pub enum Command {
     Prove(Prove),
     /// Show what an image holds
     Inspect(Inspect),
+    /// Compare two images or locks, and make the bundle that turns one image into the other
+    Diff(Diff),
     /// Check every byte of an image or device against its signed release
     Verify(Verify),
     /// Write an image to a device, read it back and compare
@@ -284,6 +286,23 @@ pub struct Inspect {
     /// Print the list of everything in it, as SPDX 2.3 in JSON
     #[arg(long)]
     pub sbom: bool,
+}
+
+/// `foothold diff`
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// An image, a lock, or a definition that has a lock
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+    /// Another one
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+    /// Also write what a box that runs A needs to become B
+    #[arg(long, value_name = "OUT")]
+    pub bundle: Option<PathBuf>,
+    /// The secret key of the release, as `file:PATH` or `env:NAME` [default: your development key]
+    #[arg(long, value_name = "REFERENCE", value_parser = secret, requires = "bundle")]
+    pub key: Option<SecretReference>,
 }
 
 /// `foothold verify`

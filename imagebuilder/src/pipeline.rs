@@ -437,7 +437,7 @@ fn assemble(
 }
 
 /// What the release's store holds, sorted.
-fn store_blobs(release: &Release) -> Vec<Blob> {
+pub fn store_blobs(release: &Release) -> Vec<Blob> {
     let layers = release.layers.iter().map(seal::blob_of);
     let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
     let files = release.content.iter().map(ContentFile::blob);

@@ -56,6 +56,15 @@ impl Sample {
 
     /// Makes it with another list of what starts it.
     pub fn with_boot_files(change: impl FnOnce(&mut files::BootFiles)) -> Self {
+        Self::make(change, |_| ())
+    }
+
+    /// Makes it with another manifest.
+    pub fn changed(change: impl FnOnce(&mut Release)) -> Self {
+        Self::make(|_| (), change)
+    }
+
+    fn make(change: impl FnOnce(&mut files::BootFiles), change_release: impl FnOnce(&mut Release)) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let cache = Cache::open(&dir.path().join("cache")).expect("a cache");
         let signer = signer(dir.path());
@@ -70,7 +79,8 @@ impl Sample {
             blobs: blobs.iter().map(|blob| (*blob).clone()).collect(),
         };
         let images = vec![image("example.org/a:1", &[&manifest, &own, &shared]), image("example.org/b:1", &[&shared])];
-        let release = release(layer.clone(), kernel.clone(), initrd.clone(), images);
+        let mut release = release(layer.clone(), kernel.clone(), initrd.clone(), images);
+        change_release(&mut release);
         let json = serde_json::to_vec_pretty(&release).expect("JSON");
         let id = hash::bytes(&json).hex().to_owned();
         let signature = signer.sign(&json, "test").expect("a signature");
