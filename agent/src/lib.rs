@@ -14,6 +14,7 @@
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
 //! pulls       image pulls that find nothing on the box, recorded
+//! releases    what was sent to run next: taken, verified, kept
 //! rest        HTTPS on 8443: web page, REST, event stream
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
@@ -31,6 +32,7 @@ pub mod init;
 pub mod ledger;
 pub mod medium;
 pub mod pulls;
+pub mod releases;
 pub mod rest;
 pub mod usage;
 pub mod vitals;

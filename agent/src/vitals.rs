@@ -100,6 +100,7 @@ impl Vitals {
             progress: progress(&status, &bus.plan()),
             medium: self.medium(),
             web_fingerprint: web_fingerprint.to_owned(),
+            releases: Vec::new(),
             status: (*status).clone(),
         }
     }

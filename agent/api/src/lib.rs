@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! release  what an image holds            builder writes, initrd verifies
+//! bundle   what turns a release into one  `foothold diff` writes, agent takes
 //! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
 //! boot     what the initrd found          initrd writes, agent reads
@@ -11,6 +12,7 @@
 //! ```
 
 pub mod boot;
+pub mod bundle;
 pub mod events;
 pub mod ports;
 pub mod proof;

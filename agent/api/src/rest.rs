@@ -8,6 +8,7 @@
 //! | `kubeconfig?server=URL` | YAML |
 //! | `support-bundle` | tar.gz |
 //! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
+//! | `bundles` (POST tar) | 201: [`Taken`], what turns this release into the next |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
@@ -77,6 +78,9 @@ pub struct BoxStatus {
     pub medium: Medium,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
     pub web_fingerprint: String,
+    /// Releases that are here: the one that runs, and those that were sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releases: Vec<HeldRelease>,
     /// What follows from the events.
     #[serde(flatten)]
     pub status: Status,
@@ -115,6 +119,34 @@ pub struct Eta {
     /// Steps that run more than three times as long as at the proof.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slow: Vec<SlowStep>,
+}
+
+/// A release that the box has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldRelease {
+    /// Its id, 64 hex digits.
+    pub id: String,
+    /// Name of the appliance.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// Whether it is the one that runs.
+    pub running: bool,
+}
+
+/// `POST /api/v1/bundles`: a release was taken, whole and verified. It does not run yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Taken {
+    /// The release that runs.
+    pub from: String,
+    /// The release that is here now.
+    pub to: String,
+    /// Files that were new.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A step that runs much longer than at the proof.

@@ -59,6 +59,7 @@ fn view(now: f64, events: &[Event]) -> View {
         eta: None,
         medium: Medium::default(),
         web_fingerprint: FINGERPRINT.to_owned(),
+        releases: Vec::new(),
         status,
     };
     View::of(&status, &["192.0.2.10".parse().expect("an address")], None)

@@ -8,7 +8,7 @@
 //! Nothing is mounted and nothing is written. What cannot be read is a flaw of the medium, not the end of the reading:
 //! [`check`] wants to name everything that is wrong at once.
 
-mod bytes;
+pub mod bytes;
 pub mod check;
 mod eltorito;
 mod initrd;
@@ -253,12 +253,13 @@ impl Medium {
         self.store.as_ref().map_or(Ok(Vec::new()), |store| store.list(&format!("{MEDIUM_ROOT}/store/sha256")))
     }
 
-    fn blob(&self, digest: &Digest) -> io::Result<Option<Box<dyn Bytes>>> {
+    /// A blob of the store.
+    pub fn blob(&self, digest: &Digest) -> io::Result<Option<Box<dyn Bytes>>> {
         self.store.as_ref().map_or(Ok(None), |store| store.open(&format!("{MEDIUM_ROOT}/{}", digest.store_path())))
     }
 
     /// `vmlinuz` or `initrd` of the release in that folder.
-    fn boot_file(&self, folder: &str, name: &str) -> io::Result<Option<Box<dyn Bytes>>> {
+    pub fn boot_file(&self, folder: &str, name: &str) -> io::Result<Option<Box<dyn Bytes>>> {
         let id16 = folder.get(..16).unwrap_or(folder);
         // On disks kernel and initrd lie in the ESP.
         let tree = self.boot.as_ref().or(self.esp.as_ref());

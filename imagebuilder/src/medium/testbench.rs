@@ -23,7 +23,7 @@ pub const BUILT: u32 = 1_760_000_000;
 /// A release, its key, and what its images are made of.
 pub struct Sample {
     /// Its scratch folder, removed with it.
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     /// The manifest.
     pub release: Release,
     /// Its id.
@@ -56,18 +56,28 @@ impl Sample {
 
     /// Makes it with another list of what starts it.
     pub fn with_boot_files(change: impl FnOnce(&mut files::BootFiles)) -> Self {
-        Self::make(change, |_| ())
+        Self::make(None, change, |_| ())
     }
 
     /// Makes it with another manifest.
     pub fn changed(change: impl FnOnce(&mut Release)) -> Self {
-        Self::make(|_| (), change)
+        Self::make(None, |_| (), change)
     }
 
-    fn make(change: impl FnOnce(&mut files::BootFiles), change_release: impl FnOnce(&mut Release)) -> Self {
+    /// Makes the next release of the same appliance, with the same key.
+    pub fn next(&self, change: impl FnOnce(&mut Release)) -> Self {
+        Self::make(Some(&self.dir.path().join("release.key")), |_| (), change)
+    }
+
+    fn make(
+        key: Option<&Path>,
+        change: impl FnOnce(&mut files::BootFiles),
+        change_release: impl FnOnce(&mut Release),
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let cache = Cache::open(&dir.path().join("cache")).expect("a cache");
-        let signer = signer(dir.path());
+        let named = |path: &Path| Signer::open(Some(&SecretReference::File(path.to_owned()))).expect("a signer");
+        let signer = key.map_or_else(|| signer(dir.path()), named);
         let layer = layer(&cache, dir.path());
         let adopt = |seed, length| cache.adopt_bytes(&noise(seed, length)).expect("a blob");
         let (manifest, own, shared) = (adopt(1, 700), adopt(2, 300_000), adopt(3, 5_000));
@@ -114,7 +124,7 @@ impl Sample {
         let (path, place) = (format!("foothold/releases/{id}/{PROOF}"), proof::reserve(&id));
         plan.store.push(SourceFile { path, content: Content::Reserved(place) });
         let public_key = signer.public_key.clone();
-        Self { _dir: dir, release, id, boot_files, plan, public_key, signer }
+        Self { dir, release, id, boot_files, plan, public_key, signer }
     }
 
     /// Writes an image.

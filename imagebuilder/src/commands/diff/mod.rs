@@ -9,16 +9,19 @@
 mod side;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use indicatif::HumanBytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::side::{BLOBS, Entry, Section, Side};
+use self::side::{BLOBS, Entry, Opened, Section, Side};
 use super::table::table;
 use crate::cli;
-use crate::error::CommandError;
-use crate::report::{Outcome, Report};
+use crate::error::{CommandError, WrongUsage};
+use crate::release::bundle::{self, InImage};
+use crate::release::sign::Signer;
+use crate::report::{Outcome, Report, details};
 
 /// One thing that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,8 +52,39 @@ pub fn run(args: &cli::Diff, report: &Report) -> Result<Outcome, CommandError> {
     let (a, b) = (Side::of(&args.a, &opened[0])?, Side::of(&args.b, &opened[1])?);
     let diff = compare(&a, &b);
     report.data(&describe(&a, &b, &diff));
-    let data = data(&a, &b, &diff);
+    let mut data = data(&a, &b, &diff);
+    if let Some(out) = &args.bundle {
+        data["bundle"] = bundle(args, out, &opened, report)?;
+    }
     Ok(Outcome::Data { kind: "diff", data })
+}
+
+/// Writes the bundle; what is said about it.
+fn bundle(args: &cli::Diff, out: &Path, opened: &[Opened; 2], report: &Report) -> Result<Value, CommandError> {
+    let image = |opened: &'_ Opened, path: &Path| match opened {
+        Opened::Image(..) => Ok(()),
+        Opened::Lock(_) => Err(WrongUsage {
+            message: format!("`{}` is a lock: a bundle is made of two images", path.display()),
+            hint: "`foothold build` makes the image of a lock".to_owned(),
+        }),
+    };
+    image(&opened[0], &args.a)?;
+    image(&opened[1], &args.b)?;
+    let [Opened::Image(a, found_a, release_a), Opened::Image(b, found_b, release_b)] = opened else {
+        return Ok(Value::Null);
+    };
+    let signer = Signer::open(args.key.as_ref())?;
+    let step = report.step("diff", "bundle");
+    let a = InImage { medium: a, found: found_a, release: release_a };
+    let b = InImage { medium: b, found: found_b, release: release_b };
+    let written = bundle::write(&a, &b, &signer, out, &mut |done, total| {
+        step.bytes(done, Some(total));
+        report.cancel().check()
+    })?;
+    step.done_with(details([("bytes", written.bytes.into())]));
+    let files = written.bundle.files.len();
+    report.data(&format!("`{}` turns a into b: {files} files, {}", out.display(), HumanBytes(written.bytes)));
+    Ok(json!({ "file": out, "bytes": written.bytes, "files": files }))
 }
 
 /// Everything that is not the same on both sides.
