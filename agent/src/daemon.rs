@@ -31,7 +31,7 @@ use crate::registry::Front;
 use crate::rest::{Gate, Web};
 use crate::uploads::{Limits, Uploads};
 use crate::vitals::Vitals;
-use crate::{bpa, console, http, medium, pulls, rest, uploads};
+use crate::{bpa, console, eta, http, medium, pulls, rest, uploads, usage};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -74,9 +74,11 @@ async fn run() -> anyhow::Result<()> {
     let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
+    eta::start(&mut tasks, &vitals, &bus, &stop);
     medium::start(&mut tasks, vitals, bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
+    usage::start(&mut tasks, machine.usage().clone(), &bus, &stop);
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
     let registry = serve(&mut tasks, &machine, uploads, &web, gate, &bus, &stop)?;

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! release  what an image holds            builder writes, initrd verifies
+//! bundle   what turns a release into one  `foothold diff` writes, agent takes
+//! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
@@ -13,9 +15,11 @@
 
 pub mod boot;
 pub mod bpa;
+pub mod bundle;
 pub mod events;
 pub mod openpgp;
 pub mod ports;
+pub mod proof;
 pub mod release;
 pub mod rest;
 pub mod site;

@@ -6,6 +6,7 @@
 //! certificate  the box's own authority, and a server certificate that follows its addresses
 //! server       listeners, TLS, limits on connections
 //! api          the routes                timeline, kubeconfig, bundle, redact   what they answer with
+//! upload       bodies that are taken while they come: bundles
 //! page/        the web page, one file
 //! ```
 
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Bus;
 use crate::host::runner::Runner;
+use crate::releases::Releases;
 use crate::vitals::{self, Vitals};
 
 mod access;
@@ -35,6 +37,7 @@ mod page;
 mod redact;
 pub(crate) mod server;
 mod timeline;
+mod upload;
 
 pub use access::{ClaimError, Gate, Verdict};
 pub(crate) use body::Fed;
@@ -67,6 +70,8 @@ pub struct Options {
     pub kubeconfig: PathBuf,
     /// Runs `journalctl` and the like for the support bundle.
     pub runner: Arc<dyn Runner>,
+    /// Releases that are here.
+    pub releases: Releases,
     /// Root of the files that go into the support bundle.
     pub root: PathBuf,
 }
@@ -91,6 +96,7 @@ impl Options {
             certificates: PathBuf::from("/var/lib/foothold/web"),
             kubeconfig: PathBuf::from(kubeconfig::ADMIN),
             runner,
+            releases: Releases::of_box(),
             root: PathBuf::from("/"),
         }
     }

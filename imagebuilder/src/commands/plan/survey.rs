@@ -19,7 +19,7 @@ use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
 use crate::lock::{Deb, Lock};
 use crate::medium::check::count;
 use crate::oci::recipe::Recipe;
-use crate::release::{initrd, sign};
+use crate::release::{initrd, sbom, sign};
 use crate::store::{Cache, Made, NotMade};
 use crate::toolbox::{Toolbox, bootstrap};
 
@@ -131,6 +131,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.containers_layer()?;
     surveyor.appliance_layer()?;
     surveyor.debian_repository()?;
+    surveyor.sbom()?;
     surveyor.initrd()?;
     surveyor.survey.content_bytes = surveyor.content_bytes()?;
     Ok(surveyor.survey)
@@ -392,6 +393,16 @@ impl Surveyor<'_> {
             self.survey.fetch.add(&self.at.cache, debs)?;
         }
         self.found(name, looked, None, note)
+    }
+
+    fn sbom(&mut self) -> Result<()> {
+        let (name, note) = ("sbom", "Go modules and crates of the programs");
+        if !self.ready(name, &needed(&["agent"]), note) {
+            return Ok(());
+        }
+        let (at, programs) = (self.at, self.programs()?);
+        let looked = sbom::parts::make(&at.cache, &at.workspace, &programs, true, &silent);
+        self.found(name, looked, None, note.to_owned())
     }
 
     fn initrd(&mut self) -> Result<()> {
