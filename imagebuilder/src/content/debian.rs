@@ -78,7 +78,7 @@ fn content_files(made: &Made) -> Vec<ContentFile> {
 
 /// The key that signs the repository: the same for the same release key.
 pub fn repository_key(signer: &Signer) -> Result<Key> {
-    Key::new(&signer.derived_seed(KEY_PURPOSE)?, KEY_USER, KEY_MADE)
+    Ok(Key::new(&signer.derived_seed(KEY_PURPOSE)?, KEY_USER, KEY_MADE)?)
 }
 
 /// What a repository is made of.

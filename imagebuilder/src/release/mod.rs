@@ -6,5 +6,5 @@
 //! ```
 
 pub mod initrd;
-pub mod openpgp;
+pub use agent_api::openpgp;
 pub mod sign;

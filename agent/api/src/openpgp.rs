@@ -8,7 +8,6 @@
 //! Version 4 keys and signatures with `EdDSALegacy`, which every OpenPGP program in use reads (RFC 9580; section numbers
 //! are its). Ed25519 is deterministic: the same key, text and time give the same bytes.
 
-use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
@@ -46,6 +45,20 @@ const CRC24: (u32, u32) = (0x0186_4CFB, 0x00B7_04CE);
 /// Characters of a line of armor (6.2).
 const ARMOR_LINE: usize = 64;
 
+/// Why something was not signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenPgpError {
+    /// The seed is no key.
+    #[error("the seed is no Ed25519 key")]
+    Seed,
+    /// The last line has no line break.
+    #[error("the text does not end with a line break")]
+    Unended,
+    /// Blanks at the end of a line, or carriage returns.
+    #[error("the text has trailing blanks, which a signature does not cover")]
+    Blanks,
+}
+
 /// A signing key.
 pub struct Key {
     pair: Ed25519KeyPair,
@@ -56,8 +69,8 @@ pub struct Key {
 
 impl Key {
     /// The key of `seed`, which was made at `created` and belongs to `user`.
-    pub fn new(seed: &[u8; 32], user: &str, created: u32) -> Result<Self> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(seed).ok().context("a seed of 32 bytes")?;
+    pub fn new(seed: &[u8; 32], user: &str, created: u32) -> Result<Self, OpenPgpError> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| OpenPgpError::Seed)?;
         Ok(Self { pair, user: user.to_owned(), created })
     }
 
@@ -105,10 +118,12 @@ impl Key {
     }
 
     /// `text` with a signature below it, made at `time` (7). The text has no trailing blanks and ends with a line break.
-    pub fn cleartext(&self, text: &str, time: u32) -> Result<String> {
-        let lines = text.strip_suffix('\n').context("a text that ends with a line break")?;
+    pub fn cleartext(&self, text: &str, time: u32) -> Result<String, OpenPgpError> {
+        let lines = text.strip_suffix('\n').ok_or(OpenPgpError::Unended)?;
         let trailing = lines.lines().any(|line| line.trim_end() != line);
-        ensure!(!trailing && !text.contains('\r'), "the text has trailing blanks, which a signature does not cover");
+        if trailing || text.contains('\r') {
+            return Err(OpenPgpError::Blanks);
+        }
         let signature = self.sign(TEXT, lines.replace('\n', "\r\n").as_bytes(), time, &[]);
         let escaped: Vec<String> = lines
             .split('\n')
