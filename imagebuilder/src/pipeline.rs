@@ -304,8 +304,16 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
-    let carried =
-        content::make(&content::Input { at, appliance, lock, toolbox: &toolbox, toolbox_key: &key, signer: &signer })?;
+    programs.files.extend(parts.agent.files.clone());
+    let carried = content::make(&content::Input {
+        at,
+        appliance,
+        lock,
+        toolbox: &toolbox,
+        toolbox_key: &key,
+        programs: &programs,
+        signer: &signer,
+    })?;
     let config =
         InitrdConfig { name: appliance.name.to_string(), version: appliance.version.to_string(), built: lock.made };
     let initrd = at.stage("initrd", |_| {

@@ -7,6 +7,7 @@
 
 pub mod debian;
 pub mod files;
+pub mod os_images;
 
 use agent_api::release::{ContentFile, Image};
 use anyhow::{Result, bail};
@@ -16,6 +17,7 @@ use crate::lock::Lock;
 use crate::lock::apt::Apt;
 use crate::pipeline::Builder;
 use crate::release::sign::Signer;
+use crate::store::Made;
 use crate::toolbox::Toolbox;
 
 /// What is carried. Every blob of it is in the cache.
@@ -39,6 +41,8 @@ pub struct Input<'a> {
     pub toolbox: &'a Toolbox,
     /// Key of the toolbox, for stages that depend on its tools.
     pub toolbox_key: &'a str,
+    /// Programs of the release, the agent's among them.
+    pub programs: &'a Made,
     /// Signs what is not covered by the release's own signature.
     pub signer: &'a Signer,
 }
@@ -47,6 +51,7 @@ pub struct Input<'a> {
 pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> {
     files::resolve(at, appliance, lock)?;
     debian::resolve(appliance, apt, lock)?;
+    os_images::resolve(appliance, apt, lock)?;
     Ok(())
 }
 
@@ -55,6 +60,7 @@ pub fn make(input: &Input<'_>) -> Result<Carried> {
     let mut carried = Carried::default();
     carried.files.extend(files::make(input)?);
     carried.files.extend(debian::make(input)?);
+    carried.files.extend(os_images::make(input)?);
     finish(carried)
 }
 

@@ -10,15 +10,17 @@ use agent_api::release::{Image, InitrdConfig};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::config::Appliance;
+use crate::config::{Appliance, OsImageSource};
 use crate::content::debian::{self, Repository};
+use crate::content::os_images;
 use crate::kubernetes::binaries::{Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
 use crate::lock::{Deb, Lock};
 use crate::medium::check::count;
-use crate::oci::recipe::Recipe;
+use crate::oci::recipe::Recipe as ContainerRecipe;
+use crate::osimage::{self, recipe::Recipe};
 use crate::release::{initrd, sbom, sign};
 use crate::store::{Cache, Made, NotMade};
 use crate::toolbox::{Toolbox, bootstrap};
@@ -132,6 +134,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.appliance_layer()?;
     surveyor.debian_repository()?;
     surveyor.sbom()?;
+    surveyor.os_images()?;
     surveyor.initrd()?;
     surveyor.survey.content_bytes = surveyor.content_bytes()?;
     Ok(surveyor.survey)
@@ -335,7 +338,7 @@ impl Surveyor<'_> {
     }
 
     fn containers_layer(&mut self) -> Result<()> {
-        let recipes = Recipe::read_all(&self.at.workspace.join("images"))?;
+        let recipes = ContainerRecipe::read_all(&self.at.workspace.join("images"))?;
         let (name, note) = ("containers-layer", format!("{} images, unpacked", recipes.len()));
         if !self.ready(name, &needed(&[LOCK, "agent"]), &note) {
             return Ok(());
@@ -403,6 +406,39 @@ impl Surveyor<'_> {
         let (at, programs) = (self.at, self.programs()?);
         let looked = sbom::parts::make(&at.cache, &at.workspace, &programs, true, &silent);
         self.found(name, looked, None, note.to_owned())
+    }
+
+    fn os_images(&mut self) -> Result<()> {
+        for image in &self.appliance.content.os_images {
+            let OsImageSource::Recipe { directory, formats } = &image.source else { continue };
+            let (recipe, name) = (Recipe::read(directory)?, format!("os-image {}", image.name));
+            let note = format!("a server's disk: {}", count(recipe.packages.len(), "package"));
+            let parts = if recipe.programs.is_empty() { vec![LOCK] } else { needed(&[LOCK, "agent"]) };
+            if !self.ready(&name, &parts, &note) {
+                continue;
+            }
+            let lock = self.lock.context("a lock")?;
+            let debs = lock.packages_for(&os_images::set(image.name.as_str()), &recipe.packages)?;
+            let mut programs = if recipe.programs.is_empty() { Made::default() } else { self.programs()? };
+            programs.files.extend(self.made.get("agent").map(|agent| agent.files.clone()).unwrap_or_default());
+            let looked = osimage::make(&osimage::Input {
+                cache: &self.at.cache,
+                toolbox: &self.toolbox,
+                toolbox_key: &self.key,
+                recipe: &recipe,
+                directory,
+                debs,
+                programs: &programs,
+                formats,
+                built: lock.made,
+                waiting: &silent,
+            });
+            if looked.is_err() {
+                self.survey.fetch.add(&self.at.cache, debs)?;
+            }
+            self.found(&name, looked, None, note)?;
+        }
+        Ok(())
     }
 
     fn initrd(&mut self) -> Result<()> {
