@@ -11,7 +11,9 @@
 //! events      what happens, step by step, and the status that follows
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
-//! pulls       image pulls that find nothing on the box, recorded
+//! http        files over HTTP/1.1, with sendfile
+//! pulls       images that the box asks for, recorded
+//! registry    images for the box and its site, on port 5000
 //! rest        HTTPS on 8443: web page, REST, event stream
 //! bpa         uploads by REST on 9015
 //! uploads     what was uploaded, on DATA, and who may need it
@@ -27,10 +29,12 @@ pub mod daemon;
 pub mod events;
 pub mod first_boot;
 pub mod host;
+pub mod http;
 pub mod init;
 pub mod ledger;
 pub mod medium;
 pub mod pulls;
+pub mod registry;
 pub mod rest;
 pub mod uploads;
 pub mod vitals;

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::boot;
-use crate::config::Appliance;
+use crate::config::{Appliance, ByteSize};
 use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
@@ -359,6 +359,7 @@ fn manifest(
         packages,
         data: appliance.first_boot.data.clone(),
         ntp_serve: appliance.services.ntp_serve,
+        registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),

@@ -46,7 +46,8 @@ pub const BPA: u16 = 9015;
 /// The Kubernetes API.
 pub const KUBERNETES_API: u16 = 6443;
 
-/// Where containerd takes every image from that is not on the box. On loopback only: nobody else may reach it.
+/// The registry of the box: what the release carries, and uploads. The box's own containerd takes every image from
+/// here that is not unpacked on the box, whatever its registry.
 pub const REGISTRY: u16 = 5000;
 
 /// The declared ports.
@@ -54,6 +55,8 @@ pub const PORTS: &[Port] = &[
     Port { number: WEB, protocol: Protocol::Tcp, name: "agent", when: OpenWhen::Always },
     Port { number: BPA, protocol: Protocol::Tcp, name: "uploads", when: OpenWhen::Always },
     Port { number: KUBERNETES_API, protocol: Protocol::Tcp, name: "kube-apiserver", when: OpenWhen::Always },
+    Port { number: REGISTRY, protocol: Protocol::Tcp, name: "registry", when: OpenWhen::Always },
+    Port { number: CONTENT, protocol: Protocol::Tcp, name: "content", when: OpenWhen::Always },
     Port { number: 22, protocol: Protocol::Tcp, name: "ssh", when: OpenWhen::SshKeys },
     Port { number: 123, protocol: Protocol::Udp, name: "ntp", when: OpenWhen::NtpServe },
 ];

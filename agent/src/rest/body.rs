@@ -52,13 +52,13 @@ impl Write for BlockingWriter {
 }
 
 /// A body that runs what fills it itself: when the client goes away, both end.
-pub(super) struct Fed {
+pub(crate) struct Fed {
     body: Body,
     feed: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Fed {
-    pub(super) fn new(body: Body, feed: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub(crate) fn new(body: Body, feed: impl Future<Output = ()> + Send + 'static) -> Self {
         Self { body, feed: Some(Box::pin(feed)) }
     }
 }

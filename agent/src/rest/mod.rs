@@ -37,6 +37,7 @@ pub(crate) mod server;
 mod timeline;
 
 pub use access::{ClaimError, Gate, Verdict};
+pub(crate) use body::Fed;
 pub use certificate::CertificateError;
 use certificate::{Authority, Resolver};
 
@@ -191,6 +192,23 @@ async fn follow_addresses(
         }
         names = found;
         renew = now + RENEW_LOOK;
+    }
+}
+
+/// TLS for the tests of other servers.
+#[cfg(test)]
+pub mod testing {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use super::certificate::{Authority, Resolver, names_of};
+    use super::server;
+
+    /// A configuration, and the authority that a client must trust.
+    pub fn tls() -> (rustls::ServerConfig, String) {
+        let authority = Authority::in_memory(1_790_000_000).expect("made");
+        let key = authority.serve(&names_of("", &[]), SystemTime::now()).expect("issued");
+        (server::tls(Arc::new(Resolver::new(key))).expect("a configuration"), authority.pem())
     }
 }
 

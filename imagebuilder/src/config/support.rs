@@ -17,7 +17,6 @@ pub(super) fn check(input: &Appliance, findings: &mut Findings<'_>) {
         (given(&input.content.images), content.key("images"), "mirroring container images"),
         (given(&input.content.manifests), content.key("manifests"), "applying manifests"),
         (input.services.provisioning.is_some(), services.key("provisioning"), "provisioning servers"),
-        (input.services.registry.is_some(), services.key("registry"), "the registry"),
     ];
     for (_, path, what) in unsupported.into_iter().filter(|(used, ..)| *used) {
         let found = format!("{what} is not supported yet by this version");
