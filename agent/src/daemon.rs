@@ -29,7 +29,7 @@ use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::registry::Front;
 use crate::rest::{Gate, Web};
-use crate::uploads::{Limits, Uploads};
+use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
 use crate::{bpa, console, http, medium, pulls, rest, uploads};
 
@@ -70,6 +70,9 @@ async fn run() -> anyhow::Result<()> {
         let site = published.site.subscribe();
         let options = bpa::Options::of_box(Arc::clone(&gate), site, Arc::clone(&web.resolver), uploads.clone());
         bpa::start(&mut tasks, options, &stop).context("starting the server for uploads")?;
+        let registry = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;
+        let registry = publish::Registry::new(registry, None).context("making a client of the registry")?;
+        publish::start(&mut tasks, uploads.clone(), Some(registry), bus.clone(), &stop);
     }
     let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);

@@ -297,9 +297,9 @@ fn normal(path: &str) -> String {
     parts
         .fold(Vec::new(), |mut parts, part| {
             if part == ".." {
-                drop(parts.pop())
+                parts.pop();
             } else {
-                parts.push(part)
+                parts.push(part);
             }
             parts
         })

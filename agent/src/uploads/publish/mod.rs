@@ -86,11 +86,11 @@ impl Publisher {
                 collected = Instant::now();
             }
             let wait = if later { pause } else { COLLECT };
-            let changed = timeout(wait, changes.changed()).await;
-            if matches!(changed, Ok(Err(_))) {
+            let news = timeout(wait, changes.changed()).await;
+            if matches!(news, Ok(Err(_))) {
                 return;
             }
-            pause = if later && changed.is_err() { (pause * 2).min(AGAIN.1) } else { AGAIN.0 };
+            pause = if later && news.is_err() { (pause * 2).min(AGAIN.1) } else { AGAIN.0 };
         }
     }
 

@@ -47,7 +47,7 @@ impl Registry {
 
     fn request(&self, method: reqwest::Method, url: Url) -> RequestBuilder {
         let request = self.client.request(method, url);
-        self.token.iter().fold(request, |request, token| request.bearer_auth(token))
+        self.token.iter().fold(request, RequestBuilder::bearer_auth)
     }
 
     fn at(&self, path: &str) -> Result<Url, PushError> {
