@@ -70,9 +70,6 @@ async fn run() -> anyhow::Result<()> {
         let site = published.site.subscribe();
         let options = bpa::Options::of_box(Arc::clone(&gate), site, Arc::clone(&web.resolver), uploads.clone());
         bpa::start(&mut tasks, options, &stop).context("starting the server for uploads")?;
-        let registry = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;
-        let registry = publish::Registry::new(registry, None).context("making a client of the registry")?;
-        publish::start(&mut tasks, uploads.clone(), Some(registry), bus.clone(), &stop);
     }
     let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
@@ -118,7 +115,12 @@ fn serve(
     let front = Arc::new(Front::new(release, Path::new("/"), gate, recorder));
     if machine.facts().mode == Mode::Run {
         let mut sources: Vec<Arc<dyn Source>> = vec![Arc::new(Carried::new(release, Path::new(MEDIUM)))];
-        sources.extend(uploads.map(|uploads| Arc::new(uploads) as Arc<dyn Source>));
+        if let Some(uploads) = uploads {
+            sources.push(Arc::new(uploads.clone()));
+            let url = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;
+            let registry = publish::Registry::new(url, Some(front.own_token().to_owned()))?;
+            publish::start(tasks, uploads, Some(registry), bus.clone(), stop);
+        }
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
         let tls = rest::server::tls(Arc::clone(&web.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
