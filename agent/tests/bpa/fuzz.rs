@@ -201,7 +201,10 @@ impl Worker {
     /// The rest of the image as it should be, or not quite.
     async fn upload(&mut self, request: reqwest::RequestBuilder, target: &Target) -> reqwest::RequestBuilder {
         let (mut offset, mut rest) = (0, 10);
-        if let Ok(image) = self.server.ask("GET", &target.path).send().await.expect("an answer").json::<Value>().await {
+        let told = self.server.ask("GET", &target.path).send().await;
+        if let Ok(told) = told
+            && let Ok(image) = told.json::<Value>().await
+        {
             offset = image["image_offset"].as_i64().unwrap_or(0);
             rest = image["image_length"].as_i64().unwrap_or(0) - offset;
         }

@@ -61,7 +61,9 @@ impl Server {
         .await;
         let authority = fs_err::read(dir.join("web/ca.crt")).expect("the authority");
         let authority = reqwest::Certificate::from_pem(&authority).expect("a certificate");
-        let client = Client::builder().tls_certs_only([authority]).no_proxy().http1_only().build().expect("a client");
+        // The server closes a connection that waits for ten seconds.
+        let builder = Client::builder().tls_certs_only([authority]).no_proxy().http1_only();
+        let client = builder.pool_idle_timeout(Duration::from_secs(4)).build().expect("a client");
         Self { process, address: address.expect("an address"), client }
     }
 
