@@ -29,7 +29,7 @@ use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::registry::Front;
 use crate::rest::{Gate, Web};
-use crate::uploads::{Limits, Uploads};
+use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
 use crate::{bpa, console, eta, http, medium, pulls, rest, uploads, usage};
 
@@ -117,7 +117,12 @@ fn serve(
     let front = Arc::new(Front::new(release, Path::new("/"), gate, recorder));
     if machine.facts().mode == Mode::Run {
         let mut sources: Vec<Arc<dyn Source>> = vec![Arc::new(Carried::new(release, Path::new(MEDIUM)))];
-        sources.extend(uploads.map(|uploads| Arc::new(uploads) as Arc<dyn Source>));
+        if let Some(uploads) = uploads {
+            sources.push(Arc::new(uploads.clone()));
+            let url = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;
+            let registry = publish::Registry::new(url, Some(front.own_token().to_owned()))?;
+            publish::start(tasks, uploads, Some(registry), bus.clone(), stop);
+        }
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
         let tls = rest::server::tls(Arc::clone(&web.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);

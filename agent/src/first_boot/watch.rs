@@ -12,7 +12,7 @@ use super::steps::{Steps, blocking};
 use super::{Machine, decide, network, ready};
 use crate::cluster::api::Api;
 use crate::cluster::pki::Issued;
-use crate::cluster::{Node, TEMPLATES, manifests};
+use crate::cluster::{Node, TEMPLATES, bpa_service, manifests, objects};
 use crate::registry::Front;
 
 /// Pause between two rounds of checks.
@@ -32,7 +32,23 @@ const GONE: Duration = Duration::from_secs(25);
 pub async fn forever(machine: &Machine, steps: &Steps, node: Node, node_ready: f64, front: &Front) {
     let certificates = follow(machine, steps, node.clone());
     let checks = check(machine, steps, &node, node_ready, front);
-    tokio::join!(certificates, checks);
+    tokio::join!(certificates, checks, lead_to_uploads(machine, &node));
+}
+
+/// Pods find the server for uploads by a Service. Nothing waits for it, so it comes behind `ready`.
+async fn lead_to_uploads(machine: &Machine, node: &Node) {
+    while let Err(error) = apply_uploads(machine, node).await {
+        log::warn!("the Service of uploads is not there yet: {error:#}");
+        sleep(CHECK).await;
+    }
+}
+
+async fn apply_uploads(machine: &Machine, node: &Node) -> anyhow::Result<()> {
+    let api = client(machine)?;
+    for placed in bpa_service::objects(node)? {
+        objects::apply(&api, &placed).await?;
+    }
+    Ok(())
 }
 
 /// Repeats the checks; tells the step that fails, and `ready` again when all is well again.
