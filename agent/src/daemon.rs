@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::content::server::Content;
-use crate::content::{Carried, Source};
+use crate::content::{Carried, Source, space};
 use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
@@ -74,12 +74,13 @@ async fn run() -> anyhow::Result<()> {
     let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
-    medium::start(&mut tasks, vitals, bus.clone(), &stop);
+    medium::start(&mut tasks, vitals.clone(), bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
-    let registry = serve(&mut tasks, &machine, uploads, &web, gate, &bus, &stop)?;
+    let registry = serve(&mut tasks, &machine, uploads.clone(), &web, gate, &bus, &stop)?;
+    space::start(&mut tasks, vitals, registry.storage(), uploads, &stop);
     let bring_up = first_boot_of(machine, bus, ledger, published, registry);
     let stopping = stop.clone();
     tasks.spawn(async move {

@@ -1,13 +1,15 @@
 //! What the box is and how it feels at this moment, read from /run and /proc: facts that are no events.
 //! Console and REST show the same ones.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_api::boot::{BootFacts, DataFound, MediumFailure, Mode};
 use agent_api::events::{State, Status};
 use agent_api::release::Release;
-use agent_api::rest::{BoxStatus, Medium, Memory, Progress};
+use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, Space};
 
 use crate::events::{Bus, Plan, uptime};
 
@@ -38,7 +40,9 @@ pub struct Identity {
 pub struct Vitals {
     run: PathBuf,
     proc: PathBuf,
+    data: PathBuf,
     identity: Identity,
+    shares: Arc<Mutex<BTreeMap<String, Share>>>,
 }
 
 impl Vitals {
@@ -49,7 +53,8 @@ impl Vitals {
 
     /// With the initrd's files in `run` and the kernel's in `proc`.
     pub fn below(run: &Path, proc: &Path) -> Self {
-        Self { run: run.to_owned(), proc: proc.to_owned(), identity: identify(run) }
+        let (data, shares) = (PathBuf::from("/var"), Arc::default());
+        Self { run: run.to_owned(), proc: proc.to_owned(), data, identity: identify(run), shares }
     }
 
     /// What stays the same while the box runs.
@@ -67,6 +72,18 @@ impl Vitals {
         let check = fs_err::read_to_string(self.run.join("medium-check.json")).unwrap_or_default();
         let failures = fs_err::read_to_string(self.run.join("medium-failures.jsonl")).unwrap_or_default();
         Medium { checked_percent: percent_of(&check), failures: failures_of(&failures) }
+    }
+
+    /// Takes down what a kind takes of DATA, for all clones.
+    pub fn set_share(&self, kind: &str, share: Share) {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.to_owned(), share);
+    }
+
+    /// DATA, now, and what the kinds were last said to take.
+    pub fn space(&self) -> Space {
+        let (total_bytes, free_bytes) = crate::host::block::space_of(&self.data).unwrap_or_default();
+        let kinds = self.shares.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Space { total_bytes, free_bytes, kinds }
     }
 
     /// Everything REST tells under `status`.
@@ -87,6 +104,7 @@ impl Vitals {
             memory: self.memory(),
             progress: progress(&status, &bus.plan()),
             medium: self.medium(),
+            space: self.space(),
             web_fingerprint: web_fingerprint.to_owned(),
             status: (*status).clone(),
         }
