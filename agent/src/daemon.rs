@@ -118,7 +118,7 @@ fn serve(
         let mut sources: Vec<Arc<dyn Source>> = vec![Arc::new(Carried::new(release, Path::new(MEDIUM)))];
         sources.extend(uploads.map(|uploads| Arc::new(uploads) as Arc<dyn Source>));
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
-        let tls = rest::server::tls(Arc::clone(&web.resolver))?;
+        let tls = rest::tls(Arc::clone(&web.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
         http::start(tasks, &anywhere(ports::CONTENT), content, tls, stop);
     }
