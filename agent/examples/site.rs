@@ -65,7 +65,7 @@ async fn serve(release: &Release, distribution: Option<String>) -> Result<()> {
     loop {
         tokio::select! {
             changed = news.changed() => changed?,
-            ended = tasks.join_next() => break ended.context("no task")??,
+            ended = tasks.join_next() => break ended.context("no task")???,
             _ = tokio::signal::ctrl_c() => break,
         }
         if let Some(event) = news.borrow_and_update().recent.back() {
