@@ -13,6 +13,8 @@
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +79,9 @@ pub struct BoxStatus {
     pub eta: Option<Eta>,
     /// State of the medium.
     pub medium: Medium,
+    /// What takes space on DATA.
+    #[serde(default)]
+    pub space: Space,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
     pub web_fingerprint: String,
     /// Releases that are here: the one that runs, and those that were sent.
@@ -95,6 +100,31 @@ pub struct Memory {
     pub used_mib: u64,
     /// Total.
     pub total_mib: u64,
+}
+
+/// DATA, and what takes space there for the site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Space {
+    /// Bytes of DATA.
+    pub total_bytes: u64,
+    /// Bytes of DATA that are free.
+    pub free_bytes: u64,
+    /// By kind: `registry`, and the kinds of uploads.
+    pub kinds: BTreeMap<String, Share>,
+}
+
+/// What one kind takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Share {
+    /// Bytes that are taken.
+    pub used_bytes: u64,
+    /// Most of them.
+    pub limit_bytes: u64,
+    /// Why nothing more is taken now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<String>,
 }
 
 /// "step 6 of 14".

@@ -153,6 +153,11 @@ pub fn own_certificate(dir: &Path) -> Result<(Arc<dyn ResolvesServerCert>, Strin
     Ok((Arc::new(resolver), authority.pem()))
 }
 
+/// TLS with whatever certificate is current, for the box's other servers.
+pub fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<rustls::ServerConfig, CertificateError> {
+    Ok(server::tls(resolver)?)
+}
+
 /// Tells the gate what Site says about access, now and when it changes.
 async fn follow_site(
     gate: Arc<Gate>,
