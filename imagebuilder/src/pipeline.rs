@@ -61,7 +61,11 @@ impl Builder {
     }
 
     /// Runs a stage as a step of the report.
-    fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
+    pub(crate) fn stage(
+        &self,
+        name: &str,
+        work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>,
+    ) -> Result<Made> {
         let step = self.report.step("build", name);
         let result = work(&|line| step.note(line));
         match result {
@@ -303,8 +307,15 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
-    let carried =
-        content::make(&content::Input { at, appliance, lock, toolbox: &toolbox, toolbox_key: &key, signer: &signer })?;
+    let carried = content::make(&content::Input {
+        at,
+        appliance,
+        lock,
+        toolbox: &toolbox,
+        programs: &programs,
+        toolbox_key: &key,
+        signer: &signer,
+    })?;
     let config =
         InitrdConfig { name: appliance.name.to_string(), version: appliance.version.to_string(), built: lock.made };
     let initrd = at.stage("initrd", |_| {

@@ -25,7 +25,7 @@ mod validate;
 use std::path::Path as FilePath;
 
 pub use self::appliance::{
-    Appliance, Boot, Budgets, Content, FileToCopy, Firmware, FirstBoot, Kubernetes, KubernetesSource, Output,
+    Appliance, Boot, Budgets, Chart, Content, FileToCopy, Firmware, FirstBoot, Kubernetes, KubernetesSource, Output,
     Provisioning, Services, Target,
 };
 pub use self::input::Format;

@@ -21,7 +21,6 @@ pub(super) fn check(input: &Appliance, findings: &mut Findings<'_>) {
             "carrying OS images",
         ),
         (given(&input.content.packages.debian), content.key("packages").key("debian"), "carrying Debian packages"),
-        (given(&input.content.manifests), content.key("manifests"), "applying manifests"),
         (
             input.content.files.as_ref().is_some_and(|list| !list.is_empty()),
             content.key("files"),

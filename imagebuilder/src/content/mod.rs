@@ -5,6 +5,8 @@
 //! ```
 //! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
 
+pub mod manifests;
+
 use agent_api::release::{ContentFile, Image};
 use anyhow::{Result, bail};
 
@@ -13,6 +15,7 @@ use crate::lock::Lock;
 use crate::lock::apt::Apt;
 use crate::pipeline::Builder;
 use crate::release::sign::Signer;
+use crate::store::Made;
 use crate::toolbox::Toolbox;
 
 /// What is carried. Every blob of it is in the cache.
@@ -34,6 +37,8 @@ pub struct Input<'a> {
     pub lock: &'a Lock,
     /// Foreign tools.
     pub toolbox: &'a Toolbox,
+    /// Kubernetes' own programs, by name.
+    pub programs: &'a Made,
     /// Key of the toolbox, for stages that depend on its tools.
     pub toolbox_key: &'a str,
     /// Signs what is not covered by the release's own signature.
@@ -41,13 +46,15 @@ pub struct Input<'a> {
 }
 
 /// Resolves all content into `lock`.
-pub fn resolve(_at: &Builder, _appliance: &Appliance, _apt: &Apt, _lock: &mut Lock) -> Result<()> {
+pub fn resolve(at: &Builder, appliance: &Appliance, _apt: &Apt, lock: &mut Lock) -> Result<()> {
+    manifests::resolve(&appliance.content, &appliance.directory, &at.workspace.join("packages"), lock)?;
     Ok(())
 }
 
 /// Makes all content of the lock.
-pub fn make(_input: &Input<'_>) -> Result<Carried> {
-    let carried = Carried::default();
+pub fn make(input: &Input<'_>) -> Result<Carried> {
+    let mut carried = Carried::default();
+    carried.files.extend(manifests::make(input)?);
     finish(carried)
 }
 

@@ -60,6 +60,9 @@ pub struct Lock {
     /// Digest and size of each program of `kubernetes.from: directory` or `upstream`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binaries: BTreeMap<String, Blob>,
+    /// Digest of the files of each entry of `content.manifests` and `content.charts`, by what messages call it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub manifests: BTreeMap<String, Digest>,
 }
 
 impl Lock {
@@ -71,6 +74,7 @@ impl Lock {
             debian: BTreeMap::new(),
             modules: BTreeMap::new(),
             binaries: BTreeMap::new(),
+            manifests: BTreeMap::new(),
         }
     }
 

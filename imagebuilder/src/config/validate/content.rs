@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::{Exists, Validate};
-use crate::config::appliance::{Content, FileToCopy, Provisioning, Services};
+use crate::config::appliance::{Chart, Content, FileToCopy, Provisioning, Services};
 use crate::config::input;
 use crate::config::path::Path;
 use crate::config::site::is_mac;
@@ -69,10 +69,43 @@ impl Validate<'_, '_, '_> {
             let from = image.from.as_deref().and_then(|from| self.existing(&path.key("from"), from, Exists::Any));
             content.os_images.extend(name.zip(from));
         }
+        content.charts = self.charts(input.charts.as_deref().unwrap_or_default(), &path.key("charts"));
         for (i, file) in input.files.iter().flatten().enumerate() {
             content.files.extend(self.file(file, &path.key("files").index(i)));
         }
         content
+    }
+
+    fn charts(&mut self, input: &[input::Chart], path: &Path) -> Vec<Chart> {
+        let mut charts: Vec<Chart> = Vec::new();
+        for (i, chart) in input.iter().enumerate() {
+            let path = path.index(i);
+            let name = self.parse(&path.key("name"), chart.name.as_deref(), Name::from_str);
+            let namespace = self.parse(&path.key("namespace"), chart.namespace.as_deref(), Name::from_str);
+            let from = chart.chart.as_deref().and_then(|from| self.chart(&path.key("chart"), from));
+            let values = chart.values.as_deref().map(|file| self.existing(&path.key("values"), file, Exists::File));
+            if let Some(name) = name.as_ref().filter(|name| charts.iter().any(|chart| chart.name == **name)) {
+                let found = format!("two charts are named `{name}`");
+                let hint = "the name is that of the Helm release: give each its own";
+                self.findings.at(&path.key("name"), &found, "a name that no other chart has", hint);
+            }
+            if let (Some(name), Some(namespace), Some(chart)) = (name, namespace, from) {
+                charts.push(Chart { name, namespace, chart, values: values.flatten() });
+            }
+        }
+        charts
+    }
+
+    fn chart(&mut self, path: &Path, text: &str) -> Option<PathBuf> {
+        let chart = self.existing(path, text, Exists::Any)?;
+        let archive = chart.is_file() && chart.extension().is_some_and(|ending| ending == "tgz");
+        if archive || chart.join("Chart.yaml").is_file() {
+            return Some(chart);
+        }
+        let found = format!("`{text}` is no chart");
+        let expected = "a directory with a `Chart.yaml`, or a `.tgz` that `helm package` or `helm pull` made";
+        self.findings.at(path, &found, expected, "`helm pull --untar` fetches a chart of a repository");
+        None
     }
 
     pub(super) fn file(&mut self, input: &input::File, path: &Path) -> Option<FileToCopy> {
