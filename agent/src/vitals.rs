@@ -87,6 +87,7 @@ impl Vitals {
             memory: self.memory(),
             progress: progress(&status, &bus.plan()),
             medium: self.medium(),
+            objects: bus.objects().to_vec(),
             web_fingerprint: web_fingerprint.to_owned(),
             status: (*status).clone(),
         }

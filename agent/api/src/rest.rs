@@ -72,11 +72,40 @@ pub struct BoxStatus {
     pub progress: Progress,
     /// State of the medium.
     pub medium: Medium,
+    /// Objects that the release declares, in the order in which they are applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectStatus>,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
     pub web_fingerprint: String,
     /// What follows from the events.
     #[serde(flatten)]
     pub status: Status,
+}
+
+/// An object of the cluster that the release declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectStatus {
+    /// Kind, such as `Deployment`.
+    pub kind: String,
+    /// Namespace; empty when it lies in none.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The manifest or chart that it came with.
+    pub set: String,
+    /// Whether it does what it is for.
+    pub healthy: bool,
+    /// How far it is, or what is wrong, one line.
+    pub message: String,
+}
+
+impl ObjectStatus {
+    /// As a person would say it: `Deployment web/app`.
+    pub fn title(&self) -> String {
+        let slash = if self.namespace.is_empty() { "" } else { "/" };
+        format!("{} {}{slash}{}", self.kind, self.namespace, self.name)
+    }
 }
 
 /// Memory of the box.

@@ -56,6 +56,7 @@ fn view(now: f64, events: &[Event]) -> View {
         clock: "2026-03-01T12:00:05Z".to_owned(),
         memory: Memory { used_mib: 512, total_mib: 3936 },
         progress: Progress { done, total: 19 },
+        objects: Vec::new(),
         medium: Medium::default(),
         web_fingerprint: FINGERPRINT.to_owned(),
         status,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_api::site::Site;
 use tokio::sync::watch;
 
+use super::site_objects::SiteObjects;
 use super::steps::{Pace, Steps};
 use super::{
     Machine, addons, content, control_plane, decide, identity, network, phase, ready, runtime, services, time,
@@ -29,17 +30,22 @@ impl Default for Published {
 
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
 pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
-    let planned = phase::ALL.iter().filter(|step| **step != &phase::SSH && **step != &phase::GATE);
-    bus.set_plan(planned.map(|step| (step.phase, step.name)));
     let steps = steps(&machine, bus, ledger);
-    let (machine, steps) = (&machine, &steps);
+    let objects = SiteObjects::of(&machine, &steps);
+    let mut absent = vec![&phase::SSH, &phase::GATE];
+    if objects.is_none() {
+        absent.extend([&phase::SITE_OBJECTS, &phase::SITE_HEALTH]);
+    }
+    let planned = phase::ALL.iter().filter(|step| !absent.contains(step));
+    steps.bus.set_plan(planned.map(|step| (step.phase, step.name)));
+    let (machine, steps, objects) = (&machine, &steps, objects.as_ref());
     let (site, ()) = tokio::join!(identity::site(machine, steps), identity::etc_kubernetes(machine, steps));
     published.site.send_replace(Some(Arc::new(site.clone())));
     let name = identity::hostname(machine, steps, &site).await;
-    let cluster = bring_up_cluster(machine, steps, &site, name);
+    let cluster = bring_up_cluster(machine, steps, &site, name, objects);
     let beside = beside(machine, steps, &site);
     let ((node, node_ready), ()) = tokio::join!(cluster, beside);
-    after::forever(machine, steps, node, node_ready).await;
+    after::forever(machine, steps, node, node_ready, objects).await;
 }
 
 /// Safe mode: who the box is, its addresses, its firewall, a way in; no cluster.
@@ -71,7 +77,13 @@ async fn beside(machine: &Machine, steps: &Steps, site: &Site) {
     );
 }
 
-async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: String) -> (Node, f64) {
+async fn bring_up_cluster(
+    machine: &Machine,
+    steps: &Steps,
+    site: &Site,
+    name: String,
+    objects: Option<&SiteObjects>,
+) -> (Node, f64) {
     let runtime = async {
         runtime::containerd_state(machine, steps).await;
         runtime::cni(machine, steps).await;
@@ -103,7 +115,13 @@ async fn bring_up_cluster(machine: &Machine, steps: &Steps, site: &Site, name: S
         ready::node(steps, &node, &api),
     );
     services::host_services(machine, steps).await;
-    ready::everything(machine, steps, &node, &api, node_ready).await;
+    let declared = async {
+        if let Some(objects) = objects {
+            objects.bring_up(steps, &api).await;
+        }
+    };
+    tokio::join!(ready::everything(machine, steps, &node, &api), declared);
+    ready::tell_ready(machine, steps, node_ready);
     (node, node_ready)
 }
 
