@@ -21,6 +21,7 @@ use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::rest::Gate;
+use crate::site_out::{self, SiteOut};
 use crate::vitals::Vitals;
 use crate::{console, medium, pulls, rest};
 
@@ -56,8 +57,14 @@ async fn run() -> anyhow::Result<()> {
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();
-    let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
+    let site_out = Arc::new(SiteOut::new(Path::new("/")));
+    let (gate_of_web, runner_of_web) = (Arc::clone(&gate), Arc::clone(&runner));
+    let web =
+        rest::Options::of_box(bus.clone(), gate_of_web, site, vitals.clone(), runner_of_web, Arc::clone(&site_out));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
+    site_out.set_fingerprint(&web.fingerprint);
+    let sources = site_out::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
+    site_out::start(&mut tasks, site_out, sources, &stop);
     let screens = console::Options::of_box(bus.clone(), gate, vitals.clone(), web.fingerprint);
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.

@@ -13,6 +13,7 @@
 //! medium      damage of the medium, as the guard finds it, told on the bus
 //! pulls       image pulls that find nothing on the box, recorded
 //! rest        HTTPS on 8443: web page, REST, event stream
+//! site_out    report, inventory and support bundle, written to the SITE partition
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
@@ -29,4 +30,5 @@ pub mod ledger;
 pub mod medium;
 pub mod pulls;
 pub mod rest;
+pub mod site_out;
 pub mod vitals;

@@ -113,7 +113,7 @@ fn identify(run: &Path) -> Identity {
     identity
 }
 
-fn memory_of(meminfo: &str) -> Memory {
+pub(crate) fn memory_of(meminfo: &str) -> Memory {
     let kib = |key: &str| -> u64 {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)

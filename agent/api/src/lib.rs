@@ -5,6 +5,7 @@
 //! site     what is particular to a place  user writes, agent reads
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
+//! report   what lies on SITE afterwards      agent writes, user reads
 //! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
 //! ports    who may be reached             agent enforces, README tells
 //! ```
@@ -13,5 +14,6 @@ pub mod boot;
 pub mod events;
 pub mod ports;
 pub mod release;
+pub mod report;
 pub mod rest;
 pub mod site;

@@ -8,6 +8,7 @@
 //! | `kubeconfig?server=URL` | YAML |
 //! | `support-bundle` | tar.gz |
 //! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
+//! | `site/report` (POST) | 202: [`SiteReport`]; the event `services/site-report` tells how it ended |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
@@ -183,6 +184,14 @@ pub struct StepTime {
     pub waiting_secs: f64,
     /// How often it failed on the way.
     pub failures: u32,
+}
+
+/// `POST /api/v1/site/report`: report, inventory and support bundle are going to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteReport {
+    /// Kernel name of the partition, such as `sda5`.
+    pub device: String,
 }
 
 /// `POST /api/v1/claim`: the first access to a box whose Site gives none.

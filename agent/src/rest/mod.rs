@@ -22,18 +22,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Bus;
 use crate::host::runner::Runner;
+use crate::site_out::SiteOut;
 use crate::vitals::{self, Vitals};
 
 mod access;
 mod api;
 mod body;
-mod bundle;
+pub(crate) mod bundle;
 mod certificate;
 mod kubeconfig;
 mod page;
-mod redact;
+pub(crate) mod redact;
 mod server;
-mod timeline;
+pub(crate) mod timeline;
 
 pub use access::{ClaimError, Gate, Verdict};
 use certificate::{Authority, CertificateError, Resolver};
@@ -66,6 +67,8 @@ pub struct Options {
     pub runner: Arc<dyn Runner>,
     /// Root of the files that go into the support bundle.
     pub root: PathBuf,
+    /// Writes reports to the SITE partition.
+    pub site_out: Arc<SiteOut>,
 }
 
 impl Options {
@@ -76,6 +79,7 @@ impl Options {
         site: watch::Receiver<Option<Arc<Site>>>,
         vitals: Vitals,
         runner: Arc<dyn Runner>,
+        site_out: Arc<SiteOut>,
     ) -> Self {
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         Self {
@@ -89,6 +93,7 @@ impl Options {
             kubeconfig: PathBuf::from(kubeconfig::ADMIN),
             runner,
             root: PathBuf::from("/"),
+            site_out,
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Gate, Options, Web, start};
 use crate::events::Bus;
 use crate::host::runner::{Output, RunError, Runner};
+use crate::site_out::SiteOut;
 use crate::vitals::Vitals;
 
 const TOKEN: &str = "a-token-of-this-test";
@@ -61,6 +62,7 @@ impl Fixture {
             kubeconfig: dir.path().join("admin.conf"),
             runner: Arc::new(Echo),
             root: dir.path().to_owned(),
+            site_out: Arc::new(SiteOut::new(dir.path())),
         };
         let mut tasks = JoinSet::new();
         let web = start(&mut tasks, options, &CancellationToken::new()).expect("started");
