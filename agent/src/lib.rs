@@ -11,12 +11,17 @@
 //! events      what happens, step by step, and the status that follows
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
-//! pulls       image pulls that find nothing on the box, recorded
+//! http        files over HTTP/1.1, with sendfile
+//! pulls       images that the box asks for, recorded
+//! registry    images for the box and its site, on port 5000
 //! rest        HTTPS on 8443: web page, REST, event stream
 //! site_out    report, inventory and support bundle, written to the SITE partition
+//! bpa         uploads by REST on 9015
+//! uploads     what was uploaded, on DATA, and who may need it
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
+pub mod bpa;
 pub mod cli;
 pub mod cluster;
 pub mod console;
@@ -25,10 +30,13 @@ pub mod daemon;
 pub mod events;
 pub mod first_boot;
 pub mod host;
+pub mod http;
 pub mod init;
 pub mod ledger;
 pub mod medium;
 pub mod pulls;
+pub mod registry;
 pub mod rest;
 pub mod site_out;
+pub mod uploads;
 pub mod vitals;

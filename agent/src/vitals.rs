@@ -12,7 +12,7 @@ use agent_api::rest::{BoxStatus, Medium, Memory, Progress};
 use crate::events::{Bus, Plan, uptime};
 
 /// Damaged places that are shown; a dying stick has thousands.
-const MOST_FAILURES: usize = 32;
+const MOST_FAILURES: usize = 256;
 
 /// What stays the same while the box runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

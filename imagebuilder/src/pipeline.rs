@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::boot;
-use crate::config::Appliance;
+use crate::config::{Appliance, ByteSize};
 use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
@@ -61,11 +61,7 @@ impl Builder {
     }
 
     /// Runs a stage as a step of the report.
-    pub(crate) fn stage(
-        &self,
-        name: &str,
-        work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>,
-    ) -> Result<Made> {
+    pub fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
         let step = self.report.step("build", name);
         let result = work(&|line| step.note(line));
         match result {
@@ -370,6 +366,7 @@ fn manifest(
         packages,
         data: appliance.first_boot.data.clone(),
         ntp_serve: appliance.services.ntp_serve,
+        registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),

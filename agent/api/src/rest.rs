@@ -13,13 +13,14 @@
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::{DataFound, MediumFailure, Mode};
 use crate::events::{State, Status};
 
 /// Body of every answer that is not a success.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// What is wrong, one line.

@@ -14,6 +14,7 @@ use super::{Machine, decide, network, ready};
 use crate::cluster::api::Api;
 use crate::cluster::pki::Issued;
 use crate::cluster::{Node, TEMPLATES, manifests};
+use crate::registry::Front;
 
 /// Pause between two rounds of checks.
 const CHECK: Duration = Duration::from_secs(15);
@@ -29,21 +30,35 @@ const JUMP_SECS: u64 = 60;
 const GONE: Duration = Duration::from_secs(25);
 
 /// Watches until it is dropped.
-pub async fn forever(machine: &Machine, steps: &Steps, node: Node, node_ready: f64, objects: Option<&SiteObjects>) {
+pub async fn forever(
+    machine: &Machine,
+    steps: &Steps,
+    node: Node,
+    node_ready: f64,
+    objects: Option<&SiteObjects>,
+    front: &Front,
+) {
     let certificates = follow(machine, steps, node.clone());
-    let checks = check(machine, steps, &node, node_ready, objects);
+    let checks = check(machine, steps, &node, node_ready, objects, front);
     tokio::join!(certificates, checks);
 }
 
 /// Repeats the checks; tells the step that fails, and `ready` again when all is well again.
-async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, objects: Option<&SiteObjects>) {
+async fn check(
+    machine: &Machine,
+    steps: &Steps,
+    node: &Node,
+    node_ready: f64,
+    objects: Option<&SiteObjects>,
+    front: &Front,
+) {
     let mut failed: Option<&'static Step> = None;
     let mut suspicious = false;
     loop {
         sleep(if suspicious || failed.is_some() { CHECK_AGAIN } else { CHECK }).await;
         // The kubeconfig may have been renewed: a client costs one handshake.
         let result = match client(machine) {
-            Ok(api) => once(machine, steps, node, &api, objects).await,
+            Ok(api) => once(machine, steps, node, &api, objects, front).await,
             Err(error) => Err((&phase::READYZ, format!("{error:#}"))),
         };
         match (result, failed) {
@@ -72,8 +87,9 @@ async fn once(
     node: &Node,
     api: &Api,
     objects: Option<&SiteObjects>,
+    front: &Front,
 ) -> Result<(), (&'static Step, String)> {
-    let mut checked = ready::check_once(machine, node, api).await;
+    let mut checked = ready::check_once(machine, node, api, front).await;
     if let (Ok(()), Some(objects)) = (&checked, objects) {
         checked = objects.check(steps, api).await.map_err(|missing| (&phase::SITE_HEALTH, missing));
     }

@@ -74,14 +74,14 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
 }
 
 /// An answer that is not a success.
-struct Refusal {
+pub(crate) struct Refusal {
     status: StatusCode,
     problem: Problem,
     retry_after: Option<u64>,
 }
 
 impl Refusal {
-    fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
         let problem = Problem { error: error.into(), hint: hint.into(), claimable: false };
         Self { status, problem, retry_after: None }
     }
@@ -107,7 +107,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-async fn in_time(request: Request, next: Next) -> Response {
+pub(crate) async fn in_time(request: Request, next: Next) -> Response {
     let mut response = match timeout(ANSWER_WITHIN, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", "try again").into_response(),
@@ -136,7 +136,7 @@ async fn only_with_token(
     }
 }
 
-fn refuse(verdict: Verdict) -> Refusal {
+pub(crate) fn refuse(verdict: Verdict) -> Refusal {
     match verdict {
         Verdict::Unclaimed => {
             let hint =
@@ -162,7 +162,7 @@ fn too_many(error: &str, secs: u64) -> Refusal {
 }
 
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, 2.1; the scheme's case does not matter).
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

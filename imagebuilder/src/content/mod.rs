@@ -5,6 +5,8 @@
 //! ```
 //! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
 
+pub mod debian;
+pub mod files;
 pub mod manifests;
 
 use agent_api::release::{ContentFile, Image};
@@ -46,7 +48,9 @@ pub struct Input<'a> {
 }
 
 /// Resolves all content into `lock`.
-pub fn resolve(at: &Builder, appliance: &Appliance, _apt: &Apt, lock: &mut Lock) -> Result<()> {
+pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> {
+    files::resolve(at, appliance, lock)?;
+    debian::resolve(appliance, apt, lock)?;
     manifests::resolve(&appliance.content, &appliance.directory, &at.workspace.join("packages"), lock)?;
     Ok(())
 }
@@ -54,6 +58,8 @@ pub fn resolve(at: &Builder, appliance: &Appliance, _apt: &Apt, lock: &mut Lock)
 /// Makes all content of the lock.
 pub fn make(input: &Input<'_>) -> Result<Carried> {
     let mut carried = Carried::default();
+    carried.files.extend(files::make(input)?);
+    carried.files.extend(debian::make(input)?);
     carried.files.extend(manifests::make(input)?);
     finish(carried)
 }

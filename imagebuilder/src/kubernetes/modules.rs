@@ -46,6 +46,8 @@ pub const SETS: &[ModuleSet] = &[
         module: "github.com/containerd/containerd/v2",
         programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
     },
+    // Its cloud storage drivers have no build tags to leave them out by.
+    ModuleSet { name: "registry", module: "github.com/distribution/distribution/v3", programs: &["registry"] },
     ModuleSet { name: "etcd", module: "go.etcd.io/etcd/server/v3", programs: &["server", "etcdctl"] },
     ModuleSet {
         name: "cni",
@@ -104,6 +106,7 @@ impl ModuleSet {
             }
             "helm" => set("helm.sh/helm/v4/internal/version.version", version),
             "containerd" => set("github.com/containerd/containerd/v2/version.Version", version),
+            "registry" => set("github.com/distribution/distribution/v3/version.version", version),
             _ => {}
         }
         Ok(flags)

@@ -6,4 +6,5 @@
 //! ```
 
 pub mod initrd;
+pub use agent_api::openpgp;
 pub mod sign;

@@ -1,35 +1,6 @@
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-
-use serde_json::Value;
-
-use super::{BuiltOutput, Outcome, Report, Timings, lock};
+use super::text::Text;
+use super::{BuiltOutput, Outcome, Report, Timings};
 use crate::error::{CommandError, Exit, WrongUsage};
-
-/// A writer whose text can be read afterwards.
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        lock(&self.0).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Text {
-    fn lines(&self) -> Vec<String> {
-        String::from_utf8_lossy(&lock(&self.0)).lines().map(str::to_owned).collect()
-    }
-
-    fn json(&self) -> Vec<Value> {
-        self.lines().iter().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
-    }
-}
 
 fn report() -> (Report, Text, Text) {
     let (data, lines) = (Text::default(), Text::default());

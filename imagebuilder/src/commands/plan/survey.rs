@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::config::Appliance;
+use crate::content::debian::{self, Repository};
 use crate::content::manifests::{self, inputs};
 use crate::kubernetes::binaries::{Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet, SETS};
@@ -130,6 +131,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.kubernetes_layer()?;
     surveyor.containers_layer()?;
     surveyor.appliance_layer()?;
+    surveyor.debian_repository()?;
     surveyor.manifests()?;
     surveyor.initrd()?;
     surveyor.survey.content_bytes = surveyor.content_bytes()?;
@@ -374,6 +376,26 @@ impl Surveyor<'_> {
         self.found(name, looked, Some("appliance"), note.to_owned())
     }
 
+    fn debian_repository(&mut self) -> Result<()> {
+        let asked = &self.appliance.content.debian_packages;
+        let (name, note) = ("debian-repository", format!("{}, with what they need", count(asked.len(), "package")));
+        let signer = sign::existing_signer(self.appliance.sign.as_ref())?;
+        if signer.is_some() {
+            self.made.insert(KEY.to_owned(), Made::default());
+        }
+        if asked.is_empty() || !self.ready(name, &[LOCK, KEY], &note) {
+            return Ok(());
+        }
+        let (lock, signer) = (self.lock.context("a lock")?, signer.context("a key")?);
+        let debs = lock.packages_for(debian::SET, asked)?;
+        let repository = Repository { cache: &self.at.cache, debs, made: lock.made, waiting: &silent };
+        let looked = repository.make(&debian::repository_key(&signer)?, &|_| Ok(()));
+        if looked.is_err() {
+            self.survey.fetch.add(&self.at.cache, debs)?;
+        }
+        self.found(name, looked, None, note)
+    }
+
     /// Helm, when there are charts, and what it and kustomize render.
     fn manifests(&mut self) -> Result<()> {
         let sources = inputs::sources(&self.appliance.content, &self.appliance.directory)?;
@@ -400,7 +422,7 @@ impl Surveyor<'_> {
 
     fn initrd(&mut self) -> Result<()> {
         let (name, note) = ("initrd", "agent, kernel modules, public key");
-        let public_key = sign::existing_public_key(self.appliance.sign.as_ref())?;
+        let public_key = sign::existing_signer(self.appliance.sign.as_ref())?.map(|signer| signer.public_key);
         if public_key.is_some() {
             self.made.insert(KEY.to_owned(), Made::default());
         }

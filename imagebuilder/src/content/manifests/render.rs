@@ -49,7 +49,8 @@ impl<'a> Renderer<'a> {
             Origin::Files(files) => {
                 let mut objects = Vec::new();
                 for (name, file) in files {
-                    objects.extend(documents::read(&fs_err::read_to_string(file)?, name).map_err(hinted)?);
+                    objects
+                        .extend(documents::read(&fs_err::read_to_string(file)?, name).map_err(|error| hinted(&error))?);
                 }
                 Ok(objects)
             }
@@ -57,7 +58,7 @@ impl<'a> Renderer<'a> {
                 let tool = self.tool("kubectl").arg("kustomize").arg(directory);
                 let tool = reads.iter().fold(tool, |tool, read| tool.reads(read));
                 let text = text_of(tool).with_context(|| format!("rendering {}", source.title))?;
-                documents::read(&text, &source.title).map_err(hinted)
+                documents::read(&text, &source.title).map_err(|error| hinted(&error))
             }
             Origin::Chart(chart) => self.chart(source, chart, api_versions),
         }
@@ -67,11 +68,11 @@ impl<'a> Renderer<'a> {
         let here = self.template(source, chart, api_versions, None)?;
         pause(ANOTHER_SECOND);
         let there = self.template(source, chart, api_versions, Some(&self.work.join("far-away")))?;
-        let objects = documents::read(&here, &source.title).map_err(hinted)?;
+        let objects = documents::read(&here, &source.title).map_err(|error| hinted(&error))?;
         if here == there {
             return Ok(objects);
         }
-        let differ = differing(&objects, &documents::read(&there, &source.title).map_err(hinted)?);
+        let differ = differing(&objects, &documents::read(&there, &source.title).map_err(|error| hinted(&error))?);
         bail!(
             "{} gives something else each time it is rendered: {}\nhint: it uses a function such as `genCA`, \
              `randAlphaNum` or `now`: set the value in `values`, or let the cluster make it",
@@ -111,7 +112,7 @@ fn text_of(tool: Tool<'_>) -> Result<String> {
     String::from_utf8(tool.run()?).context("its output is no UTF-8")
 }
 
-fn hinted(error: documents::DocumentError) -> anyhow::Error {
+fn hinted(error: &documents::DocumentError) -> anyhow::Error {
     anyhow::anyhow!(
         "{error}\nhint: `foothold build` takes what `kubectl apply` takes: correct the file, then `foothold lock --update`"
     )

@@ -53,7 +53,7 @@ struct Set {
 /// All files to be, in the order in which they are applied.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sets {
-    sets: Vec<Set>,
+    all: Vec<Set>,
     /// Group and kind of declared custom resources that lie in no namespace.
     cluster_scoped: BTreeSet<(String, String)>,
     /// Group, kind, namespace, name -> the place where it is declared.
@@ -64,7 +64,7 @@ pub struct Sets {
 impl Sets {
     /// What custom resource definitions so far add to a cluster: `group/version` and `group/version/Kind`.
     pub fn api_versions(&self) -> Vec<String> {
-        let definitions = self.sets.iter().flat_map(|set| &set.objects).filter(|object| is_definition(object));
+        let definitions = self.all.iter().flat_map(|set| &set.objects).filter(|object| is_definition(object));
         let mut versions: Vec<String> = definitions.flat_map(served).collect();
         versions.sort();
         versions.dedup();
@@ -98,7 +98,7 @@ impl Sets {
         for (part, suffix) in parts.into_iter().zip(["-before", "", "-after"]) {
             if !part.is_empty() {
                 let name = format!("{}{suffix}", source.name);
-                self.sets.push(Set { name, title: source.title.clone(), objects: needed_first(part) });
+                self.all.push(Set { name, title: source.title.clone(), objects: needed_first(part) });
             }
         }
         Ok(())
@@ -141,9 +141,9 @@ impl Sets {
 
     /// The files: path and text.
     pub fn files(&self) -> Result<Vec<(String, String)>> {
-        let digits = self.sets.len().to_string().len().max(2);
+        let digits = self.all.len().to_string().len().max(2);
         let mut files = Vec::new();
-        for (i, set) in self.sets.iter().enumerate() {
+        for (i, set) in self.all.iter().enumerate() {
             let mut text = format!("# {}\n", set.title);
             for object in &set.objects {
                 write!(text, "---\n{}\n", serde_json::to_string_pretty(&object.value)?)?;
