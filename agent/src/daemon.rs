@@ -29,6 +29,7 @@ use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::registry::Front;
 use crate::rest::{Gate, Web};
+use crate::site_out::{self, SiteOut};
 use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
 use crate::{bpa, console, eta, http, medium, pulls, rest, uploads, usage};
@@ -63,8 +64,14 @@ async fn run() -> anyhow::Result<()> {
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();
-    let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
+    let site_out = Arc::new(SiteOut::new(Path::new("/")));
+    let (gate_of_web, runner_of_web) = (Arc::clone(&gate), Arc::clone(&runner));
+    let web =
+        rest::Options::of_box(bus.clone(), gate_of_web, site, vitals.clone(), runner_of_web, Arc::clone(&site_out));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
+    site_out.set_fingerprint(&web.fingerprint);
+    let sources = site_out::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
+    site_out::start(&mut tasks, site_out, sources, &stop);
     let uploads = open_uploads(&bus);
     if let Some(uploads) = &uploads {
         let site = published.site.subscribe();

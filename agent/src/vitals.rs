@@ -117,6 +117,7 @@ impl Vitals {
             progress: progress(&status, &bus.plan()),
             medium: self.medium(),
             space: self.space(),
+            objects: bus.objects().to_vec(),
             web_fingerprint: web_fingerprint.to_owned(),
             releases: Vec::new(),
             status: (*status).clone(),

@@ -9,6 +9,7 @@
 //! | `support-bundle` | tar.gz |
 //! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
 //! | `bundles` (POST tar) | 201: [`Taken`], what turns this release into the next |
+//! | `site/report` (POST) | 202: [`SiteReport`]; the event `services/site-report` tells how it ended |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
@@ -82,6 +83,9 @@ pub struct BoxStatus {
     /// What takes space on DATA.
     #[serde(default)]
     pub space: Space,
+    /// Objects that the release declares, in the order in which they are applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectStatus>,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
     pub web_fingerprint: String,
     /// Releases that are here: the one that runs, and those that were sent.
@@ -90,6 +94,32 @@ pub struct BoxStatus {
     /// What follows from the events.
     #[serde(flatten)]
     pub status: Status,
+}
+
+/// An object of the cluster that the release declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectStatus {
+    /// Kind, such as `Deployment`.
+    pub kind: String,
+    /// Namespace; empty when it lies in none.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The manifest or chart that it came with.
+    pub set: String,
+    /// Whether it does what it is for.
+    pub healthy: bool,
+    /// How far it is, or what is wrong, one line.
+    pub message: String,
+}
+
+impl ObjectStatus {
+    /// As a person would say it: `Deployment web/app`.
+    pub fn title(&self) -> String {
+        let slash = if self.namespace.is_empty() { "" } else { "/" };
+        format!("{} {}{slash}{}", self.kind, self.namespace, self.name)
+    }
 }
 
 /// Memory of the box.
@@ -249,6 +279,14 @@ pub struct StepTime {
     pub waiting_secs: f64,
     /// How often it failed on the way.
     pub failures: u32,
+}
+
+/// `POST /api/v1/site/report`: report, inventory and support bundle are going to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteReport {
+    /// Kernel name of the partition, such as `sda5`.
+    pub device: String,
 }
 
 /// `POST /api/v1/claim`: the first access to a box whose Site gives none.

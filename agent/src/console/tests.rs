@@ -57,6 +57,7 @@ fn view(now: f64, events: &[Event]) -> View {
         memory: Memory { used_mib: 512, total_mib: 3936 },
         progress: Progress { done, total: 19 },
         eta: None,
+        objects: Vec::new(),
         medium: Medium::default(),
         space: Space::default(),
         web_fingerprint: FINGERPRINT.to_owned(),

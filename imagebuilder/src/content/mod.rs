@@ -7,6 +7,7 @@
 
 pub mod debian;
 pub mod files;
+pub mod manifests;
 pub mod os_images;
 
 use agent_api::release::{ContentFile, Image};
@@ -52,6 +53,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) 
     files::resolve(at, appliance, lock)?;
     debian::resolve(appliance, apt, lock)?;
     os_images::resolve(appliance, apt, lock)?;
+    manifests::resolve(&appliance.content, &appliance.directory, &at.workspace.join("packages"), lock)?;
     Ok(())
 }
 
@@ -61,6 +63,7 @@ pub fn make(input: &Input<'_>) -> Result<Carried> {
     carried.files.extend(files::make(input)?);
     carried.files.extend(debian::make(input)?);
     carried.files.extend(os_images::make(input)?);
+    carried.files.extend(manifests::make(input)?);
     finish(carried)
 }
 
