@@ -303,8 +303,19 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
-    let carried =
-        content::make(&content::Input { at, appliance, lock, toolbox: &toolbox, toolbox_key: &key, signer: &signer })?;
+    let mut images: Vec<Image> = containers.fact("images")?;
+    content::closure::check_own(&at.cache, &rendered, &images)?;
+    let carried = content::make(&content::Input {
+        at,
+        appliance,
+        lock,
+        toolbox: &toolbox,
+        programs: &programs,
+        agent: &parts.agent,
+        own: &images,
+        toolbox_key: &key,
+        signer: &signer,
+    })?;
     let config =
         InitrdConfig { name: appliance.name.to_string(), version: appliance.version.to_string(), built: lock.made };
     let initrd = at.stage("initrd", |_| {
@@ -312,7 +323,6 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         initrd::make(&initrd::Input { cache: &at.cache, agent: &parts.agent, os: &parts.os, public_key, config })
     })?;
     let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
-    let mut images: Vec<Image> = containers.fact("images")?;
     images.extend(carried.images.iter().cloned());
     let carried = Carried { images, ..carried };
     let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, carried)?;

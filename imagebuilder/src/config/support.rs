@@ -14,7 +14,6 @@ pub(super) fn check(input: &Appliance, findings: &mut Findings<'_>) {
             Path::of("firstBoot").key("mode"),
             "installing on a disk",
         ),
-        (given(&input.content.images), content.key("images"), "mirroring container images"),
         (
             input.content.os_images.as_ref().is_some_and(|list| !list.is_empty()),
             content.key("osImages"),

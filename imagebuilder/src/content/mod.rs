@@ -5,6 +5,9 @@
 //! ```
 //! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
 
+pub mod closure;
+pub mod images;
+
 use agent_api::release::{ContentFile, Image};
 use anyhow::{Result, bail};
 
@@ -13,6 +16,7 @@ use crate::lock::Lock;
 use crate::lock::apt::Apt;
 use crate::pipeline::Builder;
 use crate::release::sign::Signer;
+use crate::store::Made;
 use crate::toolbox::Toolbox;
 
 /// What is carried. Every blob of it is in the cache.
@@ -34,6 +38,12 @@ pub struct Input<'a> {
     pub lock: &'a Lock,
     /// Foreign tools.
     pub toolbox: &'a Toolbox,
+    /// Kubernetes' own programs, by name.
+    pub programs: &'a Made,
+    /// The agent's programs, by name.
+    pub agent: &'a Made,
+    /// The images that the box itself runs.
+    pub own: &'a [Image],
     /// Key of the toolbox, for stages that depend on its tools.
     pub toolbox_key: &'a str,
     /// Signs what is not covered by the release's own signature.
@@ -41,14 +51,17 @@ pub struct Input<'a> {
 }
 
 /// Resolves all content into `lock`.
-pub fn resolve(_at: &Builder, _appliance: &Appliance, _apt: &Apt, _lock: &mut Lock) -> Result<()> {
-    Ok(())
+pub fn resolve(at: &Builder, appliance: &Appliance, _apt: &Apt, lock: &mut Lock) -> Result<()> {
+    images::resolve(at, appliance, lock)
 }
 
 /// Makes all content of the lock.
-pub fn make(_input: &Input<'_>) -> Result<Carried> {
-    let carried = Carried::default();
-    finish(carried)
+pub fn make(input: &Input<'_>) -> Result<Carried> {
+    let images = images::make(input.at, input.appliance, input.lock)?;
+    images::not_twice(&images, input.own)?;
+    let carried = finish(Carried { images, ..Carried::default() })?;
+    closure::check(input.at, input.appliance, &carried, input.own)?;
+    Ok(carried)
 }
 
 /// Sorts, and refuses two files of one path.

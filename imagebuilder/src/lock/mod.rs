@@ -8,6 +8,7 @@
 pub mod apt;
 pub mod fetch;
 pub mod http;
+pub mod images;
 pub mod index;
 #[cfg(test)]
 pub(crate) mod testserver;
@@ -18,6 +19,8 @@ use std::path::{Path, PathBuf};
 use agent_api::release::{Blob, Digest};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+
+use self::images::LockedImage;
 
 /// Version of the lock's own shape.
 const FORMAT: u32 = 1;
@@ -60,6 +63,9 @@ pub struct Lock {
     /// Digest and size of each program of `kubernetes.from: directory` or `upstream`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binaries: BTreeMap<String, Blob>,
+    /// Container images of the definition, by reference.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub images: BTreeMap<String, LockedImage>,
 }
 
 impl Lock {
@@ -71,6 +77,7 @@ impl Lock {
             debian: BTreeMap::new(),
             modules: BTreeMap::new(),
             binaries: BTreeMap::new(),
+            images: BTreeMap::new(),
         }
     }
 

@@ -138,10 +138,13 @@ pub struct Packed {
 
 /// Media type of a manifest (OCI image specification, media-types.md).
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
+/// Media type of a configuration.
+pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// Media type of our layers.
+pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 
-fn compress(plain: &Path, packed: &Path) -> Result<()> {
+/// Packs a layer.
+pub fn compress(plain: &Path, packed: &Path) -> Result<()> {
     let mut encoder = zstd::Encoder::new(fs_err::File::create(packed)?, LEVEL)?;
     encoder.multithread(WORKERS)?;
     encoder.long_distance_matching(true)?;

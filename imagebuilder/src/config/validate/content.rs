@@ -1,5 +1,6 @@
 //! `content` and `services`: what the image carries and what the box offers.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,7 +10,7 @@ use crate::config::appliance::{Content, FileToCopy, Provisioning, Services};
 use crate::config::input;
 use crate::config::path::Path;
 use crate::config::site::is_mac;
-use crate::config::types::{ByteSize, ImageReference, Invalid, Name};
+use crate::config::types::{ByteSize, Invalid, Name};
 
 impl Validate<'_, '_, '_> {
     pub(super) fn services(&mut self, input: &input::Services) -> Services {
@@ -55,14 +56,17 @@ impl Validate<'_, '_, '_> {
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
         let path = Path::of("content");
-        let images = self.each(&path.key("images"), input.images.as_deref(), ImageReference::from_str);
+        let images = self.images(input.images.as_deref().unwrap_or_default(), &path.key("images"));
+        let none = BTreeMap::new();
+        let registries = self.registries(input.registries.as_ref().unwrap_or(&none), &path.key("registries"));
+        let closure = input.closure.unwrap_or_default();
         let debian = path.key("packages").key("debian");
         let debian_packages = self.each(&debian, input.packages.debian.as_deref(), debian_package);
         let manifests = input.manifests.iter().flatten().enumerate();
         let manifests: Vec<_> = manifests
             .filter_map(|(i, text)| self.existing(&path.key("manifests").index(i), text, Exists::Any))
             .collect();
-        let mut content = Content { images, debian_packages, manifests, ..Content::default() };
+        let mut content = Content { images, registries, closure, debian_packages, manifests, ..Content::default() };
         for (i, image) in input.os_images.iter().flatten().enumerate() {
             let path = path.key("osImages").index(i);
             let name = self.parse(&path.key("name"), image.name.as_deref(), Name::from_str);
