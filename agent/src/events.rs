@@ -153,7 +153,17 @@ impl Bus {
 
     /// Tells one event to everybody. Never waits for a device.
     pub fn emit(&self, event: Event) {
+        self.emit_locked(&mut self.lock(), event);
+    }
+
+    /// Tells what `decide` makes of the status, nothing else being told between; says whether it made anything.
+    pub fn tell_if(&self, decide: impl FnOnce(&Status) -> Option<Event>) -> bool {
         let mut log = self.lock();
+        let event = decide(&self.now());
+        event.map(|event| self.emit_locked(&mut log, event)).is_some()
+    }
+
+    fn emit_locked(&self, log: &mut Log, event: Event) {
         log.keep(event.clone());
         // A full /run must not stop the box; the event still reaches everybody else.
         let _ = log.write(&event);

@@ -102,6 +102,7 @@ fn machine(root: &Path) -> Machine {
         packages: Vec::new(),
         data: Vec::new(),
         ntp_serve: false,
+        registry_writable_bytes: None,
         budgets: Budgets::default(),
     };
     let facts = BootFacts {

@@ -9,14 +9,15 @@
 
 use std::path::{Path, PathBuf};
 
+use agent_api::proof::{self, PROOF};
 use agent_api::release::{
-    Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
+    Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release, SBOM,
 };
 use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::boot;
-use crate::config::Appliance;
+use crate::config::{Appliance, ByteSize};
 use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
@@ -30,7 +31,7 @@ use crate::lock::Lock;
 use crate::lock::apt::{Apt, Mirror};
 use crate::lock::fetch::{self, Network};
 use crate::oci::recipe::Recipe;
-use crate::release::{initrd, sign::Signer};
+use crate::release::{initrd, sbom, sign::Signer};
 use crate::report::Report;
 use crate::store::{Cache, Made};
 use crate::toolbox::{ImageTools, Toolbox, bootstrap};
@@ -39,7 +40,7 @@ use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 const QCOW2_LEVEL: i32 = 3;
 
 /// Folder of the cache for what formats and builds share.
-const IMAGES: &str = "images";
+pub const IMAGES: &str = "images";
 
 /// What every arrow may use.
 pub struct Builder {
@@ -61,7 +62,7 @@ impl Builder {
     }
 
     /// Runs a stage as a step of the report.
-    fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
+    pub fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
         let step = self.report.step("build", name);
         let result = work(&|line| step.note(line));
         match result {
@@ -305,15 +306,15 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     })?;
     let mut images: Vec<Image> = containers.fact("images")?;
     content::closure::check_own(&at.cache, &rendered, &images)?;
+    programs.files.extend(parts.agent.files.clone());
     let carried = content::make(&content::Input {
         at,
         appliance,
         lock,
         toolbox: &toolbox,
-        programs: &programs,
-        agent: &parts.agent,
         own: &images,
         toolbox_key: &key,
+        programs: &programs,
         signer: &signer,
     })?;
     let config =
@@ -322,12 +323,39 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         let public_key = &signer.public_key;
         initrd::make(&initrd::Input { cache: &at.cache, agent: &parts.agent, os: &parts.os, public_key, config })
     })?;
+    let bill =
+        at.stage("sbom", |say| sbom::parts::make(&at.cache, &at.workspace, &programs, at.network.offline, say))?;
     let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
     images.extend(carried.images.iter().cloned());
     let carried = Carried { images, ..carried };
     let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, carried)?;
     let consoles = appliance.boot.consoles.iter().map(ToString::to_string).collect();
-    assemble(at, &ImageTools { toolbox: &toolbox, time: lock.made }, &signer, manifest, consoles)
+    let (tools, known) =
+        (ImageTools { toolbox: &toolbox, time: lock.made }, sbom::parts::Parts::read(&at.cache, &bill)?);
+    let mut built = assemble(at, &tools, &signer, manifest, consoles)?;
+    let list = sbom::document(&sbom::Input {
+        release: &built.release,
+        id: &built.id,
+        lock,
+        programs: &programs,
+        agent: &parts.agent,
+        parts: &known,
+        recipes: &recipes,
+    })?;
+    built.add_signed(SBOM, list, &signer)?;
+    Ok(built)
+}
+
+impl Built {
+    /// Puts a file into the release's folder, its signature beside it.
+    fn add_signed(&mut self, name: &str, bytes: Vec<u8>, signer: &Signer) -> Result<()> {
+        let signature = signer.sign(&bytes, &format!("{name} of release {}", self.id))?;
+        let path = format!("foothold/releases/{}/{name}", self.id);
+        let signature_path = format!("{path}.minisig");
+        self.medium.push(SourceFile { path: signature_path, content: Content::Bytes(signature.into_bytes()) });
+        self.medium.push(SourceFile { path, content: Content::Bytes(bytes) });
+        Ok(())
+    }
 }
 
 /// The manifest of the release, a pure function of what was made.
@@ -369,6 +397,7 @@ fn manifest(
         packages,
         data: appliance.first_boot.data.clone(),
         ntp_serve: appliance.services.ntp_serve,
+        registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),
@@ -396,6 +425,7 @@ fn assemble(
     let mut medium = vec![
         SourceFile { path: format!("{folder}/release.json"), content: Content::Bytes(bytes) },
         SourceFile { path: format!("{folder}/release.json.minisig"), content: Content::Bytes(signature.into_bytes()) },
+        SourceFile { path: format!("{folder}/{PROOF}"), content: Content::Reserved(proof::reserve(&id)) },
     ];
     for blob in store_blobs(&release) {
         let path = at.cache.blob_path(&blob.digest);
@@ -412,16 +442,13 @@ fn assemble(
     };
     let entries = boot::BootEntries { current, previous: None, consoles };
     let files = boot::files::list(&entries, tools, &at.cache.path(IMAGES))?;
-    let bytes = serde_json::to_vec_pretty(&files)?;
-    let signature = signer.sign(&bytes, &format!("boot files of release {id}"))?;
-    let path = format!("{folder}/{}", boot::files::BOOT_FILES);
-    medium.push(SourceFile { path: format!("{path}.minisig"), content: Content::Bytes(signature.into_bytes()) });
-    medium.push(SourceFile { path, content: Content::Bytes(bytes) });
-    Ok(Built { release, id, medium, entries })
+    let mut built = Built { release, id, medium, entries };
+    built.add_signed(boot::files::BOOT_FILES, serde_json::to_vec_pretty(&files)?, signer)?;
+    Ok(built)
 }
 
 /// What the release's store holds, sorted.
-fn store_blobs(release: &Release) -> Vec<Blob> {
+pub fn store_blobs(release: &Release) -> Vec<Blob> {
     let layers = release.layers.iter().map(seal::blob_of);
     let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
     let files = release.content.iter().map(ContentFile::blob);

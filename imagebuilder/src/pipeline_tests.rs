@@ -1,32 +1,16 @@
 //! How a build ends when a part of it cannot be made.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-use serde_json::Value;
 
 use super::{Builder, Network, Report, parts};
 use crate::commands::common::workspace;
 use crate::config;
 use crate::lock::Lock;
+use crate::report::text::Text;
 use crate::store::Cache;
 use crate::toolbox::Toolbox;
-
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no panic").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 #[test]
 fn a_part_that_cannot_be_made_ends_the_others_and_is_the_error() {
@@ -46,8 +30,7 @@ fn a_part_that_cannot_be_made_ends_the_others_and_is_the_error() {
     let error = parts(&at, &appliance, &Lock::new(1), &toolbox, "key").err().expect("it cannot be made");
     assert!(started.elapsed() < Duration::from_secs(60), "it compiled the agent");
     assert!(error.to_string().starts_with("the lock "), "{error:#}");
-    let text = String::from_utf8(events.0.lock().expect("no panic").clone()).expect("text");
-    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+    let events = events.json();
     let agent = events.iter().rfind(|event| event["step"] == "agent").expect("the agent's last event");
     assert_eq!(agent["state"], "failed");
     assert_eq!(agent["detail"]["cause"], "stopped: another part of the build has failed");

@@ -10,6 +10,8 @@
 mod human;
 mod outcome;
 mod step;
+#[cfg(test)]
+pub mod text;
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

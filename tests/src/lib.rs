@@ -10,6 +10,7 @@
 pub mod appliance;
 pub mod client;
 pub mod objects;
+pub mod os_image;
 pub mod registry;
 pub mod stock;
 

@@ -2,18 +2,26 @@
 //!
 //! ```text
 //! release  what an image holds            builder writes, initrd verifies
+//! bundle   what turns a release into one  `foothold diff` writes, agent takes
+//! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
 //! image    names of container images      both read them the same way
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
+//! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
+//! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
 //! ```
 
 pub mod boot;
+pub mod bpa;
+pub mod bundle;
 pub mod events;
 pub mod image;
+pub mod openpgp;
 pub mod ports;
+pub mod proof;
 pub mod release;
 pub mod rest;
 pub mod site;

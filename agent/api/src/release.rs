@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// Directory on the medium that holds everything of ours.
 pub const MEDIUM_ROOT: &str = "foothold";
+/// Name of the list of everything in it (SPDX 2.3), in the release's folder; signed beside it.
+pub const SBOM: &str = "sbom.spdx.json";
 
 /// A SHA-256 digest, written `sha256:<64 hex digits>`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -285,6 +287,9 @@ pub struct Release {
     pub data: Vec<DataPlace>,
     /// Whether the box serves time to the site.
     pub ntp_serve: bool,
+    /// Bytes of DATA for uploads to the registry; none is a registry that is only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry_writable_bytes: Option<u64>,
     /// Promises.
     pub budgets: Budgets,
 }

@@ -8,17 +8,19 @@
 //! | `kubeconfig?server=URL` | YAML |
 //! | `support-bundle` | tar.gz |
 //! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
+//! | `bundles` (POST tar) | 201: [`Taken`], what turns this release into the next |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::{DataFound, MediumFailure, Mode};
 use crate::events::{State, Status};
 
 /// Body of every answer that is not a success.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// What is wrong, one line.
@@ -70,10 +72,16 @@ pub struct BoxStatus {
     pub memory: Memory,
     /// Steps ended and steps known.
     pub progress: Progress,
+    /// When it will be ready, as long as it is not, and when the release was proved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<Eta>,
     /// State of the medium.
     pub medium: Medium,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
     pub web_fingerprint: String,
+    /// Releases that are here: the one that runs, and those that were sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releases: Vec<HeldRelease>,
     /// What follows from the events.
     #[serde(flatten)]
     pub status: Status,
@@ -97,6 +105,63 @@ pub struct Progress {
     pub done: usize,
     /// Steps that are known, those still to come included.
     pub total: usize,
+}
+
+/// "1 m 12 s of about 1 m 40 s": an estimate by the release's proof and the pace of this machine so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Eta {
+    /// Seconds since power-on.
+    pub elapsed_secs: f64,
+    /// About when it will be ready, seconds since power-on.
+    pub total_secs: f64,
+    /// How many times as long as at the proof the steps take here.
+    pub pace: f64,
+    /// Steps that run more than three times as long as at the proof.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slow: Vec<SlowStep>,
+}
+
+/// A release that the box has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldRelease {
+    /// Its id, 64 hex digits.
+    pub id: String,
+    /// Name of the appliance.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// Whether it is the one that runs.
+    pub running: bool,
+}
+
+/// `POST /api/v1/bundles`: a release was taken, whole and verified. It does not run yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Taken {
+    /// The release that runs.
+    pub from: String,
+    /// The release that is here now.
+    pub to: String,
+    /// Files that were new.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A step that runs much longer than at the proof.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SlowStep {
+    /// Phase.
+    pub phase: String,
+    /// Step.
+    pub step: String,
+    /// Seconds so far.
+    pub secs: f64,
+    /// Seconds at the proof.
+    pub proved_secs: f64,
 }
 
 /// What is known about the medium's health.

@@ -10,6 +10,7 @@
 //! Nothing here starts a process: files are written, and the API server is spoken to.
 
 pub mod api;
+pub mod bpa_service;
 pub mod checks;
 pub mod cni;
 pub mod dns;

@@ -10,6 +10,7 @@ use anyhow::Context;
 
 use crate::cluster::pki::Validity;
 use crate::host::{Output, RunError, Runner};
+use crate::usage::Usage;
 
 /// How long a short program may run: under emulation even `true` takes a while.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -27,6 +28,7 @@ struct Inner {
     release: Release,
     facts: BootFacts,
     command_line: String,
+    usage: Usage,
 }
 
 impl Machine {
@@ -42,7 +44,8 @@ impl Machine {
 
     /// A box below `root`.
     pub fn new(root: &Path, runner: Arc<dyn Runner>, release: Release, facts: BootFacts, command_line: String) -> Self {
-        Self { inner: Arc::new(Inner { root: root.to_owned(), runner, release, facts, command_line }) }
+        let usage = Usage::new(root);
+        Self { inner: Arc::new(Inner { root: root.to_owned(), runner, release, facts, command_line, usage }) }
     }
 
     /// An absolute path of the box.
@@ -58,6 +61,11 @@ impl Machine {
     /// What the initrd found.
     pub fn facts(&self) -> &BootFacts {
         &self.inner.facts
+    }
+
+    /// What it takes of memory and disk.
+    pub fn usage(&self) -> &Usage {
+        &self.inner.usage
     }
 
     /// A kernel parameter, the last one of that name.
@@ -83,7 +91,7 @@ fn parameter<'a>(command_line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
@@ -93,9 +101,9 @@ pub(super) mod tests {
     use super::{Machine, parameter};
     use crate::host::runner::FakeRunner;
 
-    /// A box below `root` that runs nothing for real.
-    pub fn machine(root: &Path, runner: FakeRunner) -> Machine {
-        let release = Release {
+    /// A release with nothing in it.
+    pub fn release() -> Release {
+        Release {
             api_version: "foothold.dev/v1".to_owned(),
             kind: "Release".to_owned(),
             name: "edge".to_owned(),
@@ -115,8 +123,13 @@ pub(super) mod tests {
             packages: Vec::new(),
             data: Vec::new(),
             ntp_serve: false,
+            registry_writable_bytes: None,
             budgets: Budgets::default(),
-        };
+        }
+    }
+
+    /// A box below `root` that runs nothing for real.
+    pub fn machine(root: &Path, runner: FakeRunner) -> Machine {
         let facts = BootFacts {
             release: "ab".repeat(32),
             mode: Mode::Run,
@@ -126,7 +139,7 @@ pub(super) mod tests {
             first_boot: true,
             clock_was_before_build: false,
         };
-        Machine::new(root, Arc::new(runner), release, facts, "quiet foothold.stop=a/b".to_owned())
+        Machine::new(root, Arc::new(runner), release(), facts, "quiet foothold.stop=a/b".to_owned())
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod machine;
 pub mod network;
 pub mod phase;
 pub mod ready;
+pub mod registry;
 pub mod run;
 pub mod runtime;
 pub mod services;

@@ -21,9 +21,10 @@ use tokio::time::timeout;
 
 use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
 use super::server::Peer;
-use super::{ClaimError, Options, Verdict, body, bundle, page, timeline};
+use super::{ClaimError, Options, Verdict, body, bundle, page, timeline, upload};
 use crate::cluster::files;
 use crate::events::uptime;
+use crate::releases::Refused;
 use crate::vitals;
 
 /// An answer begins within this time.
@@ -59,6 +60,12 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_that_way)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token));
+    // What takes as long as its sender needs.
+    let slow = Router::new()
+        .route("/api/v1/bundles", post(take_bundle).fallback(not_that_way))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token))
+        .layer(middleware::from_fn(with_headers))
+        .with_state(Arc::clone(&app));
     Router::new()
         .route("/", get(front))
         .route("/healthz", get(health))
@@ -70,17 +77,18 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(middleware::from_fn(in_time))
         .with_state(app)
+        .merge(slow)
 }
 
 /// An answer that is not a success.
-struct Refusal {
+pub(crate) struct Refusal {
     status: StatusCode,
     problem: Problem,
     retry_after: Option<u64>,
 }
 
 impl Refusal {
-    fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
         let problem = Problem { error: error.into(), hint: hint.into(), claimable: false };
         Self { status, problem, retry_after: None }
     }
@@ -106,11 +114,19 @@ impl IntoResponse for Refusal {
     }
 }
 
-async fn in_time(request: Request, next: Next) -> Response {
-    let mut response = match timeout(ANSWER_WITHIN, next.run(request)).await {
+pub(crate) async fn in_time(request: Request, next: Next) -> Response {
+    let response = match timeout(ANSWER_WITHIN, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", "try again").into_response(),
     };
+    dressed(response)
+}
+
+async fn with_headers(request: Request, next: Next) -> Response {
+    dressed(next.run(request).await)
+}
+
+fn dressed(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -135,7 +151,7 @@ async fn only_with_token(
     }
 }
 
-fn refuse(verdict: Verdict) -> Refusal {
+pub(crate) fn refuse(verdict: Verdict) -> Refusal {
     match verdict {
         Verdict::Unclaimed => {
             let hint =
@@ -161,7 +177,7 @@ fn too_many(error: &str, secs: u64) -> Refusal {
 }
 
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, 2.1; the scheme's case does not matter).
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
@@ -241,7 +257,38 @@ async fn site(State(app): Shared, text: Result<String, StringRejection>) -> Resu
 }
 
 async fn status(State(app): Shared) -> Response {
-    Json(app.options.vitals.box_status(&app.options.bus, &app.fingerprint)).into_response()
+    let mut status = app.options.vitals.box_status(&app.options.bus, &app.fingerprint);
+    status.releases = app.options.releases.list();
+    Json(status).into_response()
+}
+
+/// A bundle: what turns the release that runs into another. Whole, or not at all.
+async fn take_bundle(State(app): Shared, request: Request) -> Result<Response, Refusal> {
+    let releases = app.options.releases.clone();
+    let taken = upload::with_body(request.into_body(), move |body| releases.take(body)).await;
+    let taken = taken.map_err(|error| {
+        let hint = "the box has taken nothing; see its journal";
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), hint)
+    })?;
+    Ok((StatusCode::CREATED, Json(taken.map_err(|refused| refused_bundle(&refused))?)).into_response())
+}
+
+fn refused_bundle(refused: &Refused) -> Refusal {
+    let (status, hint) = match refused {
+        Refused::Shape(_) => (StatusCode::BAD_REQUEST, "send the file that `foothold diff --bundle` wrote"),
+        Refused::Signature(_) => {
+            (StatusCode::FORBIDDEN, "sign both releases and the bundle with one key (`sign.key` of the definition)")
+        }
+        Refused::Base { .. } => (StatusCode::CONFLICT, "make the bundle from the image that this box runs"),
+        Refused::Damaged { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "send it again; if that fails, make it again"),
+        Refused::Incomplete { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "make the bundle again from whole images"),
+        Refused::NoRoom { .. } => (StatusCode::INSUFFICIENT_STORAGE, "make room on DATA"),
+        Refused::Cut(_) => (StatusCode::BAD_REQUEST, "send it again: the box has kept nothing of it"),
+        Refused::Disk(_) => (StatusCode::INTERNAL_SERVER_ERROR, "look at the box's disk"),
+        Refused::Unknown(_) => (StatusCode::SERVICE_UNAVAILABLE, "start the box from its medium"),
+        Refused::Busy => return too_many("another bundle is being taken", 10),
+    };
+    Refusal::new(status, refused.to_string(), hint)
 }
 
 async fn times(State(app): Shared) -> Response {

@@ -1,8 +1,6 @@
 //! What scripts and people see of `inspect` and `verify`.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
@@ -12,27 +10,8 @@ use crate::commands::inspect;
 use crate::error::{CommandError, Exit};
 use crate::format::Format;
 use crate::medium::testbench::{Sample, noise};
+use crate::report::text::Text;
 use crate::report::{Outcome, Report};
-
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no panic").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Text {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("no panic")).into_owned()
-    }
-}
 
 /// Exit code, last line of data, everything for people.
 fn ended(work: impl FnOnce(&Report) -> Result<Outcome, CommandError>) -> (Exit, Value, String) {
@@ -115,7 +94,7 @@ fn a_key_that_is_none_and_a_file_that_is_no_image_are_wrong_usage() {
 fn inspect_gives_the_release_as_data() {
     let sample = Sample::new();
     let image = sample.write(Format::Qcow2);
-    let (exit, last, _) = ended(|report| inspect::run(&cli::Inspect { image }, report));
+    let (exit, last, _) = ended(|report| inspect::run(&cli::Inspect { image, sbom: false }, report));
     assert_eq!(exit, Exit::Done);
     assert_eq!(last["kind"], "inspect");
     let found = &last["data"]["releases"][0];

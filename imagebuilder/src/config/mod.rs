@@ -25,10 +25,10 @@ mod validate;
 use std::path::Path as FilePath;
 
 pub use self::appliance::{
-    Appliance, Boot, Budgets, CarriedImage, Content, FileToCopy, Firmware, FirstBoot, Kubernetes, KubernetesSource,
-    Output, Provisioning, RegistryAccess, Services, Target,
+    Appliance, Boot, Budgets, CarriedImage, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin,
+    OsImage, OsImageSource, Output, Provisioning, RegistryAccess, ServedFile, Services, Target,
 };
-pub use self::input::{Closure, Format};
+pub use self::input::{Closure, DiskFormat, Format};
 pub use self::problem::{Problem, Problems, Severity};
 pub use self::schema::json_schema;
 pub use self::types::{

@@ -6,7 +6,10 @@
 //! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
 
 pub mod closure;
+pub mod debian;
+pub mod files;
 pub mod images;
+pub mod os_images;
 
 use agent_api::release::{ContentFile, Image};
 use anyhow::{Result, bail};
@@ -38,28 +41,32 @@ pub struct Input<'a> {
     pub lock: &'a Lock,
     /// Foreign tools.
     pub toolbox: &'a Toolbox,
-    /// Kubernetes' own programs, by name.
-    pub programs: &'a Made,
-    /// The agent's programs, by name.
-    pub agent: &'a Made,
     /// The images that the box itself runs.
     pub own: &'a [Image],
     /// Key of the toolbox, for stages that depend on its tools.
     pub toolbox_key: &'a str,
+    /// Programs of the release, the agent's among them.
+    pub programs: &'a Made,
     /// Signs what is not covered by the release's own signature.
     pub signer: &'a Signer,
 }
 
 /// Resolves all content into `lock`.
-pub fn resolve(at: &Builder, appliance: &Appliance, _apt: &Apt, lock: &mut Lock) -> Result<()> {
-    images::resolve(at, appliance, lock)
+pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> {
+    files::resolve(at, appliance, lock)?;
+    debian::resolve(appliance, apt, lock)?;
+    os_images::resolve(appliance, apt, lock)?;
+    images::resolve(at, appliance, apt, lock)
 }
 
 /// Makes all content of the lock.
 pub fn make(input: &Input<'_>) -> Result<Carried> {
-    let images = images::make(input.at, input.appliance, input.lock)?;
-    images::not_twice(&images, input.own)?;
-    let carried = finish(Carried { images, ..Carried::default() })?;
+    let mut carried = Carried::default();
+    carried.files.extend(files::make(input)?);
+    carried.files.extend(debian::make(input)?);
+    carried.files.extend(os_images::make(input)?);
+    carried.images = images::make(input)?;
+    let carried = finish(carried)?;
     closure::check(input.at, input.appliance, &carried, input.own)?;
     Ok(carried)
 }

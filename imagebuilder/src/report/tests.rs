@@ -1,35 +1,7 @@
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-
-use serde_json::Value;
-
-use super::{BuiltOutput, Outcome, Report, Timings, lock};
+use super::text::Text;
+use super::{BuiltOutput, Outcome, Report, Timings};
 use crate::error::{CommandError, Exit, WrongUsage};
-
-/// A writer whose text can be read afterwards.
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        lock(&self.0).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Text {
-    fn lines(&self) -> Vec<String> {
-        String::from_utf8_lossy(&lock(&self.0)).lines().map(str::to_owned).collect()
-    }
-
-    fn json(&self) -> Vec<Value> {
-        self.lines().iter().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
-    }
-}
+use crate::medium::proof_tests::proof_of;
 
 fn report() -> (Report, Text, Text) {
     let (data, lines) = (Text::default(), Text::default());
@@ -131,11 +103,13 @@ fn the_shapes_of_ready_and_proof_are_those_that_scripts_know() {
         image_bytes: 5,
         pulls: Vec::new(),
         steps: Vec::new(),
+        proof: Box::new(proof_of("ab")),
+        signed: true,
     };
-    assert_eq!(
-        serde_json::to_string(&proof).expect("it serializes"),
-        r#"{"result":"proof","nodeReadySecs":1.0,"readySecs":2.0,"rebootReadySecs":3.0,"memoryUsedMiB":4,"imageBytes":5,"pulls":[],"steps":[]}"#
-    );
+    let text = serde_json::to_string(&proof).expect("it serializes");
+    let known = r#"{"result":"proof","nodeReadySecs":1.0,"readySecs":2.0,"rebootReadySecs":3.0,"memoryUsedMiB":4,"imageBytes":5,"pulls":[],"steps":[],"proof":{"#;
+    assert!(text.starts_with(known), "{text}");
+    assert!(text.ends_with(r#"},"signed":true}"#), "{text}");
 }
 
 #[test]

@@ -47,13 +47,13 @@ impl Bench {
     /// The images in a new lock.
     pub fn lock(&self) -> anyhow::Result<Lock> {
         let mut lock = Lock::new(1_760_000_000);
-        images::resolve(&self.at, &self.appliance, &mut lock)?;
+        images::resolve_fetched(&self.at, &self.appliance, &mut lock)?;
         Ok(lock)
     }
 
     /// The images of a lock, in the cache.
     pub fn make(&self, lock: &Lock) -> anyhow::Result<Vec<Image>> {
-        images::make(&self.at, &self.appliance, lock)
+        images::make_fetched(&self.at, &self.appliance, lock)
     }
 }
 

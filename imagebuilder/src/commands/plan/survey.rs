@@ -10,15 +10,19 @@ use agent_api::release::{Image, InitrdConfig};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::config::Appliance;
+use crate::config::{Appliance, OsImageSource};
+use crate::content::debian::{self, Repository};
+use crate::content::{images, os_images};
 use crate::kubernetes::binaries::{Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
+use crate::lock::images::LockedImage;
 use crate::lock::{Deb, Lock};
 use crate::medium::check::count;
-use crate::oci::recipe::Recipe;
-use crate::release::{initrd, sign};
+use crate::oci::recipe::Recipe as ContainerRecipe;
+use crate::osimage::{self, recipe::Recipe};
+use crate::release::{initrd, sbom, sign};
 use crate::store::{Cache, Made, NotMade};
 use crate::toolbox::{Toolbox, bootstrap};
 
@@ -75,6 +79,10 @@ pub struct Fetch {
     pub programs: usize,
     /// Their bytes.
     pub program_bytes: u64,
+    /// Blobs of container images that the cache does not have.
+    pub image_blobs: usize,
+    /// Their bytes.
+    pub image_bytes: u64,
 }
 
 impl Fetch {
@@ -129,6 +137,10 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.kubernetes_layer()?;
     surveyor.containers_layer()?;
     surveyor.appliance_layer()?;
+    surveyor.debian_repository()?;
+    surveyor.images()?;
+    surveyor.sbom()?;
+    surveyor.os_images()?;
     surveyor.initrd()?;
     surveyor.survey.content_bytes = surveyor.content_bytes()?;
     Ok(surveyor.survey)
@@ -332,7 +344,7 @@ impl Surveyor<'_> {
     }
 
     fn containers_layer(&mut self) -> Result<()> {
-        let recipes = Recipe::read_all(&self.at.workspace.join("images"))?;
+        let recipes = ContainerRecipe::read_all(&self.at.workspace.join("images"))?;
         let (name, note) = ("containers-layer", format!("{} images, unpacked", recipes.len()));
         if !self.ready(name, &needed(&[LOCK, "agent"]), &note) {
             return Ok(());
@@ -372,9 +384,88 @@ impl Surveyor<'_> {
         self.found(name, looked, Some("appliance"), note.to_owned())
     }
 
+    fn debian_repository(&mut self) -> Result<()> {
+        let asked = &self.appliance.content.debian_packages;
+        let (name, note) = ("debian-repository", format!("{}, with what they need", count(asked.len(), "package")));
+        let signer = sign::existing_signer(self.appliance.sign.as_ref())?;
+        if signer.is_some() {
+            self.made.insert(KEY.to_owned(), Made::default());
+        }
+        if asked.is_empty() || !self.ready(name, &[LOCK, KEY], &note) {
+            return Ok(());
+        }
+        let (lock, signer) = (self.lock.context("a lock")?, signer.context("a key")?);
+        let debs = lock.packages_for(debian::SET, asked)?;
+        let repository = Repository { cache: &self.at.cache, debs, made: lock.made, waiting: &silent };
+        let looked = repository.make(&debian::repository_key(&signer)?, &|_| Ok(()));
+        if looked.is_err() {
+            self.survey.fetch.add(&self.at.cache, debs)?;
+        }
+        self.found(name, looked, None, note)
+    }
+
+    fn images(&mut self) -> Result<()> {
+        let Some(lock) = self.lock.filter(|lock| !lock.images.is_empty()) else { return Ok(()) };
+        let missing = images::missing(&self.at.cache, self.appliance, lock)?;
+        let all = lock.images.values().flat_map(LockedImage::pieces);
+        let note = format!("{}, by digest", count(lock.images.len(), "container image"));
+        for piece in missing.iter().flat_map(|(_, image)| image.pieces()) {
+            if !self.at.cache.holds(&piece.blob())? {
+                self.survey.fetch.image_blobs += 1;
+                self.survey.fetch.image_bytes += piece.size;
+            }
+        }
+        let state = if missing.is_empty() { State::Cached } else { State::ToMake };
+        self.push("images", state, Some(all.map(|piece| piece.size).sum()), note);
+        Ok(())
+    }
+
+    fn sbom(&mut self) -> Result<()> {
+        let (name, note) = ("sbom", "Go modules and crates of the programs");
+        if !self.ready(name, &needed(&["agent"]), note) {
+            return Ok(());
+        }
+        let (at, programs) = (self.at, self.programs()?);
+        let looked = sbom::parts::make(&at.cache, &at.workspace, &programs, true, &silent);
+        self.found(name, looked, None, note.to_owned())
+    }
+
+    fn os_images(&mut self) -> Result<()> {
+        for image in &self.appliance.content.os_images {
+            let OsImageSource::Recipe { directory, formats } = &image.source else { continue };
+            let (recipe, name) = (Recipe::read(directory)?, format!("os-image {}", image.name));
+            let note = format!("a server's disk: {}", count(recipe.packages.len(), "package"));
+            let parts = if recipe.programs.is_empty() { vec![LOCK] } else { needed(&[LOCK, "agent"]) };
+            if !self.ready(&name, &parts, &note) {
+                continue;
+            }
+            let lock = self.lock.context("a lock")?;
+            let debs = lock.packages_for(&os_images::set(image.name.as_str()), &recipe.packages)?;
+            let mut programs = if recipe.programs.is_empty() { Made::default() } else { self.programs()? };
+            programs.files.extend(self.made.get("agent").map(|agent| agent.files.clone()).unwrap_or_default());
+            let looked = osimage::make(&osimage::Input {
+                cache: &self.at.cache,
+                toolbox: &self.toolbox,
+                toolbox_key: &self.key,
+                recipe: &recipe,
+                directory,
+                debs,
+                programs: &programs,
+                formats,
+                built: lock.made,
+                waiting: &silent,
+            });
+            if looked.is_err() {
+                self.survey.fetch.add(&self.at.cache, debs)?;
+            }
+            self.found(&name, looked, None, note)?;
+        }
+        Ok(())
+    }
+
     fn initrd(&mut self) -> Result<()> {
         let (name, note) = ("initrd", "agent, kernel modules, public key");
-        let public_key = sign::existing_public_key(self.appliance.sign.as_ref())?;
+        let public_key = sign::existing_signer(self.appliance.sign.as_ref())?.map(|signer| signer.public_key);
         if public_key.is_some() {
             self.made.insert(KEY.to_owned(), Made::default());
         }

@@ -11,6 +11,7 @@ pub mod archive;
 pub mod credentials;
 pub mod fetch;
 pub mod manifest;
+pub mod recipe;
 pub mod registry;
 pub mod verify;
 
@@ -21,16 +22,24 @@ use anyhow::{Context, Result, bail, ensure};
 use self::credentials::Credentials;
 use self::fetch::Wanted;
 use self::registry::Registries;
+use super::Input;
 use crate::config::{Appliance, CarriedImage};
 use crate::lock::Lock;
+use crate::lock::apt::Apt;
 use crate::lock::images::LockedImage;
 use crate::pipeline::Builder;
 use crate::report::Step;
 use crate::store::{Cache, Made, StageKey};
 
 /// Resolves the images of the definition into the lock. Manifests and configurations come into the cache on the way.
-pub fn resolve(at: &Builder, appliance: &Appliance, lock: &mut Lock) -> Result<()> {
-    let images = &appliance.content.images;
+pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> {
+    recipe::resolve(&appliance.content.images, apt, lock)?;
+    resolve_fetched(at, appliance, lock)
+}
+
+/// The same without those that recipes make.
+pub fn resolve_fetched(at: &Builder, appliance: &Appliance, lock: &mut Lock) -> Result<()> {
+    let images: Vec<_> = fetched(&appliance.content.images).collect();
     if images.is_empty() {
         return Ok(());
     }
@@ -50,6 +59,11 @@ pub fn resolve(at: &Builder, appliance: &Appliance, lock: &mut Lock) -> Result<(
         }
         Ok(())
     })
+}
+
+/// Images that are not made here.
+fn fetched(images: &[CarriedImage]) -> impl Iterator<Item = &CarriedImage> {
+    images.iter().filter(|image| recipe::folder(image).is_none())
 }
 
 fn registries<'a>(at: &Builder, appliance: &'a Appliance) -> Result<Registries<'a>> {
@@ -96,7 +110,7 @@ fn ambiguous(lock: &Lock) -> Vec<String> {
 
 /// The locked images of the definition. A lock of other images is an error that names them.
 fn locked<'a>(images: &'a [CarriedImage], lock: &'a Lock) -> Result<Vec<(&'a CarriedImage, &'a LockedImage)>> {
-    let known = |name: &str| images.iter().any(|image| image.reference.to_string() == name);
+    let known = |name: &str| fetched(images).any(|image| image.reference.to_string() == name);
     if let Some(name) = lock.images.keys().find(|name| !known(name)) {
         bail!("the lock names the image `{name}`, which the definition does not have\nhint: `foothold lock --update`");
     }
@@ -115,7 +129,7 @@ fn locked<'a>(images: &'a [CarriedImage], lock: &'a Lock) -> Result<Vec<(&'a Car
         }
         Ok((image, found))
     };
-    images.iter().map(find).collect()
+    fetched(images).map(find).collect()
 }
 
 /// Key of the stage that has verified an image.
@@ -141,7 +155,7 @@ pub fn missing<'a>(
 /// Brings every image of the lock into the cache and verifies it. Returns the bytes that were fetched.
 pub fn bring(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<u64> {
     let missing = missing(&at.cache, appliance, lock)?;
-    if appliance.content.images.is_empty() {
+    if lock.images.is_empty() {
         return Ok(0);
     }
     let step = at.report.step("build", "images");
@@ -225,18 +239,28 @@ fn manifest_again(
     Ok(())
 }
 
-/// The images of the lock, all of them in the cache and verified, sorted by reference.
-pub fn make(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Vec<Image>> {
+/// The images of the lock, all of them in the cache and verified.
+pub fn make_fetched(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Vec<Image>> {
     let images = locked(&appliance.content.images, lock)?;
     bring(at, appliance, lock)?;
-    let mut images: Vec<Image> =
-        images.into_iter().map(|(image, locked)| locked.image(image.reference.to_string())).collect();
+    Ok(images.into_iter().map(|(image, locked)| locked.image(image.reference.to_string())).collect())
+}
+
+/// All images of the definition, sorted by reference.
+pub fn make(input: &Input<'_>) -> Result<Vec<Image>> {
+    let mut images = make_fetched(input.at, input.appliance, input.lock)?;
+    for image in &input.appliance.content.images {
+        if let Some(folder) = recipe::folder(image) {
+            images.push(recipe::make(input, image, folder)?);
+        }
+    }
     images.sort_by(|a, b| a.reference.cmp(&b.reference));
+    not_twice(&images, input.own)?;
     Ok(images)
 }
 
 /// The box's own images are served under their names; another image of that name could not be.
-pub fn not_twice(images: &[Image], own: &[Image]) -> Result<()> {
+fn not_twice(images: &[Image], own: &[Image]) -> Result<()> {
     match images.iter().find(|image| own.iter().any(|own| own.reference == image.reference)) {
         None => Ok(()),
         Some(image) => bail!(
