@@ -140,7 +140,7 @@ pub fn builder() -> anyhow::Result<Builder> {
     // Two TLS providers in a process would be a bug; a second install is not.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let report = Report::new(Show::default(), Cancel::default());
-    let sources = Sources { cache: None, offline: false, mirror: None };
+    let sources = Sources::default();
     let mut builder = common::builder(&sources, &report)?;
     // The tests' own program cannot enter the toolbox; `cargo test --workspace` has built the one that can.
     builder.helper = program();
