@@ -29,9 +29,10 @@ use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::registry::Front;
 use crate::rest::{Gate, Web};
-use crate::uploads::{Limits, Uploads};
+use crate::site_out::{self, SiteOut};
+use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
-use crate::{bpa, console, http, medium, pulls, rest, uploads};
+use crate::{bpa, console, eta, http, medium, pulls, rest, uploads, usage};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -63,8 +64,14 @@ async fn run() -> anyhow::Result<()> {
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();
-    let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
+    let site_out = Arc::new(SiteOut::new(Path::new("/")));
+    let (gate_of_web, runner_of_web) = (Arc::clone(&gate), Arc::clone(&runner));
+    let web =
+        rest::Options::of_box(bus.clone(), gate_of_web, site, vitals.clone(), runner_of_web, Arc::clone(&site_out));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
+    site_out.set_fingerprint(&web.fingerprint);
+    let sources = site_out::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
+    site_out::start(&mut tasks, site_out, sources, &stop);
     let uploads = open_uploads(&bus);
     if let Some(uploads) = &uploads {
         let site = published.site.subscribe();
@@ -74,9 +81,11 @@ async fn run() -> anyhow::Result<()> {
     let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
+    eta::start(&mut tasks, &vitals, &bus, &stop);
     medium::start(&mut tasks, vitals.clone(), bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
+    usage::start(&mut tasks, machine.usage().clone(), &bus, &stop);
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
     let registry = serve(&mut tasks, &machine, uploads.clone(), &web, gate, &bus, &stop)?;
@@ -116,7 +125,12 @@ fn serve(
     let front = Arc::new(Front::new(release, Path::new("/"), gate, recorder));
     if machine.facts().mode == Mode::Run {
         let mut sources: Vec<Arc<dyn Source>> = vec![Arc::new(Carried::new(release, Path::new(MEDIUM)))];
-        sources.extend(uploads.map(|uploads| Arc::new(uploads) as Arc<dyn Source>));
+        if let Some(uploads) = uploads {
+            sources.push(Arc::new(uploads.clone()));
+            let url = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;
+            let registry = publish::Registry::new(url, Some(front.own_token().to_owned()))?;
+            publish::start(tasks, uploads, Some(registry), bus.clone(), stop);
+        }
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
         let tls = rest::tls(Arc::clone(&web.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);

@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_api::boot::{BootFacts, DataFound, MediumFailure, Mode};
 use agent_api::events::{State, Status};
+use agent_api::proof::{Proof, Start};
 use agent_api::release::Release;
 use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, Space};
 
+use crate::eta;
 use crate::events::{Bus, Plan, uptime};
 
 /// Damaged places that are shown; a dying stick has thousands.
@@ -42,6 +44,7 @@ pub struct Vitals {
     proc: PathBuf,
     data: PathBuf,
     identity: Identity,
+    proof: Option<Arc<Start>>,
     shares: Arc<Mutex<BTreeMap<String, Share>>>,
 }
 
@@ -54,12 +57,18 @@ impl Vitals {
     /// With the initrd's files in `run` and the kernel's in `proc`.
     pub fn below(run: &Path, proc: &Path) -> Self {
         let (data, shares) = (PathBuf::from("/var"), Arc::default());
-        Self { run: run.to_owned(), proc: proc.to_owned(), data, identity: identify(run), shares }
+        let (identity, proof) = (identify(run), proved(run));
+        Self { run: run.to_owned(), proc: proc.to_owned(), data, identity, proof, shares }
     }
 
     /// What stays the same while the box runs.
     pub const fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// What a start like this one took when the release was proved.
+    pub fn proof(&self) -> Option<Arc<Start>> {
+        self.proof.clone()
     }
 
     /// Memory, now.
@@ -90,6 +99,8 @@ impl Vitals {
     pub fn box_status(&self, bus: &Bus, web_fingerprint: &str) -> BoxStatus {
         let identity = self.identity.clone();
         let status = bus.now();
+        let now = (uptime() * 1000.0).round() / 1000.0;
+        let eta = self.proof.as_ref().filter(|_| identity.mode == Mode::Run);
         BoxStatus {
             name: identity.name,
             version: identity.version,
@@ -98,17 +109,28 @@ impl Vitals {
             hostname: hostname(),
             mode: identity.mode,
             data: identity.data,
-            uptime_secs: (uptime() * 1000.0).round() / 1000.0,
+            uptime_secs: now,
+            eta: eta.and_then(|proof| eta::eta(proof, &status, now)),
             ready_at: bus.ready_at(),
             clock: clock(),
             memory: self.memory(),
             progress: progress(&status, &bus.plan()),
             medium: self.medium(),
             space: self.space(),
+            objects: bus.objects().to_vec(),
             web_fingerprint: web_fingerprint.to_owned(),
+            releases: Vec::new(),
             status: (*status).clone(),
         }
     }
+}
+
+/// The start of the proof that this one is like.
+fn proved(run: &Path) -> Option<Arc<Start>> {
+    let proof: Proof = serde_json::from_slice(&fs_err::read(run.join("proof.json")).ok()?).ok()?;
+    let facts: BootFacts = serde_json::from_slice(&fs_err::read(run.join("boot.json")).ok()?).ok()?;
+    let start = if facts.first_boot { proof.first_boot } else { proof.reboot };
+    (proof.release == facts.release).then(|| Arc::new(start))
 }
 
 fn identify(run: &Path) -> Identity {
@@ -130,7 +152,8 @@ fn identify(run: &Path) -> Identity {
     identity
 }
 
-fn memory_of(meminfo: &str) -> Memory {
+/// Memory by the text of `/proc/meminfo`.
+pub(crate) fn memory_of(meminfo: &str) -> Memory {
     let kib = |key: &str| -> u64 {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
@@ -234,6 +257,39 @@ mod tests {
             assert!(!is_outward(inner), "{inner}");
         }
         assert!(is_outward("enp1s0"));
+    }
+
+    #[test]
+    fn a_proof_is_that_of_this_release_and_of_this_kind_of_start() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let facts = |first: bool| {
+            format!(
+                r#"{{"release":"{}","mode":"run","medium":"vda3","data":{{"on":"ram","reason":""}},"machineId":"","firstBoot":{first},"clockWasBeforeBuild":false}}"#,
+                "ab".repeat(32)
+            )
+        };
+        let proof = |release: &str| {
+            let start = |secs: f64| {
+                format!(
+                    r#"{{"nodeReadySecs":1.0,"readySecs":{secs},"usage":{{"memoryUsedMiB":0,"memoryPeakMiB":0,"dataUsedMiB":0,"dataPeakMiB":0,"dataTotalMiB":0}},"requests":[],"steps":[]}}"#
+                )
+            };
+            let machine = r#"{"accel":"tcg","cpus":2,"memoryMiB":4096,"firmware":"uefi","network":"none"}"#;
+            format!(
+                r#"{{"apiVersion":"foothold.dev/v1","kind":"Proof","release":"{}","builder":"","date":"","machine":{machine},"image":{{"format":"raw","bytes":1}},"firstBoot":{},"reboot":{},"budgets":[]}}"#,
+                release.repeat(32),
+                start(53.0),
+                start(35.0)
+            )
+        };
+        let ready = |first: bool, release: &str| {
+            fs_err::write(dir.path().join("boot.json"), facts(first)).expect("written");
+            fs_err::write(dir.path().join("proof.json"), proof(release)).expect("written");
+            Vitals::below(dir.path(), dir.path()).proof().map(|start| start.ready_secs)
+        };
+        assert_eq!(ready(true, "ab"), Some(53.0));
+        assert_eq!(ready(false, "ab"), Some(35.0));
+        assert_eq!(ready(true, "cd"), None);
     }
 
     #[test]

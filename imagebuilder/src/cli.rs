@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{ByteSize, Format};
+use crate::config::{ByteSize, Format, SecretReference};
 use crate::report::Show;
 
 /// One file in, bootable images out.
@@ -65,10 +65,12 @@ pub enum Command {
     Build(Build),
     /// Run an image in a virtual machine
     Run(Run),
-    /// Boot an image with no network and measure it
+    /// Boot an image with no network, measure it, and sign the result into it
     Prove(Prove),
     /// Show what an image holds
     Inspect(Inspect),
+    /// Compare two images or locks, and make the bundle that turns one image into the other
+    Diff(Diff),
     /// Check every byte of an image or device against its signed release
     Verify(Verify),
     /// Write an image to a device, read it back and compare
@@ -249,6 +251,12 @@ pub struct Prove {
     /// A raw image, qcow2 or ISO
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
+    /// The secret key of the release, as `file:PATH` or `env:NAME` [default: your development key]
+    #[arg(long, value_name = "REFERENCE", value_parser = secret)]
+    pub key: Option<SecretReference>,
+    /// Only measure; the image stays as it is
+    #[arg(long, conflicts_with = "key")]
+    pub no_sign: bool,
     /// How the image is attached [default: cdrom for an ISO, else disk]
     #[arg(long = "as", value_enum)]
     pub attach: Option<Attach>,
@@ -275,6 +283,26 @@ pub struct Inspect {
     /// A raw image, qcow2 or ISO
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
+    /// Print the list of everything in it, as SPDX 2.3 in JSON
+    #[arg(long)]
+    pub sbom: bool,
+}
+
+/// `foothold diff`
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// An image, a lock, or a definition that has a lock
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+    /// Another one
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+    /// Also write what a box that runs A needs to become B
+    #[arg(long, value_name = "OUT")]
+    pub bundle: Option<PathBuf>,
+    /// The secret key of the release, as `file:PATH` or `env:NAME` [default: your development key]
+    #[arg(long, value_name = "REFERENCE", value_parser = secret, requires = "bundle")]
+    pub key: Option<SecretReference>,
 }
 
 /// `foothold verify`
@@ -348,6 +376,10 @@ impl ValueEnum for Format {
     fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
         Some(self.name().into())
     }
+}
+
+fn secret(text: &str) -> Result<SecretReference, String> {
+    text.parse().map_err(|invalid: crate::config::Invalid| invalid.to_string())
 }
 
 fn memory(text: &str) -> Result<ByteSize, String> {

@@ -9,8 +9,9 @@
 
 use std::path::{Path, PathBuf};
 
+use agent_api::proof::{self, PROOF};
 use agent_api::release::{
-    Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
+    Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release, SBOM,
 };
 use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
@@ -30,7 +31,7 @@ use crate::lock::Lock;
 use crate::lock::apt::{Apt, Mirror};
 use crate::lock::fetch::{self, Network};
 use crate::oci::recipe::Recipe;
-use crate::release::{initrd, sign::Signer};
+use crate::release::{initrd, sbom, sign::Signer};
 use crate::report::Report;
 use crate::store::{Cache, Made};
 use crate::toolbox::{ImageTools, Toolbox, bootstrap};
@@ -39,7 +40,7 @@ use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 const QCOW2_LEVEL: i32 = 3;
 
 /// Folder of the cache for what formats and builds share.
-const IMAGES: &str = "images";
+pub const IMAGES: &str = "images";
 
 /// What every arrow may use.
 pub struct Builder {
@@ -303,21 +304,56 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
-    let carried =
-        content::make(&content::Input { at, appliance, lock, toolbox: &toolbox, toolbox_key: &key, signer: &signer })?;
+    programs.files.extend(parts.agent.files.clone());
+    let carried = content::make(&content::Input {
+        at,
+        appliance,
+        lock,
+        toolbox: &toolbox,
+        toolbox_key: &key,
+        programs: &programs,
+        signer: &signer,
+    })?;
     let config =
         InitrdConfig { name: appliance.name.to_string(), version: appliance.version.to_string(), built: lock.made };
     let initrd = at.stage("initrd", |_| {
         let public_key = &signer.public_key;
         initrd::make(&initrd::Input { cache: &at.cache, agent: &parts.agent, os: &parts.os, public_key, config })
     })?;
+    let bill =
+        at.stage("sbom", |say| sbom::parts::make(&at.cache, &at.workspace, &programs, at.network.offline, say))?;
     let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
     let mut images: Vec<Image> = containers.fact("images")?;
     images.extend(carried.images.iter().cloned());
     let carried = Carried { images, ..carried };
     let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, carried)?;
     let consoles = appliance.boot.consoles.iter().map(ToString::to_string).collect();
-    assemble(at, &ImageTools { toolbox: &toolbox, time: lock.made }, &signer, manifest, consoles)
+    let (tools, known) =
+        (ImageTools { toolbox: &toolbox, time: lock.made }, sbom::parts::Parts::read(&at.cache, &bill)?);
+    let mut built = assemble(at, &tools, &signer, manifest, consoles)?;
+    let list = sbom::document(&sbom::Input {
+        release: &built.release,
+        id: &built.id,
+        lock,
+        programs: &programs,
+        agent: &parts.agent,
+        parts: &known,
+        recipes: &recipes,
+    })?;
+    built.add_signed(SBOM, list, &signer)?;
+    Ok(built)
+}
+
+impl Built {
+    /// Puts a file into the release's folder, its signature beside it.
+    fn add_signed(&mut self, name: &str, bytes: Vec<u8>, signer: &Signer) -> Result<()> {
+        let signature = signer.sign(&bytes, &format!("{name} of release {}", self.id))?;
+        let path = format!("foothold/releases/{}/{name}", self.id);
+        let signature_path = format!("{path}.minisig");
+        self.medium.push(SourceFile { path: signature_path, content: Content::Bytes(signature.into_bytes()) });
+        self.medium.push(SourceFile { path, content: Content::Bytes(bytes) });
+        Ok(())
+    }
 }
 
 /// The manifest of the release, a pure function of what was made.
@@ -387,6 +423,7 @@ fn assemble(
     let mut medium = vec![
         SourceFile { path: format!("{folder}/release.json"), content: Content::Bytes(bytes) },
         SourceFile { path: format!("{folder}/release.json.minisig"), content: Content::Bytes(signature.into_bytes()) },
+        SourceFile { path: format!("{folder}/{PROOF}"), content: Content::Reserved(proof::reserve(&id)) },
     ];
     for blob in store_blobs(&release) {
         let path = at.cache.blob_path(&blob.digest);
@@ -403,16 +440,13 @@ fn assemble(
     };
     let entries = boot::BootEntries { current, previous: None, consoles };
     let files = boot::files::list(&entries, tools, &at.cache.path(IMAGES))?;
-    let bytes = serde_json::to_vec_pretty(&files)?;
-    let signature = signer.sign(&bytes, &format!("boot files of release {id}"))?;
-    let path = format!("{folder}/{}", boot::files::BOOT_FILES);
-    medium.push(SourceFile { path: format!("{path}.minisig"), content: Content::Bytes(signature.into_bytes()) });
-    medium.push(SourceFile { path, content: Content::Bytes(bytes) });
-    Ok(Built { release, id, medium, entries })
+    let mut built = Built { release, id, medium, entries };
+    built.add_signed(boot::files::BOOT_FILES, serde_json::to_vec_pretty(&files)?, signer)?;
+    Ok(built)
 }
 
 /// What the release's store holds, sorted.
-fn store_blobs(release: &Release) -> Vec<Blob> {
+pub fn store_blobs(release: &Release) -> Vec<Blob> {
     let layers = release.layers.iter().map(seal::blob_of);
     let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
     let files = release.content.iter().map(ContentFile::blob);

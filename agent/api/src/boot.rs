@@ -11,6 +11,10 @@ pub const BOOT_FACTS: &str = "/run/foothold/boot.json";
 pub const EVENTS: &str = "/run/foothold/events.jsonl";
 /// The verified release manifest of this boot.
 pub const RELEASE: &str = "/run/foothold/release.json";
+/// The proof of this release, when there is one and its signature is good.
+pub const PROOF: &str = "/run/foothold/proof.json";
+/// The public key that releases must be signed with.
+pub const PUBLIC_KEY: &str = "/run/foothold/release.pub";
 /// Where the medium's file system is mounted.
 pub const MEDIUM: &str = "/run/foothold/medium";
 /// Where each layer is mounted, by name.

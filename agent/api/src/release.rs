@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// Directory on the medium that holds everything of ours.
 pub const MEDIUM_ROOT: &str = "foothold";
+/// Name of the list of everything in it (SPDX 2.3), in the release's folder; signed beside it.
+pub const SBOM: &str = "sbom.spdx.json";
 
 /// A SHA-256 digest, written `sha256:<64 hex digits>`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

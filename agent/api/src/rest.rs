@@ -8,6 +8,8 @@
 //! | `kubeconfig?server=URL` | YAML |
 //! | `support-bundle` | tar.gz |
 //! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
+//! | `bundles` (POST tar) | 201: [`Taken`], what turns this release into the next |
+//! | `site/report` (POST) | 202: [`SiteReport`]; the event `services/site-report` tells how it ended |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
@@ -73,16 +75,51 @@ pub struct BoxStatus {
     pub memory: Memory,
     /// Steps ended and steps known.
     pub progress: Progress,
+    /// When it will be ready, as long as it is not, and when the release was proved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<Eta>,
     /// State of the medium.
     pub medium: Medium,
     /// What takes space on DATA.
     #[serde(default)]
     pub space: Space,
+    /// Objects that the release declares, in the order in which they are applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectStatus>,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
     pub web_fingerprint: String,
+    /// Releases that are here: the one that runs, and those that were sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releases: Vec<HeldRelease>,
     /// What follows from the events.
     #[serde(flatten)]
     pub status: Status,
+}
+
+/// An object of the cluster that the release declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectStatus {
+    /// Kind, such as `Deployment`.
+    pub kind: String,
+    /// Namespace; empty when it lies in none.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The manifest or chart that it came with.
+    pub set: String,
+    /// Whether it does what it is for.
+    pub healthy: bool,
+    /// How far it is, or what is wrong, one line.
+    pub message: String,
+}
+
+impl ObjectStatus {
+    /// As a person would say it: `Deployment web/app`.
+    pub fn title(&self) -> String {
+        let slash = if self.namespace.is_empty() { "" } else { "/" };
+        format!("{} {}{slash}{}", self.kind, self.namespace, self.name)
+    }
 }
 
 /// Memory of the box.
@@ -128,6 +165,63 @@ pub struct Progress {
     pub done: usize,
     /// Steps that are known, those still to come included.
     pub total: usize,
+}
+
+/// "1 m 12 s of about 1 m 40 s": an estimate by the release's proof and the pace of this machine so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Eta {
+    /// Seconds since power-on.
+    pub elapsed_secs: f64,
+    /// About when it will be ready, seconds since power-on.
+    pub total_secs: f64,
+    /// How many times as long as at the proof the steps take here.
+    pub pace: f64,
+    /// Steps that run more than three times as long as at the proof.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slow: Vec<SlowStep>,
+}
+
+/// A release that the box has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldRelease {
+    /// Its id, 64 hex digits.
+    pub id: String,
+    /// Name of the appliance.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// Whether it is the one that runs.
+    pub running: bool,
+}
+
+/// `POST /api/v1/bundles`: a release was taken, whole and verified. It does not run yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Taken {
+    /// The release that runs.
+    pub from: String,
+    /// The release that is here now.
+    pub to: String,
+    /// Files that were new.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A step that runs much longer than at the proof.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SlowStep {
+    /// Phase.
+    pub phase: String,
+    /// Step.
+    pub step: String,
+    /// Seconds so far.
+    pub secs: f64,
+    /// Seconds at the proof.
+    pub proved_secs: f64,
 }
 
 /// What is known about the medium's health.
@@ -185,6 +279,14 @@ pub struct StepTime {
     pub waiting_secs: f64,
     /// How often it failed on the way.
     pub failures: u32,
+}
+
+/// `POST /api/v1/site/report`: report, inventory and support bundle are going to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteReport {
+    /// Kernel name of the partition, such as `sda5`.
+    pub device: String,
 }
 
 /// `POST /api/v1/claim`: the first access to a box whose Site gives none.

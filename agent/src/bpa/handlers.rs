@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agent_api::bpa::{FORM_BYTES, ImageList, PAGE, openapi, routes};
 use agent_api::site::Site;
+use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
@@ -49,12 +50,14 @@ pub(super) fn router(app: App) -> Router {
     let app = Arc::new(app);
     let collection = format!("{}/{{kind}}", routes::COLLECTION);
     let image = format!("{collection}/{{imgname}}");
+    let document = Bytes::from(openapi().to_string());
+    let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // A body of an upload takes as long as it takes; everything else is soon over.
     let quick = Router::new()
         .route(&collection, get(list).post(create))
         .route(&image, get(tell).put(update).delete(remove))
         .route(routes::STORAGE, get(storage))
-        .route(routes::DOCUMENT, get(|| async { Json(openapi()) }))
+        .route(routes::DOCUMENT, get(move || async move { ([json], document) }))
         .layer(middleware::from_fn(in_time));
     Router::new()
         .route(&image, patch(upload))

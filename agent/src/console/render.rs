@@ -9,7 +9,7 @@ use agent_api::events::{Event, Phase, State, StepStatus};
 
 use super::View;
 use super::serial::{ascii, state_of};
-use super::view::{duration, short_duration, words};
+use super::view::{duration, estimate, short_duration, words};
 
 /// Width of the list of phases, its bar included.
 const PHASES_WIDTH: usize = 27;
@@ -170,18 +170,27 @@ fn state_line(view: &View, width: usize) -> Line {
     let state = if view.ready { state_of(view).replace("ready ", "") } else { step_of(view) };
     let left = Line::of(Style::Plain, "  ").and(style, word).and(style, long).and(Style::Plain, format!("  {state}"));
     let memory = view.memory;
-    let right = format!("up {}   {} of {} MiB  ", duration(view.uptime), memory.used_mib, memory.total_mib);
+    // The estimate says how long it is up, and takes its room.
+    let right = match view.eta {
+        Some(_) if width < 100 => format!("{} MiB  ", memory.used_mib),
+        Some(_) => format!("{} of {} MiB  ", memory.used_mib, memory.total_mib),
+        None => format!("up {}   {} of {} MiB  ", duration(view.uptime), memory.used_mib, memory.total_mib),
+    };
     let gap = width.saturating_sub(left.width() + right.chars().count()).max(2);
     left.and(Style::Dim, " ".repeat(gap) + &right)
 }
 
 fn step_of(view: &View) -> String {
     let total = view.progress.total.max(1);
-    format!("step {} of {total}", (view.progress.done + 1).min(total))
+    let step = format!("step {} of {total}", (view.progress.done + 1).min(total));
+    match &view.eta {
+        Some(eta) => format!("{step}, {}", estimate(eta, view.uptime)),
+        None => step,
+    }
 }
 
 fn bar(view: &View, width: usize) -> String {
-    let long = (width / 4).min(40);
+    let long = (if view.eta.is_some() { width / 8 } else { width / 4 }).min(40);
     let done = long * view.progress.done / view.progress.total.max(1);
     format!("  {}{}", "█".repeat(done.min(long)), "░".repeat(long - done.min(long)))
 }
@@ -275,6 +284,9 @@ fn going_on(view: &View, width: usize, lines: &mut Vec<Line>) {
         let said = words(step.state, &step.detail);
         if !said.is_empty() {
             indent(&said, Style::Plain, width, lines);
+        }
+        if let Some(proved) = view.slow(step).filter(|_| !step.detail.contains_key("slow")) {
+            indent(&format!("slow: {} at the proof", duration(proved)), Style::Warn, width, lines);
         }
     }
     if view.running().next().is_some() {
@@ -373,6 +385,7 @@ fn steps(view: &View, rows: usize) -> Vec<Line> {
         let state = match step.state {
             State::Done => "done",
             State::Skipped => "still done",
+            State::Started | State::Progress | State::Waiting if view.slow(step).is_some() => "slow",
             State::Started | State::Progress => "running",
             State::Waiting => "waiting",
             State::Failed => "failed",

@@ -8,7 +8,7 @@ use agent_api::boot::Mode;
 use agent_api::events::{Event, State};
 
 use super::View;
-use super::view::{duration, words};
+use super::view::{duration, estimate, words};
 
 /// A step that still waits is told again after so many seconds, then after twice as many, and so on.
 const REMIND_AFTER: f64 = 30.0;
@@ -16,6 +16,8 @@ const REMIND_AFTER: f64 = 30.0;
 const REMIND_AT_MOST: f64 = 600.0;
 /// Progress of a step is told at most so often.
 const PROGRESS_EVERY: f64 = 5.0;
+/// The estimate is told at most so often.
+const ESTIMATE_EVERY: f64 = 10.0;
 const RULE: &str = "------------------------------------------------------------------------------";
 
 /// Turns events and views into text for one console; remembers what it has told. Lines end with CR LF.
@@ -24,6 +26,8 @@ pub struct Narrator {
     summary: Option<Summary>,
     reminders: HashMap<(String, String), (f64, f64)>,
     progress: HashMap<(String, String), f64>,
+    /// When the estimate was told last.
+    estimated: f64,
 }
 
 /// What makes a new block when it changes.
@@ -77,6 +81,12 @@ impl Narrator {
     /// What the view adds: reminders of what still waits, and the block.
     pub fn look(&mut self, view: &View) -> Option<String> {
         let mut text = self.remind(view);
+        if let Some(eta) = view.eta.as_ref().filter(|_| view.uptime - self.estimated >= ESTIMATE_EVERY) {
+            self.estimated = view.uptime;
+            let total = view.progress.total.max(1);
+            let step = (view.progress.done + 1).min(total);
+            text += &line(view.uptime, &format!("step {step} of {total}, {}", estimate(eta, view.uptime)));
+        }
         let summary = Summary {
             ready: view.ready,
             failed: view.failed().count(),

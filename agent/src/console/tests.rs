@@ -2,7 +2,7 @@
 
 use agent_api::boot::{DataFound, MediumFailure, Mode};
 use agent_api::events::{Event, Phase, State, Status};
-use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Space};
+use agent_api::rest::{BoxStatus, Eta, Medium, Memory, Progress, SlowStep, Space};
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 use rstest::rstest;
 use serde_json::json;
@@ -56,9 +56,12 @@ fn view(now: f64, events: &[Event]) -> View {
         clock: "2026-03-01T12:00:05Z".to_owned(),
         memory: Memory { used_mib: 512, total_mib: 3936 },
         progress: Progress { done, total: 19 },
+        eta: None,
+        objects: Vec::new(),
         medium: Medium::default(),
         space: Space::default(),
         web_fingerprint: FINGERPRINT.to_owned(),
+        releases: Vec::new(),
         status,
     };
     View::of(&status, &["192.0.2.10".parse().expect("an address")], None)
@@ -72,14 +75,27 @@ fn booting() -> View {
     view
 }
 
-pub(super) fn waiting() -> View {
+fn waiting_events() -> Vec<Event> {
     let mut events = beginning();
     events.push(event(10.0, Phase::ControlPlane, "kubelet", State::Started));
     events.push(event(10.2, Phase::ControlPlane, "api-server", State::Started));
     let waits = event(10.4, Phase::ControlPlane, "api-server", State::Waiting);
     events.push(waits.with("for", "https://198.18.0.1:6443/readyz").with("why", "etcd is starting"));
-    let mut view = view(34.2, &events);
+    events
+}
+
+pub(super) fn waiting() -> View {
+    let mut view = view(34.2, &waiting_events());
     view.medium.checked_percent = Some(42);
+    view
+}
+
+/// As `waiting`, of a release that was proved: what it waits for is slow.
+fn proved() -> View {
+    let slow =
+        SlowStep { phase: "control-plane".to_owned(), step: "api-server".to_owned(), secs: 24.0, proved_secs: 7.5 };
+    let mut view = view(72.4, &waiting_events());
+    view.eta = Some(Eta { elapsed_secs: 72.4, total_secs: 99.6, pace: 1.4, slow: vec![slow] });
     view
 }
 
@@ -136,6 +152,7 @@ fn text(view: &View, page: Page, width: usize, height: usize) -> String {
 #[rstest]
 #[case::booting("booting", booting())]
 #[case::waiting("waiting", waiting())]
+#[case::proved("proved", proved())]
 #[case::failed("failed", failed())]
 #[case::ready("ready", ready())]
 #[case::unclaimed("unclaimed", unclaimed())]
@@ -148,6 +165,7 @@ fn screens(#[case] name: &str, #[case] view: View) {
 #[test]
 fn other_pages() {
     insta::assert_snapshot!("events_80x25", text(&failed(), Page::Events, 80, 25));
+    insta::assert_snapshot!("steps_proved_80x25", text(&proved(), Page::Steps, 80, 25));
     insta::assert_snapshot!("steps_80x25", text(&failed(), Page::Steps, 80, 25));
 }
 
@@ -168,7 +186,7 @@ fn safe_mode_is_in_the_title() {
 proptest! {
     #[test]
     fn every_size_is_filled_exactly(width in 0_usize..200, height in 0_usize..70) {
-        for view in [booting(), waiting(), failed(), ready(), unclaimed()] {
+        for view in [booting(), waiting(), proved(), failed(), ready(), unclaimed()] {
             for page in [Page::Overview, Page::Events, Page::Steps] {
                 let lines = render(&view, page, width, height);
                 prop_assert_eq!(lines.len(), height);
@@ -219,6 +237,30 @@ fn what_waits_long_is_told_again_with_growing_pauses() {
         }
     }
     assert_eq!(told, [64, 124, 244]);
+}
+
+#[test]
+fn a_serial_console_tells_the_estimate_every_ten_seconds_and_only_with_a_proof() {
+    let mut narrator = Narrator::new();
+    let mut view = proved();
+    let mut told = Vec::new();
+    for second in 60..95 {
+        view.uptime = f64::from(second);
+        let text = narrator.look(&view).unwrap_or_default();
+        told.extend(text.lines().filter(|line| line.contains("about")).map(str::to_owned));
+    }
+    assert_eq!(told.len(), 4);
+    assert_eq!(told[2], "[    80.000] step 10 of 19, 1 m 20 s of about 1 m 40 s");
+    view.eta = None;
+    view.uptime = 200.0;
+    assert!(!narrator.look(&view).unwrap_or_default().contains("about"));
+}
+
+#[test]
+fn an_event_of_a_slow_step_says_so() {
+    let waits = event(51.0, Phase::ControlPlane, "api-server", State::Waiting).with("for", "etcd").with("why", "");
+    let told = Narrator::new().event(&waits.with("slow", true).with("provedSecs", 7.5)).expect("a line");
+    assert_eq!(told, "[    51.000] control-plane/api-server: waits for etcd; slow: 7.5 s at the proof\r\n");
 }
 
 #[test]

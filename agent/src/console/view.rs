@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use agent_api::boot::{DataFound, Mode};
 use agent_api::events::{Event, State, StepStatus};
 use agent_api::ports;
-use agent_api::rest::{BoxStatus, Medium, Memory, Progress};
+use agent_api::rest::{BoxStatus, Eta, Medium, Memory, Progress};
 
 /// Everything that is on the screen. Made anew for each drawing.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,8 @@ pub struct View {
     pub memory: Memory,
     /// Steps ended and known.
     pub progress: Progress,
+    /// When it will be ready, by the release's proof.
+    pub eta: Option<Eta>,
     /// Health of the medium.
     pub medium: Medium,
     /// Every declared service has answered.
@@ -73,6 +75,7 @@ impl View {
             uptime: status.uptime_secs,
             memory: status.memory,
             progress: status.progress,
+            eta: status.eta.clone(),
             medium: status.medium.clone(),
             ready: inner.ready,
             ready_at: status.ready_at,
@@ -90,6 +93,13 @@ impl View {
     /// Steps that have begun and not ended.
     pub fn running(&self) -> impl Iterator<Item = &StepStatus> {
         self.steps.iter().filter(|step| matches!(step.state, State::Started | State::Progress | State::Waiting))
+    }
+
+    /// What the step took at the proof, when it runs much longer here.
+    pub fn slow(&self, step: &StepStatus) -> Option<f64> {
+        let slow = self.eta.iter().flat_map(|eta| &eta.slow);
+        let found = slow.into_iter().find(|slow| slow.phase == step.phase && slow.step == step.step);
+        found.map(|slow| slow.proved_secs)
     }
 
     /// Whether something needs somebody.
@@ -119,6 +129,18 @@ pub(super) fn duration(secs: f64) -> String {
     }
 }
 
+/// `1 m 12 s of about 1 m 40 s`, of an estimate.
+pub(super) fn estimate(eta: &Eta, now: f64) -> String {
+    format!("{} of about {}", estimated(now), estimated(eta.total_secs.max(now)))
+}
+
+/// `48 s`, `1 m 12 s`: whole seconds are all that an estimate knows.
+fn estimated(secs: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are small and not negative")]
+    let whole = secs.round() as u64;
+    if whole < 60 { format!("{whole} s") } else { format!("{} m {} s", whole / 60, whole % 60) }
+}
+
 /// The same in seven letters at most: `3.2 s`, `2m 05s`, `3h 07m`, `52d 4h`.
 pub(super) fn short_duration(secs: f64) -> String {
     if secs < 59.95 {
@@ -133,15 +155,28 @@ pub(super) fn short_duration(secs: f64) -> String {
     }
 }
 
+/// Keys that are told in words of their own.
+const BESIDE: [&str; 3] = ["secs", "slow", "provedSecs"];
+
 /// What an event or step says, in words: the important keys first, numbers as they are.
 pub(super) fn words(state: State, detail: &serde_json::Map<String, serde_json::Value>) -> String {
+    let said = said(state, detail);
+    let proved = detail.get("provedSecs").and_then(serde_json::Value::as_f64);
+    match proved.filter(|_| detail.get("slow").is_some_and(|slow| slow == true)) {
+        Some(proved) if said.is_empty() => format!("slow: {} at the proof", duration(proved)),
+        Some(proved) => format!("{said}; slow: {} at the proof", duration(proved)),
+        None => said,
+    }
+}
+
+fn said(state: State, detail: &serde_json::Map<String, serde_json::Value>) -> String {
     let text = |key: &str| detail.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
     match state {
         State::Waiting if text("why").is_empty() => format!("waits for {}", text("for")),
         State::Waiting => format!("waits for {} ({})", text("for"), text("why")),
         State::Failed => text("cause").to_owned(),
         State::Started | State::Progress | State::Done | State::Skipped => {
-            let shown = detail.iter().filter(|(key, value)| *key != "secs" && is_plain(value));
+            let shown = detail.iter().filter(|(key, value)| !BESIDE.contains(&key.as_str()) && is_plain(value));
             shown.map(|(key, value)| format!("{key} {}", plain(value))).collect::<Vec<_>>().join(", ")
         }
     }

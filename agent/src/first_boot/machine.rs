@@ -10,6 +10,7 @@ use anyhow::Context;
 
 use crate::cluster::pki::Validity;
 use crate::host::{Output, RunError, Runner};
+use crate::usage::Usage;
 
 /// How long a short program may run: under emulation even `true` takes a while.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -27,6 +28,7 @@ struct Inner {
     release: Release,
     facts: BootFacts,
     command_line: String,
+    usage: Usage,
 }
 
 impl Machine {
@@ -42,7 +44,8 @@ impl Machine {
 
     /// A box below `root`.
     pub fn new(root: &Path, runner: Arc<dyn Runner>, release: Release, facts: BootFacts, command_line: String) -> Self {
-        Self { inner: Arc::new(Inner { root: root.to_owned(), runner, release, facts, command_line }) }
+        let usage = Usage::new(root);
+        Self { inner: Arc::new(Inner { root: root.to_owned(), runner, release, facts, command_line, usage }) }
     }
 
     /// An absolute path of the box.
@@ -58,6 +61,11 @@ impl Machine {
     /// What the initrd found.
     pub fn facts(&self) -> &BootFacts {
         &self.inner.facts
+    }
+
+    /// What it takes of memory and disk.
+    pub fn usage(&self) -> &Usage {
+        &self.inner.usage
     }
 
     /// A kernel parameter, the last one of that name.

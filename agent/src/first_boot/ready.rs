@@ -33,8 +33,8 @@ pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
     uptime()
 }
 
-/// Asks everything else in order and tells that the box is ready.
-pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, node_ready: f64, front: &Front) {
+/// Asks everything else in order.
+pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, front: &Front) {
     checked(steps, &phase::READYZ, || ask_readyz(api)).await;
     checked(steps, &phase::PODS, || async {
         ask_pods(api).await?;
@@ -52,17 +52,21 @@ pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api
         checked(steps, &phase::FILES, || ask_content(machine)).await;
     }
     checked(steps, &phase::MEDIUM, || std::future::ready(ask_medium(machine))).await;
-    tell_ready(machine, steps, node_ready);
 }
 
 /// The event that says that the box is ready.
 pub fn tell_ready(machine: &Machine, steps: &Steps, node_ready: f64) {
     let addresses = decide::site_addresses(&network::addresses().unwrap_or_default());
     let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    let usage = machine.usage().look();
     let detail = json!({
         "timings": {"nodeReady": rounded(node_ready), "ready": rounded(uptime())},
         "addresses": addresses,
-        "memoryUsedMib": memory_used_mib(machine),
+        "memoryUsedMib": usage.memory_used_mib,
+        "memoryPeakMib": usage.memory_peak_mib,
+        "dataUsedMib": usage.data_used_mib,
+        "dataPeakMib": usage.data_peak_mib,
+        "dataTotalMib": usage.data_total_mib,
         "pulls": steps.bus.now().pulls,
     });
     steps.bus.done_with(phase::READY.phase, phase::READY.name, detail);
@@ -192,22 +196,9 @@ fn rounded(secs: f64) -> f64 {
     (secs * 100.0).round() / 100.0
 }
 
-/// MiB in use: what is not available (`proc_meminfo(5)`).
-fn memory_used_mib(machine: &Machine) -> u64 {
-    used_mib(&fs_err::read_to_string(machine.at("/proc/meminfo")).unwrap_or_default())
-}
-
-fn used_mib(meminfo: &str) -> u64 {
-    let kib = |name: &str| -> u64 {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
-    };
-    kib("MemTotal:").saturating_sub(kib("MemAvailable:")) / 1024
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{undamaged, used_mib};
+    use super::undamaged;
 
     #[test]
     fn a_damaged_layer_keeps_the_box_from_being_ready() {
@@ -217,11 +208,5 @@ mod tests {
         assert!(undamaged(&line("medium")).is_ok(), "nothing of the release lies there");
         let missing = undamaged(&format!("{}\n{}\nhalf a li", line("medium"), line("os"))).expect_err("damage");
         assert_eq!(missing.why, "medium is damaged: `os` is gone");
-    }
-
-    #[test]
-    fn memory_in_use_is_what_is_not_available() {
-        let text = "MemTotal:        4020000 kB\nMemFree:          100000 kB\nMemAvailable:    3020000 kB\n";
-        assert_eq!(used_mib(text), 976);
     }
 }

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use agent_api::boot::{self, BootFacts, Mode};
 use agent_api::events::Phase;
-use agent_api::release::InitrdConfig;
+use agent_api::proof::PROOF;
+use agent_api::release::{InitrdConfig, MEDIUM_ROOT};
 use rustix::mount::MountFlags;
 
 use crate::host::clock;
@@ -51,6 +52,8 @@ use report::Report;
 const FOR_THE_ROOT: [&str; 6] = ["ext4", "loop", "dm_verity", "squashfs", "overlay", "sha256_ssse3"];
 /// What carries events to the host of a virtual machine.
 const FOR_THE_HOST: [&str; 2] = ["virtio_pci", "virtio_console"];
+/// The public key that the release must be signed with.
+const KEY: &str = "/etc/foothold/release.pub";
 /// Loaded behind the scenes: what the agent mounts SITE with.
 const FOR_LATER: [&str; 3] = ["vfat", "nls_cp437", "nls_ascii"];
 
@@ -130,6 +133,7 @@ impl Boot<'_> {
         layers::mount_root(&medium.layers)?;
         report.done(step, "root mounted");
         let _ = fs_err::write(boot::RELEASE, &medium.manifest);
+        hand_over_proof(parameters.release.as_deref().unwrap_or_default());
         bind_devices()?;
         let (vital, data) = std::thread::scope(|scope| {
             let vital = scope.spawn(|| read_vital_files(report, medium));
@@ -154,6 +158,17 @@ impl Boot<'_> {
             first_boot,
             clock_was_before_build: false,
         })
+    }
+}
+
+/// Leaves the key and the proof for the agent. A box starts as well without.
+fn hand_over_proof(id: &str) {
+    let Ok(text) = fs_err::read_to_string(KEY) else { return };
+    let _ = fs_err::write(boot::PUBLIC_KEY, &text);
+    let path = Path::new(boot::MEDIUM).join(MEDIUM_ROOT).join("releases").join(id).join(PROOF);
+    let (Ok(key), Ok(place)) = (release::public_key(&text), fs_err::read(path)) else { return };
+    if let Some(json) = release::proof(id, &place, &key) {
+        let _ = fs_err::write(boot::PROOF, json);
     }
 }
 
@@ -192,7 +207,7 @@ fn find_medium(
     uevents: &Uevents,
     title: &str,
 ) -> Result<Medium, Fatal> {
-    let key_text = fs_err::read_to_string("/etc/foothold/release.pub").unwrap_or_default();
+    let key_text = fs_err::read_to_string(KEY).unwrap_or_default();
     let key = release::public_key(&key_text)?;
     let id = parameters.release.as_deref().filter(|id| id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()));
     let id = id.ok_or_else(|| {

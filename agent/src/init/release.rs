@@ -1,5 +1,6 @@
 //! Is this the release that was asked for, and did its maker sign it?
 
+use agent_api::proof;
 use agent_api::release::Release;
 use minisign_verify::{PublicKey, Signature};
 use sha2::{Digest, Sha256};
@@ -42,4 +43,14 @@ pub fn verify(id: &str, manifest: &[u8], signature: &str, key: &PublicKey, devic
             "build the image again with one version of `foothold`",
         )
     })
+}
+
+/// The proof in its reserved place, when it is one of this release by the same key. Anything else is no proof: a box
+/// starts as well without.
+pub fn proof<'a>(id: &str, place: &'a [u8], key: &PublicKey) -> Option<&'a str> {
+    let proof::Place::Signed { json, signature } = proof::read(place) else { return None };
+    let signature = Signature::decode(&signature).ok()?;
+    key.verify(json.as_bytes(), &signature, false).ok()?;
+    let proof: proof::Proof = serde_json::from_str(json).ok()?;
+    (proof.release == id).then_some(json)
 }

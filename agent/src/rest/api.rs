@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::events::Event;
-use agent_api::rest::{Claim, Claimed, Health, Problem};
+use agent_api::rest::{Claim, Claimed, Health, Problem, SiteReport};
 use agent_api::site::Site;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{JsonRejection, QueryRejection, StringRejection};
@@ -21,9 +21,10 @@ use tokio::time::timeout;
 
 use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
 use super::server::Peer;
-use super::{ClaimError, Options, Verdict, body, bundle, page, timeline};
+use super::{ClaimError, Options, Verdict, body, bundle, page, timeline, upload};
 use crate::cluster::files;
 use crate::events::uptime;
+use crate::releases::Refused;
 use crate::vitals;
 
 /// An answer begins within this time.
@@ -56,9 +57,16 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .route("/kubeconfig", get(admin))
         .route("/support-bundle", get(support))
         .route("/site", put(site))
+        .route("/site/report", post(site_report))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_that_way)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token));
+    // What takes as long as its sender needs.
+    let slow = Router::new()
+        .route("/api/v1/bundles", post(take_bundle).fallback(not_that_way))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token))
+        .layer(middleware::from_fn(with_headers))
+        .with_state(Arc::clone(&app));
     Router::new()
         .route("/", get(front))
         .route("/healthz", get(health))
@@ -70,6 +78,7 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(middleware::from_fn(in_time))
         .with_state(app)
+        .merge(slow)
 }
 
 /// An answer that is not a success.
@@ -107,10 +116,18 @@ impl IntoResponse for Refusal {
 }
 
 pub(crate) async fn in_time(request: Request, next: Next) -> Response {
-    let mut response = match timeout(ANSWER_WITHIN, next.run(request)).await {
+    let response = match timeout(ANSWER_WITHIN, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", "try again").into_response(),
     };
+    dressed(response)
+}
+
+async fn with_headers(request: Request, next: Next) -> Response {
+    dressed(next.run(request).await)
+}
+
+fn dressed(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -167,7 +184,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 async fn nothing_here(uri: Uri) -> Refusal {
-    let hint = "see /api/v1/{status,events,timeline,kubeconfig,support-bundle,site}, /healthz and /";
+    let hint = "see /api/v1/{status,events,timeline,kubeconfig,support-bundle,site,site/report}, /healthz and /";
     Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
 }
 
@@ -175,7 +192,7 @@ async fn not_that_way() -> Refusal {
     Refusal::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "not with this method",
-        "POST to /api/v1/claim, PUT to /api/v1/site, GET everything else",
+        "POST to /api/v1/claim and /api/v1/site/report, PUT to /api/v1/site, GET everything else",
     )
 }
 
@@ -240,8 +257,51 @@ async fn site(State(app): Shared, text: Result<String, StringRejection>) -> Resu
     Ok(StatusCode::ACCEPTED)
 }
 
+/// Asks for a report on the SITE partition. How that ends is told as the event `services/site-report`.
+async fn site_report(State(app): Shared) -> Result<(StatusCode, Json<SiteReport>), Refusal> {
+    let site_out = Arc::clone(&app.options.site_out);
+    let place = spawn_blocking(move || site_out.place().inspect(|_| site_out.ask())).await;
+    let failed = |error: &dyn std::fmt::Display| {
+        let hint = "images written to a disk or stick have a partition SITE; a CD has none";
+        Refusal::new(StatusCode::CONFLICT, error.to_string(), hint)
+    };
+    let place = place.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+    Ok((StatusCode::ACCEPTED, Json(SiteReport { device: place.device })))
+}
+
 async fn status(State(app): Shared) -> Response {
-    Json(app.options.vitals.box_status(&app.options.bus, &app.fingerprint)).into_response()
+    let mut status = app.options.vitals.box_status(&app.options.bus, &app.fingerprint);
+    status.releases = app.options.releases.list();
+    Json(status).into_response()
+}
+
+/// A bundle: what turns the release that runs into another. Whole, or not at all.
+async fn take_bundle(State(app): Shared, request: Request) -> Result<Response, Refusal> {
+    let releases = app.options.releases.clone();
+    let taken = upload::with_body(request.into_body(), move |body| releases.take(body)).await;
+    let taken = taken.map_err(|error| {
+        let hint = "the box has taken nothing; see its journal";
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), hint)
+    })?;
+    Ok((StatusCode::CREATED, Json(taken.map_err(|refused| refused_bundle(&refused))?)).into_response())
+}
+
+fn refused_bundle(refused: &Refused) -> Refusal {
+    let (status, hint) = match refused {
+        Refused::Shape(_) => (StatusCode::BAD_REQUEST, "send the file that `foothold diff --bundle` wrote"),
+        Refused::Signature(_) => {
+            (StatusCode::FORBIDDEN, "sign both releases and the bundle with one key (`sign.key` of the definition)")
+        }
+        Refused::Base { .. } => (StatusCode::CONFLICT, "make the bundle from the image that this box runs"),
+        Refused::Damaged { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "send it again; if that fails, make it again"),
+        Refused::Incomplete { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "make the bundle again from whole images"),
+        Refused::NoRoom { .. } => (StatusCode::INSUFFICIENT_STORAGE, "make room on DATA"),
+        Refused::Cut(_) => (StatusCode::BAD_REQUEST, "send it again: the box has kept nothing of it"),
+        Refused::Disk(_) => (StatusCode::INTERNAL_SERVER_ERROR, "look at the box's disk"),
+        Refused::Unknown(_) => (StatusCode::SERVICE_UNAVAILABLE, "start the box from its medium"),
+        Refused::Busy => return too_many("another bundle is being taken", 10),
+    };
+    Refusal::new(status, refused.to_string(), hint)
 }
 
 async fn times(State(app): Shared) -> Response {

@@ -6,6 +6,7 @@
 //! certificate  the box's own authority, and a server certificate that follows its addresses
 //! server       listeners, TLS, limits on connections
 //! api          the routes                timeline, kubeconfig, bundle, redact   what they answer with
+//! upload       bodies that are taken while they come: bundles
 //! page/        the web page, one file
 //! ```
 
@@ -23,18 +24,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Bus;
 use crate::host::runner::Runner;
+use crate::releases::Releases;
+use crate::site_out::SiteOut;
 use crate::vitals::{self, Vitals};
 
 mod access;
 pub(crate) mod api;
 pub(crate) mod body;
-mod bundle;
+pub(crate) mod bundle;
 mod certificate;
 mod kubeconfig;
 mod page;
-mod redact;
+pub(crate) mod redact;
 pub(crate) mod server;
-mod timeline;
+pub(crate) mod timeline;
+mod upload;
 
 pub use access::{ClaimError, Gate, Verdict};
 pub(crate) use body::Fed;
@@ -67,8 +71,12 @@ pub struct Options {
     pub kubeconfig: PathBuf,
     /// Runs `journalctl` and the like for the support bundle.
     pub runner: Arc<dyn Runner>,
+    /// Releases that are here.
+    pub releases: Releases,
     /// Root of the files that go into the support bundle.
     pub root: PathBuf,
+    /// Writes reports to the SITE partition.
+    pub site_out: Arc<SiteOut>,
 }
 
 impl Options {
@@ -79,6 +87,7 @@ impl Options {
         site: watch::Receiver<Option<Arc<Site>>>,
         vitals: Vitals,
         runner: Arc<dyn Runner>,
+        site_out: Arc<SiteOut>,
     ) -> Self {
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         Self {
@@ -91,7 +100,9 @@ impl Options {
             certificates: PathBuf::from("/var/lib/foothold/web"),
             kubeconfig: PathBuf::from(kubeconfig::ADMIN),
             runner,
+            releases: Releases::of_box(),
             root: PathBuf::from("/"),
+            site_out,
         }
     }
 }

@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Gate, Options, Web, start};
 use crate::events::Bus;
 use crate::host::runner::{Output, RunError, Runner};
+use crate::releases::Releases;
+use crate::site_out::SiteOut;
 use crate::vitals::Vitals;
 
 const TOKEN: &str = "a-token-of-this-test";
@@ -60,7 +62,9 @@ impl Fixture {
             certificates: dir.path().join("web"),
             kubeconfig: dir.path().join("admin.conf"),
             runner: Arc::new(Echo),
+            releases: Releases::below(&dir.path().join("data"), &dir.path().join("medium"), dir.path()),
             root: dir.path().to_owned(),
+            site_out: Arc::new(SiteOut::new(dir.path())),
         };
         let mut tasks = JoinSet::new();
         let web = start(&mut tasks, options, &CancellationToken::new()).expect("started");
@@ -99,6 +103,8 @@ fn client_of(web: &Web) -> Client {
 #[case::timeline(Method::GET, "/api/v1/timeline", 401, 200)]
 #[case::kubeconfig(Method::GET, "/api/v1/kubeconfig", 401, 503)]
 #[case::bundle(Method::GET, "/api/v1/support-bundle", 401, 200)]
+#[case::bundle_without_a_body(Method::POST, "/api/v1/bundles", 401, 503)]
+#[case::bundles_are_not_read(Method::GET, "/api/v1/bundles", 401, 405)]
 #[case::unknown_below_the_door(Method::GET, "/api/v1/secrets", 401, 404)]
 #[case::wrong_method(Method::DELETE, "/api/v1/status", 401, 405)]
 #[case::escape(Method::GET, "/api/v1/../v1/status/", 401, 404)]

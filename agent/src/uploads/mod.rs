@@ -25,6 +25,7 @@ mod collect;
 mod disk;
 mod hashes;
 mod limits;
+pub mod publish;
 mod record;
 mod source;
 #[cfg(test)]
@@ -134,6 +135,8 @@ struct State {
     damaged: bool,
     /// Files that are made from what was uploaded, by path: the apt repository.
     made: Arc<BTreeMap<String, Held>>,
+    /// Names in the registry of images that were removed.
+    forgotten: Vec<String>,
     next_hold: u64,
 }
 
@@ -285,6 +288,9 @@ impl Uploads {
         path.parent().map_or(Ok(()), disk::sync_dir)?;
         let Some(entry) = state.images.remove(key) else { return Err(UploadError::Missing) };
         self.drop_bytes(&state, &entry)?;
+        if key.kind == Kind::ContainerImages {
+            state.forgotten.extend(entry.record.references.iter().cloned());
+        }
         drop(state);
         self.tell();
         Ok(entry.record)
@@ -358,6 +364,14 @@ impl Uploads {
         }
         state.made = Arc::new(made);
         Ok(())
+    }
+
+    /// Names in the registry that nobody needs any more, each told once.
+    fn take_forgotten(&self) -> Vec<String> {
+        let mut state = self.lock();
+        let forgotten = std::mem::take(&mut state.forgotten);
+        let named = |name: &String| state.images.values().any(|entry| entry.record.references.contains(name));
+        forgotten.into_iter().filter(|name| !named(name)).collect()
     }
 
     /// Root of the store.

@@ -62,7 +62,7 @@ pub fn list(entries: &BootEntries, tools: &dyn Tools, cache: &Path) -> Result<Bo
     let mut files = BTreeMap::new();
     for file in esp::loader_files(entries, tools)? {
         let blob = match &file.content {
-            Content::Bytes(bytes) => blob(bytes),
+            Content::Bytes(bytes) | Content::Reserved(bytes) => blob(bytes),
             Content::File { path, .. } => blob(&fs_err::read(path)?),
         };
         files.insert(file.path, blob);

@@ -1,5 +1,8 @@
 //! `foothold inspect`: what an image holds, without mounting it.
 
+use std::fmt::Write as _;
+
+use agent_api::proof::{Proof, Start};
 use agent_api::release::{DataPlace, Release};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
@@ -9,6 +12,7 @@ use crate::cli;
 use crate::error::{CommandError, WrongUsage};
 use crate::medium::check::{Damaged, Problem};
 use crate::medium::keys::{Keys, Verdict};
+use crate::medium::proof::State;
 use crate::medium::{Found, Medium, MediumError};
 use crate::report::{Outcome, Report};
 
@@ -20,6 +24,9 @@ pub fn run(args: &cli::Inspect, report: &Report) -> Result<Outcome, CommandError
     if releases.is_empty() {
         let flaws = if medium.flaws.is_empty() { vec![NO_RELEASE.to_owned()] } else { medium.flaws };
         return Err(damaged(&name, &flaws).into());
+    }
+    if args.sbom {
+        return sbom(&name, &releases, report);
     }
     for flaw in &medium.flaws {
         report.warn(flaw);
@@ -34,11 +41,32 @@ pub fn run(args: &cli::Inspect, report: &Report) -> Result<Outcome, CommandError
         if found.id().hex() != found.folder {
             report.warn(&format!("`release.json` was changed: its sha256 is not {}", found.folder));
         }
-        report.data(&describe(&medium, found, &release, &verdict));
-        data.push(as_data(found, &release, &verdict));
+        let proof = State::of(found, &verdict);
+        report.data(&describe(&medium, found, &release, &verdict, &proof));
+        data.push(as_data(found, &release, &verdict, &proof));
     }
     let data = json!({ "image": name, "format": medium.format, "bytes": medium.bytes, "releases": data });
     Ok(Outcome::Data { kind: "inspect", data })
+}
+
+/// The list of everything, as it lies in the image.
+fn sbom(image: &str, releases: &[Found], report: &Report) -> Result<Outcome, CommandError> {
+    let lists = releases.iter().filter_map(|found| found.sbom.as_ref());
+    let mut data = Vec::new();
+    for (json, _) in lists {
+        let list: Value = serde_json::from_slice(json)
+            .map_err(|error| damaged(image, &[format!("the list of what is in it cannot be read: {error}")]))?;
+        report.data(&serde_json::to_string_pretty(&list)?);
+        data.push(list);
+    }
+    match data.len() {
+        0 => {
+            Err(anyhow::anyhow!("`{image}` has no list of what is in it\nhint: it was made by an earlier version")
+                .into())
+        }
+        1 => Ok(Outcome::Data { kind: "sbom", data: data.remove(0) }),
+        _ => Ok(Outcome::Data { kind: "sbom", data: data.into() }),
+    }
 }
 
 const NO_RELEASE: &str = "there is no release in it";
@@ -60,11 +88,17 @@ fn damaged(image: &str, flaws: &[String]) -> Damaged {
     Damaged { image: image.to_owned(), problems: flaws.iter().map(problem).collect() }
 }
 
-fn as_data(found: &Found, release: &Release, verdict: &Verdict) -> Value {
-    json!({ "id": found.folder, "signature": verdict.json(Some(release)), "release": release })
+fn as_data(found: &Found, release: &Release, verdict: &Verdict, proof: &State) -> Value {
+    json!({
+        "id": found.folder,
+        "signature": verdict.json(Some(release)),
+        "proof": proof.json(),
+        "sbom": found.sbom.is_some(),
+        "release": release,
+    })
 }
 
-fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict) -> String {
+fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict, proof: &State) -> String {
     let mut rows: Vec<(&str, String)> = vec![
         ("appliance", format!("{} {}", release.name, release.version)),
         ("release", found.folder.clone()),
@@ -72,6 +106,7 @@ fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict
         ("built", date(release.built)),
         ("signature", verdict.sentence()),
         ("key", key(release, verdict)),
+        ("proof", proof.sentence()),
         ("kubernetes", kubernetes(release)),
     ];
     for entry in &release.boot {
@@ -84,7 +119,37 @@ fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict
     rows.push(("budgets", budgets(release)));
     rows.push(("packages", format!("{} from Debian", release.packages.len())));
     let head: Vec<_> = rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
-    format!("{}\n{}\n{}", table(&head, &[]), layers(release), images(release))
+    let mut text = format!("{}\n{}\n{}", table(&head, &[]), layers(release), images(release));
+    if let State::Valid(proof) = proof {
+        let _ = write!(text, "\n{}", proved(proof));
+    }
+    text
+}
+
+/// The proof in full: what was promised, what was used, and where the time went.
+fn proved(proof: &Proof) -> String {
+    let mut rows = vec![super::table::row(["proof", "first start", "second start"])];
+    let mut row = |name: &str, value: &dyn Fn(&Start) -> String| {
+        rows.push(vec![name.to_owned(), value(&proof.first_boot), value(&proof.reboot)]);
+    };
+    row("node ready", &|start| format!("{:.1} s", start.node_ready_secs));
+    row("ready", &|start| format!("{:.1} s", start.ready_secs));
+    row("memory at ready", &|start| format!("{} MiB", start.usage.memory_used_mib));
+    row("memory at most", &|start| format!("{} MiB", start.usage.memory_peak_mib));
+    row("DATA at ready", &|start| format!("{} of {} MiB", start.usage.data_used_mib, start.usage.data_total_mib));
+    row("DATA at most", &|start| format!("{} MiB", start.usage.data_peak_mib));
+    row("registry requests", &|start| start.requests.len().to_string());
+    for step in &proof.first_boot.steps {
+        let name = format!("{}/{}", step.phase, step.step);
+        let again = proof.reboot.steps.iter().find(|other| other.phase == step.phase && other.step == step.step);
+        let again = again.map_or_else(|| "-".to_owned(), |again| format!("{:.1} s", again.secs));
+        rows.push(vec![name, format!("{:.1} s", step.secs), again]);
+    }
+    let mut text = table(&rows, &[1, 2]);
+    for budget in &proof.budgets {
+        let _ = writeln!(text, "budget  {budget}");
+    }
+    text
 }
 
 fn layers(release: &Release) -> String {

@@ -66,6 +66,8 @@ impl<'a> Plan<'a> {
 pub struct Session {
     /// The machine.
     pub vm: Vm,
+    /// What executes its instructions.
+    pub accel: Accel,
     token: String,
     work: WorkDir,
 }
@@ -107,7 +109,7 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     if plan.network == Network::User {
         builder = builder.nic(Nic::user(&[ports::WEB, ports::KUBERNETES_API]));
     }
-    Ok(Session { vm: builder.start()?, token, work })
+    Ok(Session { vm: builder.start()?, accel, token, work })
 }
 
 fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {

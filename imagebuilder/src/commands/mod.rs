@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod common;
+pub mod diff;
 pub mod fetch;
 pub mod init;
 pub mod inspect;
@@ -44,6 +45,7 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Run(args) => run::run(args, report),
         Command::Prove(args) => prove::run(args, report),
         Command::Inspect(args) => inspect::run(args, report),
+        Command::Diff(args) => diff::run(args, report),
         Command::Verify(args) => verify::run(args, report),
         Command::Write(args) => write::run(args, report),
     }

@@ -1,20 +1,45 @@
-//! `foothold prove`: boots an image with no network at all, twice, and measures.
+//! `foothold prove`: boots an image with no network at all, twice, measures, and signs the result into it.
+//!
+//! ```text
+//! image ─▶ key, place ─▶ first start ─▶ second start ─▶ Proof ─judge─▶ signed ─▶ the image's reserved place
+//! ```
+//! Whoever cannot sign in the end is told before anything is booted. A proof that fails leaves the image as it was.
 
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use agent_api::events::{self, Event, Status};
+use agent_api::proof::{self, Budget, ImageFile, MOST_REQUESTS, Machine, Proof, Request, Start, Step, Usage};
+use agent_api::release::Release;
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::ValueEnum as _;
+use foothold_qemu::Accel;
 
 use crate::cli::{self, Network};
 use crate::error::CommandError;
-use crate::pipeline::Builder;
+use crate::format::{self, Format};
+use crate::medium::proof::Reserved;
+use crate::medium::{Found, Medium};
+use crate::pipeline::{self, Builder};
+use crate::release::sign::{self, Signer};
 use crate::report::{Outcome, ProofStep, Pull, Report};
+use crate::store::Stamp;
 
 use super::common::builder;
+use super::inspect::open;
 use super::machine::{self, Plan};
+
+/// How long the box is listened to after the first `ready`: pods that nothing waits for may still ask for images.
+const LISTEN: Duration = Duration::from_secs(10);
 
 /// Proves the image.
 pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> {
     let at = builder(&args.sources, report)?;
+    let medium = open(&args.image)?;
+    let (found, release) = only_release(&medium)?;
+    let seal = if args.no_sign { None } else { Some(Seal::new(args, &medium, &found)?) };
     let work = at.cache.work_dir()?;
     let overlay = work.path().join("disk.qcow2");
     let plan = Plan {
@@ -28,40 +53,109 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
         overlay: Some(&overlay),
     };
     report.info("first boot, no network interface");
-    let first = boot(&at, &plan, args.timeout)?;
+    let first = boot(&at, &plan, args.timeout, LISTEN)?;
     report.info("second boot of the same disk, after a power cut");
-    let second = boot(&at, &plan, args.timeout)?;
-    if !records_pulls(&first.ready) {
+    let second = boot(&at, &plan, args.timeout, Duration::ZERO)?;
+    if !first.records_pulls() {
         report.info("the box does not say what it tried to pull: its image was made by an earlier version");
     }
-    let (one, two) = (machine::timings(&first.ready), machine::timings(&second.ready));
-    Ok(Outcome::Proof {
-        node_ready_secs: one.node_ready,
-        ready_secs: one.ready,
-        reboot_ready_secs: two.ready,
-        memory_used_mib: first.number("memoryUsedMib"),
-        image_bytes: fs_err::metadata(&args.image)?.len(),
-        pulls: [(&first, "first"), (&second, "second")].iter().flat_map(|(boot, name)| boot.pulls(name)).collect(),
-        steps: first.steps(),
-    })
+    let pulls: Vec<Pull> =
+        [(&first, "first"), (&second, "second")].iter().flat_map(|(boot, name)| boot.pulls(name)).collect();
+    let proof = proof(&found.folder, args, &medium, &release, (&first, &second))?;
+    let failures = judge(&proof, &pulls);
+    let signed = seal.is_some() && failures.is_empty();
+    if let Some(seal) = seal.filter(|_| failures.is_empty()) {
+        seal.put(&at, &args.image, &proof)?;
+    }
+    let outcome = outcome(args, proof, pulls, signed)?;
+    if failures.is_empty() {
+        return Ok(outcome);
+    }
+    report.info(&outcome.to_string());
+    Err(NotProved { image: args.image.display().to_string(), failures }.into())
 }
 
+fn only_release(medium: &Medium) -> Result<(Found, Release)> {
+    let mut releases = medium.releases()?;
+    let found =
+        releases.pop().context("there is no release in the image\nhint: `foothold verify` says what is wrong")?;
+    if !releases.is_empty() {
+        bail!("the image holds {} releases, a proof is of one", releases.len() + 1);
+    }
+    let release = found.release().context("reading the release\nhint: `foothold verify` says what is wrong")?;
+    Ok((found, release))
+}
+
+/// Who signs, and where it goes.
+struct Seal {
+    signer: Signer,
+    place: Reserved,
+}
+
+impl Seal {
+    fn new(args: &cli::Prove, medium: &Medium, found: &Found) -> Result<Self> {
+        let without = "or measure only: `--no-sign`";
+        let signer = Signer::open(args.key.as_ref())?;
+        let signature = found.signature.as_deref().context("the release has no signature")?;
+        sign::verify(&signer.public_key, &found.json, signature).map_err(|_| {
+            anyhow!(
+                "the release in `{}` was signed with another key than yours\nhint: `--key file:PATH` names the \
+                 secret key that the definition's `sign.key` names, {without}",
+                args.image.display()
+            )
+        })?;
+        let place = Reserved::find(medium, found)?.with_context(|| {
+            format!(
+                "`{}` has no place for a proof\nhint: `foothold build` makes one that has, {without}",
+                args.image.display()
+            )
+        })?;
+        // Better now than after the measuring.
+        fs_err::OpenOptions::new().write(true).open(&args.image)?;
+        Ok(Self { signer, place })
+    }
+
+    fn put(&self, at: &Builder, image: &Path, proof: &Proof) -> Result<()> {
+        let step = at.report.step("prove", "sign");
+        let json = serde_json::to_string(proof)?;
+        let signature = self.signer.sign(json.as_bytes(), &format!("proof of release {}", proof.release))?;
+        let bytes = proof::place(&json, &signature)
+            .with_context(|| format!("the proof has {} bytes, at most {} fit", json.len(), proof::RESERVED))?;
+        let before = Stamp::of(image)?;
+        self.place.write(image, &bytes)?;
+        format::follow(&at.cache.path(pipeline::IMAGES), image, before)?;
+        step.done();
+        Ok(())
+    }
+}
+
+/// One start, as it was seen.
 struct Boot {
+    accel: Accel,
     ready: Event,
     status: Status,
 }
 
-fn boot(at: &Builder, plan: &Plan<'_>, timeout: Option<Duration>) -> Result<Boot, CommandError> {
+fn boot(at: &Builder, plan: &Plan<'_>, timeout: Option<Duration>, listen: Duration) -> Result<Boot> {
     let mut session = machine::start(at, plan)?;
     let ready = session.until_ready(&at.report, timeout)?;
+    let until = session.vm.since_power_on() + listen;
     let mut status = Status::default();
     let mut events = session.vm.events();
-    while let Some(line) = events.next(Duration::ZERO) {
-        if let Some(event) = line.value.and_then(|value| serde_json::from_value(value).ok()) {
-            status.apply(&event);
+    loop {
+        at.report.cancel().check()?;
+        let left = until.saturating_sub(session.vm.since_power_on());
+        match events.next(left.min(Duration::from_millis(200))) {
+            Some(line) => {
+                if let Some(event) = line.value.and_then(|value| serde_json::from_value(value).ok()) {
+                    status.apply(&event);
+                }
+            }
+            None if left.is_zero() || session.vm.exited().is_some() => break,
+            None => {}
         }
     }
-    Ok(Boot { ready, status })
+    Ok(Boot { accel: session.accel, ready, status })
 }
 
 impl Boot {
@@ -69,52 +163,149 @@ impl Boot {
         self.ready.detail.get(key).and_then(serde_json::Value::as_u64).unwrap_or_default()
     }
 
-    /// What the box tried to pull until it was ready, as it recorded it.
+    /// Whether the box records pulls at all: no list is not an empty one.
+    fn records_pulls(&self) -> bool {
+        self.ready.detail.contains_key("pulls")
+    }
+
+    /// What the box tried to pull, as it recorded it.
     fn pulls(&self, which: &str) -> Vec<Pull> {
-        pulls(&self.ready, which)
+        let why = format!("asked for at the {which} start; it is not in the release");
+        let recorded = self.status.pulls.iter();
+        recorded.map(|pull| Pull { image: pull.image.clone(), t: pull.t, why: why.clone() }).collect()
     }
 
-    fn steps(&self) -> Vec<ProofStep> {
-        let steps = self.status.steps.iter();
-        steps
-            .map(|step| ProofStep {
-                phase: step.phase.clone(),
-                step: step.step.clone(),
-                start: step.since,
-                secs: step.secs.unwrap_or_default(),
-            })
-            .collect()
+    fn start(&self) -> Start {
+        let timings = machine::timings(&self.ready);
+        Start {
+            node_ready_secs: timings.node_ready,
+            ready_secs: timings.ready,
+            usage: Usage {
+                memory_used_mib: self.number("memoryUsedMib"),
+                memory_peak_mib: self.number("memoryPeakMib"),
+                data_used_mib: self.number("dataUsedMib"),
+                data_peak_mib: self.number("dataPeakMib"),
+                data_total_mib: self.number("dataTotalMib"),
+            },
+            requests: requests(&self.ready, &self.status.pulls),
+            steps: steps(&self.status, timings.ready),
+        }
     }
 }
 
-/// Whether the box records pulls at all: no list is not an empty one.
-fn records_pulls(ready: &Event) -> bool {
-    ready.detail.contains_key("pulls")
+/// What the registry was asked for until `ready`: what it had, and what it had not.
+fn requests(ready: &Event, missing: &[events::Pull]) -> Vec<Request> {
+    let served = ready.detail.get("served").cloned().unwrap_or_default();
+    let served: Vec<events::Pull> = serde_json::from_value(served).unwrap_or_default();
+    let of = |found: bool| move |pull: &events::Pull| Request { image: pull.image.clone(), t: pull.t, found };
+    let mut requests: Vec<Request> = served.iter().map(of(true)).chain(missing.iter().map(of(false))).collect();
+    requests.sort_by(|a, b| a.t.total_cmp(&b.t));
+    requests.truncate(MOST_REQUESTS);
+    requests
 }
 
-fn pulls(ready: &Event, which: &str) -> Vec<Pull> {
-    let list = ready.detail.get("pulls").cloned().unwrap_or_default();
-    let recorded: Vec<events::Pull> = serde_json::from_value(list).unwrap_or_default();
-    let why = format!("asked for at the {which} start; it is not in the release");
-    recorded.into_iter().map(|pull| Pull { image: pull.image, t: pull.t, why: why.clone() }).collect()
+/// The steps that ended on the way to `ready`.
+fn steps(status: &Status, ready: f64) -> Vec<Step> {
+    let ended = status.steps.iter().filter_map(|step| Some((step, step.secs?)));
+    ended
+        .filter(|(step, _)| step.since <= ready)
+        .map(|(step, secs)| Step { phase: step.phase.clone(), step: step.step.clone(), start: step.since, secs })
+        .collect()
 }
+
+fn proof(id: &str, args: &cli::Prove, medium: &Medium, release: &Release, boots: (&Boot, &Boot)) -> Result<Proof> {
+    let (first, second) = boots;
+    let file = fs_err::metadata(&args.image)?;
+    // Of a raw image only what is written counts: the rest is room.
+    let bytes = if medium.format == Format::Raw { file.blocks() * 512 } else { file.len() };
+    let mut proof = Proof {
+        api_version: "foothold.dev/v1".to_owned(),
+        kind: "Proof".to_owned(),
+        release: id.to_owned(),
+        builder: env!("CARGO_PKG_VERSION").to_owned(),
+        date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        machine: Machine {
+            accel: match first.accel {
+                Accel::Kvm => "kvm",
+                Accel::Tcg => "tcg",
+            }
+            .to_owned(),
+            cpus: args.cpus,
+            memory_mib: args.memory.bytes() >> 20,
+            firmware: args.firmware.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default(),
+            network: "none".to_owned(),
+        },
+        image: ImageFile { format: medium.format.name().to_owned(), bytes },
+        first_boot: first.start(),
+        reboot: second.start(),
+        budgets: Vec::new(),
+    };
+    proof.budgets = budgets(release, &proof);
+    Ok(proof)
+}
+
+/// Every promise of the definition, compared.
+#[expect(clippy::cast_precision_loss, reason = "sizes below 4 PiB")]
+fn budgets(release: &Release, proof: &Proof) -> Vec<Budget> {
+    let promised = &release.budgets;
+    let image =
+        promised.image_bytes.map(|most| Budget::at_most("image", "bytes", most as f64, proof.image.bytes as f64));
+    let peak = (proof.peak_memory_mib() << 20) as f64;
+    let memory = promised.memory_bytes.map(|most| Budget::at_most("memory", "bytes", most as f64, peak));
+    let slowest = proof.first_boot.ready_secs.max(proof.reboot.ready_secs);
+    let ready = promised.ready_within_secs.map(|most| Budget::at_most("readyWithin", "s", most as f64, slowest));
+    [image, memory, ready].into_iter().flatten().collect()
+}
+
+/// Everything that keeps it from being a proof.
+fn judge(proof: &Proof, pulls: &[Pull]) -> Vec<String> {
+    let broken = proof.budgets.iter().filter(|budget| !budget.kept).map(|budget| format!("the budget {budget}"));
+    let missing = pulls.iter().map(|pull| format!("the image `{}` was {} (at {:.1} s)", pull.image, pull.why, pull.t));
+    missing.chain(broken).collect()
+}
+
+fn outcome(args: &cli::Prove, proof: Proof, pulls: Vec<Pull>, signed: bool) -> Result<Outcome> {
+    let steps = proof.first_boot.steps.iter().map(|step| ProofStep {
+        phase: step.phase.clone(),
+        step: step.step.clone(),
+        start: step.start,
+        secs: step.secs,
+    });
+    Ok(Outcome::Proof {
+        node_ready_secs: proof.first_boot.node_ready_secs,
+        ready_secs: proof.first_boot.ready_secs,
+        reboot_ready_secs: proof.reboot.ready_secs,
+        memory_used_mib: proof.first_boot.usage.memory_used_mib,
+        image_bytes: fs_err::metadata(&args.image)?.len(),
+        pulls,
+        steps: steps.collect(),
+        signed,
+        proof: Box::new(proof),
+    })
+}
+
+/// What was measured is no proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotProved {
+    image: String,
+    failures: Vec<String>,
+}
+
+impl fmt::Display for NotProved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not proved:", self.image)?;
+        for failure in &self.failures {
+            write!(f, "\n  {failure}")?;
+        }
+        write!(
+            f,
+            "\nhint: add a missing image to `content.images`; raise a budget, or remove what breaks it; build again"
+        )
+    }
+}
+
+impl std::error::Error for NotProved {}
 
 #[cfg(test)]
-mod tests {
-    use agent_api::events::{Event, Phase, State};
-    use serde_json::json;
-
-    use super::{pulls, records_pulls};
-
-    #[test]
-    fn pulls_are_read_from_the_ready_event() {
-        let ready = Event::of_box(50.0, Phase::Ready, "ready", State::Done);
-        assert!(!records_pulls(&ready));
-        assert_eq!(pulls(&ready, "first"), []);
-        let ready = ready.with("pulls", json!([{"image": "example.org/a:1", "t": 31.5}]));
-        assert!(records_pulls(&ready));
-        let found = pulls(&ready, "second");
-        assert_eq!((found[0].image.as_str(), found[0].t), ("example.org/a:1", 31.5));
-        assert!(found[0].why.contains("second start"), "{found:?}");
-    }
-}
+#[path = "prove_tests.rs"]
+mod tests;

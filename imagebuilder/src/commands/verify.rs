@@ -42,6 +42,7 @@ fn sentences(medium: &Medium, findings: &Findings) -> String {
     for checked in &findings.releases {
         lines.push(format!("release    {} of {}", checked.found.folder, title(checked)));
         lines.push(format!("signature  {}", checked.verdict.sentence()));
+        lines.push(format!("proof      {}", checked.proof.sentence()));
     }
     let (files, bytes) = (check::count(findings.files, "file"), HumanBytes(findings.bytes));
     lines.push(format!("content    {files}, {bytes}: every byte is what the release says ({})", medium.format.name()));
@@ -62,6 +63,7 @@ fn as_data(image: &str, medium: &Medium, findings: &Findings) -> Value {
                 "name": checked.release.as_ref().map(|release| &release.name),
                 "version": checked.release.as_ref().map(|release| &release.version),
                 "signature": checked.verdict.json(checked.release.as_ref()),
+                "proof": checked.proof.json(),
             })
         })
         .collect();

@@ -94,7 +94,7 @@ fn a_key_that_is_none_and_a_file_that_is_no_image_are_wrong_usage() {
 fn inspect_gives_the_release_as_data() {
     let sample = Sample::new();
     let image = sample.write(Format::Qcow2);
-    let (exit, last, _) = ended(|report| inspect::run(&cli::Inspect { image }, report));
+    let (exit, last, _) = ended(|report| inspect::run(&cli::Inspect { image, sbom: false }, report));
     assert_eq!(exit, Exit::Done);
     assert_eq!(last["kind"], "inspect");
     let found = &last["data"]["releases"][0];

@@ -25,7 +25,7 @@ mod validate;
 use std::path::Path as FilePath;
 
 pub use self::appliance::{
-    Appliance, Boot, Budgets, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin, OsImage,
+    Appliance, Boot, Budgets, Chart, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin, OsImage,
     OsImageSource, Output, Provisioning, ServedFile, Services, Target,
 };
 pub use self::input::{DiskFormat, Format};

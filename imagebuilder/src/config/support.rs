@@ -15,7 +15,6 @@ pub(super) fn check(input: &Appliance, findings: &mut Findings<'_>) {
             "installing on a disk",
         ),
         (given(&input.content.images), content.key("images"), "mirroring container images"),
-        (given(&input.content.manifests), content.key("manifests"), "applying manifests"),
         (input.services.provisioning.is_some(), services.key("provisioning"), "provisioning servers"),
     ];
     for (_, path, what) in unsupported.into_iter().filter(|(used, ..)| *used) {

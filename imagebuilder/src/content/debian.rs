@@ -4,9 +4,9 @@
 //! names ─apt─► lock's set `repository` ─► pool/NAME/*.deb ─► Packages{,.gz,.xz} ─► Release ─key─► InRelease, Release.gpg
 //! release key ─HKDF─► repository key ─► foothold.asc
 //! ```
-//! It holds the whole closure of what is asked for, whatever a server has already, so that every trixie, of whichever
-//! point release, can install from it alone. The dates in it are the lock's and it never expires: a site is offline for
-//! years.
+//! It holds what the packages need beyond Debian's required ones, and those too where an older point release's would not
+//! do: a minimal trixie installs from it alone. The dates in it are the lock's and it never expires: a site is offline
+//! for years.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ pub fn resolve(appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> 
     if names.is_empty() {
         return Ok(());
     }
-    let debs = apt.resolve(names, false).context(
+    let debs = apt.resolve_beyond_base(names).context(
         "resolving `content.packages.debian`\nhint: `apt-cache policy NAME` on a trixie machine shows which versions there are",
     )?;
     lock.debian.insert(SET.to_owned(), debs);

@@ -24,7 +24,7 @@ struct Extent {
 
 #[derive(Debug, Clone)]
 enum Source {
-    Bytes { bytes: Arc<[u8]>, from: usize },
+    Bytes { bytes: Arc<[u8]>, from: usize, reserved: bool },
     File { path: Arc<PathBuf>, from: u64 },
     Open { file: Arc<File>, from: u64 },
 }
@@ -76,8 +76,9 @@ impl Extents {
     /// When pieces overlap or pass the image's end: a layout was not followed.
     pub fn push(&mut self, at: u64, content: &Content) -> Result<(), ExtentsError> {
         match content {
-            Content::Bytes(bytes) => {
-                self.add(at, bytes.len() as u64, Source::Bytes { bytes: bytes.as_slice().into(), from: 0 });
+            Content::Bytes(bytes) | Content::Reserved(bytes) => {
+                let reserved = matches!(content, Content::Reserved(_));
+                self.add(at, bytes.len() as u64, Source::Bytes { bytes: bytes.as_slice().into(), from: 0, reserved });
                 Ok(())
             }
             Content::File { path, bytes } => self.push_file(at, path, *bytes),
@@ -127,6 +128,13 @@ impl Extents {
     /// A reader of the whole image.
     pub fn reader(&self) -> Reader<'_> {
         Reader { extents: self, index: 0, open: None }
+    }
+
+    /// Whether any of the `len` bytes from `at` on will be replaced in the finished image.
+    pub fn is_reserved(&self, at: u64, len: u64) -> bool {
+        let first = self.list.partition_point(|extent| extent.at + extent.len <= at);
+        let here = self.list[first..].iter().take_while(|extent| extent.at < at + len);
+        here.into_iter().any(|extent| matches!(extent.source, Source::Bytes { reserved: true, .. }))
     }
 
     /// The first byte at or behind `at` that is not in a hole.
@@ -198,7 +206,7 @@ fn read_source(
     buffer: &mut [u8],
 ) -> io::Result<()> {
     match &extent.source {
-        Source::Bytes { bytes, from } => {
+        Source::Bytes { bytes, from, .. } => {
             let start = from + offset(skip);
             buffer.copy_from_slice(&bytes[start..start + buffer.len()]);
             Ok(())

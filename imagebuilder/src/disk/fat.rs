@@ -89,7 +89,7 @@ fn tree(files: &[SourceFile]) -> Result<Tree, PathError> {
     let mut tree = Tree::new();
     for file in files {
         let content = match &file.content {
-            Content::Bytes(bytes) => hadris_fs::Content::bytes(bytes.clone()),
+            Content::Bytes(bytes) | Content::Reserved(bytes) => hadris_fs::Content::bytes(bytes.clone()),
             Content::File { path, .. } => hadris_fs::host::file(path)?,
         };
         tree.insert(file.path.as_str(), Node::file(content))?;

@@ -59,13 +59,15 @@ pub enum Content {
         /// Its size; another size found while writing is an error.
         bytes: u64,
     },
+    /// Bytes that are replaced in the finished image: no format packs them.
+    Reserved(Vec<u8>),
 }
 
 impl Content {
     /// Number of bytes.
     pub fn len(&self) -> u64 {
         match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Bytes(bytes) | Self::Reserved(bytes) => bytes.len() as u64,
             Self::File { bytes, .. } => *bytes,
         }
     }

@@ -144,7 +144,7 @@ fn tree(files: &[SourceFile], time: DateTime) -> Result<Tree, FormatError> {
 
 fn to_content(content: &Content) -> Result<hadris_fs::Content, FormatError> {
     match content {
-        Content::Bytes(bytes) => Ok(hadris_fs::Content::bytes(bytes.clone())),
+        Content::Bytes(bytes) | Content::Reserved(bytes) => Ok(hadris_fs::Content::bytes(bytes.clone())),
         Content::File { path, bytes } => {
             let content = hadris_fs::host::file(path).map_err(failed)?;
             if content.len() == *bytes {

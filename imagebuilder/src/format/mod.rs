@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use self::compose::DiskSize;
 use self::output::Output;
-pub use self::record::recall;
+pub use self::record::{follow, recall};
 use crate::boot::BootEntries;
 use crate::boot::esp::EspError;
 use crate::boot::grub::GrubError;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Source: QEMU `docs/interop/qcow2.rst`. Clusters without data are not stored; a cluster that zstd does not make
-//! smaller is stored as it is.
+//! smaller is stored as it is, and so is one that will be replaced in place.
 
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
@@ -66,7 +66,13 @@ pub fn write(image: &Extents, file: &mut File, level: i32, progress: &mut dyn Fn
         let packed: Vec<_> = batch
             .into_par_iter()
             .filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0))
-            .map_init(|| zstd::bulk::Compressor::new(level), |zstd, (number, bytes)| Ok((number, pack(zstd, bytes)?)))
+            .map_init(
+                || zstd::bulk::Compressor::new(level),
+                |zstd, (number, bytes)| {
+                    let reserved = image.is_reserved(number * CLUSTER, CLUSTER);
+                    Ok((number, if reserved { Cluster::Plain(bytes) } else { pack(zstd, bytes)? }))
+                },
+            )
             .collect::<io::Result<_>>()?;
         for (number, cluster) in packed {
             writer.put(number, &cluster)?;

@@ -31,7 +31,7 @@ struct Record {
 pub fn recall(format: Format, plan: &ImagePlan, tools: &dyn Tools) -> Result<Option<OutputFile>, FormatError> {
     let file = output_path(format, plan);
     let Ok(stamp) = Stamp::of(&file) else { return Ok(None) };
-    let Ok(text) = fs::read(record_path(plan, &file)?) else { return Ok(None) };
+    let Ok(text) = fs::read(record_path(&plan.cache, &file)?) else { return Ok(None) };
     let Ok(record) = serde_json::from_slice::<Record>(&text) else { return Ok(None) };
     if record.stamp != stamp || record.inputs != inputs(format, plan, tools)? {
         return Ok(None);
@@ -42,17 +42,37 @@ pub fn recall(format: Format, plan: &ImagePlan, tools: &dyn Tools) -> Result<Opt
 /// Remembers an output that was just written, its stamp, and the [`inputs`] from before it was.
 pub(super) fn keep(file: &OutputFile, stamp: Stamp, inputs: String, plan: &ImagePlan) -> Result<(), FormatError> {
     let record = Record { inputs, sha256: file.sha256.clone(), stamp };
-    let text = serde_json::to_vec(&record).map_err(io::Error::other)?;
-    let mut partial = tempfile::NamedTempFile::new_in(&plan.cache)?;
+    Ok(put(&plan.cache, &record_path(&plan.cache, &file.file)?, &record)?)
+}
+
+/// Remembers that an output was changed on purpose since it had the stamp `before`: it stays the one that is there.
+/// Nothing is remembered of a file that was no such output then.
+pub fn follow(cache: &Path, output: &Path, before: Stamp) -> io::Result<()> {
+    let path = record_path(cache, output)?;
+    let Ok(text) = fs::read(&path) else { return Ok(()) };
+    let Ok(mut record) = serde_json::from_slice::<Record>(&text) else { return Ok(()) };
+    if record.stamp != before {
+        return Ok(());
+    }
+    let mut file = fs::File::open(output)?;
+    record.stamp = Stamp::from(&file.metadata()?);
+    record.sha256 = super::hash(&mut file)?;
+    put(cache, &path, &record)
+}
+
+fn put(cache: &Path, path: &Path, record: &Record) -> io::Result<()> {
+    let text = serde_json::to_vec(record)?;
+    let mut partial = tempfile::NamedTempFile::new_in(cache)?;
     partial.write_all(&text)?;
-    partial.persist(record_path(plan, &file.file)?).map_err(|error| error.error)?;
+    partial.persist(path).map_err(|error| error.error)?;
     Ok(())
 }
 
-fn record_path(plan: &ImagePlan, output: &Path) -> io::Result<PathBuf> {
-    let place = fs::canonicalize(&plan.out)?.join(output.file_name().unwrap_or_default());
+fn record_path(cache: &Path, output: &Path) -> io::Result<PathBuf> {
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let place = fs::canonicalize(folder)?.join(output.file_name().unwrap_or_default());
     let name = hex::encode(&Sha256::digest(place.as_os_str().as_encoded_bytes())[..16]);
-    Ok(plan.cache.join(format!("output-{name}.json")))
+    Ok(cache.join(format!("output-{name}.json")))
 }
 
 /// Digest of all that decides an output's bytes. A field that is added to the plan has to be added here.
@@ -105,7 +125,7 @@ impl Inputs {
         for file in files {
             self.text(&file.path);
             match &file.content {
-                Content::Bytes(bytes) => self.text(&hex::encode(Sha256::digest(bytes))),
+                Content::Bytes(bytes) | Content::Reserved(bytes) => self.text(&hex::encode(Sha256::digest(bytes))),
                 Content::File { path, bytes: _ } => self.path(path)?,
             }
         }

@@ -181,7 +181,7 @@ fn a_cd_image_holds_the_files_with_roots_ownership() {
     for source in &plan.store {
         let extracted = fs_err::read(Path::new(&out).join(&source.path)).expect("extracted");
         let expected = match &source.content {
-            Content::Bytes(bytes) => bytes.clone(),
+            Content::Bytes(bytes) | Content::Reserved(bytes) => bytes.clone(),
             Content::File { path, .. } => fs_err::read(path).expect("the source"),
         };
         assert!(extracted == expected, "`{}` differs", source.path);

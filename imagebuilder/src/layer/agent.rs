@@ -11,14 +11,15 @@ use crate::host::flock;
 use crate::store::{Cache, Made, StageKey, hash};
 
 /// What the box is compiled for: glibc, linked statically.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Profile of the workspace's Cargo.toml.
 const PROFILE: &str = "agent";
 /// Programs and the names they have among the stage's files.
 const PROGRAMS: &[&str] = &["foothold-agent", "pause"];
 
 /// What cargo sets for its children and what would change the result.
-const FOREIGN_ENV: &[&str] = &["CARGO", "CARGO_ENCODED_RUSTFLAGS", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "RUSTC_WRAPPER"];
+pub(crate) const FOREIGN_ENV: &[&str] =
+    &["CARGO", "CARGO_ENCODED_RUSTFLAGS", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "RUSTC_WRAPPER"];
 
 /// Compiles them, or takes them from the cache.
 pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {

@@ -10,7 +10,7 @@ use crate::store::{Cache, Made, StageKey};
 use crate::toolbox::Toolbox;
 
 /// Program -> path on the box.
-const PROGRAMS: &[(&str, &str)] = &[
+pub(crate) const PROGRAMS: &[(&str, &str)] = &[
     ("kubelet", "usr/bin/kubelet"),
     ("kubeadm", "usr/bin/kubeadm"),
     ("kubectl", "usr/bin/kubectl"),

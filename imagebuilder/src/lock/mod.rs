@@ -64,6 +64,9 @@ pub struct Lock {
     /// Digest and size of each program of `kubernetes.from: directory` or `upstream`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binaries: BTreeMap<String, Blob>,
+    /// Digest of the files of each entry of `content.manifests` and `content.charts`, by what messages call it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub manifests: BTreeMap<String, Digest>,
     /// Digest and size of each file of the content that is carried as it is, by the path it is served under.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, Blob>,
@@ -79,6 +82,7 @@ impl Lock {
             asked: BTreeMap::new(),
             modules: BTreeMap::new(),
             binaries: BTreeMap::new(),
+            manifests: BTreeMap::new(),
             files: BTreeMap::new(),
         }
     }

@@ -18,6 +18,11 @@ pub trait Bytes {
     fn size(&self) -> u64;
     /// Fills `buffer` from byte `at` on; an error when it is not all there.
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// Where byte `at` lies in the file beneath, when it lies there as it is.
+    fn place(&self, at: u64) -> io::Result<Option<u64>> {
+        let _ = at;
+        Ok(None)
+    }
 }
 
 /// A disk that several readers share.
@@ -65,6 +70,10 @@ impl Bytes for Image {
         within("the image", self.size, at, buffer.len())?;
         let named = |error: io::Error| io::Error::new(error.kind(), format!("reading byte {at} of the image: {error}"));
         self.file.file().read_exact_at(buffer, at).map_err(named)
+    }
+
+    fn place(&self, at: u64) -> io::Result<Option<u64>> {
+        Ok(Some(at))
     }
 }
 

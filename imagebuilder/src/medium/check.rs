@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-use agent_api::release::{Blob, Digest, Layer, Release};
+use agent_api::proof::PROOF;
+use agent_api::release::{Blob, Digest, Layer, Release, SBOM};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::bytes::Bytes;
 use super::keys::{Keys, Verdict};
+use super::proof::State;
 use super::{Found, Medium};
 use crate::boot::esp;
 use crate::boot::files::{BOOT_FILES, BootFiles};
 use crate::error::Interrupted;
 use crate::format::Format;
 use crate::layer::verity::{self, Verity};
-use crate::release::sign;
+use crate::release::{sbom, sign};
 
 /// Bytes read and hashed at a time.
 const CHUNK: usize = 1 << 20;
@@ -55,6 +57,8 @@ pub struct Checked {
     pub boot_files: Option<BootFiles>,
     /// What its signature is worth.
     pub verdict: Verdict,
+    /// What there is of a proof.
+    pub proof: State,
 }
 
 /// What a check found.
@@ -137,7 +141,14 @@ fn check_release(medium: &Medium, found: Found, keys: &Keys) -> (Checked, Vec<Pr
         add("release.json.minisig", fault.replace("\nhint: ", "; "));
     }
     let boot_files = check_boot_files(&found, &verdict).map_err(|fault| add(BOOT_FILES, fault)).ok();
-    (Checked { found, release, boot_files, verdict }, problems)
+    let proof = State::of(&found, &verdict);
+    if let Some(fault) = proof.fault() {
+        add(PROOF, format!("{fault}; the release is not touched by that, `foothold prove` makes another"));
+    }
+    if let Some(fault) = sbom_fault(&found, &verdict) {
+        add(SBOM, fault);
+    }
+    (Checked { found, release, boot_files, verdict, proof }, problems)
 }
 
 /// The list of what starts a release, when it is this release's and signed with the same key.
@@ -151,6 +162,16 @@ fn check_boot_files(found: &Found, verdict: &Verdict) -> Result<BootFiles, Strin
         return Err(format!("it belongs to the release {}", files.release));
     }
     Ok(files)
+}
+
+/// What is wrong with the list of what is in the release.
+fn sbom_fault(found: &Found, verdict: &Verdict) -> Option<String> {
+    let (json, signature) = found.sbom.as_ref()?;
+    if let Some(Err(error)) = verdict.key.as_ref().map(|key| sign::verify(&key.text, json, signature)) {
+        return Some(format!("{error:#}"));
+    }
+    let belongs = sbom::release_of(json).is_some_and(|release| release == found.folder);
+    (!belongs).then(|| "it does not belong to this release".to_owned())
 }
 
 /// What firmware starts.

@@ -8,11 +8,12 @@
 //! Nothing is mounted and nothing is written. What cannot be read is a flaw of the medium, not the end of the reading:
 //! [`check`] wants to name everything that is wrong at once.
 
-mod bytes;
+pub mod bytes;
 pub mod check;
 mod eltorito;
 mod initrd;
 pub mod keys;
+pub mod proof;
 mod qcow2;
 mod tree;
 
@@ -20,7 +21,8 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use agent_api::release::{Digest, MEDIUM_ROOT, Release};
+use agent_api::proof::PROOF;
+use agent_api::release::{Digest, MEDIUM_ROOT, Release, SBOM};
 use ext4_view::Ext4;
 use gpt::GptConfig;
 use hadris_fat::sync::FatFs;
@@ -92,6 +94,10 @@ pub struct Found {
     pub signature: Option<String>,
     /// `boot-files.json` and its signature, when they are there.
     pub boot_files: Option<(Vec<u8>, String)>,
+    /// What lies in the place of the proof, when there is one.
+    pub proof: Option<Vec<u8>>,
+    /// `sbom.spdx.json` and its signature, when they are there.
+    pub sbom: Option<(Vec<u8>, String)>,
 }
 
 impl Found {
@@ -225,12 +231,21 @@ impl Medium {
             let Some(json) = small_file(&**store, &path)? else { continue };
             let signature = small_file(&**store, &format!("{path}.minisig"))?;
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-            let list = format!("{MEDIUM_ROOT}/releases/{folder}/{BOOT_FILES}");
-            let boot_files = small_file(&**store, &list)?.zip(small_file(&**store, &format!("{list}.minisig"))?);
-            let boot_files = boot_files.map(|(json, signature)| (json, text(signature)));
-            found.push(Found { folder, json, signature: signature.map(text), boot_files });
+            let signed = |name: &str| -> io::Result<Option<(Vec<u8>, String)>> {
+                let path = format!("{MEDIUM_ROOT}/releases/{folder}/{name}");
+                let both = small_file(&**store, &path)?.zip(small_file(&**store, &format!("{path}.minisig"))?);
+                Ok(both.map(|(json, signature)| (json, text(signature))))
+            };
+            let (boot_files, sbom) = (signed(BOOT_FILES)?, signed(SBOM)?);
+            let proof = small_file(&**store, &format!("{MEDIUM_ROOT}/releases/{folder}/{PROOF}"))?;
+            found.push(Found { folder, json, signature: signature.map(text), boot_files, proof, sbom });
         }
         Ok(found)
+    }
+
+    /// A small file of the tree that the store lies in.
+    pub fn stored(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
+        self.store.as_ref().map_or(Ok(None), |store| small_file(&**store, path))
     }
 
     /// Names in the store: the hex digests of its blobs.
@@ -238,12 +253,13 @@ impl Medium {
         self.store.as_ref().map_or(Ok(Vec::new()), |store| store.list(&format!("{MEDIUM_ROOT}/store/sha256")))
     }
 
-    fn blob(&self, digest: &Digest) -> io::Result<Option<Box<dyn Bytes>>> {
+    /// A blob of the store.
+    pub fn blob(&self, digest: &Digest) -> io::Result<Option<Box<dyn Bytes>>> {
         self.store.as_ref().map_or(Ok(None), |store| store.open(&format!("{MEDIUM_ROOT}/{}", digest.store_path())))
     }
 
     /// `vmlinuz` or `initrd` of the release in that folder.
-    fn boot_file(&self, folder: &str, name: &str) -> io::Result<Option<Box<dyn Bytes>>> {
+    pub fn boot_file(&self, folder: &str, name: &str) -> io::Result<Option<Box<dyn Bytes>>> {
         let id16 = folder.get(..16).unwrap_or(folder);
         // On disks kernel and initrd lie in the ESP.
         let tree = self.boot.as_ref().or(self.esp.as_ref());
@@ -307,6 +323,8 @@ fn small_file(tree: &dyn Tree, path: &str) -> io::Result<Option<Vec<u8>>> {
     bytes::read(&*file, 0, length).map(Some).map_err(named)
 }
 
+#[cfg(test)]
+pub(crate) mod proof_tests;
 #[cfg(test)]
 mod start_tests;
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Qcow2 {
         Ok(Self { file, size, cluster_bits, l1, last: RefCell::default() })
     }
 
-    fn place(&self, cluster: u64, last: &mut Last) -> io::Result<Place> {
+    fn place_in(&self, cluster: u64, last: &mut Last) -> io::Result<Place> {
         let per_table = (1_u64 << self.cluster_bits) / ENTRY;
         let l1 = usize::try_from(cluster / per_table).ok().and_then(|index| self.l1.get(index)).copied();
         let at = l1.unwrap_or(0) & OFFSET;
@@ -105,7 +105,7 @@ impl Qcow2 {
 
     fn load(&self, cluster: u64, last: &mut Last) -> io::Result<Vec<u8>> {
         let length = 1_usize << self.cluster_bits;
-        match self.place(cluster, last)? {
+        match self.place_in(cluster, last)? {
             Place::Zeros => Ok(vec![0; length]),
             Place::Plain(at) => {
                 let left = usize::try_from(self.file.size().saturating_sub(at)).unwrap_or(usize::MAX);
@@ -175,6 +175,14 @@ impl Bytes for Qcow2 {
             done += count;
         }
         Ok(())
+    }
+
+    fn place(&self, at: u64) -> io::Result<Option<u64>> {
+        let cluster = at >> self.cluster_bits;
+        Ok(match self.place_in(cluster, &mut self.last.borrow_mut())? {
+            Place::Plain(start) => Some(start + at - (cluster << self.cluster_bits)),
+            Place::Zeros | Place::Compressed { .. } => None,
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agent_api::proof::{self, PROOF};
 use agent_api::release::{
     Blob, BootEntry, Budgets, DataPlace, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
 };
@@ -22,7 +23,7 @@ pub const BUILT: u32 = 1_760_000_000;
 /// A release, its key, and what its images are made of.
 pub struct Sample {
     /// Its scratch folder, removed with it.
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     /// The manifest.
     pub release: Release,
     /// Its id.
@@ -33,6 +34,8 @@ pub struct Sample {
     pub plan: ImagePlan,
     /// Text of the public key.
     pub public_key: String,
+    /// Its key.
+    pub signer: Signer,
 }
 
 /// Bytes that do not repeat and do not compress.
@@ -53,9 +56,28 @@ impl Sample {
 
     /// Makes it with another list of what starts it.
     pub fn with_boot_files(change: impl FnOnce(&mut files::BootFiles)) -> Self {
+        Self::make(None, change, |_| ())
+    }
+
+    /// Makes it with another manifest.
+    pub fn changed(change: impl FnOnce(&mut Release)) -> Self {
+        Self::make(None, |_| (), change)
+    }
+
+    /// Makes the next release of the same appliance, with the same key.
+    pub fn next(&self, change: impl FnOnce(&mut Release)) -> Self {
+        Self::make(Some(&self.dir.path().join("release.key")), |_| (), change)
+    }
+
+    fn make(
+        key: Option<&Path>,
+        change: impl FnOnce(&mut files::BootFiles),
+        change_release: impl FnOnce(&mut Release),
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let cache = Cache::open(&dir.path().join("cache")).expect("a cache");
-        let signer = signer(dir.path());
+        let named = |path: &Path| Signer::open(Some(&SecretReference::File(path.to_owned()))).expect("a signer");
+        let signer = key.map_or_else(|| signer(dir.path()), named);
         let layer = layer(&cache, dir.path());
         let adopt = |seed, length| cache.adopt_bytes(&noise(seed, length)).expect("a blob");
         let (manifest, own, shared) = (adopt(1, 700), adopt(2, 300_000), adopt(3, 5_000));
@@ -67,7 +89,8 @@ impl Sample {
             blobs: blobs.iter().map(|blob| (*blob).clone()).collect(),
         };
         let images = vec![image("example.org/a:1", &[&manifest, &own, &shared]), image("example.org/b:1", &[&shared])];
-        let release = release(layer.clone(), kernel.clone(), initrd.clone(), images);
+        let mut release = release(layer.clone(), kernel.clone(), initrd.clone(), images);
+        change_release(&mut release);
         let json = serde_json::to_vec_pretty(&release).expect("JSON");
         let id = hash::bytes(&json).hex().to_owned();
         let signature = signer.sign(&json, "test").expect("a signature");
@@ -98,7 +121,10 @@ impl Sample {
         let path = format!("foothold/releases/{id}/boot-files.json");
         plan.store.push(SourceFile { path: format!("{path}.minisig"), content: Content::Bytes(signature) });
         plan.store.push(SourceFile { path, content: Content::Bytes(list) });
-        Self { _dir: dir, release, id, boot_files, plan, public_key: signer.public_key }
+        let (path, place) = (format!("foothold/releases/{id}/{PROOF}"), proof::reserve(&id));
+        plan.store.push(SourceFile { path, content: Content::Reserved(place) });
+        let public_key = signer.public_key.clone();
+        Self { dir, release, id, boot_files, plan, public_key, signer }
     }
 
     /// Writes an image.
@@ -123,7 +149,8 @@ impl Sample {
     }
 }
 
-fn signer(dir: &Path) -> Signer {
+/// A new key in a folder.
+pub fn signer(dir: &Path) -> Signer {
     let path = dir.join("release.key");
     let pair = minisign::KeyPair::generate_unencrypted_keypair().expect("a key");
     fs_err::write(&path, pair.sk.to_box(None).expect("a box").to_string()).expect("written");

@@ -157,7 +157,7 @@ pub(super) fn short(text: &str) -> String {
 
 fn bytes_of(sample: &Sample, number: usize) -> Vec<u8> {
     match &sample.plan.store[number].content {
-        Content::Bytes(bytes) => bytes.clone(),
+        Content::Bytes(bytes) | Content::Reserved(bytes) => bytes.clone(),
         Content::File { path, .. } => fs_err::read(path).expect("the file"),
     }
 }

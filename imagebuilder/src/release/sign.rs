@@ -134,6 +134,13 @@ pub fn verify(public_key: &str, bytes: &[u8], signature: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether the signature says that it is by that key.
+pub fn same_key(public_key: &str, signature: &str) -> bool {
+    let key = minisign::PublicKeyBox::from_string(public_key).and_then(minisign::PublicKeyBox::into_public_key);
+    let signature = minisign::SignatureBox::from_string(signature);
+    key.is_ok_and(|key| signature.is_ok_and(|signature| signature.keynum() == key.keynum()))
+}
+
 fn read_secret(reference: &SecretReference) -> Result<String> {
     match reference {
         SecretReference::File(path) => Ok(fs_err::read_to_string(path)?),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use agent_api::proof::Proof;
 use indicatif::HumanBytes;
 use serde::Serialize;
 use serde_json::Value;
@@ -48,6 +49,10 @@ pub enum Outcome {
         pulls: Vec<Pull>,
         /// The timeline.
         steps: Vec<ProofStep>,
+        /// All of it, as it is signed into the image.
+        proof: Box<Proof>,
+        /// Whether it was.
+        signed: bool,
     },
     /// `lint`: nothing but warnings.
     Linted {
@@ -158,14 +163,28 @@ impl fmt::Display for Outcome {
                 write!(f, "ready after {secs:.1} s (from power-on: node {node_ready:.1} s, everything {ready:.1} s)")
             }
             Self::Proof {
-                node_ready_secs, ready_secs, reboot_ready_secs, memory_used_mib, image_bytes, pulls, ..
+                node_ready_secs,
+                ready_secs,
+                reboot_ready_secs,
+                memory_used_mib,
+                image_bytes,
+                pulls,
+                proof,
+                signed,
+                ..
             } => {
                 writeln!(f, "node ready after     {node_ready_secs:6.1} s")?;
                 writeln!(f, "ready after          {ready_secs:6.1} s")?;
                 writeln!(f, "reboot to ready      {reboot_ready_secs:6.1} s")?;
                 writeln!(f, "memory in use        {memory_used_mib:4} MiB")?;
                 writeln!(f, "image                {}", HumanBytes(*image_bytes))?;
-                write!(f, "image pulls          {:4}", pulls.len())
+                writeln!(f, "memory at most       {:4} MiB", proof.peak_memory_mib())?;
+                writeln!(f, "DATA at most         {:4} MiB", proof.peak_data_mib())?;
+                writeln!(f, "image pulls          {:4}", pulls.len())?;
+                for budget in &proof.budgets {
+                    writeln!(f, "budget               {budget}")?;
+                }
+                write!(f, "{}", if *signed { "signed into the image" } else { "not signed: the image is as it was" })
             }
             Self::Linted { file, warnings: 0, .. } => write!(f, "`{}` is good", file.display()),
             Self::Linted { file, warnings, .. } => write!(f, "`{}` is good, with {warnings} warnings", file.display()),

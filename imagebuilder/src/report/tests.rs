@@ -1,6 +1,7 @@
 use super::text::Text;
 use super::{BuiltOutput, Outcome, Report, Timings};
 use crate::error::{CommandError, Exit, WrongUsage};
+use crate::medium::proof_tests::proof_of;
 
 fn report() -> (Report, Text, Text) {
     let (data, lines) = (Text::default(), Text::default());
@@ -102,11 +103,13 @@ fn the_shapes_of_ready_and_proof_are_those_that_scripts_know() {
         image_bytes: 5,
         pulls: Vec::new(),
         steps: Vec::new(),
+        proof: Box::new(proof_of("ab")),
+        signed: true,
     };
-    assert_eq!(
-        serde_json::to_string(&proof).expect("it serializes"),
-        r#"{"result":"proof","nodeReadySecs":1.0,"readySecs":2.0,"rebootReadySecs":3.0,"memoryUsedMiB":4,"imageBytes":5,"pulls":[],"steps":[]}"#
-    );
+    let text = serde_json::to_string(&proof).expect("it serializes");
+    let known = r#"{"result":"proof","nodeReadySecs":1.0,"readySecs":2.0,"rebootReadySecs":3.0,"memoryUsedMiB":4,"imageBytes":5,"pulls":[],"steps":[],"proof":{"#;
+    assert!(text.starts_with(known), "{text}");
+    assert!(text.ends_with(r#"},"signed":true}"#), "{text}");
 }
 
 #[test]

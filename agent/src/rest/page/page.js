@@ -140,7 +140,8 @@ function draw(status, times) {
   const last = running[running.length - 1];
   text('phase', status.ready ? 'ready' : last ? last.phase : status.phase);
   text('step', status.ready && times.ready ? 'after ' + secs(times.ready) : last ? last.step : '');
-  text('progress', status.progress.done + ' of ' + status.progress.total + ' steps');
+  const eta = status.eta ? ', about ' + Math.max(0, Math.round(status.eta.totalSecs - status.uptimeSecs)) + ' s left' : '';
+  text('progress', status.progress.done + ' of ' + status.progress.total + ' steps' + eta);
   $('done').setAttribute('width', 100 * status.progress.done / Math.max(1, status.progress.total));
   text('memory', status.memory.usedMib + ' of ' + status.memory.totalMib + ' MiB');
   $('used').setAttribute('width', 100 * status.memory.usedMib / Math.max(1, status.memory.totalMib));
