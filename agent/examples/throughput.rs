@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 const CLIENTS: usize = 64;
-const TURNS: usize = 3;
+const TURNS: u32 = 3;
 /// Bytes that a client takes at a time.
 const PIECE: usize = 256 << 10;
 /// Name and bytes of each file.
@@ -49,22 +49,33 @@ fn compare(nginx: &str, folder: &Path, turn: Duration) -> Result<()> {
     make_files(folder)?;
     let own = Server::start(Command::new(std::env::current_exe()?).arg("serve").arg(folder))?;
     let other = Server::nginx(nginx, folder)?;
-    println!("{:<8}{:>14}{:>14}{:>8}", "file", "foothold", "nginx", "ratio");
+    println!("{:<8}{:>14}{:>14}{:>8}   processor time of a file, ms", "file", "foothold", "nginx", "ratio");
     for (name, bytes) in FILES {
-        let mut rates: [Vec<f64>; 2] = Default::default();
+        let (mut rates, mut costs): ([Vec<f64>; 2], [f64; 2]) = Default::default();
         for _ in 0..TURNS {
-            for (server, rates) in [&own, &other].into_iter().zip(&mut rates) {
-                rates.push(load(server.address, name, bytes, turn)?);
+            for (at, server) in [&own, &other].into_iter().enumerate() {
+                let (before, began) = (server.processor_secs(), Instant::now());
+                let rate = load(server.address, name, bytes, turn)?;
+                let files = rate * began.elapsed().as_secs_f64();
+                costs[at] += (server.processor_secs() - before) * 1000.0 / files / f64::from(TURNS);
+                rates[at].push(rate);
             }
         }
         let [own, other] = rates.map(|mut rates| {
             rates.sort_by(f64::total_cmp);
-            rates[TURNS / 2]
+            rates[usize::try_from(TURNS / 2).unwrap_or(0)]
         });
         let in_words = |rate: f64| {
             if bytes < 1 << 20 { format!("{rate:.0}/s") } else { format!("{:.0} MiB/s", rate * mib(bytes)) }
         };
-        println!("{name:<8}{:>14}{:>14}{:>8.2}", in_words(own), in_words(other), own / other);
+        let ratio = own / other;
+        println!(
+            "{name:<8}{:>14}{:>14}{ratio:>8.2}   {:.4} and {:.4}",
+            in_words(own),
+            in_words(other),
+            costs[0],
+            costs[1]
+        );
     }
     println!("peak memory, KiB: foothold {}, nginx {}", own.peak_kib(), other.peak_kib());
     Ok(())
@@ -132,17 +143,32 @@ impl Server {
         Ok(self)
     }
 
-    /// Of the process and those it started.
-    fn peak_kib(&self) -> u64 {
+    /// The process and those it started.
+    fn ids(&self) -> Vec<String> {
         let id = self.child.id();
         let children = fs_err::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-        let ids = children.split_whitespace().map(str::to_owned).chain([id.to_string()]);
+        children.split_whitespace().map(str::to_owned).chain([id.to_string()]).collect()
+    }
+
+    /// What they took of the processors, which is the same on a machine that has other things to do.
+    fn processor_secs(&self) -> f64 {
+        let ticks = |id: String| -> Option<u32> {
+            let stat = fs_err::read_to_string(format!("/proc/{id}/stat")).ok()?;
+            let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+            Some(words.next()?.parse::<u32>().ok()? + words.next()?.parse::<u32>().ok()?)
+        };
+        let all: u32 = self.ids().into_iter().filter_map(ticks).sum();
+        // `USER_HZ` is 100 everywhere.
+        f64::from(all) / 100.0
+    }
+
+    fn peak_kib(&self) -> u64 {
         let peak = |id: String| -> Option<u64> {
             let status = fs_err::read_to_string(format!("/proc/{id}/status")).ok()?;
             let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
             line.split_whitespace().next()?.parse().ok()
         };
-        ids.filter_map(peak).sum()
+        self.ids().into_iter().filter_map(peak).sum()
     }
 }
 

@@ -20,6 +20,7 @@ use foothold_agent::events::Bus;
 use foothold_agent::host::runner::{Output, RunError, Runner};
 use foothold_agent::releases::Releases;
 use foothold_agent::rest::{self, Gate, Web};
+use foothold_agent::site_out::SiteOut;
 use foothold_agent::vitals::Vitals;
 use reqwest::{Client, Response, StatusCode};
 use sha2::Digest as _;
@@ -121,6 +122,7 @@ fn sample(version: &str, seeds: [u64; 5], signer: &Signer) -> Sample {
         packages: Vec::new(),
         data: Vec::new(),
         ntp_serve: false,
+        registry_writable_bytes: None,
         budgets: Budgets::default(),
     };
     let json = serde_json::to_vec_pretty(&release).expect("JSON");
@@ -194,6 +196,7 @@ impl Fixture {
             runner: Arc::new(Nothing),
             releases: Releases::below(&data, &medium, &run),
             root: dir.path().to_owned(),
+            site_out: Arc::new(SiteOut::new(dir.path())),
         };
         let mut tasks = JoinSet::new();
         let web = rest::start(&mut tasks, options, &CancellationToken::new()).expect("started");

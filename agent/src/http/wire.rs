@@ -24,7 +24,10 @@ const PIECE: usize = 2 << 20;
 /// Bytes that are read at a time where they must pass through memory of ours.
 const TLS_PIECE: usize = 128 << 10;
 /// A file of at most so many bytes goes out with its head, in one piece.
-pub const SMALL: u64 = 32 << 10;
+const SMALL: u64 = 32 << 10;
+/// A file of at most so many bytes, both ends of which are in memory, is sent without another thread's help: that would
+/// cost more than the sending.
+const MIDDLE: u64 = 256 << 10;
 
 /// Both ends of a connection.
 pub enum Wire {
@@ -138,8 +141,17 @@ async fn write_plain(stream: &TcpStream, mut bytes: &[u8], flags: SendFlags) -> 
 
 /// sendfile(2) until all is out. It may wait for the disk, so it runs on a thread for such things, a few at a time.
 async fn splice(stream: &Arc<TcpStream>, file: File, start: u64, length: u64, hops: &Arc<Semaphore>) -> io::Result<()> {
-    let file = Arc::new(file);
     let (mut at, end) = (start, start + length);
+    while length <= MIDDLE && at < end && is_in_memory(&file, at) && is_in_memory(&file, end - 1) {
+        let most = usize::try_from(end - at).unwrap_or(PIECE);
+        match stream.try_io(Interest::WRITABLE, || Ok(sendfile(&**stream, file.file(), Some(&mut at), most)?)) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => in_time(stream.writable()).await?,
+            Err(error) => return Err(error),
+        }
+    }
+    let file = Arc::new(file);
     while at < end {
         in_time(stream.writable()).await?;
         let hop = hops.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -158,6 +170,12 @@ async fn splice(stream: &Arc<TcpStream>, file: File, start: u64, length: u64, ho
         }
     }
     Ok(())
+}
+
+/// Whether that byte can be read without waiting for the disk.
+fn is_in_memory(file: &File, at: u64) -> bool {
+    let mut byte = [0];
+    rustix::io::preadv2(file.file(), &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT) == Ok(1)
 }
 
 /// Opens a file; waits for the disk on another thread, and only if it must.

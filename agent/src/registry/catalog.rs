@@ -47,6 +47,14 @@ impl Catalog {
         let known = repository.layers.contains(digest) || repository.manifests.contains(digest);
         self.sizes.get(digest).copied().filter(|_| known)
     }
+
+    /// Whether that repository has a tag, a manifest or a blob of that name from the release.
+    pub fn has(&self, repository: &str, reference: &str) -> bool {
+        let Some(repository) = self.repositories.get(repository) else { return false };
+        let digest = reference.parse::<Digest>().ok();
+        let known = |digest| repository.manifests.contains(digest) || repository.layers.contains(digest);
+        repository.tags.contains_key(reference) || digest.as_ref().is_some_and(known)
+    }
 }
 
 impl Repository {

@@ -46,6 +46,11 @@ pub(super) async fn answer(
     let asked = Asked::parse(&path, uri.query().unwrap_or_default(), host.as_deref());
     let response = match &front.storage {
         _ if path != "/v2" && !path.starts_with("/v2/") => refusal(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "nothing"),
+        Some(_) if changes_release(&front, &method, asked.as_ref()) => refusal(
+            StatusCode::FORBIDDEN,
+            "DENIED",
+            "it is part of the release, which stays as it is: take another tag",
+        ),
         Some(storage) => with_registry(&front, storage, request, &peer, host.as_deref()).await,
         None => without_registry(&method, &path, asked.as_ref()),
     };
@@ -58,6 +63,15 @@ pub(super) async fn answer(
         }
     }
     Ok(response)
+}
+
+/// Whether a tag of the release would mean something else afterwards, or something of it would be hidden.
+fn changes_release(front: &Front, method: &Method, asked: Option<&Asked>) -> bool {
+    let Some(asked) = asked else { return false };
+    let known = || front.catalog.has(&asked.repository, &asked.reference);
+    // What is pushed under its own digest is the same.
+    let is_tag = !asked.reference.contains(':');
+    (*method == Method::DELETE || *method == Method::PUT && is_tag) && known()
 }
 
 /// A release without a registry: whatever is asked for is not there.

@@ -194,6 +194,25 @@ async fn writing_needs_the_token(#[case] password: Option<&str>, #[case] status:
 }
 
 #[tokio::test]
+async fn what_the_release_brought_stays_as_it_is() {
+    let mut fixture = fixture(&[REGISTRY, "docker.io/library/app:1"], Some(1 << 20));
+    fixture.start_registry();
+    let layer = format!("sha256:{}", hex::encode(Sha256::digest(LAYER)));
+    let table = [
+        (Method::PUT, "library/app/manifests/1".to_owned(), 403),
+        (Method::PUT, "library/app/manifests/2".to_owned(), 200),
+        (Method::DELETE, "docker.io/library/app/manifests/1".to_owned(), 403),
+        (Method::DELETE, format!("library/app/blobs/{layer}"), 403),
+        (Method::DELETE, format!("org/other/blobs/{layer}"), 404),
+    ];
+    for (method, path, status) in table {
+        let request = fixture.client.request(method.clone(), fixture.url(&format!("/v2/{path}")));
+        let answer = request.bearer_auth(TOKEN).send().await.expect("an answer");
+        assert_eq!(answer.status(), status, "{method} {path}");
+    }
+}
+
+#[tokio::test]
 async fn the_agent_itself_writes_and_nobody_does_without_space_or_into_a_read_only_registry() {
     let mut fixture = fixture(&[REGISTRY], Some(1000));
     fixture.start_registry();
