@@ -15,6 +15,8 @@ use super::view::{duration, estimate, short_duration, words};
 const PHASES_WIDTH: usize = 27;
 /// Rows above the middle part: title, blank, state, rule.
 const HEAD: usize = 4;
+/// Unhealthy objects that are named.
+const MOST_OBJECTS: usize = 3;
 /// Events that are shown even when the middle part wants more.
 const LEAST_EVENTS: usize = 4;
 
@@ -259,6 +261,7 @@ fn details(view: &View, width: usize) -> Vec<Line> {
         lines.push(Line::default());
     }
     going_on(view, width, &mut lines);
+    objects(view, width, &mut lines);
     access(view, width, &mut lines);
     lines
 }
@@ -291,6 +294,25 @@ fn going_on(view: &View, width: usize, lines: &mut Vec<Line>) {
     }
     if view.running().next().is_some() {
         lines.push(Line::default());
+    }
+}
+
+/// How many of the declared objects are healthy, and what is wrong with the first of the others.
+fn objects(view: &View, width: usize, lines: &mut Vec<Line>) {
+    let unhealthy = || view.objects.iter().filter(|object| !object.healthy);
+    let (total, bad) = (view.objects.len(), unhealthy().count());
+    if total == 0 {
+        return;
+    }
+    let style = if bad == 0 { Style::Good } else { Style::Warn };
+    lines.push(
+        Line::of(Style::Dim, format!("{:<12}", "Objects")).and(style, format!("{} of {total} healthy", total - bad)),
+    );
+    for object in unhealthy().take(MOST_OBJECTS) {
+        indent(&format!("{}: {}", object.title(), object.message), Style::Plain, width, lines);
+    }
+    if bad > MOST_OBJECTS {
+        indent(&format!("and {} more", bad - MOST_OBJECTS), Style::Dim, width, lines);
     }
 }
 

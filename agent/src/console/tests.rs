@@ -2,7 +2,7 @@
 
 use agent_api::boot::{DataFound, MediumFailure, Mode};
 use agent_api::events::{Event, Phase, State, Status};
-use agent_api::rest::{BoxStatus, Eta, Medium, Memory, Progress, SlowStep, Space};
+use agent_api::rest::{BoxStatus, Eta, Medium, Memory, ObjectStatus, Progress, SlowStep, Space};
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 use rstest::rstest;
 use serde_json::json;
@@ -140,6 +140,28 @@ pub(super) fn ready() -> View {
     view
 }
 
+fn deploying() -> View {
+    let mut events = beginning();
+    events.push(event(50.0, Phase::Services, "site-health", State::Started));
+    let object = |kind: &str, name: &str, healthy, message: &str| ObjectStatus {
+        kind: kind.to_owned(),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        set: "shop".to_owned(),
+        healthy,
+        message: message.to_owned(),
+    };
+    let why = "0 of 2 pods available, pod `web-6d4`: ImagePullBackOff (image docker.io/org/web:2)";
+    View {
+        objects: vec![
+            object("ConfigMap", "settings", true, "there"),
+            object("Deployment", "web", false, why),
+            object("Job", "migrate", false, "0 of 1 completions"),
+        ],
+        ..view(61.0, &events)
+    }
+}
+
 fn unclaimed() -> View {
     View { claim: Some("7KQ2M-XV9RD".to_owned()), data: "in memory only: no disk has 8 GiB free".to_owned(), ..ready() }
 }
@@ -153,6 +175,7 @@ fn text(view: &View, page: Page, width: usize, height: usize) -> String {
 #[case::booting("booting", booting())]
 #[case::waiting("waiting", waiting())]
 #[case::proved("proved", proved())]
+#[case::deploying("deploying", deploying())]
 #[case::failed("failed", failed())]
 #[case::ready("ready", ready())]
 #[case::unclaimed("unclaimed", unclaimed())]

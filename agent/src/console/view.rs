@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use agent_api::boot::{DataFound, Mode};
 use agent_api::events::{Event, State, StepStatus};
 use agent_api::ports;
-use agent_api::rest::{BoxStatus, Eta, Medium, Memory, Progress};
+use agent_api::rest::{BoxStatus, Eta, Medium, Memory, ObjectStatus, Progress};
 
 /// Everything that is on the screen. Made anew for each drawing.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +40,8 @@ pub struct View {
     pub eta: Option<Eta>,
     /// Health of the medium.
     pub medium: Medium,
+    /// Objects that the release declares.
+    pub objects: Vec<ObjectStatus>,
     /// Every declared service has answered.
     pub ready: bool,
     /// Seconds since power-on at which the box became ready.
@@ -77,6 +79,7 @@ impl View {
             progress: status.progress,
             eta: status.eta.clone(),
             medium: status.medium.clone(),
+            objects: status.objects.clone(),
             ready: inner.ready,
             ready_at: status.ready_at,
             phase: inner.phase.clone(),

@@ -305,6 +305,17 @@ async fn the_support_bundle_has_what_is_named_and_no_secret() {
 }
 
 #[tokio::test]
+async fn a_report_is_only_asked_for_where_it_can_be_written() {
+    let fixture = Fixture::with_token();
+    let ask = || fixture.client.post(fixture.url("/api/v1/site/report"));
+    assert_eq!(ask().send().await.expect("an answer").status(), StatusCode::UNAUTHORIZED);
+    let refused = ask().bearer_auth(TOKEN).send().await.expect("an answer");
+    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    let problem: Problem = refused.json().await.expect("a problem");
+    assert!(problem.error.ends_with("has no partition SITE"), "{problem:?}");
+}
+
+#[tokio::test]
 async fn http_1_and_http_2_are_both_spoken_and_large_heads_and_bodies_refused() {
     let fixture = Fixture::with_token();
     assert_eq!(fixture.ask("/healthz").await.version(), reqwest::Version::HTTP_11);

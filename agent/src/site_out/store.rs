@@ -4,7 +4,7 @@
 //! X.new written, synced ─► X.old removed ─► X becomes X.old ─► X.new becomes X ─► X.old removed
 //! ```
 //! Nothing is ever renamed over something: FAT cannot do that at once. At every instant `X` or `X.old` is whole, and
-//! [`mend`] finds out which.
+//! the next writing finds out which.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
