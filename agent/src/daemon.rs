@@ -4,25 +4,35 @@
 //! first_boot --Site--> Gate (who may come in)
 //!     |                  |
 //!     +--events--> Bus --+--> console, REST
+//! release, uploads -------+--> registry, content
 //! ```
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_api::boot::Mode;
+use agent_api::boot::{MEDIUM, Mode};
+use agent_api::events::{Event, Phase, State};
+use agent_api::ports;
 use anyhow::Context;
+use serde_json::json;
 use systemd_journal_logger::JournalLog;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{Bus, Paths};
+use crate::content::server::Content;
+use crate::content::{Carried, Source, space};
+use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
-use crate::rest::Gate;
+use crate::registry::Front;
+use crate::rest::{Gate, Web};
+use crate::site_out::{self, SiteOut};
+use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
-use crate::{console, eta, medium, pulls, rest, usage};
+use crate::{bpa, console, eta, http, medium, pulls, rest, uploads, usage};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -50,24 +60,37 @@ async fn run() -> anyhow::Result<()> {
     let mut tasks = JoinSet::new();
     let runner: Arc<dyn Runner> = Arc::new(System::new());
     let bus = Bus::open(&Paths::of_box()).context("opening the events of this boot")?;
-    // Before containerd is started: it is asked for whatever is not on the box.
-    pulls::start(&mut tasks, pulls::ADDRESS, &bus, &stop);
     let vitals = Vitals::of_box();
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();
-    let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
+    let site_out = Arc::new(SiteOut::new(Path::new("/")));
+    let (gate_of_web, runner_of_web) = (Arc::clone(&gate), Arc::clone(&runner));
+    let web =
+        rest::Options::of_box(bus.clone(), gate_of_web, site, vitals.clone(), runner_of_web, Arc::clone(&site_out));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
-    let screens = console::Options::of_box(bus.clone(), gate, vitals.clone(), web.fingerprint);
+    site_out.set_fingerprint(&web.fingerprint);
+    let sources = site_out::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
+    site_out::start(&mut tasks, site_out, sources, &stop);
+    let uploads = open_uploads(&bus);
+    if let Some(uploads) = &uploads {
+        let site = published.site.subscribe();
+        let options = bpa::Options::of_box(Arc::clone(&gate), site, Arc::clone(&web.resolver), uploads.clone());
+        bpa::start(&mut tasks, options, &stop).context("starting the server for uploads")?;
+    }
+    let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
     eta::start(&mut tasks, &vitals, &bus, &stop);
-    medium::start(&mut tasks, vitals, bus.clone(), &stop);
+    medium::start(&mut tasks, vitals.clone(), bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
     usage::start(&mut tasks, machine.usage().clone(), &bus, &stop);
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
-    let bring_up = first_boot_of(machine, bus, ledger, published);
+    // Before containerd is started: it asks here for whatever is not unpacked on the box.
+    let registry = serve(&mut tasks, &machine, uploads.clone(), &web, gate, &bus, &stop)?;
+    space::start(&mut tasks, vitals, registry.storage(), uploads, &stop);
+    let bring_up = first_boot_of(machine, bus, ledger, published, registry);
     let stopping = stop.clone();
     tasks.spawn(async move {
         Box::pin(stopping.run_until_cancelled_owned(bring_up)).await;
@@ -87,10 +110,61 @@ async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Registry and content, for box and site.
+fn serve(
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    machine: &Machine,
+    uploads: Option<Uploads>,
+    web: &Web,
+    gate: Arc<Gate>,
+    bus: &Bus,
+    stop: &CancellationToken,
+) -> anyhow::Result<Arc<Front>> {
+    let release = machine.release();
+    let recorder = pulls::start(tasks, bus, stop);
+    let front = Arc::new(Front::new(release, Path::new("/"), gate, recorder));
+    if machine.facts().mode == Mode::Run {
+        let mut sources: Vec<Arc<dyn Source>> = vec![Arc::new(Carried::new(release, Path::new(MEDIUM)))];
+        if let Some(uploads) = uploads {
+            sources.push(Arc::new(uploads.clone()));
+            let url = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;
+            let registry = publish::Registry::new(url, Some(front.own_token().to_owned()))?;
+            publish::start(tasks, uploads, Some(registry), bus.clone(), stop);
+        }
+        let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
+        let tls = rest::tls(Arc::clone(&web.resolver))?;
+        http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
+        http::start(tasks, &anywhere(ports::CONTENT), content, tls, stop);
+    }
+    Ok(front)
+}
+
+fn anywhere(port: u16) -> [SocketAddr; 2] {
+    [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
+}
+
+/// The store of uploads. Without a DATA that can be written there are none, and the box goes on.
+fn open_uploads(bus: &Bus) -> Option<Uploads> {
+    const STEP: &str = "uploads";
+    bus.started(Phase::Content, STEP);
+    match Uploads::open(Path::new(uploads::PLACE), Limits::default()) {
+        Ok(uploads) => {
+            bus.done_with(Phase::Content, STEP, json!({"images": uploads.all().len(), "port": ports::BPA}));
+            Some(uploads)
+        }
+        Err(error) => {
+            let event = Event::of_box(uptime(), Phase::Content, STEP, State::Failed).with("cause", error.to_string());
+            let next = "check DATA: `dmesg` names the disk; then `systemctl restart foothold-agent`";
+            bus.emit(event.with("next", next).with("log", "journalctl -u foothold-agent").with("workload", true));
+            None
+        }
+    }
+}
+
 /// In safe mode only Site is looked for, so that somebody can come in.
-async fn first_boot_of(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
+async fn first_boot_of(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published, registry: Arc<Front>) {
     match machine.facts().mode {
-        Mode::Run => first_boot::run(machine, bus, ledger, published).await,
+        Mode::Run => first_boot::run(machine, bus, ledger, published, registry).await,
         Mode::Safe | Mode::Check => first_boot::run_safe(machine, bus, ledger, published).await,
     }
 }

@@ -13,12 +13,18 @@
 //! usage       memory and disk, now and at most
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
-//! pulls       image pulls that find nothing on the box, recorded
+//! http        files over HTTP/1.1, with sendfile
+//! pulls       images that the box asks for, recorded
+//! registry    images for the box and its site, on port 5000
 //! releases    what was sent to run next: taken, verified, kept
 //! rest        HTTPS on 8443: web page, REST, event stream
+//! site_out    report, inventory and support bundle, written to the SITE partition
+//! bpa         uploads by REST on 9015
+//! uploads     what was uploaded, on DATA, and who may need it
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
+pub mod bpa;
 pub mod cli;
 pub mod cluster;
 pub mod console;
@@ -28,11 +34,15 @@ pub mod eta;
 pub mod events;
 pub mod first_boot;
 pub mod host;
+pub mod http;
 pub mod init;
 pub mod ledger;
 pub mod medium;
 pub mod pulls;
+pub mod registry;
 pub mod releases;
 pub mod rest;
+pub mod site_out;
+pub mod uploads;
 pub mod usage;
 pub mod vitals;

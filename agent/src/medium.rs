@@ -11,7 +11,6 @@ use std::time::Duration;
 use agent_api::boot::{CHECK_STEP, MediumFailure};
 use agent_api::events::{Event, Phase, State};
 use agent_api::rest::Medium;
-use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -66,12 +65,11 @@ impl Follower {
     fn new(bus: &Bus) -> Self {
         let mut follower = Self::default();
         for event in bus.since(0).1 {
-            if event.phase != Phase::Medium.name() || event.step != CHECK_STEP {
-                continue;
-            }
-            follower.started = true;
-            follower.ended |= event.state == State::Done;
             follower.failures.extend(MediumFailure::told_by(&event));
+            if event.phase == Phase::Medium.name() && event.step == CHECK_STEP {
+                follower.started = true;
+                follower.ended |= event.state == State::Done;
+            }
         }
         follower
     }
@@ -84,9 +82,10 @@ impl Follower {
             self.started = true;
             news.push(event(State::Started));
         }
-        let mut damaged = false;
+        let (mut damaged, mut files) = (false, 0);
         for failure in &medium.failures {
-            damaged = true;
+            damaged |= !failure.is_in_content();
+            files += usize::from(failure.is_in_content());
             if self.failures.insert((failure.what.clone(), failure.block)) {
                 news.push(failure.event(t));
             }
@@ -98,7 +97,10 @@ impl Follower {
         }
         if percent == 100 {
             self.ended = true;
-            let message = json!("every layer is as it was signed");
+            let message = match files {
+                0 => "every file is as it was signed".to_owned(),
+                some => format!("every layer is as it was signed; damaged files: {some}"),
+            };
             news.push(event(State::Done).with("message", message));
         } else if percent >= self.percent + PERCENT_STEP {
             self.percent = percent / PERCENT_STEP * PERCENT_STEP;
@@ -156,6 +158,19 @@ mod tests {
         assert_eq!(states(&mut follower, &damaged(30, &[7])), [State::Started, State::Failed]);
         assert_eq!(states(&mut follower, &damaged(60, &[7, 9])), [State::Failed]);
         assert_eq!(states(&mut follower, &damaged(100, &[7, 9])), []);
+    }
+
+    #[test]
+    fn damaged_content_is_told_and_the_rest_is_still_read_to_its_end() {
+        let mut follower = Follower::default();
+        let damaged = |percent| {
+            let mut medium = damaged(percent, &[0]);
+            medium.failures[0].what = "blob sha256:ab".to_owned();
+            medium
+        };
+        assert_eq!(states(&mut follower, &damaged(80)), [State::Started, State::Failed, State::Progress]);
+        let news = follower.news(&damaged(100), 9.0);
+        assert_eq!(news[0].text("message"), Some("every layer is as it was signed; damaged files: 1"));
     }
 
     #[test]

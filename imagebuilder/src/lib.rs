@@ -15,6 +15,7 @@ pub mod lint;
 pub mod lock;
 pub mod medium;
 pub mod oci;
+pub mod osimage;
 pub mod pipeline;
 pub mod release;
 pub mod report;

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::boot;
-use crate::config::Appliance;
+use crate::config::{Appliance, ByteSize};
 use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
@@ -62,7 +62,7 @@ impl Builder {
     }
 
     /// Runs a stage as a step of the report.
-    fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
+    pub fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
         let step = self.report.step("build", name);
         let result = work(&|line| step.note(line));
         match result {
@@ -304,8 +304,16 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
-    let carried =
-        content::make(&content::Input { at, appliance, lock, toolbox: &toolbox, toolbox_key: &key, signer: &signer })?;
+    programs.files.extend(parts.agent.files.clone());
+    let carried = content::make(&content::Input {
+        at,
+        appliance,
+        lock,
+        toolbox: &toolbox,
+        toolbox_key: &key,
+        programs: &programs,
+        signer: &signer,
+    })?;
     let config =
         InitrdConfig { name: appliance.name.to_string(), version: appliance.version.to_string(), built: lock.made };
     let initrd = at.stage("initrd", |_| {
@@ -387,6 +395,7 @@ fn manifest(
         packages,
         data: appliance.first_boot.data.clone(),
         ntp_serve: appliance.services.ntp_serve,
+        registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),

@@ -102,6 +102,35 @@ impl Kubernetes<'_> {
         })
     }
 
+    /// GET of an API path whose answer is text: a pod's log.
+    pub fn text(&self, path: &str) -> String {
+        match self.get(path) {
+            Value::String(text) => text,
+            other => other.to_string(),
+        }
+    }
+
+    /// Watches the object `name` of a list until `done` says so, at most ten minutes; the object as it is then.
+    pub fn wait(&self, list: &str, name: &str, done: impl Fn(&Value) -> bool) -> Option<Value> {
+        let query = format!("watch=true&timeoutSeconds=600&fieldSelector=metadata.name%3D{name}");
+        let url = format!("https://kubernetes:{}{list}?{query}", self.port);
+        self.runtime.block_on(async {
+            let mut answer = self.client.get(&url).send().await.unwrap_or_else(|error| panic!("watching: {error:?}"));
+            let mut text = Vec::new();
+            while let Ok(Some(chunk)) = answer.chunk().await {
+                text.extend_from_slice(&chunk);
+                while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = text.drain(..=end).collect();
+                    let event: Value = serde_json::from_slice(&line).expect("a watch event");
+                    if done(&event["object"]) {
+                        return Some(event["object"].clone());
+                    }
+                }
+            }
+            None
+        })
+    }
+
     /// POST of an object; the object as it was created.
     pub fn create(&self, path: &str, object: &Value) -> Value {
         let url = format!("https://kubernetes:{}{path}", self.port);

@@ -9,6 +9,7 @@
 pub mod appliance;
 pub mod client;
 pub mod objects;
+pub mod os_image;
 pub mod stock;
 
 pub use appliance::{Appliance, Boxed, How};

@@ -4,9 +4,10 @@
 //! `cargo test -p foothold-tests --test boot -- --ignored`.
 
 use foothold::cli::{Attach, MachineFirmware, Network};
+use foothold_tests::client::Kubernetes;
 use foothold_tests::{Appliance, How, stock};
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn reaches_ready(format: &str, attach: Attach, firmware: MachineFirmware) {
     let mut machine = Appliance::get().boot(How { format, attach, firmware, ..How::default() });
@@ -42,6 +43,8 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     let told: Vec<String> = stock::objects(&stock, &kubernetes).iter().map(ToString::to_string).collect();
     assert_eq!(told, [""; 0], "objects, stock | box");
     assert_eq!(stock::manifests(&stock, &client), [""; 0]);
+    let plan = kubeadm_upgrade_plan(&kubernetes);
+    assert!(plan.contains("[upgrade/versions] Target version: v1.36.4"), "{plan}");
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });
     kubernetes.create("/api/v1/namespaces/default/configmaps", &map);
 
@@ -55,6 +58,41 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     let status = client.get("/api/v1/status");
     assert!(status.contains(&format!("\"pulls\":[{{\"image\":\"{image}\"")), "{status}");
     assert!(status.contains("\"ready\":true"), "a workload's failure is not the box's: {status}");
+}
+
+/// What the box's own kubeadm prints, run on the box by a pod that sees what an administrator there would see. It gives
+/// a Job of its own a minute, which can be too short on a host that has other work: it is asked up to three times.
+fn kubeadm_upgrade_plan(kubernetes: &Kubernetes<'_>) -> String {
+    let pods = "/api/v1/namespaces/kube-system/pods";
+    let host = |name: &str, path: &str| json!({ "name": name, "hostPath": { "path": path } });
+    let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+    let over = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let mut told = Vec::new();
+    for name in ["kubeadm-1", "kubeadm-2", "kubeadm-3"] {
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": {
+            "hostNetwork": true, "restartPolicy": "Never", "tolerations": [{ "operator": "Exists" }],
+            "containers": [{
+                "name": "kubeadm", "image": "registry.k8s.io/pause:3.10.2",
+                "command": ["/host/usr/bin/kubeadm", "upgrade", "plan", "v1.36.4"],
+                "securityContext": { "runAsUser": 0 },
+                "volumeMounts": [
+                    mount("host", "/host"), mount("kubernetes", "/etc/kubernetes"), mount("kubelet", "/var/lib/kubelet"),
+                ],
+            }],
+            "volumes": [
+                host("host", "/"), host("kubernetes", "/etc/kubernetes"), host("kubelet", "/var/lib/kubelet"),
+            ],
+        } });
+        kubernetes.create(pods, &pod);
+        let pod = kubernetes.wait(pods, name, over).expect("kubeadm to end");
+        let log = kubernetes.text(&format!("{pods}/{name}/log"));
+        if pod["status"]["phase"] == "Succeeded" {
+            return log;
+        }
+        let jobs = kubernetes.get(&format!("{pods}?labelSelector=batch.kubernetes.io/job-name"));
+        told.push(format!("{log}\npods of its Job: {}", jobs["items"]));
+    }
+    panic!("`kubeadm upgrade plan` refuses the cluster: {}", told.join("\n"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, Phase, State};
+use crate::release::Digest;
 
 /// Where the initrd leaves its facts.
 pub const BOOT_FACTS: &str = "/run/foothold/boot.json";
@@ -21,11 +22,17 @@ pub const LAYERS: &str = "/run/foothold/layers";
 /// Damage of the medium, one [`MediumFailure`] a line.
 pub const MEDIUM_FAILURES: &str = "/run/foothold/medium-failures.jsonl";
 
-/// Step of phase `medium` under which the reading of all layers, and what it finds, is told.
+/// Step of phase `medium` under which the reading of the whole medium, and damage of layers, is told.
 pub const CHECK_STEP: &str = "check";
+/// Step of phase `medium` under which damage is told that the box itself can do without.
+pub const CONTENT_STEP: &str = "content";
 /// What to do about a damaged medium while the box runs.
 pub const DAMAGE_NEXT: &str = "the box runs on from memory as long as it can: write the image to a new medium \
                                (`foothold write`), check it (`foothold verify`), and start from it";
+
+/// What to do about damage that the box itself can do without.
+pub const CONTENT_NEXT: &str = "what is named cannot be had from this box, everything else can: write the image to a new \
+                                medium (`foothold write`) and start from it";
 
 /// How the box was asked to start (`foothold.mode=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +89,7 @@ pub struct BootFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MediumFailure {
-    /// Layer, or blob.
+    /// Layer, or blob of the content.
     pub what: String,
     /// Device.
     pub device: String,
@@ -92,26 +99,43 @@ pub struct MediumFailure {
     pub message: String,
 }
 
+/// What `what` of a blob begins with.
+const BLOB: &str = "blob ";
+
 impl MediumFailure {
     /// `what` of a place that is in no layer.
     pub const NO_LAYER: &'static str = "medium";
 
-    /// Whether bytes are lost that the release needs.
-    pub fn is_in_layer(&self) -> bool {
-        self.what != Self::NO_LAYER
+    /// `what` of a blob of the content.
+    pub fn of_blob(digest: &Digest) -> String {
+        format!("{BLOB}{digest}")
     }
 
-    /// The event that tells it. Damage of a layer is fatal: without another medium the box is never ready.
+    /// Whether bytes are lost that the box itself needs.
+    pub fn is_in_layer(&self) -> bool {
+        self.what != Self::NO_LAYER && !self.is_in_content()
+    }
+
+    /// Whether an image or a file of the content is damaged.
+    pub fn is_in_content(&self) -> bool {
+        self.what.starts_with(BLOB)
+    }
+
+    /// The event that tells it. Damage of a layer is fatal: without another medium the box is never ready. Damage of
+    /// the content leaves the box as ready as it is.
     pub fn event(&self, t: f64) -> Event {
-        let event = Event::of_box(t, Phase::Medium, CHECK_STEP, State::Failed);
+        let (step, next) = if self.is_in_content() { (CONTENT_STEP, CONTENT_NEXT) } else { (CHECK_STEP, DAMAGE_NEXT) };
+        let event = Event::of_box(t, Phase::Medium, step, State::Failed);
         let event = event.with("what", self.what.as_str()).with("device", self.device.as_str());
         let event = event.with("block", self.block).with("fatal", self.is_in_layer());
-        event.with("cause", self.message.as_str()).with("next", DAMAGE_NEXT).with("log", "dmesg")
+        let event = if self.is_in_layer() { event } else { event.with("workload", true) };
+        event.with("cause", self.message.as_str()).with("next", next).with("log", "dmesg")
     }
 
     /// The damage that an event tells of, as `what` and block.
     pub fn told_by(event: &Event) -> Option<(String, u64)> {
-        let told = event.phase == Phase::Medium.name() && event.step == CHECK_STEP && event.state == State::Failed;
+        let told = event.phase == Phase::Medium.name() && matches!(event.step.as_str(), CHECK_STEP | CONTENT_STEP);
+        let told = told && event.state == State::Failed;
         let block = event.detail.get("block")?.as_u64()?;
         event.text("what").filter(|_| told).map(|what| (what.to_owned(), block))
     }
@@ -123,11 +147,12 @@ mod tests {
 
     #[test]
     fn damage_of_a_layer_is_told_as_fatal_and_read_back() {
-        for (what, fatal) in [("os", true), (MediumFailure::NO_LAYER, false)] {
+        for (what, fatal) in [("os", true), (MediumFailure::NO_LAYER, false), ("blob sha256:ab", false)] {
             let (device, message) = ("sda3".to_owned(), "gone".to_owned());
             let failure = MediumFailure { what: what.to_owned(), device, block: 7, message };
             let event = failure.event(1.0);
             assert_eq!(event.is_fatal(), fatal, "{what}");
+            assert_eq!(event.detail.contains_key("workload"), !fatal, "{what}: the box stays ready");
             assert_eq!(MediumFailure::told_by(&event), Some((what.to_owned(), 7)));
         }
     }

@@ -14,6 +14,8 @@ pub const EVENT_PORT: &str = "org.foothold.events";
 
 /// Step of phase `content` under which refused image pulls are told.
 pub const PULL_STEP: &str = "pull";
+/// Step of phase `content` under which images are told that the box asked its own registry for, and got.
+pub const SERVED_STEP: &str = "served";
 
 /// How many past events a [`Status`] keeps for the console.
 const RECENT: usize = 64;

@@ -7,15 +7,21 @@
 //! site     what is particular to a place  user writes, agent reads
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
+//! report   what lies on SITE afterwards      agent writes, user reads
+//! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
+//! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
 //! ```
 
 pub mod boot;
+pub mod bpa;
 pub mod bundle;
 pub mod events;
+pub mod openpgp;
 pub mod ports;
 pub mod proof;
 pub mod release;
+pub mod report;
 pub mod rest;
 pub mod site;

@@ -39,16 +39,24 @@ pub struct Port {
 
 /// Web page, REST and event stream of the agent.
 pub const WEB: u16 = 8443;
+/// Files of the release and of uploads over HTTP.
+pub const CONTENT: u16 = 6180;
+/// REST of the Binary Provisioning Agent.
+pub const BPA: u16 = 9015;
 /// The Kubernetes API.
 pub const KUBERNETES_API: u16 = 6443;
 
-/// Where containerd takes every image from that is not on the box. On loopback only: nobody else may reach it.
+/// The registry of the box: what the release carries, and uploads. The box's own containerd takes every image from
+/// here that is not unpacked on the box, whatever its registry.
 pub const REGISTRY: u16 = 5000;
 
 /// The declared ports.
 pub const PORTS: &[Port] = &[
     Port { number: WEB, protocol: Protocol::Tcp, name: "agent", when: OpenWhen::Always },
+    Port { number: BPA, protocol: Protocol::Tcp, name: "uploads", when: OpenWhen::Always },
     Port { number: KUBERNETES_API, protocol: Protocol::Tcp, name: "kube-apiserver", when: OpenWhen::Always },
+    Port { number: REGISTRY, protocol: Protocol::Tcp, name: "registry", when: OpenWhen::Always },
+    Port { number: CONTENT, protocol: Protocol::Tcp, name: "content", when: OpenWhen::Always },
     Port { number: 22, protocol: Protocol::Tcp, name: "ssh", when: OpenWhen::SshKeys },
     Port { number: 123, protocol: Protocol::Udp, name: "ntp", when: OpenWhen::NtpServe },
 ];

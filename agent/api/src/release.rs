@@ -287,6 +287,9 @@ pub struct Release {
     pub data: Vec<DataPlace>,
     /// Whether the box serves time to the site.
     pub ntp_serve: bool,
+    /// Bytes of DATA for uploads to the registry; none is a registry that is only read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry_writable_bytes: Option<u64>,
     /// Promises.
     pub budgets: Budgets,
 }

@@ -26,6 +26,9 @@ pub struct Site {
     /// Time sources.
     #[serde(default)]
     pub ntp: Ntp,
+    /// What may be uploaded.
+    #[serde(default)]
+    pub uploads: Uploads,
 }
 
 /// Networks of the site.
@@ -76,6 +79,28 @@ pub struct Access {
     /// Keys in `authorized_keys` form for root's ssh.
     #[serde(default)]
     pub ssh_authorized_keys: Vec<String>,
+    /// Certificate authority of clients that may upload, PEM. A certificate under it acts for the owners that its
+    /// subject names as O, or without O as CN; `foothold:admin` acts for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<String>,
+}
+
+/// Rules of the Binary Provisioning Agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Uploads {
+    /// Answer 500 where clients of Akraino ICN's agent expect it: for what is missing, and for what is there already.
+    #[serde(default)]
+    pub compat: bool,
+    /// Percent of DATA that binaries may take, 15 unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary_percent: Option<u8>,
+    /// Percent of DATA that container images may take, 25 unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_percent: Option<u8>,
+    /// Percent of DATA that OS images may take, 40 unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os_percent: Option<u8>,
 }
 
 /// Time sources.
@@ -133,6 +158,13 @@ impl Site {
         }
         if let Some(hash) = self.access.token_sha256.as_deref().filter(|hash| !is_sha256(hash)) {
             return value("access.tokenSha256", hash, "a SHA-256 in 64 lower-case hex digits");
+        }
+        if let Some(pem) = self.access.client_ca.as_deref().filter(|pem| !pem.contains("-----BEGIN CERTIFICATE-----")) {
+            return value("access.clientCa", pem, "a certificate in PEM");
+        }
+        let shares = [self.uploads.binary_percent, self.uploads.container_percent, self.uploads.os_percent];
+        if let Some(share) = shares.into_iter().flatten().find(|share| *share > 84) {
+            return value("uploads", &share.to_string(), "at most 84 percent of DATA: the cluster needs the rest");
         }
         for cidr in &self.networks.control_plane.cidrs {
             if Cidr::parse(cidr).is_none() {

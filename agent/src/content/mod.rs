@@ -8,6 +8,12 @@
 //! A path is that of [`ContentFile`](agent_api::release::ContentFile): `images/debian-node.qcow2`, `files/tools.tar`.
 //! The bytes are read where they lie: on the medium, or in DATA.
 
+mod listing;
+pub mod server;
+pub mod space;
+
+pub use listing::encode;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

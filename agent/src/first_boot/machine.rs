@@ -91,7 +91,7 @@ fn parameter<'a>(command_line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
@@ -101,9 +101,9 @@ pub(super) mod tests {
     use super::{Machine, parameter};
     use crate::host::runner::FakeRunner;
 
-    /// A box below `root` that runs nothing for real.
-    pub fn machine(root: &Path, runner: FakeRunner) -> Machine {
-        let release = Release {
+    /// A release with nothing in it.
+    pub fn release() -> Release {
+        Release {
             api_version: "foothold.dev/v1".to_owned(),
             kind: "Release".to_owned(),
             name: "edge".to_owned(),
@@ -123,8 +123,13 @@ pub(super) mod tests {
             packages: Vec::new(),
             data: Vec::new(),
             ntp_serve: false,
+            registry_writable_bytes: None,
             budgets: Budgets::default(),
-        };
+        }
+    }
+
+    /// A box below `root` that runs nothing for real.
+    pub fn machine(root: &Path, runner: FakeRunner) -> Machine {
         let facts = BootFacts {
             release: "ab".repeat(32),
             mode: Mode::Run,
@@ -134,7 +139,7 @@ pub(super) mod tests {
             first_boot: true,
             clock_was_before_build: false,
         };
-        Machine::new(root, Arc::new(runner), release, facts, "quiet foothold.stop=a/b".to_owned())
+        Machine::new(root, Arc::new(runner), release(), facts, "quiet foothold.stop=a/b".to_owned())
     }
 
     #[test]

@@ -84,6 +84,12 @@ steps! {
     SSH = Services "ssh", "it is tried again", "journalctl -u ssh";
     /// Services of the host that wait for the cluster.
     HOST_SERVICES = Services "host-services", "it is tried again", "journalctl -b";
+    /// The registry's pod and its storage.
+    REGISTRY = Services "registry", "it is tried again", PODS_LOG;
+    /// What the release declares beside the cluster itself.
+    SITE_OBJECTS = Services "site-objects", "it is tried again; an object that the API server calls wrong must be corrected in the definition, and the image built again", AGENT_LOG;
+    /// Each of these objects does what it is for.
+    SITE_HEALTH = Services "site-health", "the check is repeated; `kubectl describe` the object that is named, or read `objects` of the status", PODS_LOG;
     /// `/readyz`.
     READYZ = Ready "readyz", "the check is repeated", PODS_LOG;
     /// The node.
@@ -94,6 +100,10 @@ steps! {
     DNS = Ready "dns", "the check is repeated", PODS_LOG;
     /// An answer through a Service address.
     SERVICE = Ready "service-address", "the check is repeated", PODS_LOG;
+    /// An image of the release in the registry.
+    IMAGES = Ready "registry", "the check is repeated", PODS_LOG;
+    /// A file of the release over HTTP.
+    FILES = Ready "content", "the check is repeated", AGENT_LOG;
     /// No damage of the medium is known.
     MEDIUM = Ready "medium", "write the image to a new medium (`foothold write`) and start from it", "dmesg";
     /// Everything.

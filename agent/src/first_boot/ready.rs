@@ -1,10 +1,10 @@
 //! Phase `ready`: everything is really asked, in order, and what is missing is named.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use agent_api::boot::{MEDIUM_FAILURES, MediumFailure};
-use agent_api::ports::KUBERNETES_API;
+use agent_api::ports::{CONTENT, KUBERNETES_API, REGISTRY};
 use anyhow::Context;
 use serde_json::{Value, json};
 
@@ -15,7 +15,10 @@ use super::{Machine, decide, network};
 use crate::cluster::api::Api;
 use crate::cluster::checks::{self, Missing};
 use crate::cluster::{DNS_DOMAIN, Node, dns, kubeconfig, nth_address};
+use crate::content::encode;
 use crate::events::uptime;
+use crate::http;
+use crate::registry::Front;
 
 /// Pods of the system, as the API server remembers them: etcd need not be asked each time.
 const PODS: &str = "/api/v1/namespaces/kube-system/pods?resourceVersion=0";
@@ -30,8 +33,8 @@ pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
     uptime()
 }
 
-/// Asks everything else in order and tells that the box is ready.
-pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, node_ready: f64) {
+/// Asks everything else in order.
+pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, front: &Front) {
     checked(steps, &phase::READYZ, || ask_readyz(api)).await;
     checked(steps, &phase::PODS, || async {
         ask_pods(api).await?;
@@ -42,8 +45,13 @@ pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api
     .await;
     checked(steps, &phase::DNS, || ask_dns(machine)).await;
     checked(steps, &phase::SERVICE, || ask_service(machine, node)).await;
+    if front.storage().is_some() {
+        checked(steps, &phase::IMAGES, || ask_registry(front)).await;
+    }
+    if !machine.release().content.is_empty() {
+        checked(steps, &phase::FILES, || ask_content(machine)).await;
+    }
     checked(steps, &phase::MEDIUM, || std::future::ready(ask_medium(machine))).await;
-    tell_ready(machine, steps, node_ready);
 }
 
 /// The event that says that the box is ready.
@@ -65,12 +73,19 @@ pub fn tell_ready(machine: &Machine, steps: &Steps, node_ready: f64) {
 }
 
 /// One pass over all checks: nothing, or the first that fails.
-pub async fn check_once(machine: &Machine, node: &Node, api: &Api) -> Result<(), (&'static Step, Missing)> {
+pub async fn check_once(
+    machine: &Machine,
+    node: &Node,
+    api: &Api,
+    front: &Front,
+) -> Result<(), (&'static Step, Missing)> {
     ask_readyz(api).await.map_err(|missing| (&phase::READYZ, missing))?;
     ask_node(api, node).await.map_err(|missing| (&phase::NODE, missing))?;
     ask_pods(api).await.map_err(|missing| (&phase::PODS, missing))?;
     ask_dns(machine).await.map_err(|missing| (&phase::DNS, missing))?;
     ask_service(machine, node).await.map_err(|missing| (&phase::SERVICE, missing))?;
+    ask_registry(front).await.map_err(|missing| (&phase::IMAGES, missing))?;
+    ask_content(machine).await.map_err(|missing| (&phase::FILES, missing))?;
     ask_medium(machine).map_err(|missing| (&phase::MEDIUM, missing))
 }
 
@@ -139,6 +154,28 @@ async fn ask_service(machine: &Machine, node: &Node) -> Result<(), Missing> {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(Missing::new(what, format!("{error:#}"))),
         Err(_) => Err(Missing::new(what, "nothing came back")),
+    }
+}
+
+/// The tags of an image of the release: the registry has found its storage.
+async fn ask_registry(front: &Front) -> Result<(), Missing> {
+    let Some(first) = front.storage().and(front.catalog().repositories.keys().next()) else { return Ok(()) };
+    let path = format!("/v2/{first}/tags/list");
+    asked(REGISTRY, &path, "an answer of the registry", &[200]).await
+}
+
+/// A byte of a file of the release.
+async fn ask_content(machine: &Machine) -> Result<(), Missing> {
+    let Some(first) = machine.release().content.iter().find(|file| file.size > 0) else { return Ok(()) };
+    let path = format!("/{}", encode(&first.path));
+    asked(CONTENT, &path, "an answer of the content server", &[200, 206]).await
+}
+
+async fn asked(port: u16, path: &str, what: &str, good: &[u16]) -> Result<(), Missing> {
+    match http::ask(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), path).await {
+        Ok(status) if good.contains(&status) => Ok(()),
+        Ok(status) => Err(Missing::new(what, format!("`{path}` on port {port} answers {status}"))),
+        Err(error) => Err(Missing::new(what, format!("`{path}` on port {port}: {error:#}"))),
     }
 }
 

@@ -8,11 +8,13 @@ use tokio::time::{Instant, sleep};
 
 use super::control_plane::{bring_up_to_date, client};
 use super::phase::{self, Step};
+use super::site_objects::SiteObjects;
 use super::steps::{Steps, blocking};
 use super::{Machine, decide, network, ready};
 use crate::cluster::api::Api;
 use crate::cluster::pki::Issued;
-use crate::cluster::{Node, TEMPLATES, manifests};
+use crate::cluster::{Node, TEMPLATES, bpa_service, manifests, objects};
+use crate::registry::Front;
 
 /// Pause between two rounds of checks.
 const CHECK: Duration = Duration::from_secs(15);
@@ -28,21 +30,51 @@ const JUMP_SECS: u64 = 60;
 const GONE: Duration = Duration::from_secs(25);
 
 /// Watches until it is dropped.
-pub async fn forever(machine: &Machine, steps: &Steps, node: Node, node_ready: f64) {
+pub async fn forever(
+    machine: &Machine,
+    steps: &Steps,
+    node: Node,
+    node_ready: f64,
+    objects: Option<&SiteObjects>,
+    front: &Front,
+) {
     let certificates = follow(machine, steps, node.clone());
-    let checks = check(machine, steps, &node, node_ready);
-    tokio::join!(certificates, checks);
+    let checks = check(machine, steps, &node, node_ready, objects, front);
+    tokio::join!(certificates, checks, lead_to_uploads(machine, &node));
+}
+
+/// Pods find the server for uploads by a Service. Nothing waits for it, so it comes behind `ready`.
+async fn lead_to_uploads(machine: &Machine, node: &Node) {
+    while let Err(error) = apply_uploads(machine, node).await {
+        log::warn!("the Service of uploads is not there yet: {error:#}");
+        sleep(CHECK).await;
+    }
+}
+
+async fn apply_uploads(machine: &Machine, node: &Node) -> anyhow::Result<()> {
+    let api = client(machine)?;
+    for placed in bpa_service::objects(node)? {
+        objects::apply(&api, &placed).await?;
+    }
+    Ok(())
 }
 
 /// Repeats the checks; tells the step that fails, and `ready` again when all is well again.
-async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64) {
+async fn check(
+    machine: &Machine,
+    steps: &Steps,
+    node: &Node,
+    node_ready: f64,
+    objects: Option<&SiteObjects>,
+    front: &Front,
+) {
     let mut failed: Option<&'static Step> = None;
     let mut suspicious = false;
     loop {
         sleep(if suspicious || failed.is_some() { CHECK_AGAIN } else { CHECK }).await;
         // The kubeconfig may have been renewed: a client costs one handshake.
         let result = match client(machine) {
-            Ok(api) => once(machine, node, &api).await,
+            Ok(api) => once(machine, steps, node, &api, objects, front).await,
             Err(error) => Err((&phase::READYZ, format!("{error:#}"))),
         };
         match (result, failed) {
@@ -65,8 +97,18 @@ async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64) {
     }
 }
 
-async fn once(machine: &Machine, node: &Node, api: &Api) -> Result<(), (&'static Step, String)> {
-    let checked = ready::check_once(machine, node, api).await;
+async fn once(
+    machine: &Machine,
+    steps: &Steps,
+    node: &Node,
+    api: &Api,
+    objects: Option<&SiteObjects>,
+    front: &Front,
+) -> Result<(), (&'static Step, String)> {
+    let mut checked = ready::check_once(machine, node, api, front).await;
+    if let (Ok(()), Some(objects)) = (&checked, objects) {
+        checked = objects.check(steps, api).await.map_err(|missing| (&phase::SITE_HEALTH, missing));
+    }
     checked.map_err(|(step, missing)| (step, format!("{}: {}", missing.what, missing.why)))
 }
 

@@ -1,5 +1,5 @@
-//! The guard: stays beside systemd, follows the kernel's log for damage of the medium, and reads every layer once
-//! through verity, from the first second on.
+//! The guard: stays beside systemd, follows the kernel's log for damage of the medium, and reads all of it once, from the
+//! first second on: layers through verity, then every blob of images and content against its digest.
 //!
 //! It runs only when nothing else wants to, in small pieces: on a machine with a processor to spare it ends in seconds,
 //! on one that is busy it gives way. It stays in memory and is never killed: it must be able to say that the file
@@ -10,10 +10,12 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use agent_api::boot::{DAMAGE_NEXT, MEDIUM_FAILURES, MediumFailure};
+use agent_api::boot::{CONTENT_STEP, DAMAGE_NEXT, MEDIUM, MEDIUM_FAILURES, MediumFailure, RELEASE};
+use agent_api::release::{MEDIUM_ROOT, Release};
 use fs_err::{File, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
@@ -21,6 +23,7 @@ use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::blobs::{self, Wanted};
 use super::fatal::Fatal;
 use super::kmsg::{self, Damage};
 use super::layers::OpenLayer;
@@ -29,7 +32,7 @@ use crate::host::{clock, priority, process};
 
 /// What `init` tells the guard.
 const TASK: &str = "/run/foothold/guard.json";
-/// How far the reading of the layers has come.
+/// How far the reading has come.
 const CHECK: &str = "/run/foothold/medium-check.json";
 const NAME: &str = "@foothold-guard";
 const PROGRAM: &str = "/usr/bin/foothold-agent";
@@ -39,8 +42,10 @@ const PROGRAM: &str = "/usr/bin/foothold-agent";
 const CHUNK: usize = 256 << 10;
 const BLOCK: usize = 4096;
 /// So many failures are written down and shown in a frame; more say nothing new.
-const MOST_FAILURES: usize = 64;
+const MOST_FAILURES: usize = 256;
 const MOST_FRAMES: usize = 3;
+/// Where the blobs are.
+const STORE: &str = "store/sha256";
 /// What the guard watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -74,7 +79,7 @@ pub fn main() -> ExitCode {
     let _ = priority::stay_resident();
     let Ok(kmsg) = open("/dev/kmsg", OFlags::NONBLOCK) else { return ExitCode::FAILURE };
     let mut guard = Guard { task, kmsg, known: BTreeSet::new(), frames: 0 };
-    guard.read_all_layers();
+    guard.read_all();
     loop {
         guard.follow(Duration::from_secs(3600));
     }
@@ -107,18 +112,25 @@ impl Guard {
         }
     }
 
-    fn read_all_layers(&mut self) {
+    fn read_all(&mut self) {
         let layers = self.task.layers.clone();
-        let total = layers.iter().map(|layer| layer.bytes).sum::<u64>().max(1);
-        let (mut done, mut percent) = (0, 0);
-        for layer in &layers {
+        let release = fs_err::read(RELEASE).ok().and_then(|text| serde_json::from_slice::<Release>(&text).ok());
+        let blobs = release.as_ref().map(blobs::of).unwrap_or_default();
+        let of_layers: u64 = layers.iter().map(|layer| layer.bytes).sum();
+        let mut progress = Progress::new(of_layers + blobs.iter().map(|blob| blob.size).sum::<u64>());
+        self.read_layers(&layers, &mut progress);
+        self.read_blobs(&blobs, &mut progress);
+        write_check(100, if self.known.is_empty() { "good" } else { "damaged" }, "", self.known.len());
+    }
+
+    fn read_layers(&mut self, layers: &[OpenLayer], progress: &mut Progress) {
+        for layer in layers {
             let Ok(device) = open(&layer.verified.to_string_lossy(), OFlags::DIRECT) else {
                 // What was not read must not count as good.
                 self.tell(&layer.name, 0, true);
                 continue;
             };
             let mut reader = Reader::new(device);
-            write_check(percent, "reading", &layer.name, self.known.len());
             for offset in (0..layer.bytes).step_by(CHUNK) {
                 let length = CHUNK.min(usize::try_from(layer.bytes - offset).unwrap_or(CHUNK));
                 let damaged = reader.damaged(offset, length);
@@ -129,15 +141,38 @@ impl Guard {
                 for block in damaged {
                     self.tell(&layer.name, block, false);
                 }
-                done += length as u64;
-                if done * 100 / total > percent {
-                    percent = done * 100 / total;
-                    write_check(percent, "reading", &layer.name, self.known.len());
-                }
+                progress.add(length as u64, &layer.name, self.known.len());
                 self.follow(Duration::ZERO);
             }
         }
-        write_check(100, if self.known.is_empty() { "good" } else { "damaged" }, "", self.known.len());
+    }
+
+    fn read_blobs(&mut self, wanted: &[Wanted], progress: &mut Progress) {
+        let store = Path::new(MEDIUM).join(MEDIUM_ROOT).join(STORE);
+        let mut reader = blobs::Reader::default();
+        for blob in wanted {
+            let mut left = blob.size;
+            let checked = blob.check(&store, &mut reader, &mut |bytes| {
+                left = left.saturating_sub(bytes);
+                progress.add(bytes, CONTENT_STEP, self.known.len());
+                self.follow(Duration::ZERO);
+            });
+            // What could not be read is behind, too.
+            progress.add(left, CONTENT_STEP, self.known.len());
+            if let Err(wrong) = checked {
+                let failure = blob.failure(&wrong, &self.medium());
+                if self.known.len() < MOST_FAILURES && self.known.insert((failure.what.clone(), failure.block)) {
+                    let _ = append(MEDIUM_FAILURES, &failure);
+                    let report = Report::consoles_only();
+                    report.to_port_if_free(&failure.event(clock::boot_secs()));
+                    report.line(&failure.message);
+                }
+            }
+        }
+    }
+
+    fn medium(&self) -> String {
+        self.task.layers.first().map_or_else(|| self.task.disk.clone(), |layer| layer.medium.clone())
     }
 
     /// Writes a damage down and shows it, once.
@@ -145,7 +180,7 @@ impl Guard {
         if self.known.len() >= MOST_FAILURES || !self.known.insert((what.to_owned(), block)) {
             return;
         }
-        let medium = self.task.layers.first().map_or_else(|| self.task.disk.clone(), |layer| layer.medium.clone());
+        let medium = self.medium();
         let found = match self.task.layers.iter().find(|layer| layer.name == what) {
             Some(layer) => layer.damage_line(block, unreadable),
             None => format!("block {block} of {medium} cannot be read: the device is failing or gone"),
@@ -166,6 +201,29 @@ impl Guard {
             report.message(&fatal.frame(&self.task.title));
         } else {
             report.line(&failure.message);
+        }
+    }
+}
+
+/// How much has been read.
+struct Progress {
+    total: u64,
+    done: u64,
+    percent: Option<u64>,
+}
+
+impl Progress {
+    fn new(total: u64) -> Self {
+        Self { total: total.max(1), done: 0, percent: None }
+    }
+
+    /// Counts, and writes it down when that is a percent more. The end is written by who has read all.
+    fn add(&mut self, bytes: u64, what: &str, failures: usize) {
+        self.done += bytes;
+        let percent = (self.done * 100 / self.total).min(99);
+        if self.percent != Some(percent) {
+            self.percent = Some(percent);
+            write_check(percent, "reading", what, failures);
         }
     }
 }

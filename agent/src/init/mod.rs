@@ -22,6 +22,7 @@ use crate::host::clock;
 use crate::host::mount::{self, Options};
 use crate::host::uevent::Uevents;
 
+mod blobs;
 mod check;
 mod data;
 mod disk;

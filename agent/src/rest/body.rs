@@ -13,12 +13,19 @@ use tokio::sync::mpsc;
 const WAITING: usize = 4;
 
 /// A body and the end that fills it. When the client goes away, sending fails.
-pub(super) fn channel() -> (mpsc::Sender<Bytes>, Body) {
-    let (sender, receiver) = mpsc::channel(WAITING);
-    (sender, Body::new(Channel(receiver)))
+pub(crate) fn channel() -> (mpsc::Sender<Bytes>, Body) {
+    let (sender, channel) = pieces();
+    (sender, Body::new(channel))
 }
 
-struct Channel(mpsc::Receiver<Bytes>);
+/// [`channel`] for a client's request.
+pub(crate) fn pieces() -> (mpsc::Sender<Bytes>, Channel) {
+    let (sender, receiver) = mpsc::channel(WAITING);
+    (sender, Channel(receiver))
+}
+
+/// What the other end sends.
+pub(crate) struct Channel(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Channel {
     type Data = Bytes;
@@ -45,13 +52,13 @@ impl Write for BlockingWriter {
 }
 
 /// A body that runs what fills it itself: when the client goes away, both end.
-pub(super) struct Fed {
+pub(crate) struct Fed {
     body: Body,
     feed: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Fed {
-    pub(super) fn new(body: Body, feed: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub(crate) fn new(body: Body, feed: impl Future<Output = ()> + Send + 'static) -> Self {
         Self { body, feed: Some(Box::pin(feed)) }
     }
 }

@@ -21,6 +21,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::cluster::files;
 
+/// What pods call the server for uploads: the Service of [`crate::cluster::bpa_service`].
+const BPA_SERVICE: [&str; 2] = ["bpa-api-service.default.svc", "bpa-api-service.default.svc.cluster.local"];
 /// How long a server certificate is good for: browsers refuse more than 398 days.
 const LIFETIME: Duration = Duration::from_secs(397 * 86_400);
 /// With less than this left it is made anew.
@@ -213,6 +215,7 @@ pub fn names_of(hostname: &str, addresses: &[IpAddr]) -> Vec<String> {
     if !hostname.is_empty() && hostname.len() < 254 && hostname.bytes().all(label) {
         names.push(hostname.to_ascii_lowercase());
     }
+    names.extend(BPA_SERVICE.map(str::to_owned));
     names.extend(addresses.iter().map(IpAddr::to_string));
     names.sort();
     names.dedup();

@@ -11,12 +11,13 @@
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use agent_api::ports;
 use agent_api::site::Site;
+use rustls::server::ResolvesServerCert;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,22 +25,25 @@ use tokio_util::sync::CancellationToken;
 use crate::events::Bus;
 use crate::host::runner::Runner;
 use crate::releases::Releases;
+use crate::site_out::SiteOut;
 use crate::vitals::{self, Vitals};
 
 mod access;
-mod api;
-mod body;
-mod bundle;
+pub(crate) mod api;
+pub(crate) mod body;
+pub(crate) mod bundle;
 mod certificate;
 mod kubeconfig;
 mod page;
-mod redact;
-mod server;
-mod timeline;
+pub(crate) mod redact;
+pub(crate) mod server;
+pub(crate) mod timeline;
 mod upload;
 
 pub use access::{ClaimError, Gate, Verdict};
-use certificate::{Authority, CertificateError, Resolver};
+pub(crate) use body::Fed;
+pub use certificate::CertificateError;
+use certificate::{Authority, Resolver};
 
 /// How often the box's addresses are looked at: a new address is served within this time.
 const LOOK_AT_ADDRESSES: Duration = Duration::from_secs(5);
@@ -71,6 +75,8 @@ pub struct Options {
     pub releases: Releases,
     /// Root of the files that go into the support bundle.
     pub root: PathBuf,
+    /// Writes reports to the SITE partition.
+    pub site_out: Arc<SiteOut>,
 }
 
 impl Options {
@@ -81,6 +87,7 @@ impl Options {
         site: watch::Receiver<Option<Arc<Site>>>,
         vitals: Vitals,
         runner: Arc<dyn Runner>,
+        site_out: Arc<SiteOut>,
     ) -> Self {
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         Self {
@@ -95,6 +102,7 @@ impl Options {
             runner,
             releases: Releases::of_box(),
             root: PathBuf::from("/"),
+            site_out,
         }
     }
 }
@@ -108,6 +116,8 @@ pub struct Web {
     pub addresses: Vec<SocketAddr>,
     /// The authority's certificate.
     pub authority: String,
+    /// The certificate that follows the box's addresses, for other servers of the box.
+    pub resolver: Arc<dyn ResolvesServerCert>,
 }
 
 /// Starts the listeners. An address that cannot be bound now is tried again until it can; without a writable
@@ -125,7 +135,8 @@ pub fn start(
     let names = certificate::names_of(&vitals::hostname(), &vitals::addresses());
     let resolver = Arc::new(Resolver::new(authority.serve(&names, SystemTime::now())?));
     let (fingerprint, pem) = (authority.fingerprint(), authority.pem());
-    let tls = server::tls(resolver.clone())?;
+    let shown: Arc<dyn ResolvesServerCert> = resolver.clone();
+    let tls = server::tls(Arc::clone(&shown))?;
     let listeners: Vec<_> = options.listen.iter().map(|address| (*address, server::bind(*address))).collect();
     let addresses = listeners.iter().filter_map(|(_, bound)| bound.as_ref().ok()?.local_addr().ok()).collect();
     tasks.spawn(follow_site(Arc::clone(&options.gate), options.site.clone(), stop.clone()));
@@ -135,7 +146,21 @@ pub fn start(
         tasks.spawn(server::run(address, bound.ok(), Arc::clone(&shared), stop.clone()));
     }
     tasks.spawn(follow_addresses(authority, resolver, names, stop.clone()));
-    Ok(Web { fingerprint, addresses, authority: pem })
+    Ok(Web { fingerprint, addresses, authority: pem, resolver: shown })
+}
+
+/// A certificate for `localhost` and loopback under an authority in `dir`, and the authority in PEM: for a server that
+/// runs on no box.
+pub fn own_certificate(dir: &Path) -> Result<(Arc<dyn ResolvesServerCert>, String), CertificateError> {
+    let authority = Authority::open(dir, 0)?;
+    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let resolver = Resolver::new(authority.serve(&names, SystemTime::now())?);
+    Ok((Arc::new(resolver), authority.pem()))
+}
+
+/// TLS with whatever certificate is current, for the box's other servers.
+pub fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<rustls::ServerConfig, CertificateError> {
+    Ok(server::tls(resolver)?)
 }
 
 /// Tells the gate what Site says about access, now and when it changes.
@@ -183,6 +208,23 @@ async fn follow_addresses(
         }
         names = found;
         renew = now + RENEW_LOOK;
+    }
+}
+
+/// TLS for the tests of other servers.
+#[cfg(test)]
+pub mod testing {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use super::certificate::{Authority, Resolver, names_of};
+    use super::server;
+
+    /// A configuration, and the authority that a client must trust.
+    pub fn tls() -> (rustls::ServerConfig, String) {
+        let authority = Authority::in_memory(1_790_000_000).expect("made");
+        let key = authority.serve(&names_of("", &[]), SystemTime::now()).expect("issued");
+        (server::tls(Arc::new(Resolver::new(key))).expect("a configuration"), authority.pem())
     }
 }
 

@@ -12,7 +12,9 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
-use rustls::server::ResolvesServerCert;
+use rustls::pki_types::CertificateDer;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, ResolvesServerCert};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -34,10 +36,14 @@ const STREAMS: u32 = 16;
 
 /// Address of the client, as an extension of each request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub IpAddr);
+pub(crate) struct Peer(pub IpAddr);
+
+/// The client's certificate, checked in the handshake, as an extension of each request: none for most clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClientCertificate(pub Option<CertificateDer<'static>>);
 
 /// What all listeners share.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     router: Router,
     tls: TlsAcceptor,
     open: Mutex<HashMap<IpAddr, usize>>,
@@ -50,7 +56,7 @@ struct Seat {
 }
 
 impl Shared {
-    pub(super) fn new(router: Router, tls: ServerConfig) -> Arc<Self> {
+    pub(crate) fn new(router: Router, tls: ServerConfig) -> Arc<Self> {
         Arc::new(Self { router, tls: TlsAcceptor::from(Arc::new(tls)), open: Mutex::default() })
     }
 
@@ -78,11 +84,19 @@ impl Drop for Seat {
 }
 
 /// TLS 1.2 and 1.3; HTTP/2 and HTTP/1.1; whatever certificate is current.
-pub(super) fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
+pub(crate) fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
+    tls_with(resolver, Arc::new(NoClientAuth))
+}
+
+/// [`tls`] that also takes clients' certificates.
+pub(crate) fn tls_with(
+    resolver: Arc<dyn ResolvesServerCert>,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // A session is 1 KiB or so, and the default keeps 256 of them.
@@ -91,7 +105,7 @@ pub(super) fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig,
 }
 
 /// Binds one address; IPv6 and IPv4 have listeners of their own.
-pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // A restarted agent gets its port at once.
     socket.set_reuseaddr(true)?;
@@ -103,7 +117,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves one address until told to stop.
-pub(super) async fn run(
+pub(crate) async fn run(
     address: SocketAddr,
     bound: Option<TcpListener>,
     shared: Arc<Shared>,
@@ -160,7 +174,9 @@ async fn connection(stream: TcpStream, seat: Seat) {
     let _ = sockopt::set_socket_keepalive(&stream, true);
     let _ = sockopt::set_tcp_keepidle(&stream, DEAD_PEER);
     let Ok(Ok(stream)) = timeout(HANDSHAKE, seat.shared.tls.accept(stream)).await else { return };
-    let router = seat.shared.router.clone().layer(axum::Extension(Peer(seat.peer)));
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let certificate = ClientCertificate(certificate.map(|certificate| certificate.clone().into_owned()));
+    let router = seat.shared.router.clone().layer(axum::Extension(Peer(seat.peer))).layer(axum::Extension(certificate));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(HEAD_BYTES as usize);
     builder

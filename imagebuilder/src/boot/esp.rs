@@ -30,6 +30,14 @@ pub enum EspError {
 
 /// What firmware and GRUB need: signed programs and the menu.
 pub fn loader_files(entries: &BootEntries, tools: &dyn Tools) -> Result<Vec<SourceFile>, EspError> {
+    let mut files = signed_files(tools)?;
+    let menu = menu::grub_cfg(entries)?.into_bytes();
+    files.push(SourceFile { path: GRUB_CFG.to_owned(), content: Content::Bytes(menu) });
+    Ok(files)
+}
+
+/// The signed programs alone.
+pub fn signed_files(tools: &dyn Tools) -> std::io::Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     for (in_tree, path, optional) in SIGNED {
         let source = tools.file(in_tree);
@@ -39,8 +47,6 @@ pub fn loader_files(entries: &BootEntries, tools: &dyn Tools) -> Result<Vec<Sour
         let bytes = fs::metadata(&source)?.len();
         files.push(SourceFile { path: path.to_owned(), content: Content::File { path: source, bytes } });
     }
-    let menu = menu::grub_cfg(entries)?.into_bytes();
-    files.push(SourceFile { path: GRUB_CFG.to_owned(), content: Content::Bytes(menu) });
     Ok(files)
 }
 

@@ -35,6 +35,8 @@ const MODULES: [&str; 18] = [
     "sleep",
     "minicmd",
 ];
+/// What the core image of a server needs beside them: its menu and its kernel lie in its root.
+const SERVER_MODULES: [&str; 3] = ["ext2", "search_fs_uuid", "linux"];
 /// `GRUB_BOOT_MACHINE_KERNEL_SECTOR`: first sector of the core image, 8 bytes.
 const KERNEL_SECTOR: usize = 0x5C;
 /// `GRUB_BOOT_MACHINE_DRIVE_CHECK`: a jump that is made void on hard disks, so that a wrong drive number of the BIOS is mended.
@@ -66,12 +68,14 @@ pub enum Target {
     Disk,
     /// The El Torito boot image of a CD, or of its image on a stick.
     Cd,
+    /// The same as [`Target::Disk`], on the disk of a server: the menu there only names another one, in an ext4.
+    Server,
 }
 
 impl Target {
     fn format(self) -> &'static str {
         match self {
-            Self::Disk => "i386-pc",
+            Self::Disk | Self::Server => "i386-pc",
             Self::Cd => "i386-pc-eltorito",
         }
     }
@@ -79,8 +83,15 @@ impl Target {
     /// Where `grub.cfg` lies, relative to the drive that GRUB was started from.
     fn prefix(self) -> &'static str {
         match self {
-            Self::Disk => "(,gpt2)/EFI/debian",
+            Self::Disk | Self::Server => "(,gpt2)/EFI/debian",
             Self::Cd => "/EFI/debian",
+        }
+    }
+
+    fn modules(self) -> Vec<&'static str> {
+        match self {
+            Self::Disk | Self::Cd => MODULES.to_vec(),
+            Self::Server => [MODULES.as_slice(), &SERVER_MODULES].concat(),
         }
     }
 }
@@ -134,7 +145,7 @@ fn make_core_image(target: Target, tools: &dyn Tools, cache: &Path, path: &Path)
     let output = made.to_str().ok_or_else(|| io::Error::other(format!("`{}` is not UTF-8", cache.display())))?;
     let mut argv = vec!["grub-mkimage", "--directory", &modules_dir, "--format", target.format()];
     argv.extend(["--prefix", target.prefix(), "--output", output]);
-    argv.extend(MODULES);
+    argv.extend(target.modules());
     tools.run(&argv, &[scratch.path()])?;
     let image = fs::read(&made)?;
     let kept = scratch.path().join("kept");
@@ -155,7 +166,7 @@ fn key(target: Target, tools: &dyn Tools) -> io::Result<String> {
     for name in ["kernel.img", "moddep.lst"] {
         hash.update(fs::read(tools.file(&format!("{MODULES_DIR}/{name}")))?);
     }
-    hash.update(format!("{} {} {}", target.format(), target.prefix(), MODULES.join(" ")));
+    hash.update(format!("{} {} {}", target.format(), target.prefix(), target.modules().join(" ")));
     Ok(hex::encode(&hash.finalize()[..8]))
 }
 

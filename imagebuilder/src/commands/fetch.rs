@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli;
+use crate::content::files;
 use crate::error::CommandError;
 use crate::lock::fetch;
 use crate::pipeline;
@@ -23,6 +24,7 @@ pub fn run(args: &cli::Fetch, report: &Report) -> Result<Outcome, CommandError> 
         bytes += fetch::debs(&at.cache, &at.network, debs, &mut |line| step.note(line))?;
     }
     step.done();
+    files::fetch(&at, &job.appliance, &lock)?;
     let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
     pipeline::programs(&at, &job.appliance, &lock, &toolbox)?;
     if let Some(to) = &args.to {

@@ -1,5 +1,8 @@
 //! `foothold lock`: writes `appliance.lock`, and says what moved.
 
+use std::collections::BTreeMap;
+
+use agent_api::release::Blob;
 use serde_json::json;
 
 use crate::cli;
@@ -42,21 +45,27 @@ fn changes(before: &Lock, after: &Lock) -> Vec<String> {
             lines.push(format!("modules: {set} has changed"));
         }
     }
-    for (program, blob) in &after.binaries {
-        match before.binaries.get(program) {
-            Some(other) if other == blob => {}
-            Some(_) => lines.push(format!("kubernetes: {program} has changed")),
-            None => lines.push(format!("kubernetes: {program} is new")),
-        }
-    }
+    lines.extend(moved("kubernetes", &before.binaries, &after.binaries));
+    lines.extend(moved("content", &before.files, &after.files));
     lines
+}
+
+/// Files by name that are new, others, or gone.
+fn moved(what: &str, before: &BTreeMap<String, Blob>, after: &BTreeMap<String, Blob>) -> Vec<String> {
+    let there = after.iter().filter_map(|(name, blob)| match before.get(name) {
+        Some(other) if other == blob => None,
+        Some(_) => Some(format!("{what}: {name} has changed")),
+        None => Some(format!("{what}: {name} is new")),
+    });
+    let gone = before.keys().filter(|name| !after.contains_key(*name)).map(|name| format!("{what}: {name} is gone"));
+    there.chain(gone).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use agent_api::release::{Blob, Digest};
+    use agent_api::release::Digest;
 
-    use super::changes;
+    use super::{Blob, changes};
     use crate::lock::{Deb, Lock};
     use crate::store::hash;
 

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_api::release::DataPlace;
+use agent_api::release::{DataPlace, Digest};
 use agent_api::site::Site;
 use serde::Serialize;
 
-use super::input::{Bus, Format, Prefer};
+use super::input::{Bus, DiskFormat, Format, Prefer};
 use super::types::{
     ByteSize, Cidr, Console, ImageReference, KubernetesVersion, Name, SecretReference, Version, duration_as_text,
 };
@@ -141,26 +141,95 @@ pub struct Target {
 pub struct Content {
     /// Container images.
     pub images: Vec<ImageReference>,
-    /// OS images for servers: name and path.
-    pub os_images: Vec<(Name, PathBuf)>,
-    /// Debian packages for servers.
+    /// OS images for servers, each name once.
+    pub os_images: Vec<OsImage>,
+    /// Debian packages for servers: `NAME` or `NAME=VERSION`.
     pub debian_packages: Vec<String>,
-    /// Files or directories with Kubernetes objects.
+    /// Files, directories or kustomizations with Kubernetes objects, in the order in which they are applied.
     pub manifests: Vec<PathBuf>,
-    /// Files laid over the box's root.
-    pub files: Vec<FileToCopy>,
+    /// Helm charts, applied after the manifests, in this order; no two have the same name.
+    pub charts: Vec<Chart>,
+    /// Files that the box serves, each name once.
+    pub files: Vec<ServedFile>,
 }
 
-/// A file laid over the box's root.
+/// A Helm chart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct FileToCopy {
-    /// Absolute path on the box.
-    pub path: PathBuf,
-    /// The file to copy.
-    pub from: PathBuf,
-    /// Permission bits.
-    pub mode: u32,
+pub struct Chart {
+    /// Name of the release.
+    pub name: Name,
+    /// Namespace of the release.
+    pub namespace: Name,
+    /// Directory or archive.
+    pub chart: PathBuf,
+    /// File with values.
+    pub values: Option<PathBuf>,
+}
+
+/// An OS image for servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OsImage {
+    /// The served file is named after it.
+    pub name: Name,
+    /// Where it comes from.
+    pub source: OsImageSource,
+}
+
+/// Where an OS image comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum OsImageSource {
+    /// Made by a recipe.
+    Recipe {
+        /// Its directory.
+        directory: PathBuf,
+        /// Formats to make, at least one, each once.
+        formats: Vec<DiskFormat>,
+    },
+    /// Ready-made.
+    File {
+        /// Where it is.
+        origin: Origin,
+    },
+}
+
+/// A file that the box serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServedFile {
+    /// Path below `files/`.
+    pub name: String,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a file comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "from")]
+pub enum Origin {
+    /// A file beside the definition; the lock says what it must hold.
+    Path {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file on a server.
+    Url {
+        /// `https`, `http` or `file`.
+        url: String,
+        /// What it must hash to.
+        sha256: Digest,
+    },
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path { path } => write!(f, "`{}`", path.display()),
+            Self::Url { url, .. } => write!(f, "`{url}`"),
+        }
+    }
 }
 
 /// What the box offers to its site.

@@ -268,45 +268,88 @@ pub struct Content {
     /// Packages for servers.
     #[serde(default)]
     pub packages: Packages,
-    /// Files or directories with Kubernetes objects, applied at first boot; relative to this file.
+    /// Files, directories or kustomizations with Kubernetes objects, applied at first boot in this order; relative to
+    /// this file.
     pub manifests: Option<Vec<String>>,
-    /// Files laid over the box's root.
+    /// Helm charts, rendered when the image is built, applied after the manifests in this order.
+    pub charts: Option<Vec<Chart>>,
+    /// Any other files that the box serves, below `files/`.
     pub files: Option<Vec<File>>,
 }
 
-/// An OS image for servers.
+/// A Helm chart.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Chart {
+    /// Name of the release, a DNS label.
+    #[schemars(required, title = "a DNS label")]
+    pub name: Option<String>,
+    /// Namespace of the release; it is made.
+    #[schemars(required, title = "a DNS label")]
+    pub namespace: Option<String>,
+    /// Directory or `.tgz` of the chart, its dependencies inside; relative to this file.
+    #[schemars(required, title = "a path")]
+    pub chart: Option<String>,
+    /// File with values; relative to this file.
+    #[schemars(title = "a path")]
+    pub values: Option<String>,
+}
+
+/// An OS image for servers, served below `images/`: made by a recipe, or ready-made.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OsImage {
-    /// A DNS label.
+    /// A DNS label; the served file is named after it, such as `images/NAME.qcow2`.
     #[schemars(required, title = "a DNS label")]
     pub name: Option<String>,
-    /// Directory or image file; relative to this file.
-    #[schemars(required, title = "a path")]
+    /// Directory with a recipe `os-image.yaml`, or an image file (raw or qcow2); relative to this file.
+    #[schemars(title = "a path")]
     pub from: Option<String>,
+    /// Where a ready-made image is downloaded from: `https`, `http` or `file`.
+    #[schemars(title = "a URL", extend("x-form" = "uri"))]
+    pub url: Option<String>,
+    /// Digest of a downloaded image: 64 hex digits, quoted.
+    #[schemars(title = "64 hex digits as text")]
+    pub sha256: Option<String>,
+    /// Formats that a recipe's image is made in. Default: `qcow2`.
+    pub formats: Option<Vec<DiskFormat>>,
+}
+
+/// Formats of an OS image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskFormat {
+    /// Compressed; needs `qemu-img` where it is written to a disk, as Ironic's ramdisk has it.
+    Qcow2,
+    /// The disk's bytes.
+    Raw,
 }
 
 /// Packages for servers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Packages {
-    /// Names of Debian packages.
+    /// Debian packages, such as `lldpd` or `lldpd=1.0.18-1`; what they depend on comes along. Served as a signed apt
+    /// repository below `debian/`.
     pub debian: Option<Vec<String>>,
 }
 
-/// A file laid over the box's root.
+/// A file that the box serves.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct File {
-    /// Absolute path on the box.
-    #[schemars(required, title = "an absolute path")]
-    pub path: Option<String>,
-    /// The file to copy; relative to this file.
-    #[schemars(required, title = "a path")]
+    /// Path below `files/`, such as `tools/probe.tar`.
+    #[schemars(required, title = "a relative path")]
+    pub name: Option<String>,
+    /// The file; relative to this definition.
+    #[schemars(title = "a path")]
     pub from: Option<String>,
-    /// Permissions in octal digits, quoted. Default: `"0644"`.
-    #[schemars(title = "permissions such as \"0644\"")]
-    pub mode: Option<String>,
+    /// Where it is downloaded from: `https`, `http` or `file`.
+    #[schemars(title = "a URL", extend("x-form" = "uri"))]
+    pub url: Option<String>,
+    /// Digest of a downloaded file: 64 hex digits, quoted.
+    #[schemars(title = "64 hex digits as text")]
+    pub sha256: Option<String>,
 }
 
 /// What the box offers to its site.
@@ -392,6 +435,16 @@ impl Format {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
             Self::Iso => "iso",
+        }
+    }
+}
+
+impl DiskFormat {
+    /// The word in the definition, and the ending of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Qcow2 => "qcow2",
+            Self::Raw => "raw",
         }
     }
 }

@@ -25,10 +25,10 @@ mod validate;
 use std::path::Path as FilePath;
 
 pub use self::appliance::{
-    Appliance, Boot, Budgets, Content, FileToCopy, Firmware, FirstBoot, Kubernetes, KubernetesSource, Output,
-    Provisioning, Services, Target,
+    Appliance, Boot, Budgets, Chart, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin, OsImage,
+    OsImageSource, Output, Provisioning, ServedFile, Services, Target,
 };
-pub use self::input::Format;
+pub use self::input::{DiskFormat, Format};
 pub use self::problem::{Problem, Problems, Severity};
 pub use self::schema::json_schema;
 pub use self::types::{

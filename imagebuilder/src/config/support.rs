@@ -15,20 +15,7 @@ pub(super) fn check(input: &Appliance, findings: &mut Findings<'_>) {
             "installing on a disk",
         ),
         (given(&input.content.images), content.key("images"), "mirroring container images"),
-        (
-            input.content.os_images.as_ref().is_some_and(|list| !list.is_empty()),
-            content.key("osImages"),
-            "carrying OS images",
-        ),
-        (given(&input.content.packages.debian), content.key("packages").key("debian"), "carrying Debian packages"),
-        (given(&input.content.manifests), content.key("manifests"), "applying manifests"),
-        (
-            input.content.files.as_ref().is_some_and(|list| !list.is_empty()),
-            content.key("files"),
-            "laying files over the root",
-        ),
         (input.services.provisioning.is_some(), services.key("provisioning"), "provisioning servers"),
-        (input.services.registry.is_some(), services.key("registry"), "the registry"),
     ];
     for (_, path, what) in unsupported.into_iter().filter(|(used, ..)| *used) {
         let found = format!("{what} is not supported yet by this version");

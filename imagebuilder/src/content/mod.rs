@@ -5,6 +5,11 @@
 //! ```
 //! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
 
+pub mod debian;
+pub mod files;
+pub mod manifests;
+pub mod os_images;
+
 use agent_api::release::{ContentFile, Image};
 use anyhow::{Result, bail};
 
@@ -13,6 +18,7 @@ use crate::lock::Lock;
 use crate::lock::apt::Apt;
 use crate::pipeline::Builder;
 use crate::release::sign::Signer;
+use crate::store::Made;
 use crate::toolbox::Toolbox;
 
 /// What is carried. Every blob of it is in the cache.
@@ -36,18 +42,28 @@ pub struct Input<'a> {
     pub toolbox: &'a Toolbox,
     /// Key of the toolbox, for stages that depend on its tools.
     pub toolbox_key: &'a str,
+    /// Programs of the release, the agent's among them.
+    pub programs: &'a Made,
     /// Signs what is not covered by the release's own signature.
     pub signer: &'a Signer,
 }
 
 /// Resolves all content into `lock`.
-pub fn resolve(_at: &Builder, _appliance: &Appliance, _apt: &Apt, _lock: &mut Lock) -> Result<()> {
+pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> {
+    files::resolve(at, appliance, lock)?;
+    debian::resolve(appliance, apt, lock)?;
+    os_images::resolve(appliance, apt, lock)?;
+    manifests::resolve(&appliance.content, &appliance.directory, &at.workspace.join("packages"), lock)?;
     Ok(())
 }
 
 /// Makes all content of the lock.
-pub fn make(_input: &Input<'_>) -> Result<Carried> {
-    let carried = Carried::default();
+pub fn make(input: &Input<'_>) -> Result<Carried> {
+    let mut carried = Carried::default();
+    carried.files.extend(files::make(input)?);
+    carried.files.extend(debian::make(input)?);
+    carried.files.extend(os_images::make(input)?);
+    carried.files.extend(manifests::make(input)?);
     finish(carried)
 }
 

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use agent_api::release::{Blob, Digest};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 
 use super::modules::KUBERNETES;
 use crate::config::KubernetesSource;
-use crate::host::flock;
+use crate::lock::download::Wanted;
 use crate::lock::http::Http;
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 use crate::toolbox::Toolbox;
@@ -198,40 +198,10 @@ impl Server<'_> {
         self.fetch(name, &digest)
     }
 
-    /// Downloads a program into the cache, from where an earlier download of the same was stopped.
     fn fetch(&self, name: &str, digest: &Digest) -> Result<Blob> {
-        let downloads = self.cache.path("downloads");
-        fs_err::create_dir_all(&downloads)?;
-        let partial = downloads.join(digest.hex());
-        let lock = self.cache.path("locks").join(format!("download-{}", digest.hex()));
-        let _held = flock::lock(&lock, &mut || (self.waiting)("another build is fetching the same"))?;
-        let resumed = partial.exists();
-        let mut found = self.download(name, &partial)?;
-        if resumed && found.digest != *digest {
-            // The earlier part may have been of another file.
-            fs_err::remove_file(&partial)?;
-            found = self.download(name, &partial)?;
-        }
-        if found.digest != *digest {
-            fs_err::remove_file(&partial)?;
-            bail!(
-                "`{}` is {} ({} bytes), {digest} expected\nhint: the server damages it, or has replaced it; \
-                 `foothold lock --update` takes what the server's own digest names",
-                self.url(name),
-                found.digest,
-                found.size
-            );
-        }
-        self.cache.adopt(&partial)
-    }
-
-    fn download(&self, name: &str, partial: &Path) -> Result<Blob> {
-        let mib = |bytes: u64| bytes >> 20;
-        self.http.download(&self.url(name), partial, &mut |done, all| {
-            let all = all.map(|all| format!(" of {}", mib(all))).unwrap_or_default();
-            (self.waiting)(&format!("{name}: {}{all} MiB", mib(done)));
-        })?;
-        hash::file(partial)
+        let hint = "the server damages it, or has replaced it; `foothold lock --update` takes what the server's own digest \
+                    names";
+        Wanted { name, url: &self.url(name), digest, hint }.fetch(self.cache, &self.http, self.waiting)
     }
 }
 

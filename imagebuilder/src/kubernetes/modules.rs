@@ -46,6 +46,8 @@ pub const SETS: &[ModuleSet] = &[
         module: "github.com/containerd/containerd/v2",
         programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
     },
+    // Its cloud storage drivers have no build tags to leave them out by.
+    ModuleSet { name: "registry", module: "github.com/distribution/distribution/v3", programs: &["registry"] },
     ModuleSet { name: "etcd", module: "go.etcd.io/etcd/server/v3", programs: &["server", "etcdctl"] },
     ModuleSet {
         name: "cni",
@@ -53,6 +55,9 @@ pub const SETS: &[ModuleSet] = &[
         programs: &["bridge", "host-local", "loopback", "portmap"],
     },
 ];
+
+/// Renders charts while an image is built; no image carries it. Built only for a definition that has charts.
+pub const HELM: ModuleSet = ModuleSet { name: "helm", module: "helm.sh/helm/v4", programs: &["helm"] };
 
 /// The sets that are built when Kubernetes' own programs come from there.
 pub fn of(source: &KubernetesSource) -> impl Iterator<Item = &'static ModuleSet> {
@@ -99,7 +104,9 @@ impl ModuleSet {
                     set(&format!("{package}.gitTreeState"), "clean");
                 }
             }
+            "helm" => set("helm.sh/helm/v4/internal/version.version", version),
             "containerd" => set("github.com/containerd/containerd/v2/version.Version", version),
+            "registry" => set("github.com/distribution/distribution/v3/version.version", version),
             _ => {}
         }
         Ok(flags)

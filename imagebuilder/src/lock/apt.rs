@@ -3,7 +3,7 @@
 //! apt checks the archive's signatures and solves dependencies; nothing of the host's package state is
 //! read or changed, only which mirror it uses and how it reaches it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use agent_api::release::Digest;
@@ -96,19 +96,34 @@ impl Apt {
 
     /// The packages that these and their dependencies come to. With `base`, also what every Debian system has.
     pub fn resolve(&self, packages: &[String], base: bool) -> Result<Vec<Deb>> {
+        let described = self.describe(&self.solve(packages, base)?)?;
+        Ok(described.into_iter().map(|(deb, _)| deb).collect())
+    }
+
+    /// What these packages and their dependencies need beyond what every Debian system of this suite has, of whichever
+    /// point release.
+    pub fn resolve_beyond_base(&self, packages: &[String]) -> Result<Vec<Deb>> {
+        let base = self.solve(&[], true)?;
+        let base = base.iter().map(|chosen| chosen.split_once('=').map_or(chosen.as_str(), |(name, _)| name)).collect();
+        let named = packages.iter().map(|name| name.split_once('=').map_or(name.as_str(), |(name, _)| name)).collect();
+        Ok(beyond(self.describe(&self.solve(packages, false)?)?, &base, &named))
+    }
+
+    /// `NAME=VERSION` of all that would be installed on an empty system.
+    fn solve(&self, packages: &[String], base: bool) -> Result<Vec<String>> {
         let mut solve = self.run("apt-get").args(["install", "--simulate", "--yes", "-o", "APT::Get::Show-Versions=1"]);
         if base {
             solve = solve.args(["?essential", "?priority(required)", "apt"]);
         }
         let out = solve.args(packages).output().context("resolving Debian packages")?;
-        let chosen = parse_simulation(&String::from_utf8_lossy(&out))?;
-        self.describe(&chosen)
+        parse_simulation(&String::from_utf8_lossy(&out))
     }
 
-    fn describe(&self, chosen: &[String]) -> Result<Vec<Deb>> {
+    /// The packages, sorted, and what each says it depends on.
+    fn describe(&self, chosen: &[String]) -> Result<Vec<(Deb, String)>> {
         let out = self.run("apt-cache").args(["show", "--no-all-versions"]).args(chosen).output()?;
         let text = String::from_utf8_lossy(&out);
-        let mut debs: Vec<Deb> =
+        let mut debs: Vec<(Deb, String)> =
             text.split("\n\n").filter(|s| !s.trim().is_empty()).map(parse_stanza).collect::<Result<_>>()?;
         debs.sort();
         debs.dedup();
@@ -156,20 +171,57 @@ fn parse_simulation(text: &str) -> Result<Vec<String>> {
         .collect()
 }
 
-fn parse_stanza(stanza: &str) -> Result<Deb> {
+/// Mark of a version that came into the stable suite after its release (Developer's Reference, 5.11.2).
+const UPDATE: &str = "deb13u";
+
+/// The packages that are not in `base`, and those of `base` that one of them needs in a version that an older point
+/// release may not have: an exact one, or that of an update. Those that were asked for by name stay, too.
+fn beyond(described: Vec<(Deb, String)>, base: &BTreeSet<&str>, named: &BTreeSet<&str>) -> Vec<Deb> {
+    let mut kept: BTreeSet<String> = described
+        .iter()
+        .map(|(deb, _)| deb.name.clone())
+        .filter(|name| !base.contains(name.as_str()) || named.contains(name.as_str()))
+        .collect();
+    loop {
+        let wanted =
+            described.iter().filter(|(deb, _)| kept.contains(&deb.name)).flat_map(|(_, depends)| pinned(depends));
+        let more: Vec<String> =
+            wanted.filter(|name| base.contains(name) && !kept.contains(*name)).map(str::to_owned).collect();
+        if more.is_empty() {
+            return described.into_iter().map(|(deb, _)| deb).filter(|deb| kept.contains(&deb.name)).collect();
+        }
+        kept.extend(more);
+    }
+}
+
+/// Packages that a list of dependencies names with a version that the suite's first release may not have (Debian Policy,
+/// 7.1).
+fn pinned(depends: &str) -> impl Iterator<Item = &str> {
+    depends.split([',', '|']).filter_map(|relation| {
+        let (name, rest) = relation.trim().split_once(" (")?;
+        let version = rest.trim_end_matches(')');
+        let pins = version.starts_with("= ") || (version.starts_with('>') && version.contains(UPDATE));
+        pins.then(|| name.split(':').next().unwrap_or(name))
+    })
+}
+
+/// A package, and its dependencies as one list.
+fn parse_stanza(stanza: &str) -> Result<(Deb, String)> {
     let fields: BTreeMap<&str, &str> =
         stanza.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_once(": ")).collect();
     let field = |key: &str| {
         let found = fields.get(key).with_context(|| format!("a package without `{key}`:\n{stanza}"))?;
         anyhow::Ok((*found).to_owned())
     };
-    Ok(Deb {
+    let deb = Deb {
         name: field("Package")?,
         version: field("Version")?,
         architecture: field("Architecture")?,
         sha256: Digest::from_hex(&field("SHA256")?)?,
         size: field("Size")?.parse().context("Size")?,
-    })
+    };
+    let depends = ["Pre-Depends", "Depends"].iter().filter_map(|key| fields.get(key).copied());
+    Ok((deb, depends.collect::<Vec<_>>().join(", ")))
 }
 
 /// The host's apt configuration stays in force (proxies, authentication), less its folders and hooks.
@@ -206,7 +258,9 @@ Debug::NoLocking "true";
 
 #[cfg(test)]
 mod tests {
-    use super::{Mirror, parse_simulation, parse_stanza};
+    use std::collections::BTreeSet;
+
+    use super::{Mirror, beyond, parse_simulation, parse_stanza};
 
     #[test]
     fn the_hosts_mirror_is_the_one_labelled_debian() {
@@ -227,5 +281,28 @@ mod tests {
     fn a_stanza_without_a_digest_is_refused() {
         let error = parse_stanza("Package: a\nVersion: 1\nArchitecture: all\nSize: 3\n").expect_err("refused");
         assert!(error.to_string().starts_with("a package without `SHA256`"), "{error}");
+    }
+
+    #[test]
+    fn a_package_of_the_base_comes_along_only_where_an_older_one_would_not_do() {
+        let stanza = |name: &str, depends: &str| {
+            let digest = "0".repeat(64);
+            let text = format!(
+                "Package: {name}\nVersion: 1\nArchitecture: all\nSize: 3\nSHA256: {digest}\nPre-Depends: {depends}\n"
+            );
+            parse_stanza(&text).expect("a stanza")
+        };
+        let all = vec![
+            stanza("base-old", ""),
+            stanza("base-pinned", "base-updated (>= 2-1+deb13u1)"),
+            stanza("base-updated", "base-old"),
+            stanza("base-asked", ""),
+            stanza("lib", "base-old (>= 1.0), base-pinned:any (= 1)"),
+            stanza("tool", "lib (>= 1) | other"),
+        ];
+        let base = BTreeSet::from(["base-old", "base-pinned", "base-updated", "base-asked", "base-unneeded"]);
+        let kept: Vec<_> =
+            beyond(all, &base, &BTreeSet::from(["tool", "base-asked"])).into_iter().map(|deb| deb.name).collect();
+        assert_eq!(kept, ["base-pinned", "base-updated", "base-asked", "lib", "tool"]);
     }
 }

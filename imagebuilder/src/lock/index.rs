@@ -19,10 +19,9 @@ pub fn write(cache: &Cache, debs: &[Deb], dir: &Path) -> Result<()> {
             if fs_err::hard_link(&source, &target).is_err() {
                 fs_err::copy(&source, &target)?;
             }
-            let control = Run::new("dpkg-deb").arg("--field").arg(&target).output()?;
-            let control = String::from_utf8(control).with_context(|| format!("control file of {}", deb.name))?;
+            let control = control(cache, deb)?;
             let (name, sha256, size) = (deb.file_name(), deb.sha256.hex(), deb.size);
-            Ok(format!("{}\nFilename: ./{name}\nSize: {size}\nSHA256: {sha256}\n\n", control.trim_end()))
+            Ok(format!("{control}\nFilename: ./{name}\nSize: {size}\nSHA256: {sha256}\n\n"))
         })
         .collect::<Result<Vec<_>>>()?;
     let packages = stanzas.concat();
@@ -35,4 +34,11 @@ pub fn write(cache: &Cache, debs: &[Deb], dir: &Path) -> Result<()> {
     fs_err::write(dir.join("Packages"), packages)?;
     fs_err::write(dir.join("Release"), release)?;
     Ok(())
+}
+
+/// The control file of a package in the cache, without an empty line at its end.
+pub fn control(cache: &Cache, deb: &Deb) -> Result<String> {
+    let control = Run::new("dpkg-deb").arg("--field").arg(cache.blob_path(&deb.sha256)).output()?;
+    let control = String::from_utf8(control).with_context(|| format!("control file of {}", deb.name))?;
+    Ok(control.trim_end().to_owned())
 }

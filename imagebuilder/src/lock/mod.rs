@@ -6,6 +6,7 @@
 //! The mirror is the host's and is never written into it; neither is the place that programs come from.
 
 pub mod apt;
+pub mod download;
 pub mod fetch;
 pub mod http;
 pub mod index;
@@ -53,13 +54,22 @@ pub struct Lock {
     pub lock_version: u32,
     /// Seconds since 1970 at which it was made: the build time of every image made from it.
     pub made: u64,
-    /// Package sets by name: `toolbox`, `os`, `kernel`.
+    /// Package sets by name: `toolbox`, `os`, `kernel`; `repository` is served to servers, `os-image/NAME` makes one.
     pub debian: BTreeMap<String, Vec<Deb>>,
+    /// What the sets of the content were resolved from.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asked: BTreeMap<String, Vec<String>>,
     /// Digest of `go.mod` and `go.sum` of each Go module set.
     pub modules: BTreeMap<String, Digest>,
     /// Digest and size of each program of `kubernetes.from: directory` or `upstream`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binaries: BTreeMap<String, Blob>,
+    /// Digest of the files of each entry of `content.manifests` and `content.charts`, by what messages call it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub manifests: BTreeMap<String, Digest>,
+    /// Digest and size of each file of the content that is carried as it is, by the path it is served under.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, Blob>,
 }
 
 impl Lock {
@@ -69,8 +79,11 @@ impl Lock {
             lock_version: FORMAT,
             made,
             debian: BTreeMap::new(),
+            asked: BTreeMap::new(),
             modules: BTreeMap::new(),
             binaries: BTreeMap::new(),
+            manifests: BTreeMap::new(),
+            files: BTreeMap::new(),
         }
     }
 
@@ -124,6 +137,23 @@ impl Lock {
             .get(set)
             .map(Vec::as_slice)
             .with_context(|| format!("the lock has no package set `{set}`\nhint: `foothold lock --update`"))
+    }
+
+    /// The package set of that name, if it was resolved from exactly these packages.
+    pub fn packages_for(&self, set: &str, asked: &[String]) -> Result<&[Deb]> {
+        if self.asked.get(set).map(Vec::as_slice) != Some(asked) {
+            bail!(
+                "the lock's package set `{set}` was not made for what is asked for now\nhint: `foothold lock --update`"
+            );
+        }
+        self.packages(set)
+    }
+
+    /// The file that is served under that path.
+    pub fn file(&self, path: &str) -> Result<&Blob> {
+        self.files
+            .get(path)
+            .with_context(|| format!("the lock does not name the file `{path}`\nhint: `foothold lock --update`"))
     }
 }
 

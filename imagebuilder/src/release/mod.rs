@@ -9,5 +9,6 @@
 
 pub mod bundle;
 pub mod initrd;
+pub use agent_api::openpgp;
 pub mod sbom;
 pub mod sign;

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use blake2::{Blake2b512, Digest as _};
 use minisign::{KeyPair, PublicKey, SecretKey, SecretKeyBox};
+use ring::hkdf::{HKDF_SHA256, Salt};
 use ring::signature::Ed25519KeyPair;
 
 use crate::config::SecretReference;
@@ -82,6 +83,19 @@ impl Signer {
     }
 }
 
+impl Signer {
+    /// The seed of another Ed25519 key, for `purpose` alone: the same each time, and no way back to this key
+    /// (HKDF with SHA-256, RFC 5869).
+    pub fn derived_seed(&self, purpose: &str) -> Result<[u8; 32]> {
+        let key = self.secret.to_bytes();
+        let derived = Salt::new(HKDF_SHA256, b"foothold derived key").extract(&key[SEED]);
+        let mut seed = [0; 32];
+        let filled = derived.expand(&[purpose.as_bytes()], HKDF_SHA256).and_then(|okm| okm.fill(&mut seed));
+        filled.ok().context("deriving a key")?;
+        Ok(seed)
+    }
+}
+
 /// Where the user's development key lies or would lie.
 fn development_path() -> Result<PathBuf> {
     Ok(config_dir()?.join("development.key"))
@@ -89,20 +103,24 @@ fn development_path() -> Result<PathBuf> {
 
 /// The public half of the user's development key and where the key lies, when there is one. Makes none.
 pub fn development_public_key() -> Result<Option<(PathBuf, String)>> {
+    Ok(existing_development()?.map(|(path, signer)| (path, signer.public_key)))
+}
+
+fn existing_development() -> Result<Option<(PathBuf, Signer)>> {
     let path = development_path()?;
     if !path.exists() {
         return Ok(None);
     }
     let signer = Signer::development(&path)?;
-    Ok(Some((path, signer.public_key)))
+    Ok(Some((path, signer)))
 }
 
-/// Text of the public key that a release of this definition will be signed with. `None` when that is a development key
-/// which is not there yet. Makes none.
-pub fn existing_public_key(named: Option<&SecretReference>) -> Result<Option<String>> {
+/// The key that a release of this definition will be signed with. `None` when that is a development key which is not
+/// there yet. Makes none.
+pub fn existing_signer(named: Option<&SecretReference>) -> Result<Option<Signer>> {
     match named {
-        Some(_) => Signer::open(named).map(|signer| Some(signer.public_key)),
-        None => Ok(development_public_key()?.map(|(_, text)| text)),
+        Some(_) => Signer::open(named).map(Some),
+        None => Ok(existing_development()?.map(|(_, signer)| signer)),
     }
 }
 
@@ -148,6 +166,18 @@ fn write_secret(path: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::{Signer, verify};
+
+    #[test]
+    fn a_derived_key_depends_on_the_key_and_the_purpose_only() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let signer = Signer::development(&dir.path().join("key")).expect("a key");
+        let other = Signer::development(&dir.path().join("other")).expect("a key");
+        let seed = signer.derived_seed("a").expect("derived");
+        assert_eq!(seed, signer.derived_seed("a").expect("derived"));
+        assert_ne!(seed, signer.derived_seed("b").expect("derived"));
+        assert_ne!(seed, other.derived_seed("a").expect("derived"));
+        assert_ne!(seed, signer.secret.to_bytes()[super::SEED]);
+    }
 
     #[test]
     fn a_signature_holds_for_its_bytes_only_and_is_the_same_each_time() {

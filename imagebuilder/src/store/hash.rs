@@ -21,6 +21,31 @@ pub fn file(path: &Path) -> Result<Blob> {
     Ok(Blob { digest: digest(hasher), size })
 }
 
+/// MD5 of a file, 32 hex digits: for tools that ask for it beside the digest that counts.
+pub fn md5_of_file(path: &Path) -> Result<String> {
+    let mut hasher = md5::Md5::new();
+    std::io::copy(&mut fs_err::File::open(path)?, &mut HashWriter(&mut hasher))?;
+    Ok(hex::encode(hasher.finalize()))
+}
+
+/// MD5 of bytes, 32 hex digits.
+pub fn md5(bytes: &[u8]) -> String {
+    hex::encode(md5::Md5::digest(bytes))
+}
+
+struct HashWriter<'a>(&'a mut md5::Md5);
+
+impl std::io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Digest of bytes.
 pub fn bytes(bytes: &[u8]) -> Digest {
     digest(Sha256::new_with_prefix(bytes))

@@ -10,14 +10,18 @@ use agent_api::release::{Image, InitrdConfig};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::config::Appliance;
+use crate::config::{Appliance, OsImageSource};
+use crate::content::debian::{self, Repository};
+use crate::content::manifests::{self, inputs};
+use crate::content::os_images;
 use crate::kubernetes::binaries::{Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
 use crate::lock::{Deb, Lock};
 use crate::medium::check::count;
-use crate::oci::recipe::Recipe;
+use crate::oci::recipe::Recipe as ContainerRecipe;
+use crate::osimage::{self, recipe::Recipe};
 use crate::release::{initrd, sbom, sign};
 use crate::store::{Cache, Made, NotMade};
 use crate::toolbox::{Toolbox, bootstrap};
@@ -129,7 +133,10 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.kubernetes_layer()?;
     surveyor.containers_layer()?;
     surveyor.appliance_layer()?;
+    surveyor.debian_repository()?;
     surveyor.sbom()?;
+    surveyor.os_images()?;
+    surveyor.manifests()?;
     surveyor.initrd()?;
     surveyor.survey.content_bytes = surveyor.content_bytes()?;
     Ok(surveyor.survey)
@@ -333,7 +340,7 @@ impl Surveyor<'_> {
     }
 
     fn containers_layer(&mut self) -> Result<()> {
-        let recipes = Recipe::read_all(&self.at.workspace.join("images"))?;
+        let recipes = ContainerRecipe::read_all(&self.at.workspace.join("images"))?;
         let (name, note) = ("containers-layer", format!("{} images, unpacked", recipes.len()));
         if !self.ready(name, &needed(&[LOCK, "agent"]), &note) {
             return Ok(());
@@ -373,6 +380,26 @@ impl Surveyor<'_> {
         self.found(name, looked, Some("appliance"), note.to_owned())
     }
 
+    fn debian_repository(&mut self) -> Result<()> {
+        let asked = &self.appliance.content.debian_packages;
+        let (name, note) = ("debian-repository", format!("{}, with what they need", count(asked.len(), "package")));
+        let signer = sign::existing_signer(self.appliance.sign.as_ref())?;
+        if signer.is_some() {
+            self.made.insert(KEY.to_owned(), Made::default());
+        }
+        if asked.is_empty() || !self.ready(name, &[LOCK, KEY], &note) {
+            return Ok(());
+        }
+        let (lock, signer) = (self.lock.context("a lock")?, signer.context("a key")?);
+        let debs = lock.packages_for(debian::SET, asked)?;
+        let repository = Repository { cache: &self.at.cache, debs, made: lock.made, waiting: &silent };
+        let looked = repository.make(&debian::repository_key(&signer)?, &|_| Ok(()));
+        if looked.is_err() {
+            self.survey.fetch.add(&self.at.cache, debs)?;
+        }
+        self.found(name, looked, None, note)
+    }
+
     fn sbom(&mut self) -> Result<()> {
         let (name, note) = ("sbom", "Go modules and crates of the programs");
         if !self.ready(name, &needed(&["agent"]), note) {
@@ -383,9 +410,66 @@ impl Surveyor<'_> {
         self.found(name, looked, None, note.to_owned())
     }
 
+    fn os_images(&mut self) -> Result<()> {
+        for image in &self.appliance.content.os_images {
+            let OsImageSource::Recipe { directory, formats } = &image.source else { continue };
+            let (recipe, name) = (Recipe::read(directory)?, format!("os-image {}", image.name));
+            let note = format!("a server's disk: {}", count(recipe.packages.len(), "package"));
+            let parts = if recipe.programs.is_empty() { vec![LOCK] } else { needed(&[LOCK, "agent"]) };
+            if !self.ready(&name, &parts, &note) {
+                continue;
+            }
+            let lock = self.lock.context("a lock")?;
+            let debs = lock.packages_for(&os_images::set(image.name.as_str()), &recipe.packages)?;
+            let mut programs = if recipe.programs.is_empty() { Made::default() } else { self.programs()? };
+            programs.files.extend(self.made.get("agent").map(|agent| agent.files.clone()).unwrap_or_default());
+            let looked = osimage::make(&osimage::Input {
+                cache: &self.at.cache,
+                toolbox: &self.toolbox,
+                toolbox_key: &self.key,
+                recipe: &recipe,
+                directory,
+                debs,
+                programs: &programs,
+                formats,
+                built: lock.made,
+                waiting: &silent,
+            });
+            if looked.is_err() {
+                self.survey.fetch.add(&self.at.cache, debs)?;
+            }
+            self.found(&name, looked, None, note)?;
+        }
+        Ok(())
+    }
+
+    /// Helm, when there are charts, and what it and kustomize render.
+    fn manifests(&mut self) -> Result<()> {
+        let sources = inputs::sources(&self.appliance.content, &self.appliance.directory)?;
+        if sources.is_empty() {
+            return Ok(());
+        }
+        let (name, note) = ("manifests", count(sources.len(), "manifest or chart"));
+        let mut needed = vec![KUBERNETES.name];
+        if !self.appliance.content.charts.is_empty() {
+            self.modules(&modules::HELM)?;
+            needed.push(modules::HELM.name);
+        }
+        if !self.ready(name, &needed, &note) {
+            return Ok(());
+        }
+        let mut tools = self.made.get(modules::HELM.name).cloned().unwrap_or_default();
+        tools.files.insert("kubectl".into(), self.made[KUBERNETES.name].file("kubectl")?.clone());
+        let version = self.appliance.kubernetes.version.to_string();
+        let (cache, toolbox) = (&self.at.cache, &self.toolbox);
+        let stage = manifests::Stage { cache, toolbox, tools: &tools, version: &version, waiting: &silent };
+        let looked = stage.make(&sources);
+        self.found(name, looked, None, note)
+    }
+
     fn initrd(&mut self) -> Result<()> {
         let (name, note) = ("initrd", "agent, kernel modules, public key");
-        let public_key = sign::existing_public_key(self.appliance.sign.as_ref())?;
+        let public_key = sign::existing_signer(self.appliance.sign.as_ref())?.map(|signer| signer.public_key);
         if public_key.is_some() {
             self.made.insert(KEY.to_owned(), Made::default());
         }
@@ -422,6 +506,9 @@ impl Surveyor<'_> {
         }
         let images: Vec<Image> = self.made["containers-layer"].fact("images")?;
         blobs.extend(images.into_iter().flat_map(|image| image.blobs));
+        if let Some(manifests) = self.made.get("manifests") {
+            blobs.extend(manifests.files.values().cloned());
+        }
         blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
         blobs.dedup();
         Ok(Some(blobs.iter().map(|blob| blob.size).sum()))

@@ -1,0 +1,223 @@
+//! The routes but PATCH.
+
+use std::sync::Arc;
+
+use agent_api::bpa::{FORM_BYTES, ImageList, PAGE, openapi, routes};
+use agent_api::site::Site;
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::middleware;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch};
+use axum::{Json, Router};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use super::access::{Caller, only_known};
+use super::answers::Answer;
+use super::form;
+use super::upload::{kind_of, upload};
+use crate::rest::Gate;
+use crate::rest::api::{Refusal, in_time};
+use crate::uploads::{Key, Record, UploadError, Uploads};
+
+pub(super) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
+
+/// What the handlers share.
+pub(super) struct App {
+    pub(super) uploads: Uploads,
+    pub(super) gate: Arc<Gate>,
+    pub(super) site: watch::Receiver<Option<Arc<Site>>>,
+}
+
+impl App {
+    /// Whether the client wants the old statuses.
+    pub(super) fn compat(&self) -> bool {
+        self.site.borrow().as_ref().is_some_and(|site| site.uploads.compat)
+    }
+}
+
+type Shared = State<Arc<App>>;
+type OfImage = Path<(String, String, String, String)>;
+type OfCluster = Path<(String, String, String)>;
+
+/// All routes with their limits.
+pub(super) fn router(app: App) -> Router {
+    let app = Arc::new(app);
+    let collection = format!("{}/{{kind}}", routes::COLLECTION);
+    let image = format!("{collection}/{{imgname}}");
+    let document = Bytes::from(openapi().to_string());
+    let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // A body of an upload takes as long as it takes; everything else is soon over.
+    let quick = Router::new()
+        .route(&collection, get(list).post(create))
+        .route(&image, get(tell).put(update).delete(remove))
+        .route(routes::STORAGE, get(storage))
+        .route(routes::DOCUMENT, get(move || async move { ([json], document) }))
+        .layer(middleware::from_fn(in_time));
+    Router::new()
+        .route(&image, patch(upload))
+        .merge(quick)
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_that_way)
+        .layer(DefaultBodyLimit::max(FORM_BYTES))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), only_known))
+        .with_state(app)
+}
+
+async fn nothing_here(uri: Uri) -> Refusal {
+    let hint = "see /openapi.json: /v1/baremetalcluster/{owner}/{clustername}/{binary,container,os}_images";
+    Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
+}
+
+async fn not_that_way() -> Refusal {
+    let hint = "POST and GET on a collection; GET, HEAD, PUT, PATCH and DELETE on an image";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method", hint)
+}
+
+/// The image of a path, for a client that may have it.
+pub(super) fn key_of(caller: &Caller, kind: &str, owner: &str, cluster: &str, name: &str) -> Result<Key, Answer> {
+    caller.may(owner)?;
+    Key::new(kind_of(kind)?, owner, cluster, name)
+        .map_err(|error| Answer::text(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+/// The box as the client calls it.
+fn host_of(uri: &Uri, headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let authority = uri.authority().cloned().or_else(|| host?.parse().ok());
+    authority.map_or_else(|| "localhost".to_owned(), |authority| authority.host().to_owned())
+}
+
+/// Runs what waits for the disk where nothing else waits for it.
+async fn on_disk<T: Send + 'static>(
+    app: &Arc<App>,
+    act: impl FnOnce(&Uploads) -> Result<T, UploadError> + Send + 'static,
+) -> Result<T, Answer> {
+    let uploads = app.uploads.clone();
+    let acted = spawn_blocking(move || act(&uploads)).await;
+    acted.map_err(|error| Answer::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?.map_err(Answer::from)
+}
+
+fn answer(app: &App, result: Result<Response, Answer>) -> Response {
+    result.unwrap_or_else(|answer| answer.compat(app.compat()).into_response())
+}
+
+fn told(status: StatusCode, record: &Record, host: &str) -> Response {
+    let mut response = (status, Json(record.image(host))).into_response();
+    let headers = response.headers_mut();
+    headers.insert(UPLOAD_OFFSET, HeaderValue::from(record.offset()));
+    headers.insert(UPLOAD_LENGTH, HeaderValue::from(record.length));
+    let tag = record.digest.as_ref().and_then(|digest| HeaderValue::from_str(&format!("\"{digest}\"")).ok());
+    tag.map(|tag| headers.insert(header::ETAG, tag));
+    response
+}
+
+async fn create(
+    State(app): Shared,
+    Extension(caller): Extension<Caller>,
+    Path((owner, cluster, kind)): OfCluster,
+    request: Request,
+) -> Response {
+    let host = host_of(request.uri(), request.headers());
+    let created = async {
+        caller.may(&owner)?;
+        kind_of(&kind)?;
+        let (name, announced) = form::read(request).await?.check(&owner, &cluster, None)?;
+        let key = key_of(&caller, &kind, &owner, &cluster, &name)?;
+        let record = on_disk(&app, move |uploads| uploads.create(key, announced)).await?;
+        Ok(told(StatusCode::CREATED, &record, &host))
+    };
+    answer(&app, created.await)
+}
+
+async fn update(
+    State(app): Shared,
+    Extension(caller): Extension<Caller>,
+    Path((owner, cluster, kind, name)): OfImage,
+    request: Request,
+) -> Response {
+    let host = host_of(request.uri(), request.headers());
+    let updated = async {
+        caller.may(&owner)?;
+        kind_of(&kind)?;
+        let (_, announced) = form::read(request).await?.check(&owner, &cluster, Some(&name))?;
+        let key = key_of(&caller, &kind, &owner, &cluster, &name)?;
+        let updated = on_disk(&app, move |uploads| uploads.update(&key, announced)).await;
+        let record = updated.map_err(|answer| match answer {
+            Answer::Old(status, text) => Answer::Old(status, format!("Update Error - {text}")),
+            other @ (Answer::Text(..) | Answer::Bare(_) | Answer::Door(_)) => other,
+        })?;
+        Ok(told(StatusCode::CREATED, &record, &host))
+    };
+    answer(&app, updated.await)
+}
+
+async fn tell(
+    State(app): Shared,
+    Extension(caller): Extension<Caller>,
+    Path((owner, cluster, kind, name)): OfImage,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let found = key_of(&caller, &kind, &owner, &cluster, &name)
+        .and_then(|key| app.uploads.get(&key).ok_or_else(|| UploadError::Missing.into()));
+    answer(&app, found.map(|record| told(StatusCode::OK, &record, &host_of(&uri, &headers))))
+}
+
+async fn remove(
+    State(app): Shared,
+    Extension(caller): Extension<Caller>,
+    Path((owner, cluster, kind, name)): OfImage,
+) -> Response {
+    let removed = async {
+        let key = key_of(&caller, &kind, &owner, &cluster, &name)?;
+        on_disk(&app, move |uploads| uploads.remove(&key)).await?;
+        Ok(StatusCode::NO_CONTENT.into_response())
+    };
+    answer(&app, removed.await)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Page {
+    #[serde(default)]
+    after: String,
+    limit: Option<usize>,
+}
+
+async fn list(
+    State(app): Shared,
+    Extension(caller): Extension<Caller>,
+    Path((owner, cluster, kind)): OfCluster,
+    query: Result<Query<Page>, QueryRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let host = host_of(&uri, &headers);
+    let listed = || {
+        caller.may(&owner)?;
+        let kind = kind_of(&kind)?;
+        let wrong = |text: String| Answer::text(StatusCode::BAD_REQUEST, text);
+        let Query(page) = query.map_err(|rejection| wrong(rejection.body_text()))?;
+        let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE);
+        // A name that is none is nobody's: the checks are those of any image.
+        Key::new(kind, &owner, &cluster, "any").map_err(|error| wrong(error.to_string()))?;
+        let mut records = app.uploads.page(kind, &owner, &cluster, &page.after, limit + 1);
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let next = records.last().filter(|_| more).map(|last| last.key.name.clone());
+        let images = records.iter().map(|record| record.image(&host)).collect();
+        Ok(Json(ImageList { images, next }).into_response())
+    };
+    answer(&app, listed())
+}
+
+async fn storage(State(app): Shared) -> Response {
+    let told = on_disk(&app, |uploads| Ok(uploads.storage()?)).await;
+    answer(&app, told.map(|storage| Json(storage).into_response()))
+}

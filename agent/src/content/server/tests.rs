@@ -1,0 +1,200 @@
+//! The whole server on loopback, asked by a real client and by hand.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_api::release::{ContentKind, Digest};
+use reqwest::{Client, StatusCode};
+use rstest::rstest;
+use sha2::Digest as _;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::super::{Held, Source};
+use super::Content;
+use crate::http;
+use crate::rest::testing;
+
+const BUILT: u64 = 1_790_000_000;
+/// More than fits into any socket's buffer.
+const BIG: usize = 20 << 20;
+
+struct Files(Vec<Held>);
+
+impl Source for Files {
+    fn find(&self, path: &str) -> Option<Held> {
+        self.0.iter().find(|held| held.path == path).cloned()
+    }
+
+    fn list(&self) -> Vec<Held> {
+        self.0.clone()
+    }
+}
+
+struct Fixture {
+    address: SocketAddr,
+    client: Client,
+    _dir: TempDir,
+    _tasks: JoinSet<anyhow::Result<()>>,
+}
+
+fn big() -> Vec<u8> {
+    (0..BIG).map(|n| u8::try_from(n * 31 % 251).unwrap_or(0)).collect()
+}
+
+fn held(dir: &Path, path: &str, bytes: &[u8]) -> Held {
+    let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(bytes))).expect("a digest");
+    let file = dir.join(digest.hex());
+    fs_err::write(&file, bytes).expect("a file");
+    Held { path: path.to_owned(), kind: ContentKind::File, file, digest, size: bytes.len() as u64 }
+}
+
+impl Fixture {
+    fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = dir.path();
+        let carried = Files(vec![
+            held(at, "images/big.raw", &big()),
+            held(at, "images/big.raw.sha256", b"digest  big.raw\n"),
+            held(at, "files/empty", b""),
+            held(at, "files/ü 1.txt", b"first"),
+            held(at, "debian/dists/site/by-hash/SHA256/ab", b"Packages"),
+        ]);
+        let uploaded = Files(vec![held(at, "files/ü 1.txt", b"second"), held(at, "files/new", b"new")]);
+        let mut gone = held(at, "files/gone", b"gone");
+        gone.file = at.join("none");
+        let sources: Vec<Arc<dyn Source>> = vec![Arc::new(carried), Arc::new(uploaded), Arc::new(Files(vec![gone]))];
+        let (tls, authority) = testing::tls();
+        let mut tasks = JoinSet::new();
+        let content = Arc::new(Content::new(sources, at, BUILT));
+        let listen = ["127.0.0.1:0".parse().expect("an address")];
+        let started = http::start(&mut tasks, &listen, content, tls, &CancellationToken::new());
+        let authority = reqwest::Certificate::from_pem(authority.as_bytes()).expect("the authority");
+        let client = Client::builder().no_proxy().tls_certs_only([authority]).build().expect("a client");
+        Self { address: started.addresses[0], client, _dir: dir, _tasks: tasks }
+    }
+
+    async fn get(&self, path: &str, headers: &[(&str, &str)]) -> reqwest::Response {
+        let mut request = self.client.get(format!("http://{}{path}", self.address));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.expect("an answer")
+    }
+
+    /// Writes `text` as it is, and reads until the server closes.
+    async fn by_hand(&self, text: &str) -> String {
+        let (address, text) = (self.address, text.to_owned());
+        let ask = move || {
+            let mut stream = TcpStream::connect(address).expect("connected");
+            stream.write_all(text.as_bytes()).expect("written");
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).expect("read");
+            String::from_utf8_lossy(&answer).into_owned()
+        };
+        tokio::task::spawn_blocking(ask).await.expect("asked")
+    }
+}
+
+#[rstest]
+#[case::whole("http", None)]
+#[case::middle("http", Some((1_000_000, 9_000_000)))]
+#[case::whole_with_tls("https", None)]
+#[case::middle_with_tls("https", Some((1_000_000, 9_000_000)))]
+#[tokio::test]
+async fn every_byte_of_a_big_file_arrives(#[case] scheme: &str, #[case] range: Option<(usize, usize)>) {
+    let fixture = Fixture::start();
+    let url = format!("{scheme}://{}/images/big.raw", fixture.address);
+    let mut request = fixture.client.get(url);
+    if let Some((first, last)) = range {
+        request = request.header("Range", format!("bytes={first}-{last}"));
+    }
+    let answer = request.send().await.expect("an answer");
+    assert_eq!(answer.status(), if range.is_some() { 206 } else { 200 });
+    let body = answer.bytes().await.expect("a body");
+    let all = big();
+    let expected = range.map_or(&all[..], |(first, last)| &all[first..=last]);
+    assert!(body == expected, "{} bytes instead of {}", body.len(), expected.len());
+}
+
+#[rstest]
+#[case::of_two_sources_the_first("/files/%C3%BC%201.txt", 200, "first")]
+#[case::of_the_second("/files/new", 200, "new")]
+#[case::empty("/files/empty", 200, "")]
+#[case::listed_and_gone("/files/gone", 500, "the file is listed")]
+#[case::none("/files/none", 404, "nothing at `/files/none`")]
+#[case::up("/files/../files/new", 404, "nothing at")]
+#[case::up_encoded("/files/%2e%2e/%2e%2e/etc/passwd", 404, "nothing at")]
+#[case::absolute("//etc/passwd", 404, "nothing at")]
+#[case::folder_that_is_none("/none/", 404, "nothing at")]
+#[tokio::test]
+async fn every_path_is_looked_up(#[case] path: &str, #[case] status: u16, #[case] body: &str) {
+    let fixture = Fixture::start();
+    let asked = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let answer = fixture.by_hand(&asked).await;
+    let (head, text) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+    assert!(text.starts_with(body), "{text}");
+    assert!(body.len() == text.len() || status != 200, "{text}");
+}
+
+#[tokio::test]
+async fn what_a_client_has_is_not_sent_again() {
+    let fixture = Fixture::start();
+    let first = fixture.get("/files/new", &[]).await;
+    let header = |name: &str| first.headers()[name].to_str().expect("text").to_owned();
+    let (tag, date) = (header("etag"), header("last-modified"));
+    assert_eq!(fixture.get("/files/new", &[("If-None-Match", &tag)]).await.status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(fixture.get("/files/new", &[("If-Modified-Since", &date)]).await.status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(header("cache-control"), "public, no-cache");
+    let by_hash = fixture.get("/debian/dists/site/by-hash/SHA256/ab", &[]).await;
+    assert!(by_hash.headers()["cache-control"].to_str().expect("text").contains("immutable"));
+}
+
+#[tokio::test]
+async fn folders_are_listed_for_people_and_for_programs() {
+    let fixture = Fixture::start();
+    let page = fixture.get("/images", &[]).await;
+    assert_eq!(page.url().path(), "/images/", "a folder's own address ends with a slash");
+    assert!(page.text().await.expect("text").contains("<a href=\"./big.raw.sha256\">"));
+    let root = fixture.get("/", &[("Accept", "application/json")]).await;
+    let root: serde_json::Value = root.json().await.expect("JSON");
+    let names: Vec<_> = root.as_array().expect("a list").iter().map(|entry| entry["name"].clone()).collect();
+    assert_eq!(names, ["debian", "files", "images"]);
+}
+
+#[tokio::test]
+async fn requests_that_wait_in_line_are_answered_in_order_on_one_connection() {
+    let fixture = Fixture::start();
+    let ask = |path: &str, more: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{more}\r\n");
+    let text = ask("/files/new", "") + &ask("/images/", "") + &ask("/files/new", "Connection: close\r\n");
+    let answer = fixture.by_hand(&text).await;
+    assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 3);
+    assert!(answer.ends_with("\r\n\r\nnew"), "{answer}");
+}
+
+#[rstest]
+#[case::write("POST /files/new HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 405)]
+#[case::noise("\u{1}\u{2}\r\n\r\n", 400)]
+#[case::no_host("GET / HTTP/1.1\r\n\r\n", 400)]
+#[tokio::test]
+async fn what_is_no_question_for_a_file_is_refused(#[case] text: &str, #[case] status: u16) {
+    let answer = Fixture::start().by_hand(text).await;
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+}
+
+#[rstest]
+#[case::by_name("box.site:6180", "http://box.site:5000")]
+#[case::by_address("192.0.2.7", "http://192.0.2.7:5000")]
+#[case::by_address_6("[2001:db8::7]:6180", "http://[2001:db8::7]:5000")]
+#[case::by_noise("a\"b", "http://127.0.0.1:5000")]
+#[tokio::test]
+async fn other_nodes_learn_where_to_pull_from(#[case] host: &str, #[case] url: &str) {
+    let text = format!("GET /containerd/hosts.toml HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let answer = Fixture::start().by_hand(&text).await;
+    assert!(answer.contains(&format!("server = \"{url}\"\n\n[host.\"{url}\"]\n")), "{answer}");
+}

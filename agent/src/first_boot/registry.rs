@@ -1,0 +1,31 @@
+//! The registry: its storage in memory and DATA, and its pod, once the cluster is up.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::steps::{Outcome, Steps, blocking};
+use super::{Machine, phase};
+use crate::cluster::{files, manifests};
+use crate::registry::{Front, pod};
+
+/// Lays out what the release carries and lets the kubelet start the pod. A release without a registry has no such step.
+pub async fn start(machine: &Machine, steps: &Steps, front: &Arc<Front>) {
+    let Some(storage) = front.storage() else { return };
+    let act = || async {
+        let (machine, front, storage) = (machine.clone(), Arc::clone(front), Arc::clone(&storage));
+        blocking(move || {
+            let secret: [u8; 32] = rand::random();
+            storage.prepare(front.catalog(), front.store(), &hex::encode(secret))?;
+            let Some(image) = pod::image(&machine.release().images) else { return Ok(Outcome::Current(())) };
+            let text = pod::manifest(image, storage.limit().is_some());
+            let path = machine.at(manifests::DIR).join(pod::MANIFEST);
+            let changed = files::write(&path, text.as_bytes(), files::SECRET)?;
+            let (repositories, blobs) = (front.catalog().repositories.len(), front.catalog().sizes.len());
+            let detail = json!({"repositories": repositories, "blobs": blobs, "writableBytes": storage.limit()});
+            Ok(if changed { Outcome::Done((), detail) } else { Outcome::Current(()) })
+        })
+        .await
+    };
+    steps.perform(&phase::REGISTRY, act).await;
+}

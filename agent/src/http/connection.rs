@@ -1,0 +1,124 @@
+//! One connection: request after request, until one of both has enough.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::answer::{self, http_date, reason};
+use super::head::{self, Bad, Head};
+use super::wire::{self, Wire};
+use super::{Answer, File, Method, Peer, Service, Text};
+
+/// The head of a request is whole within this time.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// A client that asks nothing for so long makes room for another.
+const IDLE: Duration = Duration::from_secs(75);
+/// Bytes that are read at a time.
+const READ: usize = 2048;
+
+/// Serves a connection to its end. Its errors are the client's.
+pub async fn serve<S: Service>(mut wire: Wire, peer: Peer, service: Arc<S>, hops: Arc<Semaphore>) {
+    let mut read = Vec::new();
+    loop {
+        let (head, length) = match next_head(&mut wire, &mut read).await {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(Refusal::Gone) => return,
+            Err(Refusal::Bad(Bad(status))) => {
+                let text = Text::problem(status, reason(status));
+                let _ = wire.write_all(&whole_text(&text, false, false)).await;
+                wire.shut_down().await;
+                return;
+            }
+        };
+        let answer = service.answer(&head, &peer);
+        if matches!(answer, Answer::PassOn) {
+            break;
+        }
+        read.drain(..length);
+        let sent = match answer {
+            Answer::File(file) => send_file(&mut wire, &head, file, &hops).await,
+            Answer::Text(text) => {
+                wire.write_all(&whole_text(&text, head.keep_alive, head.method == Method::Head)).await
+            }
+            Answer::PassOn => break,
+        };
+        if sent.is_err() || !head.keep_alive {
+            wire.shut_down().await;
+            return;
+        }
+        if read.is_empty() {
+            // Nothing is kept for a client that is quiet.
+            read = Vec::new();
+        }
+    }
+    if let Some(io) = wire.rewind(read) {
+        service.pass_on(io, peer).await;
+    }
+}
+
+enum Refusal {
+    Bad(Bad),
+    Gone,
+}
+
+impl From<io::Error> for Refusal {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// The next head and its length in `read`; none when the client is done.
+async fn next_head(wire: &mut Wire, read: &mut Vec<u8>) -> Result<Option<(Head, usize)>, Refusal> {
+    if read.is_empty() && !matches!(timeout(IDLE, wire.read(read, READ)).await, Ok(Ok(1..))) {
+        return Ok(None);
+    }
+    let rest = async {
+        loop {
+            match head::parse(read).map_err(Refusal::Bad)? {
+                Some(found) => return Ok(Some(found)),
+                None if wire.read(read, READ).await? == 0 => return Ok(None),
+                None => {}
+            }
+        }
+    };
+    timeout(HEAD_WITHIN, rest).await.unwrap_or(Err(Refusal::Bad(Bad(408))))
+}
+
+async fn send_file(wire: &mut Wire, head: &Head, file: File, hops: &Arc<Semaphore>) -> io::Result<()> {
+    let decision = answer::decide(head, &file);
+    let mut first = status_line(decision.status, head.keep_alive);
+    first.extend_from_slice(decision.headers.as_bytes());
+    first.extend_from_slice(b"\r\n");
+    let Some(bytes) = decision.bytes.filter(|(_, length)| *length > 0) else { return wire.write_all(&first).await };
+    match wire::open(file.file).await {
+        Ok(opened) => wire.send_file(first, opened, bytes, hops).await,
+        Err(error) => {
+            log::error!("`{}` cannot be served: {error}", head.path);
+            let text = Text::problem(500, "the file is listed, and cannot be read: the box's console says why");
+            wire.write_all(&whole_text(&text, head.keep_alive, false)).await
+        }
+    }
+}
+
+fn status_line(status: u16, keep_alive: bool) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let close = if keep_alive { "" } else { "Connection: close\r\n" };
+    let (why, now) = (reason(status), http_date(now));
+    format!("HTTP/1.1 {status} {why}\r\nDate: {now}\r\n{close}X-Content-Type-Options: nosniff\r\n").into_bytes()
+}
+
+fn whole_text(text: &Text, keep_alive: bool, only_head: bool) -> Vec<u8> {
+    let mut bytes = status_line(text.status, keep_alive);
+    for (name, value) in &text.headers {
+        bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+    }
+    let about = format!("Content-Type: {}\r\nContent-Length: {}\r\n\r\n", text.kind, text.body.len());
+    bytes.extend_from_slice(about.as_bytes());
+    if !only_head {
+        bytes.extend_from_slice(text.body.as_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,113 @@
+//! HTTP/1.1 for files: what the box holds leaves it with sendfile(2), as many at a time as the site asks for.
+//!
+//! ```text
+//! listener  accepts, counts, tells TLS by its first byte
+//!     └─► connection  request after request ─► head (parsed) ─► Service ─► Answer
+//!                                                                │  File: answer (conditions, ranges) ─► wire
+//!                                                                │  Text: as it is
+//!                                                                └─ PassOn: the connection, unread, to the service
+//! ```
+//! hyper, which serves everything else of the agent, has no door to sendfile: it would copy every byte twice. Here is
+//! only what serving files needs; whatever is more is handed to hyper, with the bytes that were read.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use agent_api::release::Digest;
+
+mod answer;
+mod ask;
+mod connection;
+mod head;
+mod listener;
+mod wire;
+
+pub use ask::ask;
+pub use head::{Head, Method, decode};
+pub use listener::{Listening, start};
+pub use wire::Rewound;
+
+/// Who asks, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Address of the client.
+    pub ip: IpAddr,
+    /// Address of the box as the client reached it.
+    pub local: SocketAddr,
+    /// Whether nobody between can read along.
+    pub tls: bool,
+}
+
+/// What is served.
+pub trait Service: Send + Sync + 'static {
+    /// What a request gets. Must be quick: nothing in it waits.
+    fn answer(&self, head: &Head, peer: &Peer) -> Answer;
+
+    /// Serves a connection whose next request was answered with [`Answer::PassOn`], to its end.
+    fn pass_on(self: Arc<Self>, io: Rewound, peer: Peer) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// What a request gets.
+#[derive(Debug)]
+pub enum Answer {
+    /// A file, or a part of it, or the word that the client has it already.
+    File(File),
+    /// A short text.
+    Text(Text),
+    /// The service itself takes over.
+    PassOn,
+}
+
+/// A file of known content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Where its bytes are.
+    pub file: PathBuf,
+    /// Digest of all of them.
+    pub digest: Digest,
+    /// How many there are.
+    pub size: u64,
+    /// When it came to be, seconds since 1970.
+    pub modified: u64,
+    /// `Content-Type`.
+    pub kind: &'static str,
+    /// Whether the path can never mean other bytes: it holds the digest itself.
+    pub immutable: bool,
+    /// Whether this is a blob of the registry.
+    pub blob: bool,
+}
+
+/// A short text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// HTTP status.
+    pub status: u16,
+    /// `Content-Type`.
+    pub kind: &'static str,
+    /// Further headers.
+    pub headers: Vec<(&'static str, String)>,
+    /// All of it.
+    pub body: String,
+}
+
+impl Text {
+    /// A text with this status.
+    pub fn new(status: u16, kind: &'static str, body: impl Into<String>) -> Self {
+        Self { status, kind, headers: Vec::new(), body: body.into() }
+    }
+
+    /// One line that says what is wrong.
+    pub fn problem(status: u16, message: impl Into<String>) -> Self {
+        Self::new(status, "text/plain; charset=utf-8", message.into() + "\n")
+    }
+
+    /// The same with one more header. `value` must hold no line break.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}

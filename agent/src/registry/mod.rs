@@ -1,0 +1,21 @@
+//! The registry on port 5000: what the release carries, read in place, and what was uploaded since.
+//!
+//! ```text
+//! release.json ─► catalog ─► tree: folders and links in memory ─┐ lower        pod: `distribution`, on a socket
+//!                    │       DATA: uploads ─────────────────────┴ upper ─────► of the box that only root reaches
+//!                    │                                                            ▲
+//! site, containerd ──┴─► front: blobs of the release by sendfile, the rest ───────┘ proxy (who may write, how much)
+//!                                └─► pulls: what was asked for, and what is not there
+//! ```
+//! An image is there twice: under its whole name (`docker.io/library/nginx`), which is what containerd asks for when
+//! this box stands in for every registry (`?ns=docker.io`), and under its path alone (`library/nginx`).
+
+pub mod catalog;
+pub mod front;
+pub mod pod;
+mod proxy;
+pub mod storage;
+pub mod tree;
+
+pub use front::Front;
+pub use storage::Storage;

@@ -1,0 +1,222 @@
+//! Requests that `distribution` answers: sent on over its socket, with the name under which it knows the image.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::Storage;
+use super::front::{Asked, Front, Kind, MayWrite, mapped};
+use crate::http::Peer;
+use crate::rest::{Fed, Verdict};
+
+/// The registry begins to answer within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// When a registry that does not answer yet may be asked again.
+const AGAIN_SECS: u64 = 2;
+/// Headers that are about one connection only (RFC 9110, 7.6.1).
+const OF_CONNECTION: [HeaderName; 7] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Answers one request.
+pub(super) async fn answer(
+    front: Arc<Front>,
+    request: Request<Incoming>,
+    peer: Peer,
+) -> Result<Response<Body>, Infallible> {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
+    let path = crate::http::decode(uri.path()).unwrap_or_default();
+    let asked = Asked::parse(&path, uri.query().unwrap_or_default(), host.as_deref());
+    let response = match &front.storage {
+        _ if path != "/v2" && !path.starts_with("/v2/") => refusal(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "nothing"),
+        Some(storage) => with_registry(&front, storage, request, &peer, host.as_deref()).await,
+        None => without_registry(&method, &path, asked.as_ref()),
+    };
+    // Only what the box itself wanted: other nodes of the site have their own journals.
+    if let Some(asked) = asked.filter(|asked| asked.kind == Kind::Manifest && peer.ip.is_loopback()) {
+        match response.status() {
+            StatusCode::NOT_FOUND => front.recorder.missed(&asked.image),
+            status if status.is_success() && asked.mirrored => front.recorder.served(&asked.image),
+            _ => {}
+        }
+    }
+    Ok(response)
+}
+
+/// A release without a registry: whatever is asked for is not there.
+fn without_registry(method: &Method, path: &str, asked: Option<&Asked>) -> Response<Body> {
+    if path == "/v2/" || path == "/v2" {
+        return response(StatusCode::OK, "{}".to_owned());
+    }
+    if method != Method::GET && method != Method::HEAD {
+        return refusal(StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "this box takes no images");
+    }
+    let message = match asked {
+        Some(asked) => format!("`{}` is not in this release; the box pulls nothing from outside", asked.image),
+        None => "nothing is here".to_owned(),
+    };
+    refusal(StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", &message)
+}
+
+async fn with_registry(
+    front: &Front,
+    storage: &Arc<Storage>,
+    request: Request<Incoming>,
+    peer: &Peer,
+    host: Option<&str>,
+) -> Response<Body> {
+    let writes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if writes && let Err(refused) = admit(front, storage, request.headers(), peer).await {
+        return refused;
+    }
+    match pass(front, storage, request, host, writes).await {
+        Ok(response) => response,
+        Err(error) => {
+            log::warn!("the registry does not answer: {error:#}");
+            let mut response =
+                refusal(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", "the registry is starting: ask again");
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(AGAIN_SECS));
+            response
+        }
+    }
+}
+
+/// Whether a request that changes something may.
+async fn admit(front: &Front, storage: &Arc<Storage>, headers: &HeaderMap, peer: &Peer) -> Result<(), Response<Body>> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let verdict = match front.may_write(peer, text(header::AUTHORIZATION)) {
+        MayWrite::Yes => None,
+        MayWrite::ReadOnly => Some((StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "this registry is read-only")),
+        MayWrite::NotSoOpenly => {
+            Some((StatusCode::FORBIDDEN, "DENIED", "the box's token is taken over https only, on this same port"))
+        }
+        MayWrite::Token(Verdict::TooMany(_)) => {
+            Some((StatusCode::TOO_MANY_REQUESTS, "TOOMANYREQUESTS", "too many wrong tokens from this address"))
+        }
+        MayWrite::Token(_) => {
+            let message = "writing needs the box's access token as the password, with any user name";
+            Some((StatusCode::UNAUTHORIZED, "UNAUTHORIZED", message))
+        }
+    };
+    if let Some((status, code, message)) = verdict {
+        let mut refused = refusal(status, code, message);
+        if status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Basic realm=\"foothold\"");
+            refused.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        return Err(refused);
+    }
+    let wanted = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()).unwrap_or(0);
+    let measured = Arc::clone(storage);
+    let admitted = tokio::task::spawn_blocking(move || measured.admit(wanted)).await;
+    match admitted {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(full)) => Err(refusal(StatusCode::INSUFFICIENT_STORAGE, "DENIED", &full.to_string())),
+        Err(error) => Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", &error.to_string())),
+    }
+}
+
+/// Sends the request on. The answer's body drives the connection from which it comes.
+async fn pass(
+    front: &Front,
+    storage: &Arc<Storage>,
+    request: Request<Incoming>,
+    host: Option<&str>,
+    writes: bool,
+) -> anyhow::Result<Response<Body>> {
+    let stream = UnixStream::connect(&front.socket).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut head, body) = request.into_parts();
+    strip(&mut head.headers);
+    // The registry knows nobody's token.
+    head.headers.remove(header::AUTHORIZATION);
+    if let Some(path) = mapped(head.uri.path(), head.uri.query().unwrap_or_default(), host) {
+        head.uri = path.parse()?;
+    } else if let Some(path) = head.uri.path_and_query() {
+        head.uri = Uri::from(path.clone());
+    }
+    let body = if writes { Body::new(Counted { body, storage: Arc::clone(storage) }) } else { Body::empty() };
+    let mut connection = Box::pin(connection);
+    let answered = async {
+        tokio::select! {
+            answer = sender.send_request(Request::from_parts(head, body)) => Ok(answer?),
+            ended = &mut connection => Err(anyhow::anyhow!("it closed the connection: {ended:?}")),
+        }
+    };
+    // An upload takes as long as it takes; its client is watched by the connection's own limits.
+    let response = if writes { answered.await? } else { timeout(ANSWER_WITHIN, answered).await?? };
+    let (mut head, body) = response.into_parts();
+    strip(&mut head.headers);
+    let feed = async move {
+        let _ = connection.await;
+        drop(sender);
+    };
+    Ok(Response::from_parts(head, Body::new(Fed::new(Body::new(body), feed))))
+}
+
+fn strip(headers: &mut HeaderMap) {
+    for name in &OF_CONNECTION {
+        headers.remove(name);
+    }
+}
+
+/// A body that is counted while it arrives, and ends in an error when there is no room for more.
+struct Counted {
+    body: Incoming,
+    storage: Arc<Storage>,
+}
+
+impl hyper::body::Body for Counted {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else { return Poll::Pending };
+        let Some(Ok(frame)) = frame else { return Poll::Ready(frame.map(|frame| frame.map_err(Into::into))) };
+        let arrived = frame.data_ref().map_or(0, |data| data.len() as u64);
+        match self.storage.count(arrived) {
+            Ok(()) => Poll::Ready(Some(Ok(frame))),
+            Err(full) => Poll::Ready(Some(Err(Box::new(full) as axum::BoxError))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An error as the distribution specification has it ("Error Codes").
+fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Body> {
+    response(status, json!({ "errors": [{ "code": code, "message": message }] }).to_string())
+}
+
+fn response(status: StatusCode, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

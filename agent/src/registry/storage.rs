@@ -1,0 +1,239 @@
+//! Where the registry keeps things: the release below, read-only; uploads above, in DATA, up to what the definition
+//! gives them.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent_api::rest::Share;
+use rustix::fs::IFlags;
+use rustix::mount::MountFlags;
+
+use super::catalog::Catalog;
+use super::{pod, tree};
+use crate::cluster::files;
+use crate::host::block::space_of;
+use crate::host::mount::{self, Options};
+
+/// Uploads, and what overlayfs needs beside them.
+const UPLOADS: &str = "/var/lib/foothold/registry";
+/// Percent of DATA that uploads leave to everything else: with less than 15 % free the kubelet removes images.
+const RESERVE_PERCENT: u64 = 16;
+/// What is used is measured again after this time.
+const MEASURE: Duration = Duration::from_secs(30);
+
+/// The storage.
+#[derive(Debug)]
+pub struct Storage {
+    root: PathBuf,
+    /// Most bytes of uploads; none is read-only.
+    limit: Option<u64>,
+    reserve_percent: u64,
+    used: Mutex<Option<(Instant, u64)>>,
+}
+
+/// Why nothing more is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// The definition gives no more.
+    #[error("uploads have {used} of {limit} bytes, and this one needs {wanted} more (`services.registry.writable`)")]
+    Limit {
+        /// Bytes of uploads.
+        used: u64,
+        /// Most of them.
+        limit: u64,
+        /// Bytes of this one, as far as is known.
+        wanted: u64,
+    },
+    /// The disk has no more.
+    #[error("DATA has {free} bytes free, and {reserve} of them are kept for the cluster")]
+    Disk {
+        /// Free bytes.
+        free: u64,
+        /// Those that stay free.
+        reserve: u64,
+    },
+}
+
+impl Storage {
+    /// Of the box below `root`, with so many bytes for uploads.
+    pub fn new(root: &Path, limit: Option<u64>) -> Self {
+        Self { root: root.to_owned(), limit, reserve_percent: RESERVE_PERCENT, used: Mutex::new(None) }
+    }
+
+    /// The same that leaves nothing free, for tests on any disk.
+    #[cfg(test)]
+    pub(super) fn greedy(self) -> Self {
+        Self { reserve_percent: 0, ..self }
+    }
+
+    /// Most bytes of uploads; none is read-only.
+    pub const fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Lays the release's tree out and puts uploads above it. A second call in the same boot changes nothing.
+    pub fn prepare(&self, catalog: &Catalog, store: &Path, secret: &str) -> anyhow::Result<()> {
+        let whole = self.at(pod::RUN).join("whole");
+        if whole.exists() {
+            return Ok(());
+        }
+        let (base, root, socket) = (self.at(pod::RUN).join("base"), self.at(pod::ROOT), self.at(pod::SOCKET_DIR));
+        for folder in [&root, &base] {
+            // What is mounted there is of an attempt that did not end well.
+            let _ = mount::unmount(folder, true);
+            match fs_err::remove_dir_all(folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        let tree = if self.limit.is_some() { &base } else { &root };
+        tree::lay_out(tree, catalog, store)?;
+        if self.limit.is_some() {
+            // The pod makes folders in those of the release, too.
+            give_folders(tree)?;
+            self.mount_uploads(&base, &root)?;
+        }
+        fs_err::create_dir_all(&socket)?;
+        fs_err::set_permissions(&socket, std::fs::Permissions::from_mode(0o700))?;
+        give(&socket)?;
+        files::write(&self.at(pod::CONFIG), pod::config(self.limit.is_some(), secret).as_bytes(), 0o640)?;
+        give(&self.at(pod::CONFIG))?;
+        Ok(fs_err::write(whole, "")?)
+    }
+
+    fn mount_uploads(&self, base: &Path, root: &Path) -> anyhow::Result<()> {
+        let (upper, work) = (self.upper(), self.at(UPLOADS).join("work"));
+        for folder in [&upper, &work] {
+            fs_err::create_dir_all(folder)?;
+            give(folder)?;
+            // What the registry has acknowledged is there after a power cut: it syncs files, not the folders that it
+            // renames them in. New folders inherit it. A DATA in memory does not know it, and needs it as little.
+            let opened = fs_err::File::open(folder)?;
+            let flags = rustix::fs::ioctl_getflags(opened.file()).unwrap_or(IFlags::empty());
+            let _ = rustix::fs::ioctl_setflags(opened.file(), flags | IFlags::DIRSYNC);
+        }
+        let options = format!("lowerdir={},upperdir={},workdir={}", base.display(), upper.display(), work.display());
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        Ok(mount::mount("overlay", "foothold-registry", root, Options::new(flags, &options))?)
+    }
+
+    fn upper(&self) -> PathBuf {
+        self.at(UPLOADS).join("upper")
+    }
+
+    /// Bytes of uploads, measured a moment ago or now. Reads folders: not for a thread that must not wait.
+    pub fn used(&self) -> u64 {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        match *used {
+            Some((when, bytes)) if when.elapsed() < MEASURE => bytes,
+            _ => {
+                let bytes = disk_usage(&self.upper());
+                *used = Some((Instant::now(), bytes));
+                bytes
+            }
+        }
+    }
+
+    /// Counts bytes that arrived since the last measurement; fails when they are too many.
+    pub fn count(&self, bytes: u64) -> Result<(), Full> {
+        let limit = self.limit.unwrap_or(0);
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, used)) = used.as_mut() else { return Ok(()) };
+        *used = used.saturating_add(bytes);
+        if *used > limit { Err(Full::Limit { used: *used, limit, wanted: 0 }) } else { Ok(()) }
+    }
+
+    /// Whether so many bytes more may come.
+    pub fn admit(&self, wanted: u64) -> Result<(), Full> {
+        let disk = space_of(&self.upper()).unwrap_or((0, u64::MAX));
+        room((self.used(), self.limit.unwrap_or(0)), disk, self.reserve_percent, wanted)
+    }
+
+    /// What the status says of it. Reads folders.
+    pub fn share(&self) -> Share {
+        let full = self.admit(1).err().map(|full| full.to_string());
+        Share { used_bytes: self.used(), limit_bytes: self.limit.unwrap_or(0), full }
+    }
+}
+
+/// Whether `wanted` bytes have room: in the share, used and whole, and on the disk, whole and free, of which so many
+/// percent stay free.
+fn room((used, limit): (u64, u64), (total, free): (u64, u64), percent: u64, wanted: u64) -> Result<(), Full> {
+    let reserve = total / 100 * percent;
+    if used.saturating_add(wanted) > limit {
+        Err(Full::Limit { used, limit, wanted })
+    } else if free < wanted.saturating_add(reserve) {
+        Err(Full::Disk { free, reserve })
+    } else {
+        Ok(())
+    }
+}
+
+/// Bytes that a tree takes on its disk.
+fn disk_usage(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = fs_err::read_dir(folder) else { return 0 };
+    let mut sum = 0;
+    for entry in entries.filter_map(Result::ok) {
+        let Ok(found) = fs_err::symlink_metadata(entry.path()) else { continue };
+        sum += found.blocks() * 512;
+        if found.is_dir() {
+            sum += disk_usage(&entry.path());
+        }
+    }
+    sum
+}
+
+fn give_folders(folder: &Path) -> io::Result<()> {
+    give(folder)?;
+    for entry in fs_err::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            give_folders(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn give(path: &Path) -> io::Result<()> {
+    fs_err::os::unix::fs::chown(path, Some(pod::USER), Some(pod::USER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Full, Storage, UPLOADS, room};
+
+    #[test]
+    fn uploads_end_at_their_share_and_leave_a_part_of_the_disk() {
+        let disk = (10_000, 5_000);
+        let table = [
+            ((0, 1000), disk, 1000, Ok(())),
+            ((1, 1000), disk, 1000, Err(Full::Limit { used: 1, limit: 1000, wanted: 1000 })),
+            ((0, u64::MAX), disk, 3_400, Ok(())),
+            ((0, u64::MAX), disk, 3_401, Err(Full::Disk { free: 5_000, reserve: 1_600 })),
+            ((0, 0), disk, 0, Ok(())),
+        ];
+        for (share, disk, wanted, expected) in table {
+            assert_eq!(room(share, disk, 16, wanted), expected, "{share:?} {disk:?} {wanted}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_measured_and_what_arrives_is_counted() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let upper = dir.path().join(UPLOADS.trim_start_matches('/')).join("upper");
+        fs_err::create_dir_all(&upper).expect("a folder");
+        fs_err::write(upper.join("blob"), vec![1; 100_000]).expect("a blob");
+        let storage = Storage::new(dir.path(), Some(200_000));
+        assert!((100_000..120_000).contains(&storage.used()), "{}", storage.used());
+        assert_eq!(storage.count(50_000), Ok(()));
+        assert!(matches!(storage.count(50_000), Err(Full::Limit { limit: 200_000, .. })));
+    }
+}

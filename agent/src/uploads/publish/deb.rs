@@ -1,0 +1,183 @@
+//! Reading what a Debian package says about itself (deb(5), deb-control(5)).
+
+use std::io::{self, Read};
+
+use flate2::read::GzDecoder;
+use liblzma::read::XzDecoder;
+use liblzma::stream::Stream;
+
+/// First bytes of an ar archive, and length of a member's head (ar(5)).
+const MAGIC: &[u8; 8] = b"!<arch>\n";
+const HEAD: usize = 60;
+/// Most bytes of the control file, and of the whole control archive unpacked: packages with many maintainer scripts
+/// have some 100 KiB.
+const CONTROL: u64 = 256 * 1024;
+const UNPACKED: u64 = 64 * 1024 * 1024;
+/// Most memory for unpacking it.
+const DECODER: u64 = 32 * 1024 * 1024;
+
+/// Why a file is no package.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DebError {
+    #[error("it is no Debian package: {0}")]
+    Shape(&'static str),
+    #[error("its control file has no `{0}`")]
+    Field(&'static str),
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The control file's text without its last line break; each line is as it stands in the package.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Control {
+    pub(super) text: String,
+    pub(super) architecture: String,
+}
+
+/// Reads the control file of a package. Stops before its data.
+pub(super) fn control(package: impl Read) -> Result<Control, DebError> {
+    let mut package = package;
+    let mut magic = [0; MAGIC.len()];
+    package.read_exact(&mut magic).map_err(|_| DebError::Shape("it is shorter than a head"))?;
+    if &magic != MAGIC {
+        return Err(DebError::Shape("it does not begin with `!<arch>`"));
+    }
+    loop {
+        let mut head = [0; HEAD];
+        package.read_exact(&mut head).map_err(|_| DebError::Shape("there is no `control.tar`"))?;
+        let head = std::str::from_utf8(&head).map_err(|_| DebError::Shape("a member's head is no text"))?;
+        let (name, size) = (head.get(..16).unwrap_or_default().trim_end(), head.get(48..58).unwrap_or_default());
+        let size: u64 = size.trim_end().parse().map_err(|_| DebError::Shape("a member's size is no number"))?;
+        let mut member = (&mut package).take(size);
+        match name.trim_end_matches('/') {
+            "control.tar" => return in_tar(member),
+            "control.tar.gz" => return in_tar(GzDecoder::new(member)),
+            "control.tar.xz" => {
+                let decoder = Stream::new_stream_decoder(DECODER, 0).map_err(io::Error::other)?;
+                return in_tar(XzDecoder::new_stream(member, decoder));
+            }
+            "control.tar.zst" => {
+                let mut decoder = zstd::Decoder::new(member)?;
+                decoder.window_log_max(DECODER.ilog2())?;
+                return in_tar(decoder);
+            }
+            name if name.starts_with("data.tar") => return Err(DebError::Shape("there is no `control.tar`")),
+            _ => {
+                io::copy(&mut member, &mut io::sink())?;
+                // Members begin at even places.
+                io::copy(&mut (&mut package).take(size % 2), &mut io::sink())?;
+            }
+        }
+    }
+}
+
+fn in_tar(archive: impl Read) -> Result<Control, DebError> {
+    let mut archive = tar::Archive::new(archive.take(UNPACKED));
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        if entry.path()?.to_str().is_some_and(|path| path.trim_start_matches("./") == "control") {
+            if entry.size() > CONTROL {
+                return Err(DebError::Shape("its control file is larger than 256 KiB"));
+            }
+            let mut text = String::new();
+            entry.read_to_string(&mut text).map_err(|_| DebError::Shape("its control file is no UTF-8"))?;
+            return parse(&text);
+        }
+    }
+    Err(DebError::Shape("`control.tar` has no control file"))
+}
+
+/// One stanza, made fit for an index: nothing in it can begin another one.
+fn parse(text: &str) -> Result<Control, DebError> {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let text = lines.join("\n").trim_matches('\n').to_owned();
+    if text.lines().any(str::is_empty) || text.contains('\r') {
+        return Err(DebError::Shape("its control file has more than one stanza"));
+    }
+    // What the index says about the file is the box's own.
+    for own in ["Filename", "Size", "MD5sum", "SHA1", "SHA256", "SHA512"] {
+        if field(&text, own).is_some() {
+            return Err(DebError::Shape("its control file has fields of an index"));
+        }
+    }
+    for needed in ["Package", "Version", "Architecture"] {
+        let letters = |value: &str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
+        field(&text, needed).filter(|value| letters(value)).ok_or(DebError::Field(needed))?;
+    }
+    let architecture = field(&text, "Architecture").unwrap_or_default().to_owned();
+    Ok(Control { text, architecture })
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let of_name = |line: &'a str| line.split_once(':').filter(|(found, _)| found.eq_ignore_ascii_case(name));
+    text.lines().find_map(of_name).map(|(_, value)| value.trim())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::Write;
+
+    use rstest::rstest;
+
+    use super::{DebError, control};
+
+    /// A package with this control file, its control archive compressed as `ending` says.
+    pub(in crate::uploads::publish) fn package(control: &str, ending: &str) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(control.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, "./control", control.as_bytes()).expect("added");
+        let tar = tar.into_inner().expect("a tar archive");
+        let packed = match ending {
+            ".gz" => {
+                let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                gz.write_all(&tar).expect("written");
+                gz.finish().expect("gz")
+            }
+            ".xz" => {
+                let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 6);
+                xz.write_all(&tar).expect("written");
+                xz.finish().expect("xz")
+            }
+            ".zst" => zstd::encode_all(tar.as_slice(), 3).expect("zst"),
+            _ => tar,
+        };
+        let mut deb = b"!<arch>\n".to_vec();
+        let name = format!("control.tar{ending}");
+        let data = tar::Builder::new(Vec::new()).into_inner().expect("an empty archive");
+        for (name, bytes) in [("debian-binary", b"2.0\n".as_slice()), (&name, &packed), ("data.tar", &data)] {
+            deb.extend(format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 0, 100_644, bytes.len()).bytes());
+            deb.extend(bytes);
+            deb.extend(std::iter::repeat_n(b'\n', bytes.len() % 2));
+        }
+        deb
+    }
+
+    const TEXT: &str = "Package: tool\nVersion: 1:2.0-1\nArchitecture: all\nMaintainer: A <a@example.org>\nDescription: short\n long\n .\n more\n";
+
+    #[rstest]
+    fn the_control_file_is_found_however_it_is_packed(#[values("", ".gz", ".xz", ".zst")] ending: &str) {
+        let found = control(package(TEXT, ending).as_slice()).expect("a package");
+        assert_eq!((found.text.as_str(), found.architecture.as_str()), (TEXT.trim_end(), "all"));
+    }
+
+    #[rstest]
+    #[case::two_stanzas("Package: a\nVersion: 1\nArchitecture: all\n\nPackage: libc6\n", "more than one stanza")]
+    #[case::index_field("Package: a\nVersion: 1\nArchitecture: all\nfilename: ../x\n", "fields of an index")]
+    #[case::no_version("Package: a\nArchitecture: all\n", "`Version`")]
+    #[case::blank_name("Package: a b\nVersion: 1\nArchitecture: all\n", "`Package`")]
+    fn a_control_file_that_would_lie_in_an_index_is_refused(#[case] text: &str, #[case] why: &str) {
+        let error = control(package(text, ".gz").as_slice()).expect_err("refused");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+
+    #[test]
+    fn no_bytes_are_a_package_by_chance() {
+        let whole = package(TEXT, ".xz");
+        for length in [0, 7, 8, 40, 68, 100, 150] {
+            control(&whole[..length]).expect_err("half a package");
+        }
+        assert!(matches!(control(b"PK\x03\x04 a zip file".as_slice()), Err(DebError::Shape(_))));
+    }
+}

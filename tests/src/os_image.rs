@@ -1,0 +1,114 @@
+//! OS images of the recipes, built from a lock that the tests keep, and machines that boot them.
+
+use std::path::{Path, PathBuf};
+
+use agent_api::release::Blob;
+use anyhow::{Context as _, Result};
+use foothold::cli::Sources;
+use foothold::commands::common;
+use foothold::config::DiskFormat;
+use foothold::content::os_images;
+use foothold::error::Cancel;
+use foothold::layer::agent;
+use foothold::lock::apt::{Apt, Mirror};
+use foothold::lock::{Lock, fetch};
+use foothold::osimage::recipe::Recipe;
+use foothold::osimage::{self, Input};
+use foothold::pipeline::{self, Builder};
+use foothold::report::{Report, Show};
+use foothold::store::Made;
+use foothold::toolbox::Toolbox;
+
+use crate::appliance::program;
+
+/// The definition whose toolbox and programs are used.
+const APPLIANCE: &str = "images/appliance";
+
+/// What makes OS images.
+pub struct Workshop {
+    /// The builder.
+    pub builder: Builder,
+    toolbox: Toolbox,
+    toolbox_key: String,
+    lock: Lock,
+}
+
+impl Workshop {
+    /// The workshop of the user's cache, or of another one that has nothing yet but the packages.
+    pub fn open() -> Result<Self> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let report = Report::new(Show::default(), Cancel::default());
+        let sources = Sources { cache: None, offline: false, mirror: None };
+        let mut builder = common::builder(&sources, &report)?;
+        builder.helper = program();
+        let job = common::Job::load(Path::new(APPLIANCE))?;
+        let lock = common::locked(&builder, &job, false)?;
+        let (toolbox, toolbox_key) = pipeline::toolbox(&builder, &lock)?;
+        Ok(Self { builder, toolbox, toolbox_key, lock })
+    }
+
+    /// The folder of a recipe.
+    fn directory(&self, name: &str) -> PathBuf {
+        self.builder.workspace.join("images/os").join(name)
+    }
+
+    /// The lock with the packages of the recipe: resolved once, then kept as long as the recipe asks for the same.
+    fn lock_for(&self, name: &str, recipe: &Recipe) -> Result<Lock> {
+        let path = self.builder.cache.path(&format!("tests/os-image-{name}.lock"));
+        let kept = Lock::read(&path).ok().flatten();
+        let fits = |lock: &Lock| {
+            lock.made == self.lock.made && lock.packages_for(&os_images::set(name), &recipe.packages).is_ok()
+        };
+        if let Some(lock) = kept.filter(fits) {
+            return Ok(lock);
+        }
+        let work = self.builder.cache.work_dir()?;
+        let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(None)?)?;
+        apt.update()?;
+        let mut lock = self.lock.clone();
+        os_images::resolve_recipe(name, recipe, &apt, &mut lock)?;
+        fs_err::create_dir_all(path.parent().context("a folder")?)?;
+        lock.write(&path)?;
+        Ok(lock)
+    }
+
+    /// The image of a recipe, in the cache of `builder`.
+    pub fn make(&self, name: &str, formats: &[DiskFormat], cache: &foothold::store::Cache) -> Result<Made> {
+        let directory = self.directory(name);
+        let recipe = Recipe::read(&directory)?;
+        let lock = self.lock_for(name, &recipe)?;
+        let debs = lock.packages_for(&os_images::set(name), &recipe.packages)?;
+        fetch::debs(cache, &self.builder.network, debs, &mut |_| ())?;
+        let programs = self.programs(&recipe)?;
+        let say = |line: &str| self.builder.report.info(line);
+        let input = Input {
+            cache,
+            toolbox: &self.toolbox,
+            toolbox_key: &self.toolbox_key,
+            recipe: &recipe,
+            directory: &directory,
+            debs,
+            programs: &programs,
+            formats,
+            built: lock.made,
+            waiting: &say,
+        };
+        Ok(osimage::make(&input)?.0)
+    }
+
+    fn programs(&self, recipe: &Recipe) -> Result<Made> {
+        if recipe.programs.is_empty() {
+            return Ok(Made::default());
+        }
+        let at = &self.builder;
+        let job = common::Job::load(Path::new(APPLIANCE))?;
+        let mut programs = pipeline::programs(at, &job.appliance, &self.lock, &self.toolbox)?;
+        programs.files.extend(agent::make(&at.cache, &at.workspace, false, &|_| ())?.0.files);
+        Ok(programs)
+    }
+
+    /// Where a file of the cache lies.
+    pub fn path(&self, blob: &Blob) -> PathBuf {
+        self.builder.cache.blob_path(&blob.digest)
+    }
+}
