@@ -122,6 +122,7 @@ fn sample(version: &str, seeds: [u64; 5], signer: &Signer) -> Sample {
         data: Vec::new(),
         ntp_serve: false,
         budgets: Budgets::default(),
+        registry_writable_bytes: None,
     };
     let json = serde_json::to_vec_pretty(&release).expect("JSON");
     let folder = hex::encode(sha2::Sha256::digest(&json));
@@ -194,6 +195,7 @@ impl Fixture {
             runner: Arc::new(Nothing),
             releases: Releases::below(&data, &medium, &run),
             root: dir.path().to_owned(),
+            site_out: Arc::new(foothold_agent::site_out::SiteOut::new(dir.path())),
         };
         let mut tasks = JoinSet::new();
         let web = rest::start(&mut tasks, options, &CancellationToken::new()).expect("started");
