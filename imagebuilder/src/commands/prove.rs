@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use agent_api::events::{self, Event, Status};
+use agent_api::events::{self, Event, Phase, SERVED_STEP, Status};
 use agent_api::proof::{self, Budget, ImageFile, MOST_REQUESTS, Machine, Proof, Request, Start, Step, Usage};
 use agent_api::release::Release;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -134,13 +134,15 @@ struct Boot {
     accel: Accel,
     ready: Event,
     status: Status,
+    /// What its registry was asked for and had.
+    served: Vec<events::Pull>,
 }
 
 fn boot(at: &Builder, plan: &Plan<'_>, timeout: Option<Duration>, listen: Duration) -> Result<Boot> {
     let mut session = machine::start(at, plan)?;
     let ready = session.until_ready(&at.report, timeout)?;
     let until = session.vm.since_power_on() + listen;
-    let mut status = Status::default();
+    let (mut status, mut served) = (Status::default(), Vec::new());
     let mut events = session.vm.events();
     loop {
         at.report.cancel().check()?;
@@ -148,6 +150,7 @@ fn boot(at: &Builder, plan: &Plan<'_>, timeout: Option<Duration>, listen: Durati
         match events.next(left.min(Duration::from_millis(200))) {
             Some(line) => {
                 if let Some(event) = line.value.and_then(|value| serde_json::from_value(value).ok()) {
+                    served.extend(hit(&event));
                     status.apply(&event);
                 }
             }
@@ -155,7 +158,7 @@ fn boot(at: &Builder, plan: &Plan<'_>, timeout: Option<Duration>, listen: Durati
             None => {}
         }
     }
-    Ok(Boot { accel: session.accel, ready, status })
+    Ok(Boot { accel: session.accel, ready, status, served })
 }
 
 impl Boot {
@@ -187,16 +190,21 @@ impl Boot {
                 data_peak_mib: self.number("dataPeakMib"),
                 data_total_mib: self.number("dataTotalMib"),
             },
-            requests: requests(&self.ready, &self.status.pulls),
+            requests: requests(&self.served, &self.status.pulls),
             steps: steps(&self.status, timings.ready),
         }
     }
 }
 
-/// What the registry was asked for until `ready`: what it had, and what it had not.
-fn requests(ready: &Event, missing: &[events::Pull]) -> Vec<Request> {
-    let served = ready.detail.get("served").cloned().unwrap_or_default();
-    let served: Vec<events::Pull> = serde_json::from_value(served).unwrap_or_default();
+/// An image that the box asked its own registry for, and got.
+fn hit(event: &Event) -> Option<events::Pull> {
+    let told = event.phase == Phase::Content.name() && event.step == SERVED_STEP;
+    let image = event.text("image").filter(|_| told)?.to_owned();
+    Some(events::Pull { image, t: event.t })
+}
+
+/// What the registry was asked for: what it had, and what it had not.
+fn requests(served: &[events::Pull], missing: &[events::Pull]) -> Vec<Request> {
     let of = |found: bool| move |pull: &events::Pull| Request { image: pull.image.clone(), t: pull.t, found };
     let mut requests: Vec<Request> = served.iter().map(of(true)).chain(missing.iter().map(of(false))).collect();
     requests.sort_by(|a, b| a.t.total_cmp(&b.t));

@@ -1,11 +1,11 @@
 //! What makes a proof, and what keeps it from being one.
 
-use agent_api::events::{Event, PULL_STEP, Phase, State, Status};
+use agent_api::events::{Event, PULL_STEP, Phase, SERVED_STEP, State, Status};
 use agent_api::release::Budgets;
 use foothold_qemu::Accel;
 use serde_json::json;
 
-use super::{Boot, NotProved, budgets, judge};
+use super::{Boot, NotProved, budgets, hit, judge};
 use crate::medium::proof_tests::proof_of;
 use crate::medium::testbench::Sample;
 
@@ -15,7 +15,7 @@ fn boot(events: &[Event]) -> Boot {
         status.apply(event);
     }
     let ready = events.iter().find(|event| event.is_ready()).expect("ready").clone();
-    Boot { accel: Accel::Tcg, ready, status }
+    Boot { accel: Accel::Tcg, ready, status, served: events.iter().filter_map(hit).collect() }
 }
 
 fn ready(t: f64) -> Event {
@@ -27,10 +27,11 @@ fn ready(t: f64) -> Event {
 fn a_start_is_its_steps_its_usage_and_what_was_asked_for() {
     let pull = |t| Event::of_box(t, Phase::Content, PULL_STEP, State::Failed).with("image", "example.org/a:1");
     let ready = ready(50.0).with("memoryPeakMib", 1100).with("dataPeakMib", 40).with("pulls", json!([]));
-    let ready = ready.with("served", json!([{"image": "docker.io/library/b:1", "t": 12.0}]));
+    let served = Event::of_box(12.0, Phase::Content, SERVED_STEP, State::Done).with("image", "docker.io/library/b:1");
     let boot = boot(&[
         Event::of_box(1.0, Phase::Medium, "find", State::Started),
         Event::of_box(2.5, Phase::Medium, "find", State::Done),
+        served,
         ready,
         pull(56.0).with("workload", true),
         Event::of_box(58.0, Phase::Services, "late", State::Started),
@@ -39,7 +40,7 @@ fn a_start_is_its_steps_its_usage_and_what_was_asked_for() {
     assert!(boot.records_pulls());
     let start = boot.start();
     let steps: Vec<_> = start.steps.iter().map(|step| (step.step.as_str(), step.start, step.secs)).collect();
-    assert_eq!(steps, [("find", 1.0, 1.5), ("ready", 50.0, 0.0)]);
+    assert_eq!(steps, [("find", 1.0, 1.5), ("served", 12.0, 0.0), ("ready", 50.0, 0.0)]);
     assert_eq!((start.usage.memory_used_mib, start.usage.memory_peak_mib, start.usage.data_peak_mib), (900, 1100, 40));
     let requests: Vec<_> = start.requests.iter().map(|request| (request.image.as_str(), request.found)).collect();
     assert_eq!(requests, [("docker.io/library/b:1", true), ("example.org/a:1", false)]);

@@ -1,0 +1,329 @@
+//! A box with content: what its image carries runs on it and is served by it, and what is sent to it is used, too.
+//!
+//! The box has no way out: its network card leads to forwarded ports of this host's loopback, and nowhere else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_api::ports;
+use foothold::cli::Network;
+use foothold::store::hash;
+use foothold::toolbox::Toolbox;
+use foothold_tests::registry::Registry;
+use foothold_tests::{Appliance, Boxed, How, appliance};
+use reqwest::header::{self, HeaderMap};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+/// A Debian package that is carried, and one that comes with it.
+const PACKAGE: &str = "jq";
+const ITS_LIBRARY: &str = "libjq1";
+/// How often something that comes by itself is looked for, and how long.
+const LOOK: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(240);
+
+const MANIFEST: &str = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: hello, namespace: site }
+spec:
+  selector: { matchLabels: { app: hello } }
+  template:
+    metadata: { labels: { app: hello } }
+    spec: { containers: [{ name: hello, image: hello:1 }] }
+---
+apiVersion: v1
+kind: Namespace
+metadata: { name: site }
+";
+
+const CHART: [(&str, &str); 3] = [
+    ("Chart.yaml", "apiVersion: v2\nname: greeter\nversion: 1.0.0\n"),
+    ("values.yaml", "word: none\n"),
+    (
+        "templates/map.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: greeter, namespace: {{ .Release.Namespace }} }\n\
+         data: { word: {{ .Values.word | quote }} }\n",
+    ),
+];
+
+/// A definition with some of everything, in a folder of its own.
+fn definition(dir: &Path, registry: &Registry, references: &[&str]) -> PathBuf {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = dir.join(name);
+        fs_err::create_dir_all(path.parent().expect("a folder")).expect("folders");
+        fs_err::write(&path, bytes).expect("written");
+    };
+    for (name, text) in CHART {
+        write(&format!("greeter/{name}"), text.as_bytes());
+    }
+    write("values.yaml", b"word: hello\n");
+    write("hello.yaml", MANIFEST.as_bytes());
+    write("disk.raw", &disk());
+    write("notes.txt", b"what to do at the site\n");
+    write("tools.bin", &noise(300_000));
+    let content = registry.definition(references);
+    let text = format!(
+        "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: airgap, version: 1.0.0 }}\n\
+         kubernetes: {{ version: v1.36.4, from: modules }}\noutputs: [{{ format: qcow2 }}]\n{content}\
+         \x20 osImages: [{{ name: server, from: disk.raw }}]\n\
+         \x20 packages: {{ debian: [{PACKAGE}] }}\n\
+         \x20 files: [{{ name: notes.txt, from: notes.txt }}, {{ name: tools/tools.bin, from: tools.bin }}]\n\
+         \x20 manifests: [hello.yaml]\n\
+         \x20 charts: [{{ name: greeter, namespace: site, chart: greeter, values: values.yaml }}]\n\
+         services: {{ registry: {{ writable: 1GiB }} }}\n"
+    );
+    write("appliance.yaml", text.as_bytes());
+    dir.join("appliance.yaml")
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let next = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56).to_le_bytes()[0]
+    });
+    next.take(bytes).collect()
+}
+
+/// A raw disk as far as it must be one: with a boot signature.
+fn disk() -> Vec<u8> {
+    let mut bytes = noise(4 << 20);
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bytes
+}
+
+/// A client on this host of everything that the box serves.
+struct Site<'a> {
+    machine: &'a Boxed,
+    client: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// An answer, whole.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl<'a> Site<'a> {
+    fn of(machine: &'a Boxed) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        // The certificate is the box's own; whom we trust is not what is tested here.
+        let client = reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build();
+        Self { machine, client: client.expect("a client"), runtime }
+    }
+
+    fn ask(&self, request: reqwest::RequestBuilder) -> Answer {
+        self.runtime.block_on(async {
+            let answer = request.send().await.unwrap_or_else(|error| panic!("asking: {error:?}"));
+            let (status, headers) = (answer.status(), answer.headers().clone());
+            Answer { status, headers, body: answer.bytes().await.expect("a body").to_vec() }
+        })
+    }
+
+    fn content(&self, path: &str) -> reqwest::RequestBuilder {
+        self.client.get(format!("http://{}/{path}", self.machine.address(ports::CONTENT)))
+    }
+
+    fn get(&self, path: &str) -> Vec<u8> {
+        let answer = self.ask(self.content(path));
+        assert_eq!(answer.status, StatusCode::OK, "{path}");
+        answer.body
+    }
+
+    /// Asks until the path is there.
+    fn wait_for(&self, path: &str) -> Vec<u8> {
+        let found = self.runtime.block_on(async {
+            tokio::time::timeout(PATIENCE, async {
+                loop {
+                    let answer = self.content(path).send().await.expect("an answer");
+                    if answer.status().is_success() {
+                        return answer.bytes().await.expect("a body").to_vec();
+                    }
+                    tokio::time::sleep(LOOK).await;
+                }
+            })
+            .await
+        });
+        found.unwrap_or_else(|_| panic!("`{path}` did not come"))
+    }
+
+    fn registry(&self, path: &str) -> Answer {
+        let accept = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+                      application/vnd.docker.distribution.manifest.v2+json, \
+                      application/vnd.docker.distribution.manifest.list.v2+json";
+        let url = format!("http://{}/v2/{path}", self.machine.address(ports::REGISTRY));
+        self.ask(self.client.get(url).header(header::ACCEPT, accept))
+    }
+
+    fn bpa(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        let url = format!("https://{}/v1/baremetalcluster/{path}", self.machine.address(ports::BPA));
+        self.client.request(method, url).bearer_auth(self.machine.token())
+    }
+}
+
+#[test]
+fn what_an_image_carries_runs_and_is_served_and_what_is_sent_is_used() {
+    let registry = Registry::start();
+    let references = registry.push_six();
+    let dir = tempfile::tempdir().expect("a folder");
+    let appliance = Appliance::of(&definition(dir.path(), &registry, &references));
+    drop(registry);
+    let mut machine = appliance.boot(How { network: Network::User, ..How::default() });
+    let ready = machine.until_ready();
+    println!("ready: {}", ready.t);
+    let client = machine.client();
+    let status: Value = serde_json::from_str(&client.get("/api/v1/status")).expect("JSON");
+    println!("memory {}, space {}", status["memory"], status["space"]);
+    let objects = status["objects"].as_array().expect("declared objects").clone();
+    assert_eq!(objects.len(), 3, "{objects:?}");
+    assert!(objects.iter().all(|object| object["healthy"] == true), "{objects:?}");
+    let kubernetes = client.kubernetes();
+    assert_eq!(kubernetes.get("/api/v1/namespaces/site/configmaps/greeter")["data"]["word"], "hello");
+    let deployment = kubernetes.get("/apis/apps/v1/namespaces/site/deployments/hello");
+    assert_eq!(deployment["status"]["readyReplicas"], 1, "an image by a name of docker.io that no node has pulled");
+    assert_eq!(status["pulls"], Value::Null, "nothing was asked for in vain: {status}");
+
+    let site = Site::of(&machine);
+    files_come_whole_and_in_parts(&site);
+    images_come_under_every_name(&site, &references);
+    apt_installs(&site, dir.path());
+    uploads_are_used(&site);
+}
+
+fn files_come_whole_and_in_parts(site: &Site<'_>) {
+    let (disk, tools) = (disk(), noise(300_000));
+    assert_eq!(site.get("files/tools/tools.bin"), tools);
+    assert_eq!(site.get("files/notes.txt"), b"what to do at the site\n");
+    let digest = hash::bytes(&disk);
+    let mut whole = Vec::new();
+    for (from, to) in [(0, 1_000_000), (1_000_001, 4_000_000), (4_000_001, (4 << 20) - 1)] {
+        let answer = site.ask(site.content("images/server.raw").header(header::RANGE, format!("bytes={from}-{to}")));
+        assert_eq!(answer.status, StatusCode::PARTIAL_CONTENT);
+        assert_eq!(answer.headers[header::CONTENT_RANGE], format!("bytes {from}-{to}/{}", 4 << 20));
+        whole.extend(answer.body);
+    }
+    assert_eq!(hash::bytes(&whole), digest);
+    let told = String::from_utf8(site.get("images/server.raw.sha256")).expect("text");
+    assert!(told.starts_with(digest.hex()), "{told}");
+    let answer = site.ask(site.content("files/notes.txt"));
+    let again = site.content("files/notes.txt").header(header::IF_NONE_MATCH, &answer.headers[header::ETAG]);
+    assert_eq!(site.ask(again).status, StatusCode::NOT_MODIFIED);
+    let listing = String::from_utf8(site.get("images/")).expect("text");
+    assert!(listing.contains("server.raw.md5sum"), "{listing}");
+    for path in ["files/../manifests/", "files/%2e%2e/%2e%2e/etc/passwd", "files/none"] {
+        assert_eq!(site.ask(site.content(path)).status, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+/// `docker pull box:5000/org/app:1.2`, and the same with the registry's name before it: manifest, config and layers.
+fn images_come_under_every_name(site: &Site<'_>, references: &[&str]) {
+    for reference in references {
+        let (name, tag) = reference.rsplit_once(':').expect("a tag");
+        let (_, plain) = name.split_once('/').expect("a host");
+        for repository in [name, plain] {
+            let answer = site.registry(&format!("{repository}/manifests/{tag}"));
+            assert_eq!(answer.status, StatusCode::OK, "{repository}:{tag}");
+            let mut document: Value = serde_json::from_slice(&answer.body).expect("a manifest");
+            assert_eq!(answer.headers["docker-content-digest"], hash::bytes(&answer.body).to_string());
+            if let Some(platform) = document["manifests"]
+                .as_array()
+                .and_then(|all| all.iter().find(|manifest| manifest["platform"]["architecture"] == "amd64").cloned())
+            {
+                let digest = platform["digest"].as_str().expect("a digest").to_owned();
+                let answer = site.registry(&format!("{repository}/manifests/{digest}"));
+                assert_eq!(hash::bytes(&answer.body).to_string(), digest);
+                document = serde_json::from_slice(&answer.body).expect("a manifest");
+            }
+            let layers = document["layers"].as_array().expect("layers").clone();
+            for part in layers.iter().chain([&document["config"]]) {
+                let digest = part["digest"].as_str().expect("a digest");
+                let answer = site.registry(&format!("{repository}/blobs/{digest}"));
+                assert_eq!(hash::bytes(&answer.body).to_string(), digest, "{repository}");
+            }
+        }
+    }
+    assert_eq!(site.registry("org/none/manifests/1").status, StatusCode::NOT_FOUND);
+    let url = format!("http://{}/v2/org/app/blobs/uploads/", site.machine.address(ports::REGISTRY));
+    let refused = site.ask(site.client.post(url)).status;
+    assert!(matches!(refused.as_u16(), 401 | 405), "nobody writes without a token: {refused}");
+}
+
+/// The real apt, with folders of its own: a server of the site that knows the box only.
+fn apt_installs(site: &Site<'_>, dir: &Path) {
+    let inside = "/mnt/test";
+    for folder in [
+        "apt/state/lists/partial",
+        "apt/cache/archives/partial",
+        "apt/root/var/lib/dpkg/updates",
+        "apt/root/var/lib/dpkg/info",
+    ] {
+        fs_err::create_dir_all(dir.join(folder)).expect("folders");
+    }
+    let root = dir.join("apt");
+    fs_err::write(root.join("root/var/lib/dpkg/status"), "").expect("a file");
+    fs_err::write(root.join("foothold.asc"), site.get("debian/foothold.asc")).expect("a file");
+    let url = format!("http://{}/debian", site.machine.address(ports::CONTENT));
+    fs_err::write(root.join("sources.list"), format!("deb [signed-by={inside}/foothold.asc] {url} trixie main\n"))
+        .expect("a file");
+    let tools = foothold_qemu::Tools::locate_or_make().expect("a toolbox");
+    let toolbox = Toolbox::at(tools.root(), &appliance::program());
+    let apt = |arguments: &[&str]| {
+        let options: BTreeMap<&str, String> = BTreeMap::from([
+            ("APT::Architecture", "amd64".into()),
+            ("APT::Sandbox::User", "root".into()),
+            ("APT::Install-Recommends", "false".into()),
+            ("Dir::State", format!("{inside}/state")),
+            ("Dir::State::status", format!("{inside}/root/var/lib/dpkg/status")),
+            ("Dir::Cache", format!("{inside}/cache")),
+            ("Dir::Etc::SourceList", format!("{inside}/sources.list")),
+            ("Dir::Etc::SourceParts", "/dev/null".into()),
+            ("Dir::Log", inside.into()),
+        ]);
+        let options = options.into_iter().flat_map(|(key, value)| ["-o".to_owned(), format!("{key}={value}")]);
+        let tool = toolbox.tool("apt-get").bind(&root, Path::new(inside), true).args(options).args(arguments);
+        tool.run().unwrap_or_else(|error| panic!("apt-get {arguments:?}: {error}"))
+    };
+    apt(&["update", "--error-on=any"]);
+    // What every Debian has is not carried; so apt is asked for the packages themselves, not for a whole new system.
+    apt(&["install", "--yes", "--download-only", "--no-install-recommends", "--fix-missing", ITS_LIBRARY, "-s"]);
+    let text = String::from_utf8(apt(&["--print-uris", "download", PACKAGE, ITS_LIBRARY])).expect("text");
+    assert!(text.contains(&url) && text.contains("/jq_") && text.contains("/libjq1_"), "{text}");
+    for line in text.lines() {
+        let path =
+            line.split('\'').nth(1).and_then(|uri| uri.strip_prefix(&format!("{url}/"))).expect("a URI of the box");
+        let digest = line.split("SHA256:").nth(1).expect("a digest").trim();
+        assert_eq!(hash::bytes(&site.get(&format!("debian/{path}"))).hex(), digest, "{path}");
+    }
+}
+
+/// An OS image by the REST of the Binary Provisioning Agent, in two parts: then it is among the others.
+fn uploads_are_used(site: &Site<'_>) {
+    let image = noise(700_000);
+    let metadata = json!({ "owner": "alpha", "cluster_name": "one", "type": "os_image", "image_name": "sent.img",
+        "image_offset": 0, "image_length": image.len(), "upload_complete": false,
+        "description": { "image_records": [] } });
+    let multipart = "--x\r\ncontent-disposition: form-data; name=\"metadata\"\r\n\r\n".to_owned()
+        + &metadata.to_string()
+        + "\r\n--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"sent.img\"\r\n\r\n\r\n--x--\r\n";
+    let post = site.bpa(Method::POST, "alpha/one/os_images");
+    let post = post.header(header::CONTENT_TYPE, "multipart/form-data; boundary=x").body(multipart);
+    let answer = site.ask(post);
+    assert_eq!(answer.status, StatusCode::CREATED, "{}", String::from_utf8_lossy(&answer.body));
+    let anonymous = site
+        .client
+        .get(format!("https://{}/v1/baremetalcluster/alpha/one/os_images/sent.img", site.machine.address(ports::BPA)));
+    assert_eq!(site.ask(anonymous).status, StatusCode::UNAUTHORIZED);
+    let patch = site.bpa(Method::PATCH, "alpha/one/os_images/sent.img").header("Upload-Offset", "0");
+    let answer = site.ask(patch.body(image.clone()));
+    assert_eq!(answer.status, StatusCode::NO_CONTENT, "{}", String::from_utf8_lossy(&answer.body));
+    assert_eq!(answer.headers["upload-offset"], image.len().to_string());
+    let told = String::from_utf8(site.wait_for("images/alpha/one/sent.img.sha256")).expect("text");
+    assert!(told.starts_with(hash::bytes(&image).hex()), "{told}");
+    assert_eq!(site.get("images/sent.img"), image);
+    assert_eq!(site.ask(site.bpa(Method::DELETE, "alpha/one/os_images/sent.img")).status, StatusCode::NO_CONTENT);
+    assert_eq!(site.ask(site.content("images/sent.img")).status, StatusCode::NOT_FOUND);
+}
