@@ -74,7 +74,7 @@ fn with_an_empty_cache_everything_is_to_make_in_its_order_and_nothing_is_written
     assert_eq!(survey.content_bytes, None);
     let text = text(&survey, &job.appliance.outputs, "edge-1.4.0", true);
     assert!(text.starts_with("stage             state"), "{text}");
-    assert!(text.contains("\ncontainers-layer  to make (after agent, kubernetes and 4 more)"), "{text}");
+    assert!(text.contains("\ncontainers-layer  to make (after agent, kubernetes and 5 more)"), "{text}");
     assert!(text.contains("\nqcow2             to write"), "{text}");
     assert!(text.contains("  edge-1.4.0.qcow2, a disk of "), "{text}");
     assert!(text.contains("to fetch: 3 of 3 Debian packages, 12 B; Go modules of kubernetes, "), "{text}");
