@@ -86,7 +86,7 @@ pub struct Definition {
 }
 
 /// Where things are kept, and whether the network may be used.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Sources {
     /// Where downloads and results are kept [default: ~/.cache/foothold]
     #[arg(long, value_name = "DIR")]
@@ -97,6 +97,9 @@ pub struct Sources {
     /// A Debian mirror [default: the one that this host's apt uses]
     #[arg(long, value_name = "URL")]
     pub mirror: Option<String>,
+    /// Credentials for registries [default: what `docker login` or `podman login` left]
+    #[arg(long, value_name = "FILE")]
+    pub authfile: Option<PathBuf>,
 }
 
 /// The virtual machine.

@@ -304,12 +304,15 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             waiting: say,
         })
     })?;
+    let mut images: Vec<Image> = containers.fact("images")?;
+    content::closure::check_own(&at.cache, &rendered, &images)?;
     programs.files.extend(parts.agent.files.clone());
     let carried = content::make(&content::Input {
         at,
         appliance,
         lock,
         toolbox: &toolbox,
+        own: &images,
         toolbox_key: &key,
         programs: &programs,
         signer: &signer,
@@ -323,7 +326,6 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     let bill =
         at.stage("sbom", |say| sbom::parts::make(&at.cache, &at.workspace, &programs, at.network.offline, say))?;
     let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
-    let mut images: Vec<Image> = containers.fact("images")?;
     images.extend(carried.images.iter().cloned());
     let carried = Carried { images, ..carried };
     let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, carried)?;

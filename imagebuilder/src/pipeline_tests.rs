@@ -20,7 +20,7 @@ fn a_part_that_cannot_be_made_ends_the_others_and_is_the_error() {
         cache: Cache::open(dir.path()).expect("a cache"),
         workspace: workspace().expect("the sources"),
         helper: "foothold".into(),
-        network: Network { offline: true, mirror: None },
+        network: Network { offline: true, ..Network::default() },
         report: Report::to_writers(Box::new(events.clone()), Box::new(io::sink())),
     };
     let appliance = config::load(&at.workspace.join("images/appliance/appliance.yaml")).expect("a definition");

@@ -1,5 +1,6 @@
 //! The appliance of `images/appliance`, built once, and machines that boot it.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -75,15 +76,20 @@ impl Appliance {
     }
 
     fn build() -> anyhow::Result<Self> {
-        // Two TLS providers in a process would be a bug; a second install is not.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let report = Report::new(Show::default(), Cancel::default());
-        let sources = Sources { cache: None, offline: false, mirror: None };
-        let mut builder = common::builder(&sources, &report)?;
-        // The tests' own program cannot enter the toolbox; `cargo test --workspace` has built the one that can.
-        builder.helper = program();
+        let builder = builder()?;
         let out = builder.cache.path("tests/appliance");
-        let job = common::Job::load(Path::new("images/appliance"))?;
+        Self::make(builder, Path::new("images/appliance"), out)
+    }
+
+    /// Builds another definition, its images beside it.
+    pub fn of(definition: &Path) -> Self {
+        let out = definition.with_file_name("out");
+        let made = builder().and_then(|builder| Self::make(builder, definition, out));
+        made.unwrap_or_else(|error| panic!("building `{}`: {error:#}", definition.display()))
+    }
+
+    fn make(builder: Builder, definition: &Path, out: PathBuf) -> anyhow::Result<Self> {
+        let job = common::Job::load(definition)?;
         build::build(&builder, &job, &out)?;
         Ok(Self { builder, out })
     }
@@ -129,6 +135,18 @@ impl Appliance {
     }
 }
 
+/// A builder as the commands have one.
+pub fn builder() -> anyhow::Result<Builder> {
+    // Two TLS providers in a process would be a bug; a second install is not.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let report = Report::new(Show::default(), Cancel::default());
+    let sources = Sources::default();
+    let mut builder = common::builder(&sources, &report)?;
+    // The tests' own program cannot enter the toolbox; `cargo test --workspace` has built the one that can.
+    builder.helper = program();
+    Ok(builder)
+}
+
 /// The `foothold` program beside this test's own.
 pub fn program() -> PathBuf {
     let this = std::env::current_exe().expect("this program");
@@ -157,10 +175,18 @@ impl Boxed {
         }
     }
 
+    /// The box's access token.
+    pub fn token(&self) -> &str {
+        self.session.token()
+    }
+
+    /// Where a port of the box is reached on this host.
+    pub fn address(&self, port: u16) -> SocketAddr {
+        self.session.vm.forwarded(port).unwrap_or_else(|| panic!("port {port} is not forwarded"))
+    }
+
     /// A client of the box's REST.
     pub fn client(&self) -> Client {
-        let web = self.session.vm.forwarded(ports::WEB).expect("a forwarded port");
-        let api = self.session.vm.forwarded(ports::KUBERNETES_API).expect("a forwarded port");
-        Client::new(web, api, self.session.token())
+        Client::new(self.address(ports::WEB), self.address(ports::KUBERNETES_API), self.token())
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! Appliance::get()  builds images/appliance once (the builder's cache makes it cheap), all formats
 //!   .boot(How)  ->  Boxed: a virtual machine that boots it, ended with its handle
+//! Registry::start() a real registry on loopback, with images that are pushed into it
 //! ```
 //! One machine runs at a time: two would only share the same processors and take as long.
 
@@ -10,7 +11,9 @@ pub mod appliance;
 pub mod client;
 pub mod objects;
 pub mod os_image;
+pub mod registry;
 pub mod stock;
 
 pub use appliance::{Appliance, Boxed, How};
 pub use client::Client;
+pub use registry::Registry;

@@ -38,7 +38,7 @@ impl Workshop {
     pub fn open() -> Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let report = Report::new(Show::default(), Cancel::default());
-        let sources = Sources { cache: None, offline: false, mirror: None };
+        let sources = Sources::default();
         let mut builder = common::builder(&sources, &report)?;
         builder.helper = program();
         let job = common::Job::load(Path::new(APPLIANCE))?;

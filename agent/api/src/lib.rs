@@ -5,6 +5,7 @@
 //! bundle   what turns a release into one  `foothold diff` writes, agent takes
 //! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
+//! image    names of container images      both read them the same way
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
 //! report   what lies on SITE afterwards      agent writes, user reads
@@ -18,6 +19,7 @@ pub mod boot;
 pub mod bpa;
 pub mod bundle;
 pub mod events;
+pub mod image;
 pub mod openpgp;
 pub mod ports;
 pub mod proof;

@@ -76,7 +76,11 @@ pub fn builder(sources: &Sources, report: &Report) -> Result<Builder> {
         cache: Cache::open(&root)?,
         workspace: workspace()?,
         helper: std::env::current_exe().context("finding this program")?,
-        network: Network { offline: sources.offline, mirror: sources.mirror.clone() },
+        network: Network {
+            offline: sources.offline,
+            mirror: sources.mirror.clone(),
+            authfile: sources.authfile.clone(),
+        },
         report: report.clone(),
     })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli;
-use crate::content::files;
+use crate::content::{files, images};
 use crate::error::CommandError;
 use crate::lock::fetch;
 use crate::pipeline;
@@ -25,6 +25,7 @@ pub fn run(args: &cli::Fetch, report: &Report) -> Result<Outcome, CommandError> 
     }
     step.done();
     files::fetch(&at, &job.appliance, &lock)?;
+    bytes += images::bring(&at, &job.appliance, &lock)?;
     let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
     pipeline::programs(&at, &job.appliance, &lock, &toolbox)?;
     if let Some(to) = &args.to {

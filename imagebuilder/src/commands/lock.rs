@@ -21,7 +21,7 @@ pub fn run(args: &cli::Lock, report: &Report) -> Result<Outcome, CommandError> {
     let lock = locked(&at, &job, args.update)?;
     let moved = before.as_ref().map(|before| changes(before, &lock)).unwrap_or_default();
     let packages: usize = lock.debian.values().map(Vec::len).sum();
-    let data = json!({ "lock": path, "packages": packages, "modules": lock.modules.len(), "programs": lock.binaries.len(), "moved": moved });
+    let data = json!({ "lock": path, "packages": packages, "modules": lock.modules.len(), "programs": lock.binaries.len(), "images": lock.images.len(), "moved": moved });
     Ok(Outcome::Data { kind: "lock", data })
 }
 
@@ -47,6 +47,8 @@ fn changes(before: &Lock, after: &Lock) -> Vec<String> {
     }
     lines.extend(moved("kubernetes", &before.binaries, &after.binaries));
     lines.extend(moved("content", &before.files, &after.files));
+    let images = |lock: &Lock| lock.images.iter().map(|(name, image)| (name.clone(), image.top().blob())).collect();
+    lines.extend(moved("images", &images(before), &images(after)));
     lines
 }
 

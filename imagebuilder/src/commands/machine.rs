@@ -23,6 +23,8 @@ use crate::store::WorkDir;
 const DISK: u64 = 20 << 30;
 /// Size of the Site volume: a FAT16 file system.
 const SITE_VOLUME: u64 = 16 << 20;
+/// What is reached on the host's loopback.
+const FORWARDED: [u16; 5] = [ports::WEB, ports::KUBERNETES_API, ports::REGISTRY, ports::CONTENT, ports::BPA];
 /// How long a box may stay without any new event before it counts as stuck.
 const STALL: Duration = Duration::from_secs(300);
 
@@ -107,7 +109,7 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
         .boot(boot_disk(plan)?)
         .disk(Disk::open(&site)?.format(Format::Raw).serial("foothold-site"));
     if plan.network == Network::User {
-        builder = builder.nic(Nic::user(&[ports::WEB, ports::KUBERNETES_API]));
+        builder = builder.nic(Nic::user(&FORWARDED));
     }
     Ok(Session { vm: builder.start()?, accel, token, work })
 }

@@ -1,5 +1,6 @@
 //! A valid definition. Nothing here has to be checked again, and every default is filled in.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use agent_api::release::{DataPlace, Digest};
 use agent_api::site::Site;
 use serde::Serialize;
 
-use super::input::{Bus, DiskFormat, Format, Prefer};
+use super::input::{Bus, Closure, DiskFormat, Format, Prefer};
 use super::types::{
     ByteSize, Cidr, Console, ImageReference, KubernetesVersion, Name, SecretReference, Version, duration_as_text,
 };
@@ -139,8 +140,12 @@ pub struct Target {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
-    /// Container images.
-    pub images: Vec<ImageReference>,
+    /// Container images, each reference once.
+    pub images: Vec<CarriedImage>,
+    /// How registries are reached, by host.
+    pub registries: BTreeMap<String, RegistryAccess>,
+    /// What an image that is named and not there means.
+    pub closure: Closure,
     /// OS images for servers, each name once.
     pub os_images: Vec<OsImage>,
     /// Debian packages for servers: `NAME` or `NAME=VERSION`.
@@ -165,6 +170,28 @@ pub struct Chart {
     pub chart: PathBuf,
     /// File with values.
     pub values: Option<PathBuf>,
+}
+
+/// A container image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CarriedImage {
+    /// Its whole name.
+    pub reference: ImageReference,
+    /// Where it is; `None` is its registry.
+    pub from: Option<PathBuf>,
+}
+
+/// How a registry is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RegistryAccess {
+    /// URL without a trailing slash.
+    pub mirror: Option<String>,
+    /// Certificates of its authority.
+    pub ca: Option<PathBuf>,
+    /// Whether any certificate will do.
+    pub insecure: bool,
 }
 
 /// An OS image for servers.

@@ -3,6 +3,8 @@
 //! Every key may be absent here; what must be there is marked `required` for the schema, and reported by
 //! the shape check. Texts become newtypes in `validate`.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -262,7 +264,11 @@ pub enum Prefer {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Content {
     /// Container images, whole references such as `quay.io/org/app:1.2`; mirrored by digest.
-    pub images: Option<Vec<String>>,
+    pub images: Option<Vec<CarriedImage>>,
+    /// How registries are reached, by the host name that references begin with.
+    pub registries: Option<BTreeMap<String, RegistryAccess>>,
+    /// Whether an image that objects name and the release does not hold is an error. Default: strict.
+    pub closure: Option<Closure>,
     /// OS images for servers.
     pub os_images: Option<Vec<OsImage>>,
     /// Packages for servers.
@@ -293,6 +299,55 @@ pub struct Chart {
     /// File with values; relative to this file.
     #[schemars(title = "a path")]
     pub values: Option<String>,
+}
+
+/// A container image.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum CarriedImage {
+    /// From its registry.
+    #[schemars(title = "a whole image reference such as `quay.io/org/app:1.2`, or a mapping with `name` and `from`")]
+    Reference(String),
+    /// From here.
+    Here(ImageHere),
+}
+
+/// A container image that is not fetched from its registry.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ImageHere {
+    /// The reference under which the box serves it, such as `quay.io/org/app:1.2`.
+    #[schemars(required, title = "a whole image reference such as `quay.io/org/app:1.2`")]
+    pub name: Option<String>,
+    /// OCI layout (folder or tar), archive of `docker save`, or folder with a recipe (`image.yaml`); relative to this
+    /// file.
+    #[schemars(required, title = "a path")]
+    pub from: Option<String>,
+}
+
+/// How a registry is reached. Credentials come from the user's docker configuration.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RegistryAccess {
+    /// Another server that holds the same images, such as `https://mirror.example/docker`.
+    #[schemars(title = "a URL such as `https://mirror.example`")]
+    pub mirror: Option<String>,
+    /// File with the certificates (PEM) of its authority, beside those that this host trusts; relative to this file.
+    #[schemars(title = "a path")]
+    pub ca: Option<String>,
+    /// Whether its certificate need not be valid, and plain HTTP is allowed. Default: false.
+    pub insecure: Option<bool>,
+}
+
+/// What an image that is named and not there means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Closure {
+    /// The build fails.
+    #[default]
+    Strict,
+    /// The build says so and goes on.
+    Off,
 }
 
 /// An OS image for servers, served below `images/`: made by a recipe, or ready-made.

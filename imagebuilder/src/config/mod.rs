@@ -25,15 +25,16 @@ mod validate;
 use std::path::Path as FilePath;
 
 pub use self::appliance::{
-    Appliance, Boot, Budgets, Chart, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin, OsImage,
-    OsImageSource, Output, Provisioning, ServedFile, Services, Target,
+    Appliance, Boot, Budgets, CarriedImage, Chart, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin,
+    OsImage, OsImageSource, Output, Provisioning, RegistryAccess, ServedFile, Services, Target,
 };
-pub use self::input::{DiskFormat, Format};
+pub use self::input::{Closure, DiskFormat, Format};
 pub use self::problem::{Problem, Problems, Severity};
 pub use self::schema::json_schema;
 pub use self::types::{
     ByteSize, Cidr, Console, ImageReference, Invalid, KubernetesVersion, Name, SecretReference, Version, parse_duration,
 };
+pub use self::validate::is_loopback;
 
 use self::findings::Findings;
 use self::path::Path;

@@ -53,6 +53,7 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, segment) in self.0.iter().enumerate() {
             match segment {
+                Segment::Key(key) if key.contains(['.', '[']) => write!(f, "[\"{key}\"]")?,
                 Segment::Key(key) if i == 0 => f.write_str(key)?,
                 Segment::Key(key) => write!(f, ".{key}")?,
                 Segment::Index(index) => write!(f, "[{index}]")?,

@@ -34,7 +34,7 @@ enum Wanted<'a> {
 
 impl<'a> Shape<'a, '_, '_> {
     fn node(&mut self, node: &Node, schema: &'a Value, path: &Path) -> Option<Value> {
-        let schema = resolve(self.root, schema);
+        let schema = variant(self.root, schema, node);
         let wanted = wanted(schema);
         if node.is_null() {
             let expected = wanted.describe(schema);
@@ -64,7 +64,7 @@ impl<'a> Shape<'a, '_, '_> {
         if good.is_some() {
             return good;
         }
-        let schema = resolve(self.root, schema);
+        let schema = variant(self.root, schema, node);
         match wanted(schema) {
             Wanted::Object(_) => Some(Value::Object(Map::new())),
             Wanted::Text if form(schema) != Some("ip") => Some(Value::String(String::new())),
@@ -78,6 +78,11 @@ impl<'a> Shape<'a, '_, '_> {
         let mut good = Map::new();
         for entry in entries {
             if let Some(schema) = schema.get("properties").and_then(|all| all.get(&entry.key)) {
+                if let Some(value) = self.node(&entry.value, schema, &path.key(&entry.key)) {
+                    good.insert(entry.key.clone(), value);
+                }
+            } else if let Some(schema) = schema.get("additionalProperties").filter(|schema| schema.is_object()) {
+                // A mapping whose keys are the user's own.
                 if let Some(value) = self.node(&entry.value, schema, &path.key(&entry.key)) {
                     good.insert(entry.key.clone(), value);
                 }
@@ -362,6 +367,15 @@ fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
         let Some(next) = next else { return schema };
         schema = next;
     }
+}
+
+/// Of a schema with two forms, a text and a mapping, the one that the node has.
+fn variant<'a>(root: &'a Value, schema: &'a Value, node: &Node) -> &'a Value {
+    let schema = resolve(root, schema);
+    let Some(forms) = schema.get("anyOf").and_then(Value::as_array) else { return schema };
+    let mut forms = forms.iter().map(|form| resolve(root, form));
+    let is_mapping = matches!(node.kind, Kind::Mapping(_));
+    forms.find(|form| matches!(wanted(form), Wanted::Object(_)) == is_mapping).unwrap_or(schema)
 }
 
 /// First sentence of what the schema says about itself.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use agent_api::image::ImageName;
 use serde::{Serialize, Serializer};
 
 /// Why a text is not a value: what was expected, and what to do about it.
@@ -318,18 +319,18 @@ impl FromStr for Cidr {
 
 /// A whole reference of a container image: registry, repository, and a tag or a digest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ImageReference(String);
+pub struct ImageReference(ImageName);
 
 impl ImageReference {
-    /// The text.
-    pub fn as_str(&self) -> &str {
+    /// Its parts.
+    pub fn name(&self) -> &ImageName {
         &self.0
     }
 }
 
 impl fmt::Display for ImageReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.fmt(f)
     }
 }
 
@@ -369,7 +370,7 @@ impl FromStr for ImageReference {
         match tag {
             Some(tag) if !good_tag(tag) => bad("a tag has letters, digits, `_`, `.` and `-`, at most 128".to_owned()),
             None if digest.is_none() => bad(format!("add a tag, such as `{text}:1.0`")),
-            Some(_) | None => Ok(Self(text.to_owned())),
+            Some(_) | None => text.parse().map(Self).map_err(|_| Invalid::new(expected, "look for a typing error")),
         }
     }
 }

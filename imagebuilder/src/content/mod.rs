@@ -5,8 +5,10 @@
 //! ```
 //! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
 
+pub mod closure;
 pub mod debian;
 pub mod files;
+pub mod images;
 pub mod manifests;
 pub mod os_images;
 
@@ -40,6 +42,8 @@ pub struct Input<'a> {
     pub lock: &'a Lock,
     /// Foreign tools.
     pub toolbox: &'a Toolbox,
+    /// The images that the box itself runs.
+    pub own: &'a [Image],
     /// Key of the toolbox, for stages that depend on its tools.
     pub toolbox_key: &'a str,
     /// Programs of the release, the agent's among them.
@@ -54,7 +58,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) 
     debian::resolve(appliance, apt, lock)?;
     os_images::resolve(appliance, apt, lock)?;
     manifests::resolve(&appliance.content, &appliance.directory, &at.workspace.join("packages"), lock)?;
-    Ok(())
+    images::resolve(at, appliance, apt, lock)
 }
 
 /// Makes all content of the lock.
@@ -64,7 +68,10 @@ pub fn make(input: &Input<'_>) -> Result<Carried> {
     carried.files.extend(debian::make(input)?);
     carried.files.extend(os_images::make(input)?);
     carried.files.extend(manifests::make(input)?);
-    finish(carried)
+    carried.images = images::make(input)?;
+    let carried = finish(carried)?;
+    closure::check(input.at, input.appliance, &carried, input.own)?;
+    Ok(carried)
 }
 
 /// Sorts, and refuses two files of one path.

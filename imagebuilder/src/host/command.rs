@@ -35,6 +35,8 @@ pub enum RunError {
         status: ExitStatus,
         /// Last lines of its error output.
         stderr: String,
+        /// Its standard output, where some programs say why.
+        stdout: String,
     },
     /// Its pipes broke.
     #[error("talking to `{program}`")]
@@ -173,7 +175,11 @@ impl Run {
         })?;
         let broken = || pipe(io::Error::other("a reader thread panicked"));
         let (out, stderr) = (out.map_err(|_| broken())?.map_err(pipe)?, tail.map_err(|_| broken())?);
-        if status.success() { Ok(out) } else { Err(RunError::Failed { argv: self.display(), status, stderr }) }
+        if status.success() {
+            return Ok(out);
+        }
+        let stdout = String::from_utf8_lossy(&out).into_owned();
+        Err(RunError::Failed { argv: self.display(), status, stderr, stdout })
     }
 
     /// Starts it and returns the handle; dropping [`Running`] kills it.

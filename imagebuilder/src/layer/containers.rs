@@ -1,18 +1,16 @@
 //! The `containers` layer: the images the box itself runs, unpacked, and containerd's databases that say so.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use agent_api::release::Image;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::kubernetes::place;
 use super::seal;
 use super::squashfs::Packing;
-use crate::host::command::Run;
 use crate::lock::Deb;
 use crate::oci::import::{Import, METADATA, SNAPSHOTS};
-use crate::oci::recipe::{Packed, Recipe};
+use crate::oci::recipe::{Kitchen, Packed, Recipe};
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 use crate::toolbox::Toolbox;
 
@@ -76,11 +74,11 @@ impl Input<'_> {
 
     fn build(&self, work: &WorkDir) -> Result<Made> {
         let mut packed = Vec::new();
-        for (number, recipe) in self.recipes.iter().enumerate() {
-            let root = work.path().join(format!("image-{number}"));
-            fs_err::create_dir(&root)?;
-            packed.push(self.pack(work, recipe, &root)?);
-            fs_err::remove_dir_all(&root)?;
+        let (cache, programs, built, version) = (self.cache, self.programs, self.built, self.version);
+        let kitchen = Kitchen { cache, programs, built, version };
+        for recipe in self.recipes {
+            let debs = recipe.debian.iter().map(|name| self.deb(name)).collect::<Result<Vec<_>>>()?;
+            packed.push(kitchen.make(work, recipe, None, &debs)?);
         }
         let programs = work.path().join("programs");
         for name in ["containerd", "ctr"] {
@@ -89,35 +87,6 @@ impl Input<'_> {
         let (cache, toolbox, built) = (self.cache, self.toolbox, self.built);
         Import { cache, toolbox, work, programs: &programs, built }.import(&packed)?;
         self.collect(work, &packed)
-    }
-
-    fn pack(&self, work: &WorkDir, recipe: &Recipe, root: &Path) -> Result<Packed> {
-        for name in &recipe.debian {
-            let deb = self.cache.blob_path(&self.deb(name)?.sha256);
-            Run::new("dpkg-deb").arg("--extract").arg(deb).arg(root).output()?;
-        }
-        for documentation in ["usr/share/doc", "usr/share/man", "usr/share/lintian", "usr/lib/x86_64-linux-gnu/gconv"] {
-            let _ = fs_err::remove_dir_all(root.join(documentation));
-        }
-        if !recipe.debian.is_empty() {
-            // Debian's /lib is a link into /usr (file-system hierarchy since trixie); packages only bring /usr.
-            for (link, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64"), ("sbin", "usr/sbin"), ("bin", "usr/bin")]
-            {
-                if root.join(link).symlink_metadata().is_err() {
-                    fs_err::os::unix::fs::symlink(target, root.join(link))?;
-                }
-            }
-        }
-        recipe.lay_out(root, &|source| self.find(source))?;
-        recipe.pack(self.cache, work, root, self.built, self.version)
-    }
-
-    fn find(&self, source: &str) -> Result<PathBuf> {
-        let (kind, name) = source.split_once(':').unwrap_or(("", source));
-        match kind {
-            "module" | "agent" => Ok(self.cache.blob_path(&self.programs.file(name)?.digest)),
-            _ => bail!("`{source}` is not of the form `module:<program>` or `agent:<program>`"),
-        }
     }
 
     /// The layer's tree out of containerd's root.
@@ -152,7 +121,6 @@ impl Input<'_> {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::collections::BTreeMap;
     use std::path::Path;
 
     use anyhow::bail;
@@ -176,10 +144,7 @@ mod tests {
         let recipe = |debian: &[&str]| Recipe {
             reference: "a.example/b:1".into(),
             debian: debian.iter().map(|name| (*name).to_owned()).collect(),
-            files: BTreeMap::new(),
-            entrypoint: Vec::new(),
-            env: Vec::new(),
-            user: String::new(),
+            ..Recipe::default()
         };
         let fetched = RefCell::new(Vec::new());
         let error = make(&Input {

@@ -1,6 +1,6 @@
 //! Bringing what the lock names into the cache, verified.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_api::release::Blob;
 use anyhow::{Context, Result, bail};
@@ -17,6 +17,8 @@ pub struct Network {
     pub offline: bool,
     /// Debian mirror given by the user.
     pub mirror: Option<String>,
+    /// File with credentials for registries given by the user.
+    pub authfile: Option<PathBuf>,
 }
 
 fn blob(deb: &Deb) -> Blob {

@@ -31,7 +31,8 @@ pub struct Http {
 }
 
 /// Why an attempt failed.
-enum Failed {
+#[derive(Debug)]
+pub(crate) enum Failed {
     /// Another attempt may do better.
     ForNow(anyhow::Error),
     /// It would not.
@@ -55,23 +56,33 @@ impl Http {
     /// all if the server says so.
     pub fn download(&self, url: &str, path: &Path, on_bytes: &mut dyn FnMut(u64, Option<u64>)) -> Result<()> {
         let mut file = fs_err::OpenOptions::new().append(true).create(true).open(path)?;
-        let mut failures = 0;
-        loop {
-            let before = file.metadata()?.len();
-            let failed = match self.runtime.block_on(rest(&self.client, url, &mut file, on_bytes)) {
-                Ok(()) => return Ok(file.sync_all()?),
-                Err(failed) => failed,
-            };
-            failures = if file.metadata()?.len() > before { 1 } else { failures + 1 };
-            match failed {
-                Failed::ForNow(error) if failures < ATTEMPTS => {
-                    log::debug!("downloading `{url}`: {error:#}");
-                    rest_a_while(PAUSE * 2_u32.pow(failures - 1))?;
-                }
-                Failed::ForNow(error) | Failed::ForGood(error) => {
-                    return Err(error.context(format!("downloading `{url}`")));
-                }
+        let size = || Ok(fs_err::metadata(path)?.len());
+        let result = persist(url, size, || self.runtime.block_on(rest(&self.client, url, &mut file, on_bytes)));
+        result.with_context(|| format!("downloading `{url}`"))?;
+        Ok(file.sync_all()?)
+    }
+}
+
+/// Attempts `what` until it succeeds, or until attempts bring nothing any more: `size` tells what has come.
+pub(crate) fn persist<T>(
+    what: &str,
+    size: impl Fn() -> Result<u64>,
+    mut attempt: impl FnMut() -> Result<T, Failed>,
+) -> Result<T> {
+    let mut failures = 0;
+    loop {
+        let before = size()?;
+        let failed = match attempt() {
+            Ok(result) => return Ok(result),
+            Err(failed) => failed,
+        };
+        failures = if size()? > before { 1 } else { failures + 1 };
+        match failed {
+            Failed::ForNow(error) if failures < ATTEMPTS => {
+                log::debug!("downloading `{what}`: {error:#}");
+                rest_a_while(PAUSE * 2_u32.pow(failures - 1))?;
             }
+            Failed::ForNow(error) | Failed::ForGood(error) => return Err(error),
         }
     }
 }
@@ -142,11 +153,16 @@ fn said(status: StatusCode) -> anyhow::Error {
 
 /// Waits for the server, but not for ever, and not when everything should stop.
 async fn wait<T>(work: impl Future<Output = reqwest::Result<T>>) -> Result<T, Failed> {
+    patiently(work).await?.map_err(|error| Failed::ForNow(error.without_url().into()))
+}
+
+/// Waits for something that a server does, but not for ever, and not when everything should stop.
+pub(crate) async fn patiently<T>(work: impl Future<Output = T>) -> Result<T, Failed> {
     let mut work = std::pin::pin!(work);
     let mut waited = Duration::ZERO;
     while waited < SILENCE {
         if let Ok(result) = timeout(POLL, &mut work).await {
-            return result.map_err(|error| Failed::ForNow(error.without_url().into()));
+            return Ok(result);
         }
         cancel::check()?;
         waited += POLL;

@@ -9,6 +9,7 @@ pub mod apt;
 pub mod download;
 pub mod fetch;
 pub mod http;
+pub mod images;
 pub mod index;
 #[cfg(test)]
 pub(crate) mod testserver;
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 use agent_api::release::{Blob, Digest};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+
+use self::images::LockedImage;
 
 /// Version of the lock's own shape.
 const FORMAT: u32 = 1;
@@ -67,6 +70,9 @@ pub struct Lock {
     /// Digest of the files of each entry of `content.manifests` and `content.charts`, by what messages call it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub manifests: BTreeMap<String, Digest>,
+    /// Container images of the definition, by reference.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub images: BTreeMap<String, LockedImage>,
     /// Digest and size of each file of the content that is carried as it is, by the path it is served under.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, Blob>,
@@ -83,6 +89,7 @@ impl Lock {
             modules: BTreeMap::new(),
             binaries: BTreeMap::new(),
             manifests: BTreeMap::new(),
+            images: BTreeMap::new(),
             files: BTreeMap::new(),
         }
     }

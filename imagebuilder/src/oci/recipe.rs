@@ -5,28 +5,38 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use agent_api::release::{Blob, Image};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::tarball;
-use crate::store::{Cache, WorkDir};
+use crate::host::command::Run;
+use crate::lock::Deb;
+use crate::store::{Cache, Made, WorkDir};
 
 /// zstd level of layers: they are read once per pull, and kept on every medium.
 const LEVEL: i32 = 12;
 /// Two workers whatever the machine has: the number does not change the bytes, but zero would.
 const WORKERS: u32 = 2;
 
+/// Beginning of a source that lies in the folder of the recipe.
+const FILE: &str = "file:";
+
 /// `image.yaml`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Recipe {
-    /// Name and tag. `{kubernetes}` stands for the version of the cluster.
+    /// Name and tag. `{kubernetes}` stands for the version of the cluster. A definition names its images itself.
+    #[serde(default)]
     pub reference: String,
     /// Debian packages that are unpacked first, without their dependencies.
     #[serde(default)]
     pub debian: Vec<String>,
-    /// Programs and files: path in the image -> where it comes from.
+    /// Whether the packages' dependencies are unpacked, too. Only for recipes of a definition.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dependencies: bool,
+    /// Programs and files: path in the image -> `module:<program>`, `agent:<program>` or `file:<path in the folder>`.
+    #[serde(default)]
     pub files: BTreeMap<String, String>,
     /// What is run.
     #[serde(default)]
@@ -58,7 +68,13 @@ impl Recipe {
             }
         }
         paths.sort();
-        paths.iter().map(|path| Self::read(path)).collect()
+        let own = |path: &PathBuf| {
+            let recipe = Self::read(path)?;
+            ensure!(!recipe.reference.is_empty(), "`{}` has no `reference`", path.display());
+            ensure!(!recipe.dependencies, "`{}`: `dependencies` is for recipes of a definition", path.display());
+            Ok(recipe)
+        };
+        paths.iter().map(own).collect()
     }
 
     /// The reference with its version filled in.
@@ -77,7 +93,10 @@ impl Recipe {
                 bail!("`{}` has `{to}` twice", self.reference);
             }
             fs_err::copy(&source, &target)?;
-            fs_err::set_permissions(&target, std::fs::Permissions::from_mode(0o755))?;
+            // Files of the user keep whether they can be run; the cache does not know it of its blobs.
+            let plain = from.starts_with(FILE) && fs_err::metadata(&source)?.permissions().mode() & 0o100 == 0;
+            let mode = if plain { 0o644 } else { 0o755 };
+            fs_err::set_permissions(&target, std::fs::Permissions::from_mode(mode))?;
         }
         Ok(())
     }
@@ -127,6 +146,60 @@ impl Recipe {
     }
 }
 
+/// What images are made with.
+pub struct Kitchen<'a> {
+    /// The builder's cache.
+    pub cache: &'a Cache,
+    /// Programs of all module sets, and the agent's.
+    pub programs: &'a Made,
+    /// Build time.
+    pub built: u64,
+    /// Version of the cluster.
+    pub version: &'a str,
+}
+
+/// What of a package no program in an image reads.
+const UNREAD: [&str; 4] = ["usr/share/doc", "usr/share/man", "usr/share/lintian", "usr/lib/x86_64-linux-gnu/gconv"];
+
+impl Kitchen<'_> {
+    /// Makes an image of these packages and the recipe's files; those of the user lie in `folder`.
+    pub fn make(&self, work: &WorkDir, recipe: &Recipe, folder: Option<&Path>, debs: &[&Deb]) -> Result<Packed> {
+        let root = work.path().join("root");
+        fs_err::create_dir(&root)?;
+        for deb in debs {
+            Run::new("dpkg-deb").arg("--extract").arg(self.cache.blob_path(&deb.sha256)).arg(&root).output()?;
+        }
+        for path in UNREAD {
+            let _ = fs_err::remove_dir_all(root.join(path));
+        }
+        if !debs.is_empty() {
+            // Debian's /lib is a link into /usr (file-system hierarchy since trixie); packages only bring /usr.
+            for (link, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64"), ("sbin", "usr/sbin"), ("bin", "usr/bin")]
+            {
+                if root.join(link).symlink_metadata().is_err() {
+                    fs_err::os::unix::fs::symlink(target, root.join(link))?;
+                }
+            }
+        }
+        recipe.lay_out(&root, &|source| self.find(source, folder))?;
+        let packed = recipe.pack(self.cache, work, &root, self.built, self.version)?;
+        fs_err::remove_dir_all(&root)?;
+        Ok(packed)
+    }
+
+    fn find(&self, source: &str, folder: Option<&Path>) -> Result<PathBuf> {
+        match (source.split_once(':'), folder) {
+            (Some(("module" | "agent", name)), _) => Ok(self.cache.blob_path(&self.programs.file(name)?.digest)),
+            (Some(("file", path)), Some(folder)) => {
+                let file = folder.join(path);
+                ensure!(file.is_file(), "`{}` is not a file", file.display());
+                Ok(file)
+            }
+            _ => bail!("`{source}` is not of the form `module:<program>`, `agent:<program>` or `file:<path>`"),
+        }
+    }
+}
+
 /// An image whose blobs lie in the cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Packed {
@@ -138,10 +211,13 @@ pub struct Packed {
 
 /// Media type of a manifest (OCI image specification, media-types.md).
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
+/// Media type of a configuration.
+pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+/// Media type of our layers.
+pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 
-fn compress(plain: &Path, packed: &Path) -> Result<()> {
+/// Packs a layer.
+pub fn compress(plain: &Path, packed: &Path) -> Result<()> {
     let mut encoder = zstd::Encoder::new(fs_err::File::create(packed)?, LEVEL)?;
     encoder.multithread(WORKERS)?;
     encoder.long_distance_matching(true)?;
@@ -149,4 +225,66 @@ fn compress(plain: &Path, packed: &Path) -> Result<()> {
     std::io::copy(&mut fs_err::File::open(plain)?, &mut encoder)?;
     encoder.finish()?.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use super::{Kitchen, Recipe};
+    use crate::store::{Cache, Made};
+
+    const RECIPE: &str = "files:\n  /bin/run: file:run\n  /etc/app.conf: file:app.conf\n  /pause: agent:pause\nentrypoint: [/bin/run]\nuser: \"1000\"\n";
+
+    fn folder(dir: &Path) -> Recipe {
+        fs_err::write(dir.join("image.yaml"), RECIPE).expect("written");
+        for (name, mode) in [("run", 0o700), ("app.conf", 0o600)] {
+            fs_err::write(dir.join(name), name).expect("written");
+            fs_err::set_permissions(dir.join(name), std::fs::Permissions::from_mode(mode)).expect("chmod");
+        }
+        let recipe = Recipe::read(&dir.join("image.yaml")).expect("a recipe");
+        Recipe { reference: "quay.io/org/made:1".into(), ..recipe }
+    }
+
+    #[test]
+    fn a_folder_gives_the_same_image_wherever_it_lies() {
+        let made = || {
+            let (dir, root) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+            let cache = Cache::open(root.path()).expect("a cache");
+            let mut programs = Made::default();
+            programs.files.insert("pause".into(), cache.adopt_bytes(b"a program").expect("adopted"));
+            let kitchen = Kitchen { cache: &cache, programs: &programs, built: 1_760_000_000, version: "v1.36.4" };
+            let work = cache.work_dir().expect("a folder");
+            let packed = kitchen.make(&work, &folder(dir.path()), Some(dir.path()), &[]).expect("an image");
+            let layer = fs_err::File::open(cache.blob_path(&packed.image.blobs[2].digest)).expect("a layer");
+            let mut tar = tar::Archive::new(zstd::Decoder::new(layer).expect("zstd"));
+            let entries = tar.entries().expect("a tar").map(|entry| entry.expect("an entry"));
+            let modes: Vec<String> = entries
+                .map(|entry| {
+                    format!("{} {:o}", entry.path().expect("a path").display(), entry.header().mode().expect("a mode"))
+                })
+                .collect();
+            (packed.image, modes)
+        };
+        let (image, modes) = made();
+        assert_eq!(made().0, image);
+        assert!(
+            modes.contains(&"bin/run 755".to_owned()) && modes.contains(&"etc/app.conf 644".to_owned()),
+            "{modes:?}"
+        );
+        assert!(modes.contains(&"pause 755".to_owned()), "{modes:?}");
+    }
+
+    #[test]
+    fn a_source_that_is_not_there_is_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(&dir.path().join("cache")).expect("a cache");
+        let (programs, work) = (Made::default(), cache.work_dir().expect("a folder"));
+        let kitchen = Kitchen { cache: &cache, programs: &programs, built: 1, version: "v1.36.4" };
+        let recipe = folder(dir.path());
+        let error = kitchen.make(&work, &recipe, Some(dir.path()), &[]).expect_err("there is no such program");
+        let text = format!("{error:#}");
+        assert!(text.contains("`quay.io/org/made:1` wants `agent:pause` as `/pause`"), "{text}");
+    }
 }

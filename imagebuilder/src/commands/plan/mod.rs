@@ -105,6 +105,9 @@ fn fetch(survey: &Survey) -> String {
     if fetch.programs > 0 {
         words.push(format!("{} programs of Kubernetes, {}", fetch.programs, HumanBytes(fetch.program_bytes)));
     }
+    if fetch.image_blobs > 0 {
+        words.push(format!("{} blobs of container images, {}", fetch.image_blobs, HumanBytes(fetch.image_bytes)));
+    }
     if !fetch.modules.is_empty() {
         let sets = fetch.modules.join(", ");
         words.push(format!("Go modules of {sets} that the cache does not have (sizes are not known before)"));

@@ -13,11 +13,12 @@ use serde::Serialize;
 use crate::config::{Appliance, OsImageSource};
 use crate::content::debian::{self, Repository};
 use crate::content::manifests::{self, inputs};
-use crate::content::os_images;
+use crate::content::{images, os_images};
 use crate::kubernetes::binaries::{Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet, SETS};
 use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
+use crate::lock::images::LockedImage;
 use crate::lock::{Deb, Lock};
 use crate::medium::check::count;
 use crate::oci::recipe::Recipe as ContainerRecipe;
@@ -79,6 +80,10 @@ pub struct Fetch {
     pub programs: usize,
     /// Their bytes.
     pub program_bytes: u64,
+    /// Blobs of container images that the cache does not have.
+    pub image_blobs: usize,
+    /// Their bytes.
+    pub image_bytes: u64,
 }
 
 impl Fetch {
@@ -134,6 +139,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.containers_layer()?;
     surveyor.appliance_layer()?;
     surveyor.debian_repository()?;
+    surveyor.images()?;
     surveyor.sbom()?;
     surveyor.os_images()?;
     surveyor.manifests()?;
@@ -398,6 +404,22 @@ impl Surveyor<'_> {
             self.survey.fetch.add(&self.at.cache, debs)?;
         }
         self.found(name, looked, None, note)
+    }
+
+    fn images(&mut self) -> Result<()> {
+        let Some(lock) = self.lock.filter(|lock| !lock.images.is_empty()) else { return Ok(()) };
+        let missing = images::missing(&self.at.cache, self.appliance, lock)?;
+        let all = lock.images.values().flat_map(LockedImage::pieces);
+        let note = format!("{}, by digest", count(lock.images.len(), "container image"));
+        for piece in missing.iter().flat_map(|(_, image)| image.pieces()) {
+            if !self.at.cache.holds(&piece.blob())? {
+                self.survey.fetch.image_blobs += 1;
+                self.survey.fetch.image_bytes += piece.size;
+            }
+        }
+        let state = if missing.is_empty() { State::Cached } else { State::ToMake };
+        self.push("images", state, Some(all.map(|piece| piece.size).sum()), note);
+        Ok(())
     }
 
     fn sbom(&mut self) -> Result<()> {

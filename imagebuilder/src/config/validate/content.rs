@@ -1,5 +1,6 @@
 //! `content` and `services`: what the image carries and what the box offers.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use crate::config::appliance::{Chart, Content, Origin, OsImage, OsImageSource, P
 use crate::config::input::{self, DiskFormat};
 use crate::config::path::Path;
 use crate::config::site::is_mac;
-use crate::config::types::{ByteSize, ImageReference, Invalid, Name};
+use crate::config::types::{ByteSize, Invalid, Name};
 
 /// Name of a recipe in its directory.
 const OS_RECIPE: &str = "os-image.yaml";
@@ -60,14 +61,17 @@ impl Validate<'_, '_, '_> {
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
         let path = Path::of("content");
-        let images = self.each(&path.key("images"), input.images.as_deref(), ImageReference::from_str);
+        let images = self.images(input.images.as_deref().unwrap_or_default(), &path.key("images"));
+        let none = BTreeMap::new();
+        let registries = self.registries(input.registries.as_ref().unwrap_or(&none), &path.key("registries"));
+        let closure = input.closure.unwrap_or_default();
         let debian = path.key("packages").key("debian");
         let debian_packages = self.each(&debian, input.packages.debian.as_deref(), debian_package);
         let manifests = input.manifests.iter().flatten().enumerate();
         let manifests: Vec<_> = manifests
             .filter_map(|(i, text)| self.existing(&path.key("manifests").index(i), text, Exists::Any))
             .collect();
-        let mut content = Content { images, debian_packages, manifests, ..Content::default() };
+        let mut content = Content { images, registries, closure, debian_packages, manifests, ..Content::default() };
         for (i, image) in input.os_images.iter().flatten().enumerate() {
             content.os_images.extend(self.os_image(image, &path.key("osImages").index(i)));
         }

@@ -154,7 +154,7 @@ impl Validate<'_, '_, '_> {
     }
 }
 
-fn is_url(text: &str) -> bool {
+pub(super) fn is_url(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = rest.map(|rest| rest.split('/').next().unwrap_or_default());
     host.is_some_and(|host| !host.is_empty() && !text.contains(char::is_whitespace))

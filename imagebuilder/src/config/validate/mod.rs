@@ -5,7 +5,10 @@
 mod content;
 mod first_boot;
 mod image;
+mod images;
 mod kubernetes;
+
+pub use self::images::is_loopback;
 
 use std::path::{Path as FilePath, PathBuf};
 use std::str::FromStr;

@@ -1,0 +1,92 @@
+//! Images that are made here: a folder of the user with an `image.yaml`, in the form of the box's own recipes.
+
+use std::path::Path;
+
+use agent_api::release::Image;
+use anyhow::{Context, Result};
+
+use crate::config::CarriedImage;
+use crate::content::Input;
+use crate::lock::apt::Apt;
+use crate::lock::{Deb, Lock, fetch};
+use crate::oci::recipe::{Kitchen, Packed, Recipe};
+use crate::store::{Made, StageKey, hash};
+
+/// File of the recipe in its folder.
+const FILE: &str = "image.yaml";
+
+/// The folder of the recipe that makes an image, if one does.
+pub fn folder(image: &CarriedImage) -> Option<&Path> {
+    image.from.as_deref().filter(|from| from.join(FILE).is_file() && !from.join("oci-layout").exists())
+}
+
+/// The recipe in a folder, for an image of that name.
+fn read(folder: &Path, image: &CarriedImage) -> Result<Recipe> {
+    Ok(Recipe { reference: image.reference.to_string(), ..Recipe::read(&folder.join(FILE))? })
+}
+
+/// Package set of the lock that an image is made of.
+fn set(image: &CarriedImage) -> String {
+    format!("image/{}", image.reference)
+}
+
+/// Resolves the packages of the recipes.
+pub fn resolve(images: &[CarriedImage], apt: &Apt, lock: &mut Lock) -> Result<()> {
+    for image in images {
+        let Some(folder) = folder(image) else { continue };
+        let recipe = read(folder, image)?;
+        if recipe.debian.is_empty() {
+            continue;
+        }
+        let mut debs = apt
+            .resolve(&recipe.debian, false)
+            .with_context(|| format!("resolving the packages of the image `{}`", image.reference))?;
+        if !recipe.dependencies {
+            debs.retain(|deb| recipe.debian.contains(&deb.name));
+        }
+        lock.asked.insert(set(image), asked(&recipe));
+        lock.debian.insert(set(image), debs);
+    }
+    Ok(())
+}
+
+/// What the packages of a recipe are resolved from.
+fn asked(recipe: &Recipe) -> Vec<String> {
+    let with = recipe.dependencies.then(|| "and what they need".to_owned());
+    recipe.debian.iter().cloned().chain(with).collect()
+}
+
+/// Makes an image, or takes it from the cache.
+pub fn make(input: &Input<'_>, image: &CarriedImage, folder: &Path) -> Result<Image> {
+    let (at, lock) = (input.at, input.lock);
+    let recipe = read(folder, image)?;
+    let debs: &[Deb] = if recipe.debian.is_empty() { &[] } else { lock.packages_for(&set(image), &asked(&recipe))? };
+    let version = input.appliance.kubernetes.version.to_string();
+    let mut key = StageKey::new("recipe", 1)
+        .with("recipe", serde_json::to_string(&recipe)?)
+        .with("folder", hash::tree(folder)?)
+        .with("version", &version)
+        .with("built", lock.made);
+    for deb in debs {
+        key = key.with(&deb.name, &deb.sha256);
+    }
+    for source in recipe.files.values().filter_map(|source| source.split_once(':')) {
+        if let ("module" | "agent", program) = source {
+            key = key.with(program, &input.programs.file(program)?.digest);
+        }
+    }
+    let made = at.stage(&set(image), |say| {
+        at.cache.stage(&key, &mut || say("another build is making the same"), |work| {
+            fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line))?;
+            let (cache, programs, built) = (&at.cache, input.programs, lock.made);
+            let kitchen = Kitchen { cache, programs, built, version: &version };
+            let debs: Vec<&Deb> = debs.iter().collect();
+            let Packed { image, .. } = kitchen.make(work, &recipe, Some(folder), &debs)?;
+            let files = image.blobs.iter().map(|blob| (format!("blob {}", blob.digest.hex()), blob.clone()));
+            let mut made = Made { files: files.collect(), ..Made::default() };
+            made.set_fact("image", &image)?;
+            Ok(made)
+        })
+    })?;
+    made.fact("image")
+}

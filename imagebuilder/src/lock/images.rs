@@ -1,0 +1,62 @@
+//! Container images in the lock: everything from the reference down to the layers.
+
+use agent_api::release::{Blob, Digest, Image};
+use serde::{Deserialize, Serialize};
+
+/// A blob as an image names it (OCI image specification, descriptor.md).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Piece {
+    /// What kind of bytes they are.
+    pub media_type: String,
+    /// What they hash to.
+    pub digest: Digest,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Piece {
+    /// The file of the store.
+    pub fn blob(&self) -> Blob {
+        Blob { digest: self.digest.clone(), size: self.size }
+    }
+}
+
+/// An image: reference -> index, if there is one -> manifest of the platform -> configuration and layers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct LockedImage {
+    /// The index that the reference stands for. It may name other platforms' manifests, which are not carried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Piece>,
+    /// The manifest for linux/amd64.
+    pub manifest: Piece,
+    /// Its configuration.
+    pub config: Piece,
+    /// Its layers, bottom first.
+    pub layers: Vec<Piece>,
+}
+
+impl LockedImage {
+    /// All of it, top down.
+    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.index.iter().chain([&self.manifest, &self.config]).chain(&self.layers)
+    }
+
+    /// What the reference stands for: the index, where there is one, or the manifest.
+    pub fn top(&self) -> &Piece {
+        self.index.as_ref().unwrap_or(&self.manifest)
+    }
+
+    /// What a release says of it. A layer that is there twice is one blob.
+    pub fn image(&self, reference: String) -> Image {
+        let mut blobs: Vec<Blob> = Vec::new();
+        for blob in self.pieces().map(Piece::blob) {
+            if !blobs.contains(&blob) {
+                blobs.push(blob);
+            }
+        }
+        let index = self.index.as_ref().map(|index| index.digest.clone());
+        Image { reference, index, manifest: self.manifest.digest.clone(), blobs }
+    }
+}

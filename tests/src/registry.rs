@@ -1,0 +1,418 @@
+//! A real registry on loopback: the box's own program, with small images in it.
+//!
+//! ```text
+//! Registry::start()            a free port, its storage in a folder that goes with the handle
+//!   .push("docker.io/library/a", "1", &TestImage::small("a"))
+//!   .definition(&[...])        the lines of a definition that carries them, by their whole names
+//! ```
+//! Images of every host lie below `<host>/` in it: the definition names it as the mirror of each host.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use agent_api::image::ImageName;
+use agent_api::release::Blob;
+use foothold::cli::Sources;
+use foothold::commands::common;
+use foothold::error::Cancel;
+use foothold::host::command::{Run, Running, pause};
+use foothold::kubernetes::modules::{Build, SETS};
+use foothold::layer::agent;
+use foothold::pipeline::{self, Builder};
+use foothold::report::{Report, Show};
+use foothold::store::hash;
+use serde_json::{Value, json};
+
+use crate::appliance::program;
+
+/// How long the registry may take to answer at first.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A user of a registry that wants one: name, password, and the password as `htpasswd` writes it (bcrypt, cost 4).
+pub const LOGIN: (&str, &str) = ("tester", "passwort");
+const LOGIN_HASH: &str = "$2b$04$FN5IRC/gDjC57dV56WJE6exLpBOKKrCC8CwFFAQ5/7EOA/0J00jKC";
+
+/// What a registry asks of its clients.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wants {
+    /// TLS, with a certificate of a private authority ([`Registry::ca`]).
+    pub tls: bool,
+    /// The credentials [`LOGIN`].
+    pub login: bool,
+}
+
+/// A running registry; ends with its handle.
+pub struct Registry {
+    dir: tempfile::TempDir,
+    address: SocketAddr,
+    wants: Wants,
+    client: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+    _process: Running,
+}
+
+impl Registry {
+    /// Starts one that everybody may use.
+    pub fn start() -> Self {
+        Self::start_with(Wants::default())
+    }
+
+    /// Starts one.
+    pub fn start_with(wants: Wants) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a folder");
+        // Somebody else may take the port before the registry does; then it ends, and another one is tried.
+        let (address, process) = (0..5).find_map(|_| Self::try_start(dir.path(), wants)).expect("a registry");
+        let mut client = reqwest::Client::builder().no_proxy();
+        if wants.tls {
+            let ca = fs_err::read(dir.path().join("ca.pem")).expect("an authority");
+            client = client.tls_certs_only([reqwest::Certificate::from_pem(&ca).expect("an authority")]);
+        }
+        let client = client.build().expect("a client");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        Self { dir, address, wants, client, runtime, _process: process }
+    }
+
+    fn try_start(dir: &Path, wants: Wants) -> Option<(SocketAddr, Running)> {
+        let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|port| port.local_addr()).expect("a port");
+        fs_err::write(dir.join("config.json"), configuration(dir, address, wants).to_string()).expect("written");
+        let run = Run::new(registry()).arg("serve").arg(dir.join("config.json")).clear_env();
+        let mut process = run.env("OTEL_TRACES_EXPORTER", "none").start().expect("started");
+        let started = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if let Some(said) = process.ended() {
+                assert!(said.contains("address already in use"), "the registry ended:\n{said}");
+                return None;
+            }
+            assert!(started.elapsed() < PATIENCE, "the registry does not answer");
+            pause(Duration::from_millis(20));
+        }
+        Some((address, process))
+    }
+
+    /// `127.0.0.1:<port>`.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `http://127.0.0.1:<port>`, or `https`.
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.wants.tls { "https" } else { "http" }, self.address)
+    }
+
+    /// The certificate of its authority.
+    pub fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    /// A docker configuration with its credentials.
+    pub fn authfile(&self) -> PathBuf {
+        use base64::Engine as _;
+        let file = self.dir.path().join("auth.json");
+        let auth = base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", LOGIN.0, LOGIN.1));
+        let text = json!({ "auths": { self.address.to_string(): { "auth": auth } } });
+        fs_err::write(&file, text.to_string()).expect("written");
+        file
+    }
+
+    /// Where it keeps the bytes of a blob.
+    pub fn blob_file(&self, digest: &str) -> PathBuf {
+        let hex = digest.trim_start_matches("sha256:");
+        self.dir.path().join(format!("storage/docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]))
+    }
+
+    /// Pushes an image; `reference` is its whole name with a tag. Returns the digest that the tag stands for.
+    pub fn push(&self, reference: &str, image: &TestImage) -> String {
+        let name: ImageName = reference.parse().expect("a name");
+        let repository = format!("{}/{}", name.host, name.path);
+        for blob in &image.blobs {
+            self.push_blob(&repository, blob);
+        }
+        let (top, others) = image.documents.split_last().expect("a manifest");
+        for document in others {
+            self.push_manifest(&repository, &hash::bytes(&document.1).to_string(), document);
+        }
+        self.push_manifest(&repository, &name.tag.expect("a tag"), top);
+        hash::bytes(&top.1).to_string()
+    }
+
+    fn push_blob(&self, repository: &str, blob: &[u8]) {
+        let upload = self.request(reqwest::Method::POST, &format!("{}/v2/{repository}/blobs/uploads/", self.url()));
+        let begun = self.runtime.block_on(upload.send()).expect("an answer");
+        assert_eq!(begun.status(), 202, "beginning an upload to {repository}");
+        let place = begun.headers()["location"].to_str().expect("text").to_owned();
+        let joint = if place.contains('?') { '&' } else { '?' };
+        let url = format!("{place}{joint}digest={}", hash::bytes(blob));
+        let put = self.request(reqwest::Method::PUT, &url).body(blob.to_vec());
+        let done = self.runtime.block_on(put.send()).expect("an answer");
+        assert_eq!(done.status(), 201, "pushing a blob to {repository}");
+    }
+
+    fn push_manifest(&self, repository: &str, tag: &str, (media_type, bytes): &(String, Vec<u8>)) {
+        let url = format!("{}/v2/{repository}/manifests/{tag}", self.url());
+        let put = self.request(reqwest::Method::PUT, &url).header("content-type", media_type).body(bytes.clone());
+        let done = self.runtime.block_on(put.send()).expect("an answer");
+        let status = done.status();
+        let said = self.runtime.block_on(done.text()).expect("a body");
+        assert_eq!(status, 201, "pushing {repository}:{tag}: {said}");
+    }
+
+    fn request(&self, method: reqwest::Method, url: &str) -> reqwest::RequestBuilder {
+        let request = self.client.request(method, url);
+        if self.wants.login { request.basic_auth(LOGIN.0, Some(LOGIN.1)) } else { request }
+    }
+
+    /// The part of a definition that carries these references from here: `content:` with two keys.
+    pub fn definition(&self, references: &[&str]) -> String {
+        self.definition_through(&self.url(), references)
+    }
+
+    /// The same through something in front of it.
+    pub fn definition_through(&self, url: &str, references: &[&str]) -> String {
+        let mut hosts: Vec<String> =
+            references.iter().map(|name| name.parse::<ImageName>().expect("a name").host).collect();
+        hosts.sort();
+        hosts.dedup();
+        let ca = if self.wants.tls { format!(", ca: {}", self.ca().display()) } else { String::new() };
+        let images: Vec<_> = references.iter().map(|name| format!("    - \"{name}\"")).collect();
+        let hosts: Vec<_> =
+            hosts.iter().map(|host| format!("    \"{host}\": {{ mirror: \"{url}/{host}\"{ca} }}")).collect();
+        format!("content:\n  images:\n{}\n  registries:\n{}\n", images.join("\n"), hosts.join("\n"))
+    }
+
+    /// Pushes six images under the names of four registries: an index of two platforms, Docker's own kinds of manifests,
+    /// two names without host that are the same. The first one runs: it is `pause`. Returns their references.
+    pub fn push_six(&self) -> [&'static str; 6] {
+        let images = [
+            ("docker.io/library/hello:1", TestImage::runnable()),
+            ("docker.io/org/app:1.2", TestImage::small("app").with_other_platform()),
+            ("quay.io/org/app:2.0", TestImage::small("app 2").of_docker()),
+            ("quay.io/org/tool:v3", TestImage::small("tool").of_docker().with_other_platform()),
+            ("ghcr.io/team/worker:2026.1", TestImage::small("worker")),
+            ("registry.example:5000/deep/down/below/thing:a_b-c.d", TestImage::small("thing")),
+        ];
+        for (reference, image) in &images {
+            self.push(reference, image);
+        }
+        images.map(|(reference, _)| reference)
+    }
+}
+
+fn configuration(dir: &Path, address: SocketAddr, wants: Wants) -> Value {
+    let mut config = json!({
+        "version": 0.1,
+        "log": { "level": "error", "accesslog": { "disabled": true } },
+        "storage": { "filesystem": { "rootdirectory": dir.join("storage") }, "delete": { "enabled": true } },
+        "http": { "addr": address.to_string(), "secret": "of a test" },
+    });
+    if wants.tls {
+        certify(dir);
+        config["http"]["tls"] = json!({ "certificate": dir.join("server.pem"), "key": dir.join("server.key") });
+    }
+    if wants.login {
+        fs_err::write(dir.join("htpasswd"), format!("{}:{LOGIN_HASH}\n", LOGIN.0)).expect("written");
+        config["auth"] = json!({ "htpasswd": { "realm": "test", "path": dir.join("htpasswd") } });
+    }
+    config
+}
+
+/// A private authority, and a certificate of it for loopback.
+fn certify(dir: &Path) {
+    let key = || rcgen::KeyPair::generate().expect("a key");
+    let mut ca = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    ca.distinguished_name.push(rcgen::DnType::CommonName, "an authority of a test");
+    let issuer_key = key();
+    let authority = ca.self_signed(&issuer_key).expect("signed");
+    let issuer = rcgen::Issuer::new(ca, issuer_key);
+    let (params, server) = (rcgen::CertificateParams::new(vec!["127.0.0.1".into()]).expect("parameters"), key());
+    let certificate = params.signed_by(&server, &issuer).expect("signed");
+    for (file, text) in
+        [("ca.pem", authority.pem()), ("server.pem", certificate.pem()), ("server.key", server.serialize_pem())]
+    {
+        fs_err::write(dir.join(file), text).expect("written");
+    }
+}
+
+/// An image as it lies in a registry.
+#[derive(Clone, Debug)]
+pub struct TestImage {
+    /// Configuration and layers.
+    pub blobs: Vec<Vec<u8>>,
+    /// Manifests and index with their media types; the last one is what the tag stands for.
+    pub documents: Vec<(String, Vec<u8>)>,
+}
+
+impl TestImage {
+    /// Two layers of a few KiB: one packed with gzip, one with zstd.
+    pub fn small(word: &str) -> Self {
+        let line = |n: u32| move |line: u32| format!("{word} {n} {line}\n").into_bytes();
+        let text = |n: u32| (0..500).flat_map(line(n)).collect::<Vec<u8>>();
+        let files = [vec![("first.txt", text(1), 0o644)], vec![("folder/second.txt", text(2), 0o644)]];
+        Self::of(&files.map(|files| tarball(&files)), &json!({ "Cmd": ["/none"] }))
+    }
+
+    /// One layer of that many bytes that nothing makes smaller.
+    pub fn large(bytes: usize) -> Self {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let noise = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56).to_le_bytes()[0]
+        });
+        Self::of(&[tarball(&[("noise", noise.take(bytes).collect(), 0o644)])], &json!({}))
+    }
+
+    /// One that runs, and does nothing until it is told to end: `pause`, compiled from this workspace.
+    pub fn runnable() -> Self {
+        let program = fs_err::read(pause_program()).expect("a program");
+        Self::of(&[tarball(&[("pause", program, 0o755)])], &json!({ "Entrypoint": ["/pause"] }))
+    }
+
+    /// From layers as they are unpacked.
+    pub fn of(plain: &[Vec<u8>], settings: &Value) -> Self {
+        let ids: Vec<String> = plain.iter().map(|layer| hash::bytes(layer).to_string()).collect();
+        let config = json!({ "architecture": "amd64", "os": "linux", "config": settings,
+            "rootfs": { "type": "layers", "diff_ids": ids } });
+        let mut blobs = vec![config.to_string().into_bytes()];
+        let mut layers = Vec::new();
+        for (n, layer) in plain.iter().enumerate() {
+            let (kind, packed) = if n % 2 == 0 {
+                ("application/vnd.oci.image.layer.v1.tar+gzip", gzip(layer))
+            } else {
+                ("application/vnd.oci.image.layer.v1.tar+zstd", zstd::encode_all(layer.as_slice(), 3).expect("packed"))
+            };
+            layers.push(descriptor(kind, &packed));
+            blobs.push(packed);
+        }
+        let kind = "application/vnd.oci.image.manifest.v1+json";
+        let config = descriptor("application/vnd.oci.image.config.v1+json", &blobs[0]);
+        let manifest = json!({ "schemaVersion": 2, "mediaType": kind, "config": config, "layers": layers });
+        Self { blobs, documents: vec![(kind.to_owned(), manifest.to_string().into_bytes())] }
+    }
+
+    /// The same with Docker's media types.
+    #[must_use]
+    pub fn of_docker(mut self) -> Self {
+        let (kind, bytes) = self.documents.last_mut().expect("a manifest");
+        let mut manifest: Value = serde_json::from_slice(bytes).expect("JSON");
+        "application/vnd.docker.distribution.manifest.v2+json".clone_into(kind);
+        manifest["mediaType"] = json!(kind);
+        manifest["config"]["mediaType"] = json!("application/vnd.docker.container.image.v1+json");
+        for layer in manifest["layers"].as_array_mut().expect("layers") {
+            if layer["mediaType"].as_str().is_some_and(|kind| kind.ends_with("gzip")) {
+                layer["mediaType"] = json!("application/vnd.docker.image.rootfs.diff.tar.gzip");
+            }
+        }
+        *bytes = manifest.to_string().into_bytes();
+        self
+    }
+
+    /// An index of this image and of one for arm64, with what builders add: an attestation.
+    #[must_use]
+    pub fn with_other_platform(mut self) -> Self {
+        let (kind, manifest) = self.documents.last().expect("a manifest").clone();
+        let mut other: Value = serde_json::from_slice(&manifest).expect("JSON");
+        other["annotations"] = json!({ "for": "arm64" });
+        let other = other.to_string().into_bytes();
+        let mut entries = vec![descriptor(&kind, &other), descriptor(&kind, &manifest)];
+        entries[0]["platform"] = json!({ "architecture": "arm64", "os": "linux", "variant": "v8" });
+        entries[1]["platform"] = json!({ "architecture": "amd64", "os": "linux" });
+        let index_kind = if kind.contains("docker") {
+            "application/vnd.docker.distribution.manifest.list.v2+json"
+        } else {
+            "application/vnd.oci.image.index.v1+json"
+        };
+        let index = json!({ "schemaVersion": 2, "mediaType": index_kind, "manifests": entries });
+        self.documents.push((kind, other));
+        self.documents.push((index_kind.to_owned(), index.to_string().into_bytes()));
+        self
+    }
+
+    /// Digest of what the tag stands for.
+    pub fn digest(&self) -> String {
+        hash::bytes(&self.documents.last().expect("a manifest").1).to_string()
+    }
+
+    /// Digest of the configuration (0) or a layer.
+    pub fn blob_digest(&self, n: usize) -> String {
+        hash::bytes(&self.blobs[n]).to_string()
+    }
+}
+
+fn descriptor(kind: &str, bytes: &[u8]) -> Value {
+    json!({ "mediaType": kind, "digest": hash::bytes(bytes).to_string(), "size": bytes.len() })
+}
+
+/// A tar of files: path, bytes, mode.
+pub fn tarball(files: &[(&str, Vec<u8>, u32)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (path, bytes, mode) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(*mode);
+        header.set_mtime(1_700_000_000);
+        tar.append_data(&mut header, path, bytes.as_slice()).expect("a tar in memory");
+    }
+    tar.into_inner().expect("a tar in memory")
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(bytes).and_then(|()| packer.finish()).expect("packed in memory")
+}
+
+/// The builder, for the programs that it makes.
+fn builder() -> anyhow::Result<Builder> {
+    let report = Report::new(Show::default(), Cancel::default());
+    let mut at = common::builder(&Sources::default(), &report)?;
+    at.helper = program();
+    Ok(at)
+}
+
+/// The registry's program, built once.
+fn registry() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let at = builder()?;
+        let lock = common::locked(&at, &common::Job::load(Path::new("images/appliance"))?, false)?;
+        let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
+        let set = SETS.iter().find(|set| set.name == "registry").expect("it is one of the sets");
+        let (made, _) = set.build(&Build {
+            cache: &at.cache,
+            toolbox: &toolbox,
+            packages: &at.workspace.join("packages"),
+            locked: lock.module_set(set.name)?,
+            offline: false,
+            waiting: &|_| (),
+        })?;
+        place(&at, "registry", made.file("registry")?)
+    };
+    BUILT.get_or_init(|| build().unwrap_or_else(|error: anyhow::Error| panic!("building the registry: {error:#}")))
+}
+
+/// `pause`, built once.
+fn pause_program() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let at = builder()?;
+        let (made, _) = agent::make(&at.cache, &at.workspace, false, &|_| ())?;
+        place(&at, "pause", made.file("pause")?)
+    };
+    BUILT.get_or_init(|| build().unwrap_or_else(|error: anyhow::Error| panic!("building `pause`: {error:#}")))
+}
+
+/// The program as a file that can be run. It lies in the cache: a folder of this process would outlive it.
+fn place(at: &Builder, name: &str, blob: &Blob) -> anyhow::Result<PathBuf> {
+    let dir = at.cache.path("tests");
+    fs_err::create_dir_all(&dir)?;
+    let target = dir.join(format!("{name}-{}", &blob.digest.hex()[..16]));
+    if !target.exists() {
+        let copy = tempfile::NamedTempFile::new_in(&dir)?.into_temp_path();
+        fs_err::copy(at.cache.blob_path(&blob.digest), &copy)?;
+        fs_err::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        copy.persist(&target)?;
+    }
+    Ok(target)
+}
