@@ -22,13 +22,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::content::server::Content;
-use crate::content::{Carried, Source};
+use crate::content::{Carried, Source, space};
 use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
 use crate::registry::Front;
 use crate::rest::{Gate, Web};
+use crate::site_out::{self, SiteOut};
 use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
 use crate::{bpa, console, eta, http, medium, pulls, rest, uploads, usage};
@@ -63,8 +64,14 @@ async fn run() -> anyhow::Result<()> {
     let gate = Arc::new(Gate::new(Path::new(ACCESS)));
     let published = Published::default();
     let site = published.site.subscribe();
-    let web = rest::Options::of_box(bus.clone(), Arc::clone(&gate), site, vitals.clone(), Arc::clone(&runner));
+    let site_out = Arc::new(SiteOut::new(Path::new("/")));
+    let (gate_of_web, runner_of_web) = (Arc::clone(&gate), Arc::clone(&runner));
+    let web =
+        rest::Options::of_box(bus.clone(), gate_of_web, site, vitals.clone(), runner_of_web, Arc::clone(&site_out));
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
+    site_out.set_fingerprint(&web.fingerprint);
+    let sources = site_out::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
+    site_out::start(&mut tasks, site_out, sources, &stop);
     let uploads = open_uploads(&bus);
     if let Some(uploads) = &uploads {
         let site = published.site.subscribe();
@@ -75,13 +82,14 @@ async fn run() -> anyhow::Result<()> {
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
     eta::start(&mut tasks, &vitals, &bus, &stop);
-    medium::start(&mut tasks, vitals, bus.clone(), &stop);
+    medium::start(&mut tasks, vitals.clone(), bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;
     usage::start(&mut tasks, machine.usage().clone(), &bus, &stop);
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
-    let registry = serve(&mut tasks, &machine, uploads, &web, gate, &bus, &stop)?;
+    let registry = serve(&mut tasks, &machine, uploads.clone(), &web, gate, &bus, &stop)?;
+    space::start(&mut tasks, vitals, registry.storage(), uploads, &stop);
     let bring_up = first_boot_of(machine, bus, ledger, published, registry);
     let stopping = stop.clone();
     tasks.spawn(async move {
@@ -124,7 +132,7 @@ fn serve(
             publish::start(tasks, uploads, Some(registry), bus.clone(), stop);
         }
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
-        let tls = rest::server::tls(Arc::clone(&web.resolver))?;
+        let tls = rest::tls(Arc::clone(&web.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
         http::start(tasks, &anywhere(ports::CONTENT), content, tls, stop);
     }

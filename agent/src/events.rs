@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_api::boot;
 use agent_api::events::{EVENT_PORT, Event, Phase, State, Status};
+use agent_api::rest::ObjectStatus;
 use serde_json::{Map, Value};
 use tokio::sync::{broadcast, watch};
 
@@ -87,6 +88,7 @@ struct Inner {
     log: Mutex<Log>,
     status: watch::Sender<Arc<Status>>,
     plan: watch::Sender<Arc<Plan>>,
+    objects: watch::Sender<Arc<[ObjectStatus]>>,
     live: broadcast::Sender<Event>,
     sink: sink::Sink,
 }
@@ -145,6 +147,7 @@ impl Bus {
                 log: Mutex::new(log),
                 status: watch::Sender::new(Arc::new(status)),
                 plan: watch::Sender::new(Arc::default()),
+                objects: watch::Sender::new(Arc::default()),
                 live: broadcast::Sender::new(BROADCAST),
                 sink,
             }),
@@ -257,6 +260,22 @@ impl Bus {
     /// The declared steps.
     pub fn plan(&self) -> Arc<Plan> {
         self.inner.plan.borrow().clone()
+    }
+
+    /// Tells how the objects are that the release declares. Not an event: what is waited for is one.
+    pub fn set_objects(&self, objects: Vec<ObjectStatus>) {
+        self.inner.objects.send_if_modified(|known| {
+            let news = known[..] != objects[..];
+            if news {
+                *known = objects.into();
+            }
+            news
+        });
+    }
+
+    /// How the objects are that the release declares.
+    pub fn objects(&self) -> Arc<[ObjectStatus]> {
+        self.inner.objects.borrow().clone()
     }
 
     /// How many events did not reach DATA or the host's port.

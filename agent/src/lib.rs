@@ -18,6 +18,7 @@
 //! registry    images for the box and its site, on port 5000
 //! releases    what was sent to run next: taken, verified, kept
 //! rest        HTTPS on 8443: web page, REST, event stream
+//! site_out    report, inventory and support bundle, written to the SITE partition
 //! bpa         uploads by REST on 9015
 //! uploads     what was uploaded, on DATA, and who may need it
 //! vitals      memory, addresses, medium: facts that are no events
@@ -41,6 +42,7 @@ pub mod pulls;
 pub mod registry;
 pub mod releases;
 pub mod rest;
+pub mod site_out;
 pub mod uploads;
 pub mod usage;
 pub mod vitals;

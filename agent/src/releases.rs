@@ -262,13 +262,9 @@ impl Releases {
         }
         for (number, file) in list.files.iter().enumerate() {
             let from = incoming.join(number.to_string());
-            match file.path.strip_prefix("store/sha256/") {
-                Some(name) => fs_err::rename(from, store.join(name))?,
-                None => {
-                    let name = file.path.rsplit('/').next().unwrap_or_default();
-                    fs_err::rename(from, folder.join(name))?;
-                }
-            }
+            let name = file.path.rsplit('/').next().unwrap_or_default();
+            let is_blob = file.path.starts_with("store/");
+            fs_err::rename(from, if is_blob { store.join(name) } else { folder.join(name) })?;
         }
         for changed in [&store, &folder] {
             fs_err::File::open(changed)?.sync_all()?;

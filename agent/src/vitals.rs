@@ -1,15 +1,16 @@
 //! What the box is and how it feels at this moment, read from /run and /proc: facts that are no events.
 //! Console and REST show the same ones.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_api::boot::{BootFacts, DataFound, MediumFailure, Mode};
 use agent_api::events::{State, Status};
 use agent_api::proof::{Proof, Start};
 use agent_api::release::Release;
-use agent_api::rest::{BoxStatus, Medium, Memory, Progress};
+use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, Space};
 
 use crate::eta;
 use crate::events::{Bus, Plan, uptime};
@@ -41,8 +42,10 @@ pub struct Identity {
 pub struct Vitals {
     run: PathBuf,
     proc: PathBuf,
+    data: PathBuf,
     identity: Identity,
     proof: Option<Arc<Start>>,
+    shares: Arc<Mutex<BTreeMap<String, Share>>>,
 }
 
 impl Vitals {
@@ -53,7 +56,9 @@ impl Vitals {
 
     /// With the initrd's files in `run` and the kernel's in `proc`.
     pub fn below(run: &Path, proc: &Path) -> Self {
-        Self { run: run.to_owned(), proc: proc.to_owned(), identity: identify(run), proof: proved(run) }
+        let (data, shares) = (PathBuf::from("/var"), Arc::default());
+        let (identity, proof) = (identify(run), proved(run));
+        Self { run: run.to_owned(), proc: proc.to_owned(), data, identity, proof, shares }
     }
 
     /// What stays the same while the box runs.
@@ -78,6 +83,18 @@ impl Vitals {
         Medium { checked_percent: percent_of(&check), failures: failures_of(&failures) }
     }
 
+    /// Takes down what a kind takes of DATA, for all clones.
+    pub fn set_share(&self, kind: &str, share: Share) {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner).insert(kind.to_owned(), share);
+    }
+
+    /// DATA, now, and what the kinds were last said to take.
+    pub fn space(&self) -> Space {
+        let (total_bytes, free_bytes) = crate::host::block::space_of(&self.data).unwrap_or_default();
+        let kinds = self.shares.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Space { total_bytes, free_bytes, kinds }
+    }
+
     /// Everything REST tells under `status`.
     pub fn box_status(&self, bus: &Bus, web_fingerprint: &str) -> BoxStatus {
         let identity = self.identity.clone();
@@ -99,6 +116,8 @@ impl Vitals {
             memory: self.memory(),
             progress: progress(&status, &bus.plan()),
             medium: self.medium(),
+            space: self.space(),
+            objects: bus.objects().to_vec(),
             web_fingerprint: web_fingerprint.to_owned(),
             releases: Vec::new(),
             status: (*status).clone(),

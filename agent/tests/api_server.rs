@@ -9,12 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::boot::{BootFacts, DataFound, Mode};
-use agent_api::release::{Budgets, Kubernetes, Release};
+use agent_api::events::State;
+use agent_api::release::{Budgets, ContentKind, Digest, Kubernetes, Release};
 use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::{Node, checks, kubeconfig, objects};
+use foothold_agent::content::Held;
+use foothold_agent::events::Bus;
+use foothold_agent::first_boot::site_objects::SiteObjects;
+use foothold_agent::first_boot::steps::{Pace, Steps};
 use foothold_agent::first_boot::{Machine, control_plane};
 use foothold_agent::host::System;
-use serde_json::Value;
+use foothold_agent::ledger::Ledger;
+use serde_json::{Value, json};
+use sha2::Digest as _;
 
 /// A process that ends with its handle.
 struct Process(Child);
@@ -178,4 +185,142 @@ async fn a_real_api_server_takes_what_the_agent_makes() {
     for user in ["controller-manager.conf", "scheduler.conf"] {
         client(&places, user).await;
     }
+}
+
+/// A file of a release, as the builder writes it.
+fn set(dir: &Path, path: &str, objects: &[Value]) -> Held {
+    let documents: Vec<String> = objects.iter().map(|object| format!("---\n{object}\n")).collect();
+    let text = format!("# a test\n{}", documents.concat());
+    let hex = hex::encode(sha2::Sha256::digest(&text));
+    let file = dir.join(&hex);
+    fs_err::write(&file, &text).expect("written");
+    let digest = Digest::from_hex(&hex).expect("a digest");
+    Held { path: path.to_owned(), kind: ContentKind::Manifest, file, digest, size: text.len() as u64 }
+}
+
+fn steps(dir: &Path, ledger: &str) -> Steps {
+    let tick = Duration::from_millis(50);
+    let pace = Pace { first_pause: tick, longest_pause: tick, progress: Duration::from_secs(60) };
+    let ledger = Arc::new(Ledger::open(&dir.join(ledger)).expect("a ledger"));
+    Steps { bus: Bus::in_memory(), ledger, stop_before: None, pace }
+}
+
+/// Applies a release: the states that the step went through, and the text of its last event.
+async fn release(steps: &Steps, api: &Api, files: &[Held]) -> (Vec<State>, Value) {
+    let before = steps.bus.since(0).1.len() as u64;
+    let objects = SiteObjects::new(files.to_vec());
+    objects.apply(steps, api).await;
+    objects.check(steps, api).await.expect("within the time of grace");
+    let events = steps.bus.since(before).1;
+    let detail = events.last().map(|event| json!(event.detail)).unwrap_or_default();
+    (events.iter().map(|event| event.state).collect(), detail)
+}
+
+fn config_map(name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "shop"}, "data": {"a": value}})
+}
+
+fn shop() -> [Value; 4] {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let pod =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": "a.test/b:1"}]}});
+    [
+        json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "shop"}, "spec": {"size": 3}}),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": pod}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.org"},
+            "spec": {"group": "example.org", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}}),
+    ]
+}
+
+const WEB: &str = "/apis/apps/v1/namespaces/shop/deployments/web";
+const WIDGET: &str = "/apis/example.org/v1/namespaces/shop/widgets/w";
+const SETTINGS: &str = "/api/v1/namespaces/shop/configmaps/settings";
+
+#[tokio::test]
+async fn declared_objects_are_applied_once_and_what_is_left_over_goes() {
+    let Some(programs) = std::env::var_os("FOOTHOLD_KUBERNETES").map(PathBuf::from) else { return };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let dir = tempfile::tempdir().expect("a directory");
+    control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
+    let places = Places::new(dir.path(), programs);
+    let _etcd = places.start("etcd.yaml", "server");
+    let _api_server = places.start("kube-apiserver.yaml", "kube-apiserver");
+    let api = client(&places, kubeconfig::SUPER_ADMIN).await;
+    let version = |object: Option<Value>| object.map(|found| found["metadata"]["resourceVersion"].to_string());
+
+    // The custom resource and the Deployment stand before what they need: they fail, the rest goes on, they follow.
+    let files = [
+        set(dir.path(), "manifests/01-shop.yaml", &shop()),
+        set(dir.path(), "manifests/02-settings.yaml", &[config_map("settings", "1")]),
+    ];
+    let first = steps(dir.path(), "ledger.json");
+    let (states, detail) = release(&first, &api, &files).await;
+    assert_eq!(states, [State::Started, State::Failed, State::Done]);
+    assert_eq!((&detail["objects"], &detail["sets"], &detail["removed"]), (&json!(5), &json!(2), &json!([])));
+    let failed = first.bus.since(0).1[1].text("cause").unwrap_or_default().to_owned();
+    assert!(
+        failed.starts_with("2 of 5 objects are not applied: Widget shop/w: the cluster knows no `Widget`"),
+        "{failed}"
+    );
+    let told: Vec<(String, bool, String)> =
+        first.bus.objects().iter().map(|one| (one.title(), one.healthy, one.message.clone())).collect();
+    let expected = [
+        ("Widget shop/w", true, "there"),
+        ("Deployment shop/web", false, "its controller has not seen it yet"),
+        ("Namespace shop", true, "Active"),
+        ("CustomResourceDefinition widgets.example.org", true, "established"),
+        ("ConfigMap shop/settings", true, "there"),
+    ];
+    assert_eq!(told, expected.map(|(title, healthy, message)| (title.to_owned(), healthy, message.to_owned())));
+    let web = api.get(WEB).await.expect("asked").expect("there");
+    assert_eq!(web["metadata"]["labels"]["foothold.dev/set"], "shop");
+
+    // Recorded and true: skipped. Not recorded, as after a power cut: applied again, and nothing changes.
+    let (states, _) = release(&steps(dir.path(), "ledger.json"), &api, &files).await;
+    assert_eq!(states, [State::Started, State::Skipped]);
+    let (states, _) = release(&steps(dir.path(), "other.json"), &api, &files).await;
+    assert_eq!((states, is_as_before(&api, &web).await), (vec![State::Started, State::Done], true));
+    // Recorded, but somebody has removed one of them.
+    api.delete(WIDGET).await.expect("removed");
+    let (states, _) = release(&steps(dir.path(), "ledger.json"), &api, &files).await;
+    assert_eq!(states, [State::Started, State::Done]);
+    assert!(api.get(WIDGET).await.expect("asked").is_some());
+
+    // Another release: a changed object that somebody has edited, and three that are not declared any more.
+    let edited = json!({"data": {"a": "edited", "b": "theirs"}});
+    api.merge(SETTINGS, &edited).await.expect("edited");
+    let next = [set(dir.path(), "manifests/01-settings.yaml", &[config_map("settings", "2")])];
+    let (states, detail) = release(&steps(dir.path(), "ledger.json"), &api, &next).await;
+    assert_eq!(states, [State::Started, State::Done]);
+    assert_eq!(detail["removed"], json!(["Deployment shop/web", "Widget shop/w"]));
+    assert_eq!(detail["kept"].as_array().map(Vec::len), Some(2), "{detail}");
+    assert!(api.get(WEB).await.expect("asked").is_none() && api.get(WIDGET).await.expect("asked").is_none());
+    assert!(api.get("/api/v1/namespaces/shop").await.expect("asked").is_some());
+    let settings = api.get(SETTINGS).await.expect("asked").expect("there");
+    assert_eq!(settings["data"], json!({"a": "2", "b": "theirs"}), "declared fields only");
+
+    // An object of somebody else is not taken over: the failure says so, and the step ends once it is out of the way.
+    let theirs = config_map("theirs", "x");
+    api.create("/api/v1/namespaces/shop/configmaps", &theirs).await.expect("created");
+    let last = [set(dir.path(), "manifests/01-theirs.yaml", &[config_map("theirs", "y")])];
+    let blocked = steps(dir.path(), "ledger.json");
+    let wait = async {
+        while blocked.bus.now().failed().next().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        api.delete("/api/v1/namespaces/shop/configmaps/theirs").await.expect("removed");
+    };
+    let ((states, detail), ()) = tokio::join!(release(&blocked, &api, &last), wait);
+    assert_eq!(states, [State::Started, State::Failed, State::Done], "{detail}");
+    let cause = blocked.bus.since(0).1[1].text("cause").unwrap_or_default().to_owned();
+    assert!(cause.contains("ConfigMap shop/theirs: the object belongs to somebody else"), "{cause}");
+    assert_eq!(version(api.get(SETTINGS).await.expect("asked")), None, "not declared any more");
+}
+
+/// Whether the Deployment is as it was.
+async fn is_as_before(api: &Api, before: &Value) -> bool {
+    api.get(WEB).await.expect("asked").as_ref() == Some(before)
 }

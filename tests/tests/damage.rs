@@ -10,13 +10,15 @@
 //! | `release.json`, its signature | the initrd | framed message |
 //! | layer, where systemd or the agent lies | the initrd, which reads both before it starts them | framed message |
 //! | layer, anywhere else | whoever needs it, and the guard, which reads everything | framed message, console, event |
+//! | an image's blob, a file | the guard; the box is ready without it | console, event |
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_api::events::Event;
+use agent_api::boot::CONTENT_STEP;
+use agent_api::events::{Event, State};
 use agent_api::release::Digest;
 use foothold::cli::{Attach, MachineFirmware};
 use foothold::medium::{Found, Medium};
@@ -30,6 +32,8 @@ use serde_json::json;
 enum Place {
     /// A layer, in the middle of its files.
     Layer(&'static str),
+    /// The greatest blob of the image whose name begins so. The box runs it from a layer, and does not need the blob.
+    Image(&'static str),
     /// `release.json`.
     Manifest,
     /// `release.json.minisig`.
@@ -100,6 +104,11 @@ fn sample(appliance: &Appliance, found: &Found, place: Place) -> Sample {
             let data = usize::try_from(layer.data_bytes).expect("a layer fits into memory");
             Sample::of_blob(appliance, &layer.digest, |_| data / 2)
         }
+        Place::Image(name) => {
+            let image = release.images.iter().find(|image| image.reference.starts_with(name)).expect("the image");
+            let blob = image.blobs.iter().max_by_key(|blob| blob.size).expect("a blob");
+            Sample::of_blob(appliance, &blob.digest, |length| length / 2)
+        }
         Place::Manifest => Sample::of(&found.json, 0),
         Place::Signature => Sample::of(found.signature.as_deref().expect("a signature").as_bytes(), 0),
         Place::Kernel => Sample::of_blob(appliance, &entry.kernel.digest, |length| length / 2),
@@ -161,6 +170,26 @@ fn a_flipped_byte_in_a_layer_is_named_and_keeps_the_box_from_being_ready() {
     });
     assert!(why.contains("medium is damaged: layer `kubernetes`"), "{why}");
     assert!(!ready, "the place was found before everything else had come up");
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test damage -- --ignored`"]
+fn a_flipped_byte_in_the_content_is_named_and_the_box_is_ready_all_the_same() {
+    let name = "registry.k8s.io/coredns/";
+    let damaged = flip(Appliance::get(), &[Place::Image(name)]);
+    let mut machine = boot(&damaged.image);
+    let (mut ready, mut told) = (false, None);
+    machine.until("the box to be ready and the damage to be told", |event| {
+        ready |= event.is_ready();
+        let is_told = event.phase == "medium" && event.step == CONTENT_STEP && event.state == State::Failed;
+        told = told.take().or_else(|| is_told.then(|| event.clone()));
+        ready && told.is_some()
+    });
+    let event = told.expect("it was told");
+    said(&machine, &event);
+    let cause = event.text("cause").unwrap_or_default();
+    assert!(cause.contains(&format!("image `{name}")) && cause.contains("has other bytes"), "{cause}");
+    assert!(!event.is_fatal(), "{event:?}");
 }
 
 #[rstest]

@@ -23,7 +23,7 @@ fn seed(dir: &Path, home: &str) -> PathBuf {
     let user_data = format!(
         "#cloud-config\nssh_authorized_keys: [\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey given-by-a-test\"]\nruncmd:\n\
          - [sh, -c, 'echo \"answer: $(hostname) $(cut -d\" \" -f3 {home}/.ssh/authorized_keys | tail -n1) \
-         root=$(df -BM --output=size / | tail -n1) failed=$(systemctl --failed --no-legend | wc -l)\" > /dev/ttyS0']\n"
+         size=$(df -BM --output=size / | tail -n1) failed=$(systemctl --failed --no-legend | wc -l)\" > /dev/ttyS0']\n"
     );
     let file = |path: &str, text: &str| SourceFile { path: path.into(), content: Content::Bytes(text.into()) };
     let files = [file("meta-data", "instance-id: test-1\nlocal-hostname: server-7\n"), file("user-data", &user_data)];
@@ -58,14 +58,14 @@ fn boots(name: &str, format: DiskFormat, firmware: Firmware, home: &str) {
         .keep_on_panic(&kept)
         .start()
         .unwrap_or_else(|error| panic!("{error}"));
-    if let Err(error) = vm.wait_serial(PATIENCE, "answer: server-7 given-by-a-test root=") {
+    if let Err(error) = vm.wait_serial(PATIENCE, "answer: server-7 given-by-a-test size=") {
         panic!("{error}\nkept in {}", kept.display());
     }
-    vm.wait_serial(PATIENCE, "failed=").expect("the end of the line");
+    vm.wait_serial(Patience::total(Duration::from_secs(5)), "M failed=0").expect("no unit failed");
     let text = vm.serial_text();
     let answer = text.lines().find(|line| line.contains("answer: ")).unwrap_or_default();
     workshop.builder.report.info(&format!("{answer} after {:?}", vm.since_power_on()));
-    let size = text.split("root=").nth(1).and_then(|rest| rest.trim().split('M').next()?.trim().parse::<u64>().ok());
+    let size = answer.split("size=").nth(1).and_then(|rest| rest.split('M').next()?.trim().parse::<u64>().ok());
     assert!(size.is_some_and(|mib| mib > 5000), "the root did not grow: {size:?} MiB");
 }
 

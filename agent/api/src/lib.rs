@@ -8,6 +8,7 @@
 //! image    names of container images      both read them the same way
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
+//! report   what lies on SITE afterwards      agent writes, user reads
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
@@ -23,5 +24,6 @@ pub mod openpgp;
 pub mod ports;
 pub mod proof;
 pub mod release;
+pub mod report;
 pub mod rest;
 pub mod site;

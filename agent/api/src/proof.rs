@@ -187,10 +187,10 @@ impl fmt::Display for Budget {
             unit => format!("{value:.1} {unit}"),
         };
         let (found, limit, over) = (text(self.found), text(self.limit), text(self.found - self.limit));
-        match self.kept {
-            true => write!(f, "`{}` is kept: {found} of {limit}", self.name),
-            false => write!(f, "`{}` is broken: {found}, {limit} promised, {over} too much", self.name),
+        if self.kept {
+            return write!(f, "`{}` is kept: {found} of {limit}", self.name);
         }
+        write!(f, "`{}` is broken: {found}, {limit} promised, {over} too much", self.name)
     }
 }
 

@@ -9,9 +9,12 @@
 //! | `support-bundle` | tar.gz |
 //! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
 //! | `bundles` (POST tar) | 201: [`Taken`], what turns this release into the next |
+//! | `site/report` (POST) | 202: [`SiteReport`]; the event `services/site-report` tells how it ended |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!
 //! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -77,6 +80,12 @@ pub struct BoxStatus {
     pub eta: Option<Eta>,
     /// State of the medium.
     pub medium: Medium,
+    /// What takes space on DATA.
+    #[serde(default)]
+    pub space: Space,
+    /// Objects that the release declares, in the order in which they are applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectStatus>,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
     pub web_fingerprint: String,
     /// Releases that are here: the one that runs, and those that were sent.
@@ -87,6 +96,32 @@ pub struct BoxStatus {
     pub status: Status,
 }
 
+/// An object of the cluster that the release declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectStatus {
+    /// Kind, such as `Deployment`.
+    pub kind: String,
+    /// Namespace; empty when it lies in none.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The manifest or chart that it came with.
+    pub set: String,
+    /// Whether it does what it is for.
+    pub healthy: bool,
+    /// How far it is, or what is wrong, one line.
+    pub message: String,
+}
+
+impl ObjectStatus {
+    /// As a person would say it: `Deployment web/app`.
+    pub fn title(&self) -> String {
+        let slash = if self.namespace.is_empty() { "" } else { "/" };
+        format!("{} {}{slash}{}", self.kind, self.namespace, self.name)
+    }
+}
+
 /// Memory of the box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -95,6 +130,31 @@ pub struct Memory {
     pub used_mib: u64,
     /// Total.
     pub total_mib: u64,
+}
+
+/// DATA, and what takes space there for the site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Space {
+    /// Bytes of DATA.
+    pub total_bytes: u64,
+    /// Bytes of DATA that are free.
+    pub free_bytes: u64,
+    /// By kind: `registry`, and the kinds of uploads.
+    pub kinds: BTreeMap<String, Share>,
+}
+
+/// What one kind takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Share {
+    /// Bytes that are taken.
+    pub used_bytes: u64,
+    /// Most of them.
+    pub limit_bytes: u64,
+    /// Why nothing more is taken now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<String>,
 }
 
 /// "step 6 of 14".
@@ -219,6 +279,14 @@ pub struct StepTime {
     pub waiting_secs: f64,
     /// How often it failed on the way.
     pub failures: u32,
+}
+
+/// `POST /api/v1/site/report`: report, inventory and support bundle are going to be written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteReport {
+    /// Kernel name of the partition, such as `sda5`.
+    pub device: String,
 }
 
 /// `POST /api/v1/claim`: the first access to a box whose Site gives none.

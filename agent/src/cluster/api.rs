@@ -122,6 +122,14 @@ impl Api {
         self.call(Method::PATCH, &path, Some(("application/merge-patch+json", change))).await.map(drop)
     }
 
+    /// Applies the fields of `object` to the one at `path` as `manager` (server-side apply); it need not be there.
+    /// `force` takes fields over that another manager has. The object as it is now.
+    pub async fn apply(&self, path: &str, object: &Value, manager: &str, force: bool) -> Result<Value, ApiError> {
+        let path = format!("{path}?fieldManager={manager}&force={force}&fieldValidation=Strict");
+        let bytes = self.call(Method::PATCH, &path, Some(("application/apply-patch+yaml", object))).await?;
+        json(Method::PATCH, &path, &bytes)
+    }
+
     /// Removes the object at `path`; one that is not there is as good.
     pub async fn delete(&self, path: &str) -> Result<(), ApiError> {
         match self.call(Method::DELETE, path, None).await {

@@ -67,7 +67,8 @@ pub fn pods(list: &Value) -> Result<(), Missing> {
     }
 }
 
-fn pod_missing(pod: &Value) -> Option<Missing> {
+/// What keeps a pod from being Ready; nothing if it is, or need not be any more.
+pub(super) fn pod_missing(pod: &Value) -> Option<Missing> {
     let status = &pod["status"];
     // A pod on its way out is nobody's service any more, one that has ended well is not either.
     if pod["metadata"]["deletionTimestamp"].is_string() || status["phase"] == "Succeeded" {
@@ -80,11 +81,16 @@ fn pod_missing(pod: &Value) -> Option<Missing> {
 }
 
 fn why_not_ready(status: &Value) -> String {
-    let containers = status["containerStatuses"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let waiting = containers.iter().map(|container| &container["state"]["waiting"]).find(|w| w.is_object());
-    if let Some(waiting) = waiting {
+    let of = |key: &str| status[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    let containers = of("initContainerStatuses").iter().chain(of("containerStatuses"));
+    // Others only wait for an init container that has not ended.
+    let idle = |waiting: &Value| waiting.is_object() && waiting["reason"] != "PodInitializing";
+    if let Some(container) = containers.into_iter().find(|container| idle(&container["state"]["waiting"])) {
+        let waiting = &container["state"]["waiting"];
         let words = [&waiting["reason"], &waiting["message"]];
-        return words.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(": ");
+        let text = words.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(": ");
+        let image = container["image"].as_str().unwrap_or_default();
+        return if text.contains(image) { text } else { format!("{text} (image {image})") };
     }
     for kind in ["PodScheduled", "Ready"] {
         if let Some(found) = condition(&status["conditions"], kind).filter(|found| found["status"] != "True") {
@@ -95,7 +101,8 @@ fn why_not_ready(status: &Value) -> String {
     format!("its phase is {}", status["phase"].as_str().unwrap_or("unknown"))
 }
 
-fn condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
+/// The condition of that type.
+pub(super) fn condition<'a>(conditions: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 

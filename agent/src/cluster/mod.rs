@@ -4,6 +4,7 @@
 //! Identity, Addresses --pki--> /etc/kubernetes/pki --kubeconfig--> /etc/kubernetes/*.conf
 //! templates of the release --manifests, kubelet--> /etc/kubernetes/manifests, /var/lib/kubelet
 //!                          --state-------> etcd, once; --objects--> API server (through `api`)
+//! manifests of the release --declared, discovery--> API server, server-side apply; health: are they what they should be?
 //! checks, dns: is it really there?        renewal: certificates before they expire
 //! ```
 //!
@@ -13,8 +14,11 @@ pub mod api;
 pub mod bpa_service;
 pub mod checks;
 pub mod cni;
+pub mod declared;
+pub mod discovery;
 pub mod dns;
 pub mod files;
+pub mod health;
 pub mod kubeconfig;
 pub mod kubelet;
 pub mod manifests;

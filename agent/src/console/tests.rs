@@ -2,7 +2,7 @@
 
 use agent_api::boot::{DataFound, MediumFailure, Mode};
 use agent_api::events::{Event, Phase, State, Status};
-use agent_api::rest::{BoxStatus, Eta, Medium, Memory, Progress, SlowStep};
+use agent_api::rest::{BoxStatus, Eta, Medium, Memory, Progress, SlowStep, Space};
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 use rstest::rstest;
 use serde_json::json;
@@ -57,7 +57,9 @@ fn view(now: f64, events: &[Event]) -> View {
         memory: Memory { used_mib: 512, total_mib: 3936 },
         progress: Progress { done, total: 19 },
         eta: None,
+        objects: Vec::new(),
         medium: Medium::default(),
+        space: Space::default(),
         web_fingerprint: FINGERPRINT.to_owned(),
         releases: Vec::new(),
         status,

@@ -10,6 +10,7 @@
 
 mod listing;
 pub mod server;
+pub mod space;
 
 pub use listing::encode;
 

@@ -27,6 +27,7 @@ pub mod run;
 pub mod runtime;
 pub mod services;
 pub mod site;
+pub mod site_objects;
 pub mod steps;
 pub mod time;
 pub mod watch;

@@ -86,6 +86,10 @@ steps! {
     HOST_SERVICES = Services "host-services", "it is tried again", "journalctl -b";
     /// The registry's pod and its storage.
     REGISTRY = Services "registry", "it is tried again", PODS_LOG;
+    /// What the release declares beside the cluster itself.
+    SITE_OBJECTS = Services "site-objects", "it is tried again; an object that the API server calls wrong must be corrected in the definition, and the image built again", AGENT_LOG;
+    /// Each of these objects does what it is for.
+    SITE_HEALTH = Services "site-health", "the check is repeated; `kubectl describe` the object that is named, or read `objects` of the status", PODS_LOG;
     /// `/readyz`.
     READYZ = Ready "readyz", "the check is repeated", PODS_LOG;
     /// The node.

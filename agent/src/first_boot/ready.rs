@@ -33,8 +33,8 @@ pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
     uptime()
 }
 
-/// Asks everything else in order and tells that the box is ready.
-pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, node_ready: f64, front: &Front) {
+/// Asks everything else in order.
+pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, front: &Front) {
     checked(steps, &phase::READYZ, || ask_readyz(api)).await;
     checked(steps, &phase::PODS, || async {
         ask_pods(api).await?;
@@ -52,7 +52,6 @@ pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api
         checked(steps, &phase::FILES, || ask_content(machine)).await;
     }
     checked(steps, &phase::MEDIUM, || std::future::ready(ask_medium(machine))).await;
-    tell_ready(machine, steps, node_ready);
 }
 
 /// The event that says that the box is ready.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_api::site::Site;
 use tokio::sync::watch;
 
+use super::site_objects::SiteObjects;
 use super::steps::{Pace, Steps};
 use super::{
     Machine, addons, content, control_plane, decide, identity, network, phase, ready, registry, runtime, services,
@@ -30,26 +31,28 @@ impl Default for Published {
 
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
 pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published, front: Arc<Front>) {
-    let planned = phase::ALL.iter().filter(|step| is_planned(step, &machine, &front));
-    bus.set_plan(planned.map(|step| (step.phase, step.name)));
     let steps = steps(&machine, bus, ledger);
-    let (machine, steps) = (&machine, &steps);
+    let objects = SiteObjects::of(&machine, &steps);
+    let planned = phase::ALL.iter().filter(|step| is_planned(step, &machine, &front, objects.as_ref()));
+    steps.bus.set_plan(planned.map(|step| (step.phase, step.name)));
+    let (machine, steps, objects) = (&machine, &steps, objects.as_ref());
     let (site, ()) = tokio::join!(identity::site(machine, steps), identity::etc_kubernetes(machine, steps));
     published.site.send_replace(Some(Arc::new(site.clone())));
     let name = identity::hostname(machine, steps, &site).await;
-    let cluster = bring_up_cluster(machine, steps, &site, name, &front);
+    let cluster = bring_up_cluster(machine, steps, &site, name, objects, &front);
     let beside = beside(machine, steps, &site);
     let ((node, node_ready), ()) = tokio::join!(cluster, beside);
-    after::forever(machine, steps, node, node_ready, &front).await;
+    after::forever(machine, steps, node, node_ready, objects, &front).await;
 }
 
 /// Whether every boot of this release comes to that step.
-fn is_planned(step: &phase::Step, machine: &Machine, front: &Front) -> bool {
+fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, objects: Option<&SiteObjects>) -> bool {
     let registry = front.storage().is_some();
     match step {
         step if *step == phase::SSH || *step == phase::GATE => false,
         step if *step == phase::REGISTRY || *step == phase::IMAGES => registry,
         step if *step == phase::FILES => !machine.release().content.is_empty(),
+        step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => objects.is_some(),
         _ => true,
     }
 }
@@ -88,6 +91,7 @@ async fn bring_up_cluster(
     steps: &Steps,
     site: &Site,
     name: String,
+    objects: Option<&SiteObjects>,
     front: &Arc<Front>,
 ) -> (Node, f64) {
     let runtime = async {
@@ -122,7 +126,13 @@ async fn bring_up_cluster(
         ready::node(steps, &node, &api),
     );
     services::host_services(machine, steps).await;
-    ready::everything(machine, steps, &node, &api, node_ready, front).await;
+    let declared = async {
+        if let Some(objects) = objects {
+            objects.bring_up(steps, &api).await;
+        }
+    };
+    tokio::join!(ready::everything(machine, steps, &node, &api, front), declared);
+    ready::tell_ready(machine, steps, node_ready);
     (node, node_ready)
 }
 

@@ -109,7 +109,7 @@ fn label_of(device: &Path) -> Option<String> {
 }
 
 /// Volume label in the first sector of a FAT file system (fatgen103, "boot sector and BPB structure").
-fn fat_label(sector: &[u8; 512]) -> Option<String> {
+pub(crate) fn fat_label(sector: &[u8; 512]) -> Option<String> {
     let signed = sector[510] == 0x55 && sector[511] == 0xaa;
     let at =
         |kind: usize, label: usize, name: &[u8]| (&sector[kind..kind + 3] == name).then(|| &sector[label..label + 11]);

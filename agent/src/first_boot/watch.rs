@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::control_plane::{bring_up_to_date, client};
 use super::phase::{self, Step};
+use super::site_objects::SiteObjects;
 use super::steps::{Steps, blocking};
 use super::{Machine, decide, network, ready};
 use crate::cluster::api::Api;
@@ -29,9 +30,16 @@ const JUMP_SECS: u64 = 60;
 const GONE: Duration = Duration::from_secs(25);
 
 /// Watches until it is dropped.
-pub async fn forever(machine: &Machine, steps: &Steps, node: Node, node_ready: f64, front: &Front) {
+pub async fn forever(
+    machine: &Machine,
+    steps: &Steps,
+    node: Node,
+    node_ready: f64,
+    objects: Option<&SiteObjects>,
+    front: &Front,
+) {
     let certificates = follow(machine, steps, node.clone());
-    let checks = check(machine, steps, &node, node_ready, front);
+    let checks = check(machine, steps, &node, node_ready, objects, front);
     tokio::join!(certificates, checks, lead_to_uploads(machine, &node));
 }
 
@@ -52,14 +60,21 @@ async fn apply_uploads(machine: &Machine, node: &Node) -> anyhow::Result<()> {
 }
 
 /// Repeats the checks; tells the step that fails, and `ready` again when all is well again.
-async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, front: &Front) {
+async fn check(
+    machine: &Machine,
+    steps: &Steps,
+    node: &Node,
+    node_ready: f64,
+    objects: Option<&SiteObjects>,
+    front: &Front,
+) {
     let mut failed: Option<&'static Step> = None;
     let mut suspicious = false;
     loop {
         sleep(if suspicious || failed.is_some() { CHECK_AGAIN } else { CHECK }).await;
         // The kubeconfig may have been renewed: a client costs one handshake.
         let result = match client(machine) {
-            Ok(api) => once(machine, node, &api, front).await,
+            Ok(api) => once(machine, steps, node, &api, objects, front).await,
             Err(error) => Err((&phase::READYZ, format!("{error:#}"))),
         };
         match (result, failed) {
@@ -82,8 +97,18 @@ async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, f
     }
 }
 
-async fn once(machine: &Machine, node: &Node, api: &Api, front: &Front) -> Result<(), (&'static Step, String)> {
-    let checked = ready::check_once(machine, node, api, front).await;
+async fn once(
+    machine: &Machine,
+    steps: &Steps,
+    node: &Node,
+    api: &Api,
+    objects: Option<&SiteObjects>,
+    front: &Front,
+) -> Result<(), (&'static Step, String)> {
+    let mut checked = ready::check_once(machine, node, api, front).await;
+    if let (Ok(()), Some(objects)) = (&checked, objects) {
+        checked = objects.check(steps, api).await.map_err(|missing| (&phase::SITE_HEALTH, missing));
+    }
     checked.map_err(|(step, missing)| (step, format!("{}: {}", missing.what, missing.why)))
 }
 

@@ -198,6 +198,12 @@ pub fn add_partition(disk: &Path, number: u32, start: u64, bytes: u64) -> io::Re
     }
 }
 
+/// All bytes, and free ones, of the file system on which `path` lies.
+pub fn space_of(path: &std::path::Path) -> Option<(u64, u64)> {
+    let found = rustix::fs::statvfs(path).ok()?;
+    Some((found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Disk, bus_of, list};

@@ -4,22 +4,23 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use agent_api::rest::Share;
 use rustix::fs::IFlags;
 use rustix::mount::MountFlags;
 
 use super::catalog::Catalog;
 use super::{pod, tree};
 use crate::cluster::files;
+use crate::host::block::space_of;
 use crate::host::mount::{self, Options};
 
 /// Uploads, and what overlayfs needs beside them.
 const UPLOADS: &str = "/var/lib/foothold/registry";
-/// Free space of DATA that uploads leave to everything else: etcd lives there.
-const RESERVE: u64 = 512 << 20;
+/// Percent of DATA that uploads leave to everything else: with less than 15 % free the kubelet removes images.
+const RESERVE_PERCENT: u64 = 16;
 /// What is used is measured again after this time.
 const MEASURE: Duration = Duration::from_secs(30);
 
@@ -29,6 +30,7 @@ pub struct Storage {
     root: PathBuf,
     /// Most bytes of uploads; none is read-only.
     limit: Option<u64>,
+    reserve_percent: u64,
     used: Mutex<Option<(Instant, u64)>>,
 }
 
@@ -46,17 +48,25 @@ pub enum Full {
         wanted: u64,
     },
     /// The disk has no more.
-    #[error("DATA has {free} bytes free, and {RESERVE} of them are kept for the cluster")]
+    #[error("DATA has {free} bytes free, and {reserve} of them are kept for the cluster")]
     Disk {
         /// Free bytes.
         free: u64,
+        /// Those that stay free.
+        reserve: u64,
     },
 }
 
 impl Storage {
     /// Of the box below `root`, with so many bytes for uploads.
     pub fn new(root: &Path, limit: Option<u64>) -> Self {
-        Self { root: root.to_owned(), limit, used: Mutex::new(None) }
+        Self { root: root.to_owned(), limit, reserve_percent: RESERVE_PERCENT, used: Mutex::new(None) }
+    }
+
+    /// The same that leaves nothing free, for tests on any disk.
+    #[cfg(test)]
+    pub(super) fn greedy(self) -> Self {
+        Self { reserve_percent: 0, ..self }
     }
 
     /// Most bytes of uploads; none is read-only.
@@ -142,19 +152,28 @@ impl Storage {
 
     /// Whether so many bytes more may come.
     pub fn admit(&self, wanted: u64) -> Result<(), Full> {
-        let (used, limit) = (self.used(), self.limit.unwrap_or(0));
-        if used.saturating_add(wanted) > limit {
-            return Err(Full::Limit { used, limit, wanted });
-        }
-        let free = free_bytes(&self.upper()).unwrap_or(u64::MAX);
-        if free < wanted.saturating_add(RESERVE) { Err(Full::Disk { free }) } else { Ok(()) }
+        let disk = space_of(&self.upper()).unwrap_or((0, u64::MAX));
+        room((self.used(), self.limit.unwrap_or(0)), disk, self.reserve_percent, wanted)
+    }
+
+    /// What the status says of it. Reads folders.
+    pub fn share(&self) -> Share {
+        let full = self.admit(1).err().map(|full| full.to_string());
+        Share { used_bytes: self.used(), limit_bytes: self.limit.unwrap_or(0), full }
     }
 }
 
-/// Free bytes of the file system on which `path` lies.
-pub fn free_bytes(path: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(path).ok()?;
-    Some(found.f_bavail * found.f_frsize)
+/// Whether `wanted` bytes have room: in the share, used and whole, and on the disk, whole and free, of which so many
+/// percent stay free.
+fn room((used, limit): (u64, u64), (total, free): (u64, u64), percent: u64, wanted: u64) -> Result<(), Full> {
+    let reserve = total / 100 * percent;
+    if used.saturating_add(wanted) > limit {
+        Err(Full::Limit { used, limit, wanted })
+    } else if free < wanted.saturating_add(reserve) {
+        Err(Full::Disk { free, reserve })
+    } else {
+        Ok(())
+    }
 }
 
 /// Bytes that a tree takes on its disk.
@@ -189,20 +208,32 @@ fn give(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Full, Storage, UPLOADS};
+    use super::{Full, Storage, UPLOADS, room};
 
     #[test]
-    fn uploads_end_at_their_limit() {
+    fn uploads_end_at_their_share_and_leave_a_part_of_the_disk() {
+        let disk = (10_000, 5_000);
+        let table = [
+            ((0, 1000), disk, 1000, Ok(())),
+            ((1, 1000), disk, 1000, Err(Full::Limit { used: 1, limit: 1000, wanted: 1000 })),
+            ((0, u64::MAX), disk, 3_400, Ok(())),
+            ((0, u64::MAX), disk, 3_401, Err(Full::Disk { free: 5_000, reserve: 1_600 })),
+            ((0, 0), disk, 0, Ok(())),
+        ];
+        for (share, disk, wanted, expected) in table {
+            assert_eq!(room(share, disk, 16, wanted), expected, "{share:?} {disk:?} {wanted}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_measured_and_what_arrives_is_counted() {
         let dir = tempfile::tempdir().expect("a folder");
         let upper = dir.path().join(UPLOADS.trim_start_matches('/')).join("upper");
         fs_err::create_dir_all(&upper).expect("a folder");
         fs_err::write(upper.join("blob"), vec![1; 100_000]).expect("a blob");
         let storage = Storage::new(dir.path(), Some(200_000));
         assert!((100_000..120_000).contains(&storage.used()), "{}", storage.used());
-        assert_eq!(storage.admit(50_000), Ok(()));
         assert_eq!(storage.count(50_000), Ok(()));
-        assert!(matches!(storage.admit(50_000), Err(Full::Limit { limit: 200_000, wanted: 50_000, .. })));
-        assert!(storage.count(50_000).is_err());
-        assert!(matches!(Storage::new(dir.path(), None).admit(0), Err(Full::Limit { limit: 0, .. })));
+        assert!(matches!(storage.count(50_000), Err(Full::Limit { limit: 200_000, .. })));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::events::Event;
-use agent_api::rest::{Claim, Claimed, Health, Problem};
+use agent_api::rest::{Claim, Claimed, Health, Problem, SiteReport};
 use agent_api::site::Site;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{JsonRejection, QueryRejection, StringRejection};
@@ -57,6 +57,7 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .route("/kubeconfig", get(admin))
         .route("/support-bundle", get(support))
         .route("/site", put(site))
+        .route("/site/report", post(site_report))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_that_way)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token));
@@ -183,7 +184,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 async fn nothing_here(uri: Uri) -> Refusal {
-    let hint = "see /api/v1/{status,events,timeline,kubeconfig,support-bundle,site}, /healthz and /";
+    let hint = "see /api/v1/{status,events,timeline,kubeconfig,support-bundle,site,site/report}, /healthz and /";
     Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
 }
 
@@ -191,7 +192,7 @@ async fn not_that_way() -> Refusal {
     Refusal::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "not with this method",
-        "POST to /api/v1/claim, PUT to /api/v1/site, GET everything else",
+        "POST to /api/v1/claim and /api/v1/site/report, PUT to /api/v1/site, GET everything else",
     )
 }
 
@@ -254,6 +255,18 @@ async fn site(State(app): Shared, text: Result<String, StringRejection>) -> Resu
     kept.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
     // It is read at the next start; a SITE volume or the kernel command line still come before it.
     Ok(StatusCode::ACCEPTED)
+}
+
+/// Asks for a report on the SITE partition. How that ends is told as the event `services/site-report`.
+async fn site_report(State(app): Shared) -> Result<(StatusCode, Json<SiteReport>), Refusal> {
+    let site_out = Arc::clone(&app.options.site_out);
+    let place = spawn_blocking(move || site_out.place().inspect(|_| site_out.ask())).await;
+    let failed = |error: &dyn std::fmt::Display| {
+        let hint = "images written to a disk or stick have a partition SITE; a CD has none";
+        Refusal::new(StatusCode::CONFLICT, error.to_string(), hint)
+    };
+    let place = place.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+    Ok((StatusCode::ACCEPTED, Json(SiteReport { device: place.device })))
 }
 
 async fn status(State(app): Shared) -> Response {

@@ -25,18 +25,19 @@ use tokio_util::sync::CancellationToken;
 use crate::events::Bus;
 use crate::host::runner::Runner;
 use crate::releases::Releases;
+use crate::site_out::SiteOut;
 use crate::vitals::{self, Vitals};
 
 mod access;
 pub(crate) mod api;
 pub(crate) mod body;
-mod bundle;
+pub(crate) mod bundle;
 mod certificate;
 mod kubeconfig;
 mod page;
-mod redact;
+pub(crate) mod redact;
 pub(crate) mod server;
-mod timeline;
+pub(crate) mod timeline;
 mod upload;
 
 pub use access::{ClaimError, Gate, Verdict};
@@ -74,6 +75,8 @@ pub struct Options {
     pub releases: Releases,
     /// Root of the files that go into the support bundle.
     pub root: PathBuf,
+    /// Writes reports to the SITE partition.
+    pub site_out: Arc<SiteOut>,
 }
 
 impl Options {
@@ -84,6 +87,7 @@ impl Options {
         site: watch::Receiver<Option<Arc<Site>>>,
         vitals: Vitals,
         runner: Arc<dyn Runner>,
+        site_out: Arc<SiteOut>,
     ) -> Self {
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         Self {
@@ -98,6 +102,7 @@ impl Options {
             runner,
             releases: Releases::of_box(),
             root: PathBuf::from("/"),
+            site_out,
         }
     }
 }
@@ -151,6 +156,11 @@ pub fn own_certificate(dir: &Path) -> Result<(Arc<dyn ResolvesServerCert>, Strin
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let resolver = Resolver::new(authority.serve(&names, SystemTime::now())?);
     Ok((Arc::new(resolver), authority.pem()))
+}
+
+/// TLS with whatever certificate is current, for the box's other servers.
+pub fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<rustls::ServerConfig, CertificateError> {
+    Ok(server::tls(resolver)?)
 }
 
 /// Tells the gate what Site says about access, now and when it changes.

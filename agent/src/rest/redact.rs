@@ -32,7 +32,7 @@ const SWITCHES: &[&str] = &["true", "false"];
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
 
 /// Takes the secrets out of a whole text.
-pub(super) fn redact(text: &str) -> String {
+pub(crate) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_key = false;
     for line in text.split_inclusive('\n') {

@@ -19,6 +19,7 @@ use super::{Gate, Options, Web, start};
 use crate::events::Bus;
 use crate::host::runner::{Output, RunError, Runner};
 use crate::releases::Releases;
+use crate::site_out::SiteOut;
 use crate::vitals::Vitals;
 
 const TOKEN: &str = "a-token-of-this-test";
@@ -63,6 +64,7 @@ impl Fixture {
             runner: Arc::new(Echo),
             releases: Releases::below(&dir.path().join("data"), &dir.path().join("medium"), dir.path()),
             root: dir.path().to_owned(),
+            site_out: Arc::new(SiteOut::new(dir.path())),
         };
         let mut tasks = JoinSet::new();
         let web = start(&mut tasks, options, &CancellationToken::new()).expect("started");

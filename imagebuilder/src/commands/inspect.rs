@@ -1,5 +1,7 @@
 //! `foothold inspect`: what an image holds, without mounting it.
 
+use std::fmt::Write as _;
+
 use agent_api::proof::{Proof, Start};
 use agent_api::release::{DataPlace, Release};
 use indicatif::HumanBytes;
@@ -119,7 +121,7 @@ fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict
     let head: Vec<_> = rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect();
     let mut text = format!("{}\n{}\n{}", table(&head, &[]), layers(release), images(release));
     if let State::Valid(proof) = proof {
-        text += &format!("\n{}", proved(proof));
+        let _ = write!(text, "\n{}", proved(proof));
     }
     text
 }
@@ -145,7 +147,7 @@ fn proved(proof: &Proof) -> String {
     }
     let mut text = table(&rows, &[1, 2]);
     for budget in &proof.budgets {
-        text += &format!("budget  {budget}\n");
+        let _ = writeln!(text, "budget  {budget}");
     }
     text
 }

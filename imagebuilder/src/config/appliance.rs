@@ -150,8 +150,10 @@ pub struct Content {
     pub os_images: Vec<OsImage>,
     /// Debian packages for servers: `NAME` or `NAME=VERSION`.
     pub debian_packages: Vec<String>,
-    /// Files or directories with Kubernetes objects.
+    /// Files, directories or kustomizations with Kubernetes objects, in the order in which they are applied.
     pub manifests: Vec<PathBuf>,
+    /// Helm charts, applied after the manifests, in this order; no two have the same name.
+    pub charts: Vec<Chart>,
     /// Files that the box serves, each name once.
     pub files: Vec<ServedFile>,
 }
@@ -176,6 +178,20 @@ pub struct RegistryAccess {
     pub ca: Option<PathBuf>,
     /// Whether any certificate will do.
     pub insecure: bool,
+}
+
+/// A Helm chart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Chart {
+    /// Name of the release.
+    pub name: Name,
+    /// Namespace of the release.
+    pub namespace: Name,
+    /// Directory or archive.
+    pub chart: PathBuf,
+    /// File with values.
+    pub values: Option<PathBuf>,
 }
 
 /// An OS image for servers.

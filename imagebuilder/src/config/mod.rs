@@ -25,7 +25,7 @@ mod validate;
 use std::path::Path as FilePath;
 
 pub use self::appliance::{
-    Appliance, Boot, Budgets, CarriedImage, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin,
+    Appliance, Boot, Budgets, CarriedImage, Chart, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin,
     OsImage, OsImageSource, Output, Provisioning, RegistryAccess, ServedFile, Services, Target,
 };
 pub use self::input::{Closure, DiskFormat, Format};

@@ -5,16 +5,13 @@ use super::input::{Appliance, FirstBootMode};
 use super::path::Path;
 
 pub(super) fn check(input: &Appliance, findings: &mut Findings<'_>) {
-    let content = Path::of("content");
     let services = Path::of("services");
-    let given = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|list| !list.is_empty());
     let unsupported = [
         (
             input.first_boot.mode == Some(FirstBootMode::Install),
             Path::of("firstBoot").key("mode"),
             "installing on a disk",
         ),
-        (given(&input.content.manifests), content.key("manifests"), "applying manifests"),
         (input.services.provisioning.is_some(), services.key("provisioning"), "provisioning servers"),
     ];
     for (_, path, what) in unsupported.into_iter().filter(|(used, ..)| *used) {

@@ -9,6 +9,7 @@ pub mod closure;
 pub mod debian;
 pub mod files;
 pub mod images;
+pub mod manifests;
 pub mod os_images;
 
 use agent_api::release::{ContentFile, Image};
@@ -56,6 +57,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) 
     files::resolve(at, appliance, lock)?;
     debian::resolve(appliance, apt, lock)?;
     os_images::resolve(appliance, apt, lock)?;
+    manifests::resolve(&appliance.content, &appliance.directory, &at.workspace.join("packages"), lock)?;
     images::resolve(at, appliance, apt, lock)
 }
 
@@ -65,6 +67,7 @@ pub fn make(input: &Input<'_>) -> Result<Carried> {
     carried.files.extend(files::make(input)?);
     carried.files.extend(debian::make(input)?);
     carried.files.extend(os_images::make(input)?);
+    carried.files.extend(manifests::make(input)?);
     carried.images = images::make(input)?;
     let carried = finish(carried)?;
     closure::check(input.at, input.appliance, &carried, input.own)?;

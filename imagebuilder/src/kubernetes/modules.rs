@@ -56,6 +56,9 @@ pub const SETS: &[ModuleSet] = &[
     },
 ];
 
+/// Renders charts while an image is built; no image carries it. Built only for a definition that has charts.
+pub const HELM: ModuleSet = ModuleSet { name: "helm", module: "helm.sh/helm/v4", programs: &["helm"] };
+
 /// The sets that are built when Kubernetes' own programs come from there.
 pub fn of(source: &KubernetesSource) -> impl Iterator<Item = &'static ModuleSet> {
     let all = *source == KubernetesSource::Modules;
@@ -101,6 +104,7 @@ impl ModuleSet {
                     set(&format!("{package}.gitTreeState"), "clean");
                 }
             }
+            "helm" => set("helm.sh/helm/v4/internal/version.version", version),
             "containerd" => set("github.com/containerd/containerd/v2/version.Version", version),
             "registry" => set("github.com/distribution/distribution/v3/version.version", version),
             _ => {}

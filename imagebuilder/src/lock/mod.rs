@@ -70,6 +70,9 @@ pub struct Lock {
     /// Container images of the definition, by reference.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub images: BTreeMap<String, LockedImage>,
+    /// Digest of the files of each entry of `content.manifests` and `content.charts`, by what messages call it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub manifests: BTreeMap<String, Digest>,
     /// Digest and size of each file of the content that is carried as it is, by the path it is served under.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, Blob>,
@@ -86,6 +89,7 @@ impl Lock {
             modules: BTreeMap::new(),
             binaries: BTreeMap::new(),
             images: BTreeMap::new(),
+            manifests: BTreeMap::new(),
             files: BTreeMap::new(),
         }
     }

@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Asked, Front, Kind, mapped};
+use super::{Asked, Front, Kind, Storage, mapped};
 use crate::events::Bus;
 use crate::first_boot::machine::tests::release;
 use crate::http;
@@ -85,7 +85,9 @@ fn fixture(images: &[&str], writable: Option<u64>) -> Fixture {
     let gate = Arc::new(Gate::new(&dir.path().join("access")));
     gate.set_site(&Access { token_sha256: Some(hex::encode(Sha256::digest(TOKEN))), ..Access::default() });
     let recorder = pulls::start(&mut tasks, &bus, &stop);
-    let front = Arc::new(Front::new(&release, dir.path(), gate, recorder));
+    let mut front = Front::new(&release, dir.path(), gate, recorder);
+    front.storage = front.storage.map(|_| Arc::new(Storage::new(dir.path(), writable).greedy()));
+    let front = Arc::new(front);
     fs_err::create_dir_all(front.store()).expect("a store");
     fs_err::write(front.store().join(blobs[0].digest.hex()), LAYER).expect("a blob");
     let (tls, authority) = testing::tls();

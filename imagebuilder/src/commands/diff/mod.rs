@@ -9,6 +9,7 @@
 mod side;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::Path;
 
 use indicatif::HumanBytes;
@@ -146,7 +147,7 @@ fn describe(a: &Side, b: &Side, diff: &Diff) -> String {
         return text + "\nnothing differs\n";
     }
     for (kind, changes) in diff.iter().filter(|(_, changes)| !changes.is_empty()) {
-        text += &format!("\n{kind}\n");
+        let _ = writeln!(text, "\n{kind}");
         text += &if kind == BLOBS { blobs(changes) } else { lines(changes) };
     }
     text

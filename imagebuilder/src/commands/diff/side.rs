@@ -121,7 +121,7 @@ impl Side {
     }
 }
 
-fn entry(value: impl ToString, bytes: Option<u64>) -> Entry {
+fn entry(value: &dyn std::fmt::Display, bytes: Option<u64>) -> Entry {
     Entry { value: value.to_string(), bytes }
 }
 
@@ -139,7 +139,7 @@ fn of_image(medium: &Medium, found: &Found, release: &Release) -> Result<Side> {
     let content = release.content.iter().map(|file| (file.path.clone(), entry(&file.digest, Some(file.size))));
     sections.insert(CONTENT, content.collect());
     let blobs = crate::pipeline::store_blobs(release).into_iter();
-    sections.insert(BLOBS, blobs.map(|blob| (blob.digest.to_string(), entry("", Some(blob.size)))).collect());
+    sections.insert(BLOBS, blobs.map(|blob| (blob.digest.to_string(), entry(&"", Some(blob.size)))).collect());
     let (mut boot, mut parameters) = (Section::new(), Section::new());
     for one in &release.boot {
         let file = |blob: &Blob| entry(&blob.digest, Some(blob.size));

@@ -80,8 +80,8 @@ fn locks_are_compared_in_all_they_hold_and_with_an_image_in_the_packages() {
     let (_, last) = diff(&a, &b);
     let changes = &last["data"]["changes"];
     let names = |kind: &str| -> Vec<String> {
-        let list = changes[kind].as_array().expect("a list").iter();
-        list.map(|change| change["name"].as_str().expect("a name").to_owned()).collect()
+        let found = changes[kind].as_array().expect("a list").iter();
+        found.map(|change| change["name"].as_str().expect("a name").to_owned()).collect()
     };
     assert_eq!(names("packages"), ["base-files", "bash", "dash"]);
     assert_eq!(names("packages of site"), ["chrony", "lldpd"]);

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::config::{Appliance, OsImageSource};
 use crate::content::debian::{self, Repository};
+use crate::content::manifests::{self, inputs};
 use crate::content::{images, os_images};
 use crate::kubernetes::binaries::{Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet, SETS};
@@ -141,6 +142,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.images()?;
     surveyor.sbom()?;
     surveyor.os_images()?;
+    surveyor.manifests()?;
     surveyor.initrd()?;
     surveyor.survey.content_bytes = surveyor.content_bytes()?;
     Ok(surveyor.survey)
@@ -463,6 +465,30 @@ impl Surveyor<'_> {
         Ok(())
     }
 
+    /// Helm, when there are charts, and what it and kustomize render.
+    fn manifests(&mut self) -> Result<()> {
+        let sources = inputs::sources(&self.appliance.content, &self.appliance.directory)?;
+        if sources.is_empty() {
+            return Ok(());
+        }
+        let (name, note) = ("manifests", count(sources.len(), "manifest or chart"));
+        let mut needed = vec![KUBERNETES.name];
+        if !self.appliance.content.charts.is_empty() {
+            self.modules(&modules::HELM)?;
+            needed.push(modules::HELM.name);
+        }
+        if !self.ready(name, &needed, &note) {
+            return Ok(());
+        }
+        let mut tools = self.made.get(modules::HELM.name).cloned().unwrap_or_default();
+        tools.files.insert("kubectl".into(), self.made[KUBERNETES.name].file("kubectl")?.clone());
+        let version = self.appliance.kubernetes.version.to_string();
+        let (cache, toolbox) = (&self.at.cache, &self.toolbox);
+        let stage = manifests::Stage { cache, toolbox, tools: &tools, version: &version, waiting: &silent };
+        let looked = stage.make(&sources);
+        self.found(name, looked, None, note)
+    }
+
     fn initrd(&mut self) -> Result<()> {
         let (name, note) = ("initrd", "agent, kernel modules, public key");
         let public_key = sign::existing_signer(self.appliance.sign.as_ref())?.map(|signer| signer.public_key);
@@ -502,6 +528,9 @@ impl Surveyor<'_> {
         }
         let images: Vec<Image> = self.made["containers-layer"].fact("images")?;
         blobs.extend(images.into_iter().flat_map(|image| image.blobs));
+        if let Some(manifests) = self.made.get("manifests") {
+            blobs.extend(manifests.files.values().cloned());
+        }
         blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
         blobs.dedup();
         Ok(Some(blobs.iter().map(|blob| blob.size).sum()))

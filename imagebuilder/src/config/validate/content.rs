@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use agent_api::release::Digest;
 
 use super::{Exists, Validate};
-use crate::config::appliance::{Content, Origin, OsImage, OsImageSource, Provisioning, ServedFile, Services};
+use crate::config::appliance::{Chart, Content, Origin, OsImage, OsImageSource, Provisioning, ServedFile, Services};
 use crate::config::input::{self, DiskFormat};
 use crate::config::path::Path;
 use crate::config::site::is_mac;
@@ -74,6 +75,7 @@ impl Validate<'_, '_, '_> {
         for (i, image) in input.os_images.iter().flatten().enumerate() {
             content.os_images.extend(self.os_image(image, &path.key("osImages").index(i)));
         }
+        content.charts = self.charts(input.charts.as_deref().unwrap_or_default(), &path.key("charts"));
         for (i, file) in input.files.iter().flatten().enumerate() {
             content.files.extend(self.file(file, &path.key("files").index(i)));
         }
@@ -82,6 +84,38 @@ impl Validate<'_, '_, '_> {
         let names: Vec<&str> = content.files.iter().map(|file| file.name.as_str()).collect();
         self.each_once(&path.key("files"), &names);
         content
+    }
+
+    fn charts(&mut self, input: &[input::Chart], path: &Path) -> Vec<Chart> {
+        let mut charts: Vec<Chart> = Vec::new();
+        for (i, chart) in input.iter().enumerate() {
+            let path = path.index(i);
+            let name = self.parse(&path.key("name"), chart.name.as_deref(), Name::from_str);
+            let namespace = self.parse(&path.key("namespace"), chart.namespace.as_deref(), Name::from_str);
+            let from = chart.chart.as_deref().and_then(|from| self.chart(&path.key("chart"), from));
+            let values = chart.values.as_deref().map(|file| self.existing(&path.key("values"), file, Exists::File));
+            if let Some(name) = name.as_ref().filter(|name| charts.iter().any(|chart| chart.name == **name)) {
+                let found = format!("two charts are named `{name}`");
+                let hint = "the name is that of the Helm release: give each its own";
+                self.findings.at(&path.key("name"), &found, "a name that no other chart has", hint);
+            }
+            if let (Some(name), Some(namespace), Some(chart)) = (name, namespace, from) {
+                charts.push(Chart { name, namespace, chart, values: values.flatten() });
+            }
+        }
+        charts
+    }
+
+    fn chart(&mut self, path: &Path, text: &str) -> Option<PathBuf> {
+        let chart = self.existing(path, text, Exists::Any)?;
+        let archive = chart.is_file() && chart.extension().is_some_and(|ending| ending == "tgz");
+        if archive || chart.join("Chart.yaml").is_file() {
+            return Some(chart);
+        }
+        let found = format!("`{text}` is no chart");
+        let expected = "a directory with a `Chart.yaml`, or a `.tgz` that `helm package` or `helm pull` made";
+        self.findings.at(path, &found, expected, "`helm pull --untar` fetches a chart of a repository");
+        None
     }
 
     fn os_image(&mut self, input: &input::OsImage, path: &Path) -> Option<OsImage> {

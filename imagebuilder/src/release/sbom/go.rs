@@ -123,7 +123,7 @@ fn parse(go: &str, list: &str) -> Program {
             sum: words.get(2).copied().unwrap_or_default().to_owned(),
         };
         match words.first().copied() {
-            Some("path") => program.package = words.get(1).copied().unwrap_or_default().to_owned(),
+            Some("path") => words.get(1).copied().unwrap_or_default().clone_into(&mut program.package),
             Some("mod") => program.main = Some(module(&words[1..])),
             Some("dep") => program.modules.push(module(&words[1..])),
             // What was linked in place of the module before.

@@ -1,5 +1,7 @@
 //! Names of elements and package URLs.
 
+use std::fmt::Write as _;
+
 use agent_api::release::Image;
 
 use crate::store::hash;
@@ -22,7 +24,7 @@ pub fn path_purl(path: &str) -> String {
         if byte.is_ascii_alphanumeric() || b".-_~/".contains(&byte) {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            let _ = write!(text, "%{byte:02X}");
         }
     }
     text
@@ -39,7 +41,7 @@ pub fn oci_purl(image: &Image) -> String {
     let manifest = image.manifest.hex();
     let mut purl = format!("pkg:oci/{}@sha256%3A{manifest}?repository_url={}", path_purl(&name), path_purl(repository));
     if digest.is_empty() && !tag.is_empty() {
-        purl += &format!("&tag={}", path_purl(tag));
+        let _ = write!(purl, "&tag={}", path_purl(tag));
     }
     purl
 }
