@@ -158,20 +158,6 @@ pub struct Content {
     pub files: Vec<ServedFile>,
 }
 
-/// A Helm chart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Chart {
-    /// Name of the release.
-    pub name: Name,
-    /// Namespace of the release.
-    pub namespace: Name,
-    /// Directory or archive.
-    pub chart: PathBuf,
-    /// File with values.
-    pub values: Option<PathBuf>,
-}
-
 /// A container image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -192,6 +178,20 @@ pub struct RegistryAccess {
     pub ca: Option<PathBuf>,
     /// Whether any certificate will do.
     pub insecure: bool,
+}
+
+/// A Helm chart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Chart {
+    /// Name of the release.
+    pub name: Name,
+    /// Namespace of the release.
+    pub namespace: Name,
+    /// Directory or archive.
+    pub chart: PathBuf,
+    /// File with values.
+    pub values: Option<PathBuf>,
 }
 
 /// An OS image for servers.

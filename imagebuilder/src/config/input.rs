@@ -283,24 +283,6 @@ pub struct Content {
     pub files: Option<Vec<File>>,
 }
 
-/// A Helm chart.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Chart {
-    /// Name of the release, a DNS label.
-    #[schemars(required, title = "a DNS label")]
-    pub name: Option<String>,
-    /// Namespace of the release; it is made.
-    #[schemars(required, title = "a DNS label")]
-    pub namespace: Option<String>,
-    /// Directory or `.tgz` of the chart, its dependencies inside; relative to this file.
-    #[schemars(required, title = "a path")]
-    pub chart: Option<String>,
-    /// File with values; relative to this file.
-    #[schemars(title = "a path")]
-    pub values: Option<String>,
-}
-
 /// A container image.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
@@ -348,6 +330,24 @@ pub enum Closure {
     Strict,
     /// The build says so and goes on.
     Off,
+}
+
+/// A Helm chart.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Chart {
+    /// Name of the release, a DNS label.
+    #[schemars(required, title = "a DNS label")]
+    pub name: Option<String>,
+    /// Namespace of the release; it is made.
+    #[schemars(required, title = "a DNS label")]
+    pub namespace: Option<String>,
+    /// Directory or `.tgz` of the chart, its dependencies inside; relative to this file.
+    #[schemars(required, title = "a path")]
+    pub chart: Option<String>,
+    /// File with values; relative to this file.
+    #[schemars(title = "a path")]
+    pub values: Option<String>,
 }
 
 /// An OS image for servers, served below `images/`: made by a recipe, or ready-made.

@@ -88,6 +88,7 @@ fn listed(release: &Release) -> (Vec<u8>, Value) {
         entrypoint: Vec::new(),
         env: Vec::new(),
         user: String::new(),
+        ..Recipe::default()
     };
     let input = Input {
         release,
