@@ -2,7 +2,6 @@
 //!
 //! The box has no way out: its network card leads to forwarded ports of this host's loopback, and nowhere else.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -173,11 +172,9 @@ fn what_an_image_carries_runs_and_is_served_and_what_is_sent_is_used() {
     let appliance = Appliance::of(&definition(dir.path(), &registry, &references));
     drop(registry);
     let mut machine = appliance.boot(How { network: Network::User, ..How::default() });
-    let ready = machine.until_ready();
-    println!("ready: {}", ready.t);
+    machine.until_ready();
     let client = machine.client();
     let status: Value = serde_json::from_str(&client.get("/api/v1/status")).expect("JSON");
-    println!("memory {}, space {}", status["memory"], status["space"]);
     let objects = status["objects"].as_array().expect("declared objects").clone();
     assert_eq!(objects.len(), 3, "{objects:?}");
     assert!(objects.iter().all(|object| object["healthy"] == true), "{objects:?}");
@@ -252,51 +249,43 @@ fn images_come_under_every_name(site: &Site<'_>, references: &[&str]) {
     assert!(matches!(refused.as_u16(), 401 | 405), "nobody writes without a token: {refused}");
 }
 
-/// The real apt, with folders of its own: a server of the site that knows the box only.
+/// The real apt of a Debian that knows the box only: it takes a package and what that needs from there.
 fn apt_installs(site: &Site<'_>, dir: &Path) {
     let inside = "/mnt/test";
-    for folder in [
-        "apt/state/lists/partial",
-        "apt/cache/archives/partial",
-        "apt/root/var/lib/dpkg/updates",
-        "apt/root/var/lib/dpkg/info",
-    ] {
-        fs_err::create_dir_all(dir.join(folder)).expect("folders");
-    }
     let root = dir.join("apt");
-    fs_err::write(root.join("root/var/lib/dpkg/status"), "").expect("a file");
+    for folder in ["state/lists/partial", "cache/archives/partial"] {
+        fs_err::create_dir_all(root.join(folder)).expect("folders");
+    }
     fs_err::write(root.join("foothold.asc"), site.get("debian/foothold.asc")).expect("a file");
     let url = format!("http://{}/debian", site.machine.address(ports::CONTENT));
-    fs_err::write(root.join("sources.list"), format!("deb [signed-by={inside}/foothold.asc] {url} trixie main\n"))
-        .expect("a file");
+    let source = format!("deb [signed-by={inside}/foothold.asc] {url} trixie main\n");
+    fs_err::write(root.join("sources.list"), source).expect("a file");
     let tools = foothold_qemu::Tools::locate_or_make().expect("a toolbox");
     let toolbox = Toolbox::at(tools.root(), &appliance::program());
+    let options = [
+        "APT::Architecture=amd64".to_owned(),
+        "APT::Sandbox::User=root".to_owned(),
+        "APT::Install-Recommends=false".to_owned(),
+        "Acquire::http::Proxy=DIRECT".to_owned(),
+        format!("Dir::State={inside}/state"),
+        // What this system has: the toolbox is a Debian trixie.
+        "Dir::State::status=/var/lib/dpkg/status".to_owned(),
+        format!("Dir::Cache={inside}/cache"),
+        format!("Dir::Etc::SourceList={inside}/sources.list"),
+        "Dir::Etc::SourceParts=/dev/null".to_owned(),
+        format!("Dir::Log={inside}"),
+    ];
     let apt = |arguments: &[&str]| {
-        let options: BTreeMap<&str, String> = BTreeMap::from([
-            ("APT::Architecture", "amd64".into()),
-            ("APT::Sandbox::User", "root".into()),
-            ("APT::Install-Recommends", "false".into()),
-            ("Dir::State", format!("{inside}/state")),
-            ("Dir::State::status", format!("{inside}/root/var/lib/dpkg/status")),
-            ("Dir::Cache", format!("{inside}/cache")),
-            ("Dir::Etc::SourceList", format!("{inside}/sources.list")),
-            ("Dir::Etc::SourceParts", "/dev/null".into()),
-            ("Dir::Log", inside.into()),
-        ]);
-        let options = options.into_iter().flat_map(|(key, value)| ["-o".to_owned(), format!("{key}={value}")]);
-        let tool = toolbox.tool("apt-get").bind(&root, Path::new(inside), true).args(options).args(arguments);
+        let tool = toolbox.tool("apt-get").bind(&root, Path::new(inside), true);
+        let tool = tool.args(options.iter().flat_map(|option| ["-o", option])).args(arguments);
         tool.run().unwrap_or_else(|error| panic!("apt-get {arguments:?}: {error}"))
     };
     apt(&["update", "--error-on=any"]);
-    // What every Debian has is not carried; so apt is asked for the packages themselves, not for a whole new system.
-    apt(&["install", "--yes", "--download-only", "--no-install-recommends", "--fix-missing", ITS_LIBRARY, "-s"]);
-    let text = String::from_utf8(apt(&["--print-uris", "download", PACKAGE, ITS_LIBRARY])).expect("text");
-    assert!(text.contains(&url) && text.contains("/jq_") && text.contains("/libjq1_"), "{text}");
-    for line in text.lines() {
-        let path =
-            line.split('\'').nth(1).and_then(|uri| uri.strip_prefix(&format!("{url}/"))).expect("a URI of the box");
-        let digest = line.split("SHA256:").nth(1).expect("a digest").trim();
-        assert_eq!(hash::bytes(&site.get(&format!("debian/{path}"))).hex(), digest, "{path}");
+    apt(&["install", "--yes", "--download-only", PACKAGE]);
+    let taken = fs_err::read_dir(root.join("cache/archives")).expect("a folder");
+    let taken: Vec<String> = taken.map(|entry| entry.expect("an entry").file_name().display().to_string()).collect();
+    for name in [PACKAGE, ITS_LIBRARY] {
+        assert!(taken.iter().any(|file| file.starts_with(&format!("{name}_"))), "{name} in {taken:?}");
     }
 }
 

@@ -285,7 +285,7 @@ fn an_archive_of_docker_becomes_the_same_image_wherever_it_is_read() {
     let benches: Vec<Bench> = (0..2)
         .map(|_| {
             from_here("saved.tar", |dir| {
-                fs_err::write(dir.join("saved.tar"), saved(&plain, "org/app:1.2")).expect("written")
+                fs_err::write(dir.join("saved.tar"), saved(&plain, "org/app:1.2")).expect("written");
             })
         })
         .collect();
@@ -315,7 +315,7 @@ fn what_is_wrong_with_an_archive_is_told_with_its_path() {
     assert!(text.contains(&layer) && text.contains("is sha256:2d711642"), "{text}");
 
     let other = from_here("saved.tar", |dir| {
-        fs_err::write(dir.join("saved.tar"), tarball(&[("x", vec![1], 0o644)])).expect("written")
+        fs_err::write(dir.join("saved.tar"), tarball(&[("x", vec![1], 0o644)])).expect("written");
     });
     let text = told(other.lock());
     assert!(text.contains("saved.tar` is neither an OCI layout nor an archive of `docker save`"), "{text}");
