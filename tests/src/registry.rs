@@ -190,7 +190,7 @@ impl Registry {
             ("quay.io/org/app:2.0", TestImage::small("app 2").of_docker()),
             ("quay.io/org/tool:v3", TestImage::small("tool").of_docker().with_other_platform()),
             ("ghcr.io/team/worker:2026.1", TestImage::small("worker")),
-            ("registry.example:5000/deep/down/below/thing:a_b-c.d", TestImage::small("thing")),
+            ("registry.example/deep/down/below/thing:a_b-c.d", TestImage::small("thing")),
         ];
         for (reference, image) in &images {
             self.push(reference, image);

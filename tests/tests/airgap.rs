@@ -182,7 +182,7 @@ fn what_an_image_carries_runs_and_is_served_and_what_is_sent_is_used() {
     assert_eq!(kubernetes.get("/api/v1/namespaces/site/configmaps/greeter")["data"]["word"], "hello");
     let deployment = kubernetes.get("/apis/apps/v1/namespaces/site/deployments/hello");
     assert_eq!(deployment["status"]["readyReplicas"], 1, "an image by a name of docker.io that no node has pulled");
-    assert_eq!(status["pulls"], Value::Null, "nothing was asked for in vain: {status}");
+    assert_eq!(status["pulls"], json!([]), "nothing was asked for in vain: {status}");
 
     let site = Site::of(&machine);
     files_come_whole_and_in_parts(&site);
@@ -211,7 +211,7 @@ fn files_come_whole_and_in_parts(site: &Site<'_>) {
     assert_eq!(site.ask(again).status, StatusCode::NOT_MODIFIED);
     let listing = String::from_utf8(site.get("images/")).expect("text");
     assert!(listing.contains("server.raw.md5sum"), "{listing}");
-    for path in ["files/../manifests/", "files/%2e%2e/%2e%2e/etc/passwd", "files/none"] {
+    for path in ["files/%2e%2e/%2e%2e/etc/passwd", "files//etc/passwd", "files/none"] {
         assert_eq!(site.ask(site.content(path)).status, StatusCode::NOT_FOUND, "{path}");
     }
 }

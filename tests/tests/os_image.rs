@@ -70,6 +70,7 @@ fn boots(name: &str, format: DiskFormat, firmware: Firmware, home: &str) {
 }
 
 #[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test os_image -- --ignored`"]
 fn the_rescue_image_takes_name_and_key_from_its_seed() {
     boots("rescue", DiskFormat::Qcow2, Firmware::Bios, "/root");
 }

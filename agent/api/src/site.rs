@@ -26,8 +26,8 @@ pub struct Site {
     /// Time sources.
     #[serde(default)]
     pub ntp: Ntp,
-    /// What may be uploaded.
-    #[serde(default)]
+    /// What may be uploaded. Left out when it says nothing: releases that do not know it refuse the key.
+    #[serde(default, skip_serializing_if = "Uploads::is_default")]
     pub uploads: Uploads,
 }
 
@@ -101,6 +101,13 @@ pub struct Uploads {
     /// Percent of DATA that OS images may take, 40 unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_percent: Option<u8>,
+}
+
+impl Uploads {
+    /// Whether it says nothing.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Time sources.
