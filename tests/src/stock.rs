@@ -9,6 +9,8 @@ use serde_json::Value;
 use crate::client::{Client, Kubernetes};
 use crate::objects::{Difference, differences, normalize};
 
+/// What the box adds for its own services, in namespace `default`.
+const OURS: [&str; 2] = ["bpa-api-service", "bpa-api-service-box"];
 /// Name of the node in the stock cluster.
 const STOCK_NODE: &str = "foothold-node-name";
 /// No objects of the API: allocators that live in etcd only.
@@ -57,7 +59,8 @@ pub fn objects(stock: &Stock, kubernetes: &Kubernetes<'_>) -> Vec<Difference> {
 
 fn is_compared(object: &Value) -> bool {
     let kind = object["kind"].as_str().unwrap_or_default();
-    kind != "Pod" && !NO_OBJECTS.contains(&kind) && object["metadata"]["name"] != BEGIN && !kind.is_empty()
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    kind != "Pod" && !NO_OBJECTS.contains(&kind) && name != BEGIN && !OURS.contains(&name) && !kind.is_empty()
 }
 
 /// Of a Node what kubeadm writes; any other object as it is.
