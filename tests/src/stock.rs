@@ -60,7 +60,10 @@ pub fn objects(stock: &Stock, kubernetes: &Kubernetes<'_>) -> Vec<Difference> {
 fn is_compared(object: &Value) -> bool {
     let kind = object["kind"].as_str().unwrap_or_default();
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    kind != "Pod" && !NO_OBJECTS.contains(&kind) && name != BEGIN && !OURS.contains(&name) && !kind.is_empty()
+    // An IPAddress is named after the address, and says whose it is.
+    let owner = object["spec"]["parentRef"]["name"].as_str().unwrap_or_default();
+    let ours = OURS.contains(&name) || OURS.contains(&owner);
+    kind != "Pod" && !NO_OBJECTS.contains(&kind) && name != BEGIN && !ours && !kind.is_empty()
 }
 
 /// Of a Node what kubeadm writes; any other object as it is.

@@ -164,15 +164,21 @@ impl<'a> Site<'a> {
     }
 }
 
-#[test]
-fn what_an_image_carries_runs_and_is_served_and_what_is_sent_is_used() {
+/// A box of such an image, ready, and the names of the images in it.
+fn ready_box(dir: &Path) -> (Boxed, [&'static str; 6]) {
     let registry = Registry::start();
     let references = registry.push_six();
-    let dir = tempfile::tempdir().expect("a folder");
-    let appliance = Appliance::of(&definition(dir.path(), &registry, &references));
+    let appliance = Appliance::of(&definition(dir, &registry, &references));
     drop(registry);
     let mut machine = appliance.boot(How { network: Network::User, ..How::default() });
     machine.until_ready();
+    (machine, references)
+}
+
+#[test]
+fn what_an_image_carries_runs_and_is_served() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (machine, references) = ready_box(dir.path());
     let client = machine.client();
     let status: Value = serde_json::from_str(&client.get("/api/v1/status")).expect("JSON");
     let objects = status["objects"].as_array().expect("declared objects").clone();
@@ -183,10 +189,17 @@ fn what_an_image_carries_runs_and_is_served_and_what_is_sent_is_used() {
     let deployment = kubernetes.get("/apis/apps/v1/namespaces/site/deployments/hello");
     assert_eq!(deployment["status"]["readyReplicas"], 1, "an image by a name of docker.io that no node has pulled");
     assert_eq!(status["pulls"], json!([]), "nothing was asked for in vain: {status}");
-
     let site = Site::of(&machine);
     files_come_whole_and_in_parts(&site);
     images_come_under_every_name(&site, &references);
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test airgap -- --ignored`"]
+fn a_server_of_the_site_installs_from_the_box_and_what_is_sent_to_it_is_used() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (machine, _) = ready_box(dir.path());
+    let site = Site::of(&machine);
     apt_installs(&site, dir.path());
     uploads_are_used(&site);
 }
