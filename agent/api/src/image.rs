@@ -53,7 +53,10 @@ impl FromStr for ImageName {
         };
         let (path, tag) = rest.rsplit_once(':').map_or((rest, None), |(path, tag)| (path, Some(tag)));
         let good_tag = tag.is_none_or(|tag| is_word(tag, |b| b.is_ascii_alphanumeric()));
-        if !path.split('/').all(|part| is_word(part, |b| b.is_ascii_lowercase() || b.is_ascii_digit())) || !good_tag {
+        if !is_host(host)
+            || !path.split('/').all(|part| is_word(part, |b| b.is_ascii_lowercase() || b.is_ascii_digit()))
+            || !good_tag
+        {
             return Err(invalid());
         }
         let library = host == DEFAULT_HOST && !path.contains('/');
@@ -61,6 +64,12 @@ impl FromStr for ImageName {
         let path = if library { format!("library/{path}") } else { path.to_owned() };
         Ok(Self { host: host.to_owned(), path, tag, digest })
     }
+}
+
+/// A name or an address, IPv6 in brackets, with or without a port.
+fn is_host(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':' | b'[' | b']'))
 }
 
 /// Letters as `letter` has them, and `.`, `_`, `-` where no word begins.
@@ -129,7 +138,9 @@ mod tests {
         }
         assert_eq!(whole(&format!("quay.io/a@{digest}")), format!("quay.io/a@{digest}"));
         assert_eq!(whole(&format!("a:1@{digest}")), format!("docker.io/library/a:1@{digest}"));
-        for text in ["", "Quay.io/Org/App", "a//b", "a:b:c/", "a@sha256:12", "a:", "{{ image }}", "/a", "a b"] {
+        for text in
+            ["", "Quay.io/Org/App", "a//b", "a:b:c/", "a@sha256:12", "a:", "{{ image }}", "/a", "a b", "../a", "a.b /c"]
+        {
             assert_eq!(whole(text), format!("`{text}` is not the name of an image"));
         }
     }

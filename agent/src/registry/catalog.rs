@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use agent_api::image::{ImageName, plain_names};
 use agent_api::release::{Digest, Image};
 
 /// One repository: its tags, its manifests and its other blobs.
@@ -25,17 +26,17 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Of these images. Where two registries have a path in common, their images share the repository of that path;
-    /// of one tag there, docker.io's is meant, else that of the first registry by name.
+    /// Of these images: each under its whole name, and under its plain one where that stands for one image alone. By
+    /// digest, all are found under either.
     pub fn new(images: &[Image]) -> Self {
         let mut catalog = Self::default();
-        let mut named: Vec<(Name, &Image)> =
-            images.iter().filter_map(|image| Some((Name::parse(&image.reference)?, image))).collect();
-        named.sort_by_key(|(name, _)| (name.registry != "docker.io", name.registry.clone()));
-        for (name, image) in &named {
+        let plain = plain_names(images);
+        for image in images {
+            let Ok(ImageName { host, path, tag, .. }) = image.reference.parse() else { continue };
             catalog.sizes.extend(image.blobs.iter().map(|blob| (blob.digest.clone(), blob.size)));
-            for repository in [format!("{}/{}", name.registry, name.path), name.path.clone()] {
-                catalog.repositories.entry(repository).or_default().add(name, image);
+            let plain_tag = tag.clone().filter(|tag| plain.get(&format!("{path}:{tag}")).is_some_and(Option::is_some));
+            for (repository, tag) in [(format!("{host}/{path}"), tag), (path, plain_tag)] {
+                catalog.repositories.entry(repository).or_default().add(tag, image);
             }
         }
         catalog
@@ -58,45 +59,16 @@ impl Catalog {
 }
 
 impl Repository {
-    fn add(&mut self, name: &Name, image: &Image) {
+    fn add(&mut self, tag: Option<String>, image: &Image) {
         let carried = |digest: &Digest| image.blobs.iter().any(|blob| blob.digest == *digest);
         let index = image.index.as_ref().filter(|index| carried(index));
         let top = index.unwrap_or(&image.manifest).clone();
         self.manifests.extend([&image.manifest].into_iter().chain(index).cloned());
         self.layers.extend(image.blobs.iter().map(|blob| blob.digest.clone()));
         self.layers.retain(|digest| !self.manifests.contains(digest));
-        if let Some(tag) = &name.tag {
-            self.tags.entry(tag.clone()).or_insert(top);
+        if let Some(tag) = tag {
+            self.tags.insert(tag, top);
         }
-    }
-}
-
-/// A reference in its parts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
-    /// `docker.io`, `registry.example:5001`.
-    pub registry: String,
-    /// `library/nginx`.
-    pub path: String,
-    /// Tag, if it has one.
-    pub tag: Option<String>,
-}
-
-impl Name {
-    /// Reads a whole reference: `registry/path:tag`, `registry/path@digest`, or both.
-    pub fn parse(reference: &str) -> Option<Self> {
-        let without_digest = reference.split_once('@').map_or(reference, |(name, _)| name);
-        let (registry, rest) = without_digest.split_once('/')?;
-        let (path, tag) = match rest.rsplit_once(':') {
-            Some((path, tag)) => (path, Some(tag.to_owned())),
-            None => (rest, None),
-        };
-        let is_part = |part: &str| {
-            !matches!(part, "" | "." | "..") && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-        };
-        let is_host = |part: &str| part.split(':').all(is_part);
-        let good = is_host(registry) && path.split('/').all(is_part) && tag.as_deref().is_none_or(is_part);
-        good.then(|| Self { registry: registry.to_owned(), path: path.to_owned(), tag })
     }
 }
 
@@ -104,7 +76,7 @@ impl Name {
 pub(super) mod tests {
     use agent_api::release::{Blob, Digest, Image};
 
-    use super::{Catalog, Name};
+    use super::Catalog;
 
     pub fn digest(letter: &str) -> Digest {
         Digest::from_hex(&letter.repeat(64)).expect("a digest")
@@ -143,30 +115,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn two_registries_share_a_path_and_docker_hub_has_the_tag() {
+    fn a_plain_name_of_two_images_is_found_by_digest_only() {
         let images = [image("quay.io/org/app:1", None, &["a"]), image("docker.io/org/app:1", None, &["b"])];
         let catalog = Catalog::new(&images);
-        assert_eq!(catalog.repositories["org/app"].tags["1"], digest("b"));
+        assert!(catalog.repositories["org/app"].tags.is_empty());
         assert_eq!(catalog.repositories["quay.io/org/app"].tags["1"], digest("a"));
+        assert_eq!(catalog.repositories["docker.io/org/app"].tags["1"], digest("b"));
         assert_eq!(catalog.repositories["org/app"].manifests.len(), 2, "by digest both are there");
     }
 
     #[test]
-    fn references_are_read_whole() {
-        let name = |registry: &str, path: &str, tag: Option<&str>| {
-            Some(Name { registry: registry.to_owned(), path: path.to_owned(), tag: tag.map(str::to_owned) })
-        };
-        let by_digest = format!("a.b:5001/c/d:1@{}", digest("a"));
-        let table = [
-            ("docker.io/library/nginx:1.2", name("docker.io", "library/nginx", Some("1.2"))),
-            (&by_digest, name("a.b:5001", "c/d", Some("1"))),
-            ("a.b/c@sha256:00", name("a.b", "c", None)),
-            ("nginx", None),
-            ("a.b/../c:1", None),
-            ("../a:1", None),
-        ];
-        for (reference, expected) in table {
-            assert_eq!(Name::parse(reference), expected, "{reference}");
-        }
+    fn a_reference_that_names_no_image_is_left_out() {
+        assert_eq!(
+            Catalog::new(&[image("a.b/../c:1", None, &["a"]), image("../a:1", None, &["b"])]),
+            Catalog::default()
+        );
     }
 }

@@ -92,7 +92,7 @@ fn fixture(images: &[&str], writable: Option<u64>) -> Fixture {
     fs_err::write(front.store().join(blobs[0].digest.hex()), LAYER).expect("a blob");
     let (tls, authority) = testing::tls();
     let listen = ["127.0.0.1:0".parse().expect("an address")];
-    let address = http::start(&mut tasks, &listen, Arc::clone(&front), tls, &stop).addresses[0];
+    let address = http::start(&mut tasks, &listen, Arc::clone(&front), tls, &stop)[0];
     let authority = reqwest::Certificate::from_pem(authority.as_bytes()).expect("the authority");
     let client = Client::builder().no_proxy().tls_certs_only([authority]).build().expect("a client");
     Fixture { dir, address, client, bus, front, tasks }
