@@ -12,9 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Input;
 use crate::config::{Appliance, Origin, OsImageSource, ServedFile};
-use crate::lock::Lock;
 use crate::lock::download::Wanted;
 use crate::lock::http::Http;
+use crate::lock::{Lock, expect_locked};
 use crate::pipeline::Builder;
 use crate::store::{Cache, hash};
 
@@ -69,7 +69,7 @@ pub fn bring(at: &Builder, locked: &Blob, origin: &Origin, waiting: &(dyn Fn(&st
     let cache = &at.cache;
     match origin {
         Origin::Path { path } => {
-            compare(path, locked)?;
+            expect_locked(&path.display(), &hash::file(path)?, locked)?;
             if !cache.holds(locked)? {
                 copy(cache, path, locked)?;
             }
@@ -82,7 +82,7 @@ pub fn bring(at: &Builder, locked: &Blob, origin: &Origin, waiting: &(dyn Fn(&st
             );
             if !cache.holds(locked)? {
                 let found = download(cache, url, sha256, at.network.offline, waiting)?;
-                ensure!(found == *locked, changed(&url, &found, locked));
+                expect_locked(&url, &found, locked)?;
             }
         }
     }
@@ -110,23 +110,7 @@ fn copy(cache: &Cache, path: &Path, locked: &Blob) -> Result<()> {
     let target = work.path().join("file");
     fs_err::copy(path, &target)?;
     let found = cache.adopt(&target)?;
-    ensure!(found == *locked, changed(&path.display(), &found, locked));
-    Ok(())
-}
-
-/// An error when the file is not the one of the lock.
-fn compare(path: &Path, locked: &Blob) -> Result<()> {
-    let found = hash::file(path)?;
-    ensure!(found == *locked, changed(&path.display(), &found, locked));
-    Ok(())
-}
-
-fn changed(file: &dyn std::fmt::Display, found: &Blob, locked: &Blob) -> String {
-    format!(
-        "`{file}` is {} ({} bytes), the lock expects {} ({} bytes)\nhint: bring the file back, or move the lock: \
-         `foothold lock --update`",
-        found.digest, found.size, locked.digest, locked.size
-    )
+    expect_locked(&path.display(), &found, locked)
 }
 
 /// Brings everything that is carried as it is into the cache.

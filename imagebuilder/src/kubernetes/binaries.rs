@@ -17,6 +17,7 @@ use rayon::prelude::*;
 use super::modules::KUBERNETES;
 use crate::config::KubernetesSource;
 use crate::lock::download::Wanted;
+use crate::lock::expect_locked;
 use crate::lock::http::Http;
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 use crate::toolbox::Toolbox;
@@ -123,14 +124,14 @@ impl Binaries<'_> {
                     let copy = work.path().join(name);
                     fs_err::copy(path.join(name), &copy)?;
                     let found = self.cache.adopt(&copy)?;
-                    ensure!(found == *blob, changed(&path.join(name).display(), &found, blob));
+                    expect_locked(&path.join(name).display(), &found, blob)?;
                 }
             }
             Source::Upstream(url) if !missing.is_empty() => {
                 let server = self.server(url)?;
                 for (name, blob) in missing {
                     let found = server.fetch(name, &blob.digest)?;
-                    ensure!(found == *blob, changed(&server.url(name), &found, blob));
+                    expect_locked(&server.url(name), &found, blob)?;
                 }
             }
             Source::Upstream(_) => {}
@@ -224,18 +225,9 @@ fn look(path: &Path) -> Result<BTreeMap<String, Blob>> {
 /// An error when the folder does not hold what the lock names.
 fn compare(path: &Path, locked: &BTreeMap<String, Blob>) -> Result<()> {
     for (name, found) in look(path)? {
-        let expected = &locked[&name];
-        ensure!(found == *expected, changed(&path.join(name).display(), &found, expected));
+        expect_locked(&path.join(&name).display(), &found, &locked[&name])?;
     }
     Ok(())
-}
-
-fn changed(file: &dyn std::fmt::Display, found: &Blob, locked: &Blob) -> String {
-    format!(
-        "`{file}` is {} ({} bytes), the lock expects {} ({} bytes)\nhint: bring the file back, or move the lock: \
-         `foothold lock --update`",
-        found.digest, found.size, locked.digest, locked.size
-    )
 }
 
 #[cfg(test)]

@@ -15,10 +15,11 @@ pub mod index;
 pub(crate) mod testserver;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use agent_api::release::{Blob, Digest};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::images::LockedImage;
@@ -162,6 +163,20 @@ impl Lock {
             .get(path)
             .with_context(|| format!("the lock does not name the file `{path}`\nhint: `foothold lock --update`"))
     }
+}
+
+/// An error when `found`, which is `file` now, is not what the lock names.
+pub fn expect_locked(file: &dyn Display, found: &Blob, locked: &Blob) -> Result<()> {
+    ensure!(
+        found == locked,
+        "`{file}` is {} ({} bytes), the lock expects {} ({} bytes)\nhint: bring the file back, or move the lock: \
+         `foothold lock --update`",
+        found.digest,
+        found.size,
+        locked.digest,
+        locked.size
+    );
+    Ok(())
 }
 
 #[cfg(test)]
