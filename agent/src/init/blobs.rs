@@ -27,7 +27,7 @@ pub struct Wanted {
     pub needed_by: Vec<String>,
 }
 
-/// Every blob of images and content, each once.
+/// Every blob of images and content, each once, in the order of their digests.
 pub fn of(release: &Release) -> Vec<Wanted> {
     let images = release
         .images
@@ -55,12 +55,19 @@ pub struct Wrong {
 }
 
 impl Wanted {
+    /// What needs it, in a few words.
+    pub fn names(&self) -> String {
+        let names = self.needed_by.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
+        match self.needed_by.len() {
+            0 => "a file of no release".to_owned(),
+            1..=MOST_NAMED => names,
+            more => format!("{names} and {} more", more - MOST_NAMED),
+        }
+    }
+
     /// The damage as it is told. `medium` is the device.
     pub fn failure(&self, wrong: &Wrong, medium: &str) -> MediumFailure {
-        let mut names = self.needed_by.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
-        if self.needed_by.len() > MOST_NAMED {
-            names = format!("{names} and {} more", self.needed_by.len() - MOST_NAMED);
-        }
+        let names = self.names();
         MediumFailure {
             what: MediumFailure::of_blob(&self.digest),
             device: medium.to_owned(),

@@ -1,13 +1,12 @@
 //! `foothold.mode=check`: every blob of the store against its digest, told on the screen.
 
-use std::collections::BTreeMap;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use agent_api::events::Phase;
-use agent_api::release::{Blob, Digest, MEDIUM_ROOT, Release};
-use sha2::Digest as _;
+use agent_api::release::{Digest, MEDIUM_ROOT, Release};
 
+use super::blobs::{self, Reader, Wanted};
 use super::fatal::{Fatal, framed};
 use super::medium::Medium;
 use super::release::WRITE_AGAIN;
@@ -21,11 +20,12 @@ const MOST_NAMED: usize = 8;
 /// Verifies everything; the message with the result, or what is damaged.
 pub fn run(report: &Report, medium: &Medium, root: &Path) -> Result<String, Fatal> {
     let step = report.started(Phase::Medium, "check");
-    let blobs = blobs_of(&medium.release, &store(root));
-    let total: u64 = blobs.values().map(|blob| blob.size).sum::<u64>().max(1);
+    let store = root.join(MEDIUM_ROOT).join("store/sha256");
+    let blobs = wanted(&medium.release, &store);
+    let total: u64 = blobs.iter().map(|blob| blob.size).sum::<u64>().max(1);
     let (mut done, mut told) = (0, 0);
-    let mut damaged = Vec::new();
-    for (name, blob) in &blobs {
+    let (mut damaged, mut reader) = (Vec::new(), Reader::default());
+    for blob in &blobs {
         let mut progress = |bytes: u64| {
             done += bytes;
             let percent = (done * 100 / total).min(100);
@@ -34,8 +34,8 @@ pub fn run(report: &Report, medium: &Medium, root: &Path) -> Result<String, Fata
                 report.progress(step, "reading every file of the medium", told);
             }
         };
-        if let Err(why) = verify(&store(root).join(blob.digest.hex()), blob, &mut progress) {
-            damaged.push(format!("{name}: {why}"));
+        if let Err(wrong) = blob.check(&store, &mut reader, &mut progress) {
+            damaged.push(format!("{} is damaged: {} {}", blob.names(), blob.digest, wrong.found));
         }
     }
     let files = blobs.len();
@@ -58,81 +58,53 @@ pub fn run(report: &Report, medium: &Medium, root: &Path) -> Result<String, Fata
     Err(Fatal::medium("check", found, "the bytes that were signed", WRITE_AGAIN))
 }
 
-fn store(root: &Path) -> PathBuf {
-    root.join(MEDIUM_ROOT).join("store/sha256")
-}
-
-/// Every blob by a name for the screen: those of the manifest, and whatever else lies in the store.
-fn blobs_of(release: &Release, store: &Path) -> BTreeMap<String, Blob> {
-    let mut blobs = BTreeMap::new();
-    let mut known = std::collections::BTreeSet::new();
-    let mut add = |name: String, digest: &Digest, size: u64| {
-        if known.insert(digest.clone()) {
-            blobs.insert(name, Blob { digest: digest.clone(), size });
-        }
-    };
-    for layer in &release.layers {
-        add(format!("layer `{}`", layer.name), &layer.digest, layer.size);
-    }
-    for image in &release.images {
-        for blob in &image.blobs {
-            add(format!("image {} {}", image.reference, &blob.digest.hex()[..12]), &blob.digest, blob.size);
-        }
-    }
-    for file in &release.content {
-        add(format!("file {}", file.path), &file.digest, file.size);
-    }
+/// Every blob once: layers, images and content of the manifest, and whatever else lies in the store.
+fn wanted(release: &Release, store: &Path) -> Vec<Wanted> {
+    let layer = |name: &str| vec![format!("layer `{name}`")];
+    let layers = release.layers.iter();
+    let mut wanted: Vec<Wanted> = layers
+        .map(|one| Wanted { digest: one.digest.clone(), size: one.size, needed_by: layer(&one.name) })
+        .chain(blobs::of(release))
+        .collect();
+    let known: BTreeSet<Digest> = wanted.iter().map(|blob| blob.digest.clone()).collect();
     for entry in fs_err::read_dir(store).into_iter().flatten().filter_map(Result::ok) {
         let size = entry.metadata().map_or(0, |found| found.len());
-        if let Ok(digest) = Digest::from_hex(&entry.file_name().to_string_lossy()) {
-            add(format!("file {}", &digest.hex()[..12]), &digest, size);
+        let digest = Digest::from_hex(&entry.file_name().to_string_lossy()).ok();
+        if let Some(digest) = digest.filter(|digest| !known.contains(digest)) {
+            wanted.push(Wanted { digest, size, needed_by: Vec::new() });
         }
     }
-    blobs
-}
-
-fn verify(path: &Path, blob: &Blob, progress: &mut dyn FnMut(u64)) -> Result<(), String> {
-    let mut file = fs_err::File::open(path).map_err(|error| error.kind().to_string())?;
-    let mut hash = sha2::Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    let mut length = 0;
-    loop {
-        let read = match file.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(format!("cannot be read at byte {length}: {}", error.kind())),
-        };
-        hash.update(&buffer[..read]);
-        length += read as u64;
-        progress(read as u64);
-    }
-    if length != blob.size {
-        return Err(format!("{length} bytes instead of {}", blob.size));
-    }
-    let found = hex::encode(hash.finalize());
-    if found == blob.digest.hex() { Ok(()) } else { Err(format!("its digest is {}...", &found[..16])) }
+    wanted
 }
 
 #[cfg(test)]
 mod tests {
-    use agent_api::release::{Blob, Digest};
-    use sha2::Digest as _;
+    use agent_api::release::{Digest, Layer, Release};
 
-    use super::verify;
+    use super::wanted;
+    use crate::first_boot::machine::tests::release;
 
     #[test]
-    fn a_blob_is_good_only_whole_and_unchanged() {
+    fn layers_and_what_no_release_names_are_read_too() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("blob");
-        let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(b"abc"))).expect("a digest");
-        let blob = Blob { digest, size: 3 };
-        for (bytes, good) in [(&b"abc"[..], true), (b"abd", false), (b"ab", false)] {
-            fs_err::write(&path, bytes).expect("written");
-            let mut seen = 0;
-            assert_eq!(verify(&path, &blob, &mut |bytes| seen += bytes).is_ok(), good);
-            assert_eq!(seen, bytes.len() as u64);
+        let stray = Digest::from_hex(&"5".repeat(64)).expect("a digest");
+        let layer = Layer {
+            name: "os".to_owned(),
+            digest: Digest::from_hex(&"6".repeat(64)).expect("a digest"),
+            size: 3,
+            data_bytes: 3,
+            root_hash: String::new(),
+            salt: String::new(),
+        };
+        let release = Release { layers: vec![layer.clone()], ..release() };
+        for digest in [&stray, &layer.digest] {
+            fs_err::write(folder.path().join(digest.hex()), b"abc").expect("written");
         }
-        assert_eq!(verify(&folder.path().join("none"), &blob, &mut |_| ()), Err("entity not found".to_owned()));
+        fs_err::write(folder.path().join("no digest"), b"").expect("written");
+        let found = wanted(&release, folder.path());
+        assert_eq!(found[0].names(), "layer `os`");
+        assert_eq!(found.iter().filter(|one| one.digest == layer.digest).count(), 1);
+        let last = found.last().expect("the stray one");
+        assert_eq!((&last.digest, last.size, last.names().as_str()), (&stray, 3, "a file of no release"));
     }
 }
