@@ -13,6 +13,7 @@
 //! usage       memory and disk, now and at most
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
+//! listen      sockets that listen, and how many may connect
 //! http        files over HTTP/1.1, with sendfile
 //! pulls       images that the box asks for, recorded
 //! registry    images for the box and its site, on port 5000
@@ -37,6 +38,7 @@ pub mod host;
 pub mod http;
 pub mod init;
 pub mod ledger;
+pub mod listen;
 pub mod medium;
 pub mod pulls;
 pub mod registry;

@@ -72,14 +72,7 @@ pub fn start(
     let uploads = (options.uploads.clone(), options.limits);
     tasks.spawn(follow_site(options.site.clone(), uploads, clients, stop.clone()));
     let app = handlers::App { uploads: options.uploads, gate: options.gate, site: options.site };
-    let shared = server::Shared::new(handlers::router(app), tls);
-    let mut addresses = Vec::new();
-    for address in options.listen {
-        let bound = server::bind(address).ok();
-        addresses.extend(bound.as_ref().and_then(|listener| listener.local_addr().ok()));
-        tasks.spawn(server::run(address, bound, Arc::clone(&shared), stop.clone()));
-    }
-    Ok(addresses)
+    Ok(server::start(tasks, &options.listen, handlers::router(app), tls, stop))
 }
 
 /// Takes over what Site says about uploads, now and when it changes.

@@ -1,7 +1,7 @@
 //! HTTP/1.1 for files: what the box holds leaves it with sendfile(2), as many at a time as the site asks for.
 //!
 //! ```text
-//! listener  accepts, counts, tells TLS by its first byte
+//! accept  tells TLS by the first byte
 //!     └─► connection  request after request ─► head (parsed) ─► Service ─► Answer
 //!                                                                │  File: answer (conditions, ranges) ─► wire
 //!                                                                │  Text: as it is
@@ -18,16 +18,16 @@ use std::sync::Arc;
 
 use agent_api::release::Digest;
 
+mod accept;
 mod answer;
 mod ask;
 mod connection;
 mod head;
-mod listener;
 mod wire;
 
+pub use accept::start;
 pub use ask::ask;
 pub use head::{Head, Method, decode};
-pub use listener::{Listening, start};
 pub use wire::Rewound;
 
 /// Who asks, and where.

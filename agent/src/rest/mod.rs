@@ -137,14 +137,10 @@ pub fn start(
     let (fingerprint, pem) = (authority.fingerprint(), authority.pem());
     let shown: Arc<dyn ResolvesServerCert> = resolver.clone();
     let tls = server::tls(Arc::clone(&shown))?;
-    let listeners: Vec<_> = options.listen.iter().map(|address| (*address, server::bind(*address))).collect();
-    let addresses = listeners.iter().filter_map(|(_, bound)| bound.as_ref().ok()?.local_addr().ok()).collect();
+    let listen = options.listen.clone();
     tasks.spawn(follow_site(Arc::clone(&options.gate), options.site.clone(), stop.clone()));
     let router = api::router(options, fingerprint.clone(), pem.clone());
-    let shared = server::Shared::new(router, tls);
-    for (address, bound) in listeners {
-        tasks.spawn(server::run(address, bound.ok(), Arc::clone(&shared), stop.clone()));
-    }
+    let addresses = server::start(tasks, &listen, router, tls, stop);
     tasks.spawn(follow_addresses(authority, resolver, names, stop.clone()));
     Ok(Web { fingerprint, addresses, authority: pem, resolver: shown })
 }

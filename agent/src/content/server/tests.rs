@@ -75,7 +75,7 @@ impl Fixture {
         let started = http::start(&mut tasks, &listen, content, tls, &CancellationToken::new());
         let authority = reqwest::Certificate::from_pem(authority.as_bytes()).expect("the authority");
         let client = Client::builder().no_proxy().tls_certs_only([authority]).build().expect("a client");
-        Self { address: started.addresses[0], client, _dir: dir, _tasks: tasks }
+        Self { address: started[0], client, _dir: dir, _tasks: tasks }
     }
 
     async fn get(&self, path: &str, headers: &[(&str, &str)]) -> reqwest::Response {
