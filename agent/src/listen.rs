@@ -168,14 +168,14 @@ fn keep_alive(stream: &TcpStream) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use super::{Limits, Seat, Seats};
 
     #[test]
     fn neither_one_peer_nor_all_of_them_take_more_than_their_share() {
         let limits = Limits { all: 3, of_peer: 2, backlog: 1 };
-        let seats = Arc::new(Seats { limits, open: Default::default() });
+        let seats = Arc::new(Seats { limits, open: Mutex::default() });
         let take = |last: u8| seats.take([192, 0, 2, last].into());
         let mut of_one: Vec<Option<Seat>> = vec![take(1), take(1)];
         assert!(of_one.iter().all(Option::is_some));

@@ -7,6 +7,9 @@
 //! ```
 //! One machine runs at a time: two would only share the same processors and take as long.
 
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
 pub mod appliance;
 pub mod client;
 pub mod objects;
@@ -17,3 +20,10 @@ pub mod stock;
 pub use appliance::{Appliance, Boxed, How};
 pub use client::Client;
 pub use registry::Registry;
+
+/// Bytes that nothing makes smaller, the same for the same seed.
+pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    StdRng::seed_from_u64(seed).fill(&mut noise[..]);
+    noise
+}

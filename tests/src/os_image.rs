@@ -4,22 +4,19 @@ use std::path::{Path, PathBuf};
 
 use agent_api::release::Blob;
 use anyhow::{Context as _, Result};
-use foothold::cli::Sources;
 use foothold::commands::common;
 use foothold::config::DiskFormat;
 use foothold::content::os_images;
-use foothold::error::Cancel;
 use foothold::layer::agent;
 use foothold::lock::apt::{Apt, Mirror};
 use foothold::lock::{Lock, fetch};
 use foothold::osimage::recipe::Recipe;
 use foothold::osimage::{self, Input};
 use foothold::pipeline::{self, Builder};
-use foothold::report::{Report, Show};
 use foothold::store::Made;
 use foothold::toolbox::Toolbox;
 
-use crate::appliance::program;
+use crate::appliance::builder;
 
 /// The definition whose toolbox and programs are used.
 const APPLIANCE: &str = "images/appliance";
@@ -36,11 +33,7 @@ pub struct Workshop {
 impl Workshop {
     /// The workshop of the user's cache, or of another one that has nothing yet but the packages.
     pub fn open() -> Result<Self> {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let report = Report::new(Show::default(), Cancel::default());
-        let sources = Sources::default();
-        let mut builder = common::builder(&sources, &report)?;
-        builder.helper = program();
+        let builder = builder()?;
         let job = common::Job::load(Path::new(APPLIANCE))?;
         let lock = common::locked(&builder, &job, false)?;
         let (toolbox, toolbox_key) = pipeline::toolbox(&builder, &lock)?;

@@ -14,18 +14,16 @@ use std::time::{Duration, Instant};
 
 use agent_api::image::ImageName;
 use agent_api::release::Blob;
-use foothold::cli::Sources;
 use foothold::commands::common;
-use foothold::error::Cancel;
 use foothold::host::command::{Run, Running, pause};
 use foothold::kubernetes::modules::{Build, SETS};
 use foothold::layer::agent;
 use foothold::pipeline::{self, Builder};
-use foothold::report::{Report, Show};
 use foothold::store::hash;
 use serde_json::{Value, json};
 
-use crate::appliance::program;
+use crate::appliance::builder;
+use crate::noise;
 
 /// How long the registry may take to answer at first.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -255,12 +253,7 @@ impl TestImage {
 
     /// One layer of that many bytes that nothing makes smaller.
     pub fn large(bytes: usize) -> Self {
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let noise = std::iter::repeat_with(|| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56).to_le_bytes()[0]
-        });
-        Self::of(&[tarball(&[("noise", noise.take(bytes).collect(), 0o644)])], &json!({}))
+        Self::of(&[tarball(&[("noise", noise(1, bytes), 0o644)])], &json!({}))
     }
 
     /// One that runs, and does nothing until it is told to end: `pause`, compiled from this workspace.
@@ -364,13 +357,6 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The builder, for the programs that it makes.
-fn builder() -> anyhow::Result<Builder> {
-    let report = Report::new(Show::default(), Cancel::default());
-    let mut at = common::builder(&Sources::default(), &report)?;
-    at.helper = program();
-    Ok(at)
-}
-
 /// The registry's program, built once.
 fn registry() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();

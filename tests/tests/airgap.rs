@@ -10,7 +10,7 @@ use foothold::cli::Network;
 use foothold::store::hash;
 use foothold::toolbox::Toolbox;
 use foothold_tests::registry::Registry;
-use foothold_tests::{Appliance, Boxed, How, appliance};
+use foothold_tests::{Appliance, Boxed, How, appliance, noise};
 use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ fn definition(dir: &Path, registry: &Registry, references: &[&str]) -> PathBuf {
     write("hello.yaml", MANIFEST.as_bytes());
     write("disk.raw", &disk());
     write("notes.txt", b"what to do at the site\n");
-    write("tools.bin", &noise(300_000));
+    write("tools.bin", &noise(1, 300_000));
     let content = registry.definition(references);
     let text = format!(
         "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: airgap, version: 1.0.0 }}\n\
@@ -77,18 +77,9 @@ fn definition(dir: &Path, registry: &Registry, references: &[&str]) -> PathBuf {
     dir.join("appliance.yaml")
 }
 
-fn noise(bytes: usize) -> Vec<u8> {
-    let mut state = 1_u64;
-    let next = std::iter::repeat_with(|| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56).to_le_bytes()[0]
-    });
-    next.take(bytes).collect()
-}
-
 /// A raw disk as far as it must be one: with a boot signature.
 fn disk() -> Vec<u8> {
-    let mut bytes = noise(4 << 20);
+    let mut bytes = noise(1, 4 << 20);
     bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
     bytes
 }
@@ -205,7 +196,7 @@ fn a_server_of_the_site_installs_from_the_box_and_what_is_sent_to_it_is_used() {
 }
 
 fn files_come_whole_and_in_parts(site: &Site<'_>) {
-    let (disk, tools) = (disk(), noise(300_000));
+    let (disk, tools) = (disk(), noise(1, 300_000));
     assert_eq!(site.get("files/tools/tools.bin"), tools);
     assert_eq!(site.get("files/notes.txt"), b"what to do at the site\n");
     let digest = hash::bytes(&disk);
@@ -307,7 +298,7 @@ fn apt_installs(site: &Site<'_>, dir: &Path) {
 
 /// An OS image by the REST of the Binary Provisioning Agent, in two parts: then it is among the others.
 fn uploads_are_used(site: &Site<'_>) {
-    let image = noise(700_000);
+    let image = noise(1, 700_000);
     let metadata = json!({ "owner": "alpha", "cluster_name": "one", "type": "os_image", "image_name": "sent.img",
         "image_offset": 0, "image_length": image.len(), "upload_complete": false,
         "description": { "image_records": [] } });

@@ -22,6 +22,7 @@ use foothold_agent::releases::Releases;
 use foothold_agent::rest::{self, Gate, Web};
 use foothold_agent::site_out::SiteOut;
 use foothold_agent::vitals::Vitals;
+use foothold_tests::noise;
 use reqwest::{Client, Response, StatusCode};
 use sha2::Digest as _;
 use tempfile::TempDir;
@@ -50,15 +51,6 @@ impl Source for Sample {
     fn blob(&self, digest: &Digest) -> io::Result<Option<Box<dyn Bytes>>> {
         Ok(self.blobs.get(digest).map(|bytes| Box::new(bytes.clone()) as Box<dyn Bytes>))
     }
-}
-
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed + 1;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state.to_be_bytes()[0]
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 fn signer(dir: &Path) -> Signer {
