@@ -49,6 +49,15 @@ impl Catalog {
         self.sizes.get(digest).copied().filter(|_| known)
     }
 
+    /// The index or manifest that a tag or a digest means in that repository.
+    pub fn manifest(&self, repository: &str, reference: &str) -> Option<&Digest> {
+        let repository = self.repositories.get(repository)?;
+        match reference.parse::<Digest>() {
+            Ok(digest) => repository.manifests.get(&digest),
+            Err(_) => repository.tags.get(reference),
+        }
+    }
+
     /// Whether that repository has a tag, a manifest or a blob of that name from the release.
     pub fn has(&self, repository: &str, reference: &str) -> bool {
         let Some(repository) = self.repositories.get(repository) else { return false };

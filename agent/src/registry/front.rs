@@ -1,4 +1,5 @@
-//! What answers on port 5000: blobs of the release go out by sendfile, everything else is `distribution`'s.
+//! What answers on port 5000: blobs of the release go out by sendfile, its manifests from the medium, everything else
+//! is `distribution`'s.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};

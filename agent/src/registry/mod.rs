@@ -4,7 +4,7 @@
 //! release.json ─► catalog ─► tree: folders and links in memory ─┐ lower        pod: `distribution`, on a socket
 //!                    │       DATA: uploads ─────────────────────┴ upper ─────► of the box that only root reaches
 //!                    │                                                            ▲
-//! site, containerd ──┴─► front: blobs of the release by sendfile, the rest ───────┘ proxy (who may write, how much)
+//! site, containerd ──┴─► front: blobs and manifests of the release, the rest ─────┘ proxy (who may write, how much)
 //!                                └─► pulls: what was asked for, and what is not there
 //! ```
 //! An image is there twice: under its whole name (`docker.io/library/nginx`), which is what containerd asks for when
@@ -12,6 +12,7 @@
 
 pub mod catalog;
 pub mod front;
+mod manifest;
 pub mod pod;
 mod proxy;
 pub mod storage;

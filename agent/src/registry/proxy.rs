@@ -1,6 +1,7 @@
 //! Requests that `distribution` answers: sent on over its socket, with the name under which it knows the image.
 
 use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,8 +15,8 @@ use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::Storage;
 use super::front::{Asked, Front, Kind, MayWrite, mapped};
+use super::{Storage, manifest};
 use crate::http::Peer;
 use crate::rest::{Fed, Verdict};
 
@@ -44,15 +45,22 @@ pub(super) async fn answer(
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
     let path = crate::http::decode(uri.path()).unwrap_or_default();
     let asked = Asked::parse(&path, uri.query().unwrap_or_default(), host.as_deref());
-    let response = match &front.storage {
+    let carried = match &asked {
+        Some(asked) if method == Method::GET || method == Method::HEAD => {
+            carried(&front, asked, request.headers()).await
+        }
+        _ => None,
+    };
+    let response = match (&front.storage, carried) {
+        (_, Some(manifest)) => manifest,
         _ if path != "/v2" && !path.starts_with("/v2/") => refusal(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "nothing"),
-        Some(_) if changes_release(&front, &method, asked.as_ref()) => refusal(
+        (Some(_), None) if changes_release(&front, &method, asked.as_ref()) => refusal(
             StatusCode::FORBIDDEN,
             "DENIED",
             "it is part of the release, which stays as it is: take another tag",
         ),
-        Some(storage) => with_registry(&front, storage, request, &peer, host.as_deref()).await,
-        None => without_registry(&method, &path, asked.as_ref()),
+        (Some(storage), None) => with_registry(&front, storage, request, &peer, host.as_deref()).await,
+        (None, None) => without_registry(&method, &path, asked.as_ref()),
     };
     // Only what the box itself wanted: other nodes of the site have their own journals.
     if let Some(asked) = asked.filter(|asked| asked.kind == Kind::Manifest && peer.ip.is_loopback()) {
@@ -63,6 +71,18 @@ pub(super) async fn answer(
         }
     }
     Ok(response)
+}
+
+/// The answer when a manifest of the release is asked for. One that cannot be read is an error, not another's.
+async fn carried(front: &Arc<Front>, asked: &Asked, headers: &HeaderMap) -> Option<Response<Body>> {
+    if asked.kind != Kind::Manifest {
+        return None;
+    }
+    let digest = front.catalog.manifest(&asked.repository, &asked.reference)?.clone();
+    let (front, headers) = (Arc::clone(front), headers.clone());
+    let read = tokio::task::spawn_blocking(move || manifest::answer(front.store(), &digest, &headers)).await;
+    let read = read.unwrap_or_else(|error| Err(io::Error::other(error)));
+    Some(read.unwrap_or_else(|error| refusal(StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", &error.to_string())))
 }
 
 /// Whether a tag of the release would mean something else afterwards, or something of it would be hidden.

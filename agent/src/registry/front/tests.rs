@@ -25,6 +25,7 @@ use crate::pulls;
 use crate::rest::{Gate, testing};
 
 const LAYER: &[u8] = b"a layer";
+const MANIFEST: &[u8] = br#"{"schemaVersion":2,"config":{},"layers":[]}"#;
 const TOKEN: &str = "a-token-of-this-test";
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -71,11 +72,12 @@ fn fixture(images: &[&str], writable: Option<u64>) -> Fixture {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let dir = tempfile::tempdir().expect("a folder");
     let digest = |bytes: &[u8]| Digest::from_hex(&hex::encode(Sha256::digest(bytes))).expect("a digest");
-    let blobs = vec![Blob { digest: digest(LAYER), size: LAYER.len() as u64 }];
+    let blobs: Vec<Blob> =
+        [LAYER, MANIFEST].map(|bytes| Blob { digest: digest(bytes), size: bytes.len() as u64 }).to_vec();
     let image = |reference: &&str| Image {
         reference: (*reference).to_owned(),
         index: None,
-        manifest: digest(b"a manifest"),
+        manifest: digest(MANIFEST),
         blobs: blobs.clone(),
     };
     let mut release = release();
@@ -89,7 +91,9 @@ fn fixture(images: &[&str], writable: Option<u64>) -> Fixture {
     front.storage = front.storage.map(|_| Arc::new(Storage::new(dir.path(), writable).greedy()));
     let front = Arc::new(front);
     fs_err::create_dir_all(front.store()).expect("a store");
-    fs_err::write(front.store().join(blobs[0].digest.hex()), LAYER).expect("a blob");
+    for (blob, bytes) in blobs.iter().zip([LAYER, MANIFEST]) {
+        fs_err::write(front.store().join(blob.digest.hex()), bytes).expect("a blob");
+    }
     let (tls, authority) = testing::tls();
     let listen = ["127.0.0.1:0".parse().expect("an address")];
     let address = http::start(&mut tasks, &listen, Arc::clone(&front), tls, &stop)[0];
@@ -146,16 +150,37 @@ async fn a_release_without_a_registry_has_nothing_and_records_what_was_asked_for
 }
 
 #[tokio::test]
-async fn images_are_found_under_their_registry_and_a_registry_that_starts_has_missed_nothing() {
+async fn images_of_the_release_are_there_before_the_registry_is() {
+    let fixture = fixture(&[REGISTRY, "docker.io/library/app:1"], None);
+    let digest = format!("sha256:{}", hex::encode(Sha256::digest(MANIFEST)));
+    for path in ["library/app/manifests/1?ns=docker.io", &format!("docker.io/library/app/manifests/{digest}")] {
+        let answer = fixture.client.get(fixture.url(&format!("/v2/{path}"))).send().await.expect("an answer");
+        assert_eq!(answer.status(), 200, "{path}");
+        assert_eq!(answer.headers()["docker-content-digest"], digest.as_str());
+        assert_eq!(answer.headers()["content-type"], "application/vnd.oci.image.manifest.v1+json");
+        assert_eq!(answer.bytes().await.expect("bytes"), MANIFEST);
+    }
+    let url = fixture.url("/v2/library/app/manifests/1");
+    let head = fixture.client.head(&url).send().await.expect("an answer");
+    assert_eq!(head.headers()["content-length"], MANIFEST.len().to_string().as_str());
+    let again = fixture.client.get(&url).header("if-none-match", format!("\"{digest}\"")).send().await;
+    assert_eq!(again.expect("an answer").status(), 304);
+    assert_eq!(fixture.told(SERVED_STEP), ["docker.io/library/app:1"]);
+    fs_err::remove_file(fixture.front.store().join(digest.trim_start_matches("sha256:"))).expect("gone");
+    assert_eq!(fixture.get("/v2/library/app/manifests/1").await.0, 500);
+}
+
+#[tokio::test]
+async fn a_registry_that_starts_has_missed_nothing_and_is_asked_for_what_is_not_of_the_release() {
     let mut fixture = fixture(&[REGISTRY, "docker.io/library/app:1"], None);
-    let (status, body) = fixture.get("/v2/library/app/manifests/1?ns=docker.io").await;
+    let (status, body) = fixture.get("/v2/library/app/manifests/2?ns=docker.io").await;
     assert_eq!(status, 503, "{body}");
     assert_eq!(fixture.told(PULL_STEP), Vec::<String>::new());
     fixture.start_registry();
-    let (status, body) = fixture.get("/v2/library/app/manifests/1?ns=docker.io").await;
-    assert_eq!((status.as_u16(), body.as_str()), (200, "GET /v2/docker.io/library/app/manifests/1 without token 0"));
+    let (status, body) = fixture.get("/v2/library/app/manifests/2?ns=docker.io").await;
+    assert_eq!((status.as_u16(), body.as_str()), (200, "GET /v2/docker.io/library/app/manifests/2 without token 0"));
     assert_eq!(fixture.get("/v2/library/other/manifests/1?ns=docker.io").await.0, 404);
-    assert_eq!(fixture.told(SERVED_STEP), ["docker.io/library/app:1"]);
+    assert_eq!(fixture.told(SERVED_STEP), ["docker.io/library/app:2"]);
     assert_eq!(fixture.told(PULL_STEP), ["docker.io/library/other:1"]);
 }
 
