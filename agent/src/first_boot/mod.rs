@@ -6,7 +6,7 @@
 //! site, name ─┬─ network, firewall ──────────────┐
 //!             ├─ keys, kubeconfigs, manifests ─┬─┴─ kubelet ─ API ─┬─ controllers
 //!             ├─ containerd's state ─ start ───┘                   ├─ objects, labels
-//!             └─ clock, content                                    └─ readiness, really asked
+//!             └─ clock, content                                    └─ readiness, really asked ─ registry's pod
 //! ```
 //!
 //! [`phase`] lists the steps, [`steps`] runs one of them (events, retries, ledger), [`mod@run`] holds

@@ -19,13 +19,14 @@ use crate::content::encode;
 use crate::events::uptime;
 use crate::http;
 use crate::registry::Front;
+use crate::registry::catalog::Repository;
 
 /// Pods of the system, as the API server remembers them: etcd need not be asked each time.
 const PODS: &str = "/api/v1/namespaces/kube-system/pods?resourceVersion=0";
 /// How long one question through a Service address may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Pause between two questions of each kind.
-const EVERY: Duration = Duration::from_millis(400);
+pub const EVERY: Duration = Duration::from_millis(400);
 
 /// Waits until the Node is Ready. Returns seconds since power-on.
 pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
@@ -45,8 +46,8 @@ pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api
     .await;
     checked(steps, &phase::DNS, || ask_dns(machine)).await;
     checked(steps, &phase::SERVICE, || ask_service(machine, node)).await;
-    if front.storage().is_some() {
-        checked(steps, &phase::IMAGES, || ask_registry(front)).await;
+    if !front.catalog().repositories.is_empty() {
+        checked(steps, &phase::IMAGES, || ask_image(front)).await;
     }
     if !machine.release().content.is_empty() {
         checked(steps, &phase::FILES, || ask_content(machine)).await;
@@ -84,7 +85,8 @@ pub async fn check_once(
     ask_pods(api).await.map_err(|missing| (&phase::PODS, missing))?;
     ask_dns(machine).await.map_err(|missing| (&phase::DNS, missing))?;
     ask_service(machine, node).await.map_err(|missing| (&phase::SERVICE, missing))?;
-    ask_registry(front).await.map_err(|missing| (&phase::IMAGES, missing))?;
+    ask_image(front).await.map_err(|missing| (&phase::IMAGES, missing))?;
+    ask_registry(front).await.map_err(|missing| (&phase::REGISTRY, missing))?;
     ask_content(machine).await.map_err(|missing| (&phase::FILES, missing))?;
     ask_medium(machine).map_err(|missing| (&phase::MEDIUM, missing))
 }
@@ -157,8 +159,16 @@ async fn ask_service(machine: &Machine, node: &Node) -> Result<(), Missing> {
     }
 }
 
-/// The tags of an image of the release: the registry has found its storage.
-async fn ask_registry(front: &Front) -> Result<(), Missing> {
+/// An image of the release, by a tag of it.
+async fn ask_image(front: &Front) -> Result<(), Missing> {
+    let tagged =
+        |(name, found): (&String, &Repository)| Some(format!("{name}/manifests/{}", found.tags.keys().next()?));
+    let Some(first) = front.catalog().repositories.iter().find_map(tagged) else { return Ok(()) };
+    asked(REGISTRY, &format!("/v2/{first}"), "an image of the release", &[200]).await
+}
+
+/// The tags of an image of the release: the registry's pod has found its storage.
+pub async fn ask_registry(front: &Front) -> Result<(), Missing> {
     let Some(first) = front.storage().and(front.catalog().repositories.keys().next()) else { return Ok(()) };
     let path = format!("/v2/{first}/tags/list");
     asked(REGISTRY, &path, "an answer of the registry", &[200]).await

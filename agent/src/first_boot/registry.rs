@@ -1,20 +1,23 @@
-//! The registry: its storage in memory and DATA, and its pod, once the cluster is up.
+//! The registry: its storage in memory and DATA, and its pod. Images of the release are there without it, so nothing
+//! that must be quick waits for it.
 
 use std::sync::Arc;
 
 use serde_json::json;
 
 use super::steps::{Outcome, Steps, blocking};
-use super::{Machine, phase};
+use super::{Machine, phase, ready};
 use crate::cluster::{files, manifests};
 use crate::registry::{Front, pod};
 
-/// Lays out what the release carries and lets the kubelet start the pod. A release without a registry has no such step.
+/// Lays out what the release carries, lets the kubelet start the pod, and waits until it answers. A release without a
+/// registry has no such step.
 pub async fn start(machine: &Machine, steps: &Steps, front: &Arc<Front>) {
     let Some(storage) = front.storage() else { return };
     let act = || async {
-        let (machine, front, storage) = (machine.clone(), Arc::clone(front), Arc::clone(&storage));
-        blocking(move || {
+        let (machine, asked, storage) = (machine.clone(), Arc::clone(front), Arc::clone(&storage));
+        let placed = blocking(move || {
+            let front = asked;
             let secret: [u8; 32] = rand::random();
             storage.prepare(front.catalog(), front.store(), &hex::encode(secret))?;
             let Some(image) = pod::image(&machine.release().images) else { return Ok(Outcome::Current(())) };
@@ -25,7 +28,9 @@ pub async fn start(machine: &Machine, steps: &Steps, front: &Arc<Front>) {
             let detail = json!({"repositories": repositories, "blobs": blobs, "writableBytes": storage.limit()});
             Ok(if changed { Outcome::Done((), detail) } else { Outcome::Current(()) })
         })
-        .await
+        .await?;
+        steps.wait(&phase::REGISTRY, ready::EVERY, || ready::ask_registry(front)).await;
+        Ok(placed)
     };
     steps.perform(&phase::REGISTRY, act).await;
 }

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::site_objects::SiteObjects;
 use super::steps::{Pace, Steps};
 use super::{
-    Machine, addons, content, control_plane, decide, identity, network, phase, ready, registry, runtime, services,
-    time, watch as after,
+    Machine, addons, content, control_plane, decide, identity, network, phase, ready, runtime, services, time,
+    watch as after,
 };
 use crate::cluster::{Node, nth_address};
 use crate::events::Bus;
@@ -47,10 +47,10 @@ pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Pub
 
 /// Whether every boot of this release comes to that step.
 fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, objects: Option<&SiteObjects>) -> bool {
-    let registry = front.storage().is_some();
+    let has_images = !front.catalog().repositories.is_empty();
     match step {
-        step if *step == phase::SSH || *step == phase::GATE => false,
-        step if *step == phase::REGISTRY || *step == phase::IMAGES => registry,
+        step if *step == phase::SSH || *step == phase::GATE || *step == phase::REGISTRY => false,
+        step if *step == phase::IMAGES => has_images,
         step if *step == phase::FILES => !machine.release().content.is_empty(),
         step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => objects.is_some(),
         _ => true,
@@ -117,7 +117,6 @@ async fn bring_up_cluster(
         control_plane::grant(machine, steps, &api).await;
         control_plane::controllers(machine, steps, &node, &api).await;
         addons::objects(machine, steps, &node, &credentials, &api).await;
-        registry::start(machine, steps, front).await;
     };
     let ((), (), (), node_ready) = tokio::join!(
         workloads,

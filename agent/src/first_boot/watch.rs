@@ -2,6 +2,7 @@
 //! certificates follow the addresses and the calendar.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -10,7 +11,7 @@ use super::control_plane::{bring_up_to_date, client};
 use super::phase::{self, Step};
 use super::site_objects::SiteObjects;
 use super::steps::{Steps, blocking};
-use super::{Machine, decide, network, ready};
+use super::{Machine, decide, network, ready, registry};
 use crate::cluster::api::Api;
 use crate::cluster::pki::Issued;
 use crate::cluster::{Node, TEMPLATES, bpa_service, manifests, objects};
@@ -36,10 +37,16 @@ pub async fn forever(
     node: Node,
     node_ready: f64,
     objects: Option<&SiteObjects>,
-    front: &Front,
+    front: &Arc<Front>,
 ) {
     let certificates = follow(machine, steps, node.clone());
-    let checks = check(machine, steps, &node, node_ready, objects, front);
+    let checks = async {
+        registry::start(machine, steps, front).await;
+        if !steps.bus.now().ready {
+            ready::tell_ready(machine, steps, node_ready);
+        }
+        check(machine, steps, &node, node_ready, objects, front).await;
+    };
     tokio::join!(certificates, checks, lead_to_uploads(machine, &node));
 }
 
