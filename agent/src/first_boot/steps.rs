@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(states(&steps), [State::Started, State::Skipped]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_wait_tells_changes_and_fails_when_nothing_moves() {
         let dir = tempfile::tempdir().expect("a directory");
         let steps = steps(&dir);
