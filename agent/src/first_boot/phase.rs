@@ -84,7 +84,7 @@ steps! {
     SSH = Services "ssh", "it is tried again", "journalctl -u ssh";
     /// Services of the host that wait for the cluster.
     HOST_SERVICES = Services "host-services", "it is tried again", "journalctl -b";
-    /// The registry's pod and its storage, behind `ready`.
+    /// The registry's pod and its storage.
     REGISTRY = Services "registry", "it is tried again", PODS_LOG;
     /// What the release declares beside the cluster itself.
     SITE_OBJECTS = Services "site-objects", "it is tried again; an object that the API server calls wrong must be corrected in the definition, and the image built again", AGENT_LOG;

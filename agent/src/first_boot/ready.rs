@@ -1,6 +1,7 @@
 //! Phase `ready`: everything is really asked, in order, and what is missing is named.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::boot::{MEDIUM_FAILURES, MediumFailure};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use super::control_plane::chain;
 use super::phase::{self, Step};
 use super::steps::Steps;
-use super::{Machine, decide, network};
+use super::{Machine, decide, network, registry};
 use crate::cluster::api::Api;
 use crate::cluster::checks::{self, Missing};
 use crate::cluster::{DNS_DOMAIN, Node, dns, kubeconfig, nth_address};
@@ -35,7 +36,7 @@ pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
 }
 
 /// Asks everything else in order.
-pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, front: &Front) {
+pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, front: &Arc<Front>) {
     checked(steps, &phase::READYZ, || ask_readyz(api)).await;
     checked(steps, &phase::PODS, || async {
         ask_pods(api).await?;
@@ -46,6 +47,9 @@ pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api
     .await;
     checked(steps, &phase::DNS, || ask_dns(machine)).await;
     checked(steps, &phase::SERVICE, || ask_service(machine, node)).await;
+    if registry::is_declared(front) {
+        registry::start(machine, steps, front).await;
+    }
     if !front.catalog().repositories.is_empty() {
         checked(steps, &phase::IMAGES, || ask_image(front)).await;
     }

@@ -1,5 +1,5 @@
-//! The registry: its storage in memory and DATA, and its pod. Images of the release are there without it, so nothing
-//! that must be quick waits for it.
+//! The registry: its storage in memory and DATA, and its pod. It starts when the cluster is up and the processors are
+//! free: before `ready` where uploads are declared, else behind it.
 
 use std::sync::Arc;
 
@@ -9,6 +9,12 @@ use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, phase, ready};
 use crate::cluster::{files, manifests};
 use crate::registry::{Front, pod};
+
+/// Whether the definition gives the registry space for uploads: then a box is not ready without it. Images of the
+/// release are served by the agent.
+pub fn is_declared(front: &Front) -> bool {
+    front.storage().is_some_and(|storage| storage.limit().is_some())
+}
 
 /// Lays out what the release carries, lets the kubelet start the pod, and waits until it answers. A release without a
 /// registry has no such step.

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::site_objects::SiteObjects;
 use super::steps::{Pace, Steps};
 use super::{
-    Machine, addons, content, control_plane, decide, identity, network, phase, ready, runtime, services, time,
-    watch as after,
+    Machine, addons, content, control_plane, decide, identity, network, phase, ready, registry, runtime, services,
+    time, watch as after,
 };
 use crate::cluster::{Node, nth_address};
 use crate::events::Bus;
@@ -49,7 +49,8 @@ pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Pub
 fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, objects: Option<&SiteObjects>) -> bool {
     let has_images = !front.catalog().repositories.is_empty();
     match step {
-        step if *step == phase::SSH || *step == phase::GATE || *step == phase::REGISTRY => false,
+        step if *step == phase::SSH || *step == phase::GATE => false,
+        step if *step == phase::REGISTRY => registry::is_declared(front),
         step if *step == phase::IMAGES => has_images,
         step if *step == phase::FILES => !machine.release().content.is_empty(),
         step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => objects.is_some(),

@@ -41,7 +41,9 @@ pub async fn forever(
 ) {
     let certificates = follow(machine, steps, node.clone());
     let checks = async {
-        registry::start(machine, steps, front).await;
+        if !registry::is_declared(front) {
+            registry::start(machine, steps, front).await;
+        }
         if !steps.bus.now().ready {
             ready::tell_ready(machine, steps, node_ready);
         }
