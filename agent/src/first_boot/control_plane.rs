@@ -246,8 +246,11 @@ async fn gate(machine: &Machine, steps: &Steps, node: &Node) {
             some => Err(Missing::new("the first static pods", format!("{some} of {FIRST_TASKS} containers run"))),
         }
     };
-    steps.wait(&phase::GATE, ASK, started).await;
-    network::close_gate(machine, steps, node.advertise).await;
+    let act = || async {
+        steps.wait(&phase::GATE, ASK, started).await;
+        network::close_gate(machine, node.advertise).await
+    };
+    steps.perform(&phase::GATE, act).await;
 }
 
 /// Behind the gate, waits until the API server answers; then the gate is open.

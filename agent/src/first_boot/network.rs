@@ -217,21 +217,18 @@ pub async fn firewall(machine: &Machine, steps: &Steps, site: &Site) {
 }
 
 /// Closes the way to an API server that does not answer yet; see [`firewall::gate`].
-pub async fn close_gate(machine: &Machine, steps: &Steps, advertise: IpAddr) {
-    let act = || async {
-        let machine = machine.clone();
-        blocking(move || {
-            // Where the kernel knows it, repeated attempts stay a second apart.
-            let linear = machine.at("/proc/sys/net/ipv4/tcp_syn_linear_timeouts");
-            if linear.exists() {
-                fs_err::write(linear, SYN_EACH_SECOND)?;
-            }
-            machine.program(&["nft", "-f", "-"], firewall::gate(advertise, KUBERNETES_API).as_bytes())?;
-            done(())
-        })
-        .await
-    };
-    steps.perform(&phase::GATE, act).await;
+pub async fn close_gate(machine: &Machine, advertise: IpAddr) -> anyhow::Result<Outcome<()>> {
+    let machine = machine.clone();
+    blocking(move || {
+        // Where the kernel knows it, repeated attempts stay a second apart.
+        let linear = machine.at("/proc/sys/net/ipv4/tcp_syn_linear_timeouts");
+        if linear.exists() {
+            fs_err::write(linear, SYN_EACH_SECOND)?;
+        }
+        machine.program(&["nft", "-f", "-"], firewall::gate(advertise, KUBERNETES_API).as_bytes())?;
+        done(())
+    })
+    .await
 }
 
 /// Opens it, whether it was closed or not, and lets pods reach the API server by its Service address until

@@ -151,6 +151,7 @@ async fn renew(machine: &Machine, steps: &Steps, node: &Node) -> Result<(), ()> 
         Ok((_, issued)) => {
             let files: Vec<String> = issued.iter().map(|one| format!("{}: {:?}", one.file, one.reason)).collect();
             let step = &phase::CERTIFICATES;
+            steps.bus.started(step.phase, step.name);
             steps.bus.done_with(step.phase, step.name, serde_json::json!({"issued": files}));
             restart(machine, steps, node, &pods_to_restart(&issued)).await;
             Ok(())
