@@ -61,6 +61,7 @@ pub mod tools;
 pub mod vm;
 
 pub use accel::Accel;
+pub use argv::BootSource;
 pub use builder::{Serial, StartError, VmBuilder};
 pub use disk::{Bus, Disk, Format, Writes};
 pub use firmware::Firmware;
