@@ -8,6 +8,7 @@ use agent_api::events::{Event, Status};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
+use crate::bmc::command::Rehearse;
 use crate::{daemon, init};
 
 /// The agent of a Foothold box.
@@ -31,6 +32,10 @@ enum Command {
     Events,
     /// Print what the box is doing.
     Status,
+    /// Ask every BMC of a site what provisioning will need of it, without changing anything.
+    ///
+    /// Exit code: 0 when no check is bad, 1 otherwise.
+    Rehearse(Rehearse),
 }
 
 /// Parses the command line, runs, prints the chain of an error, tells the exit code.
@@ -61,6 +66,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             show(&status_lines(&events()?));
             Ok(ExitCode::SUCCESS)
         }
+        Command::Rehearse(rehearse) => rehearse.run(),
     }
 }
 

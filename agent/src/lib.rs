@@ -22,9 +22,11 @@
 //! site_out    report, inventory and support bundle, written to the SITE partition
 //! bpa         uploads by REST on 9015
 //! uploads     what was uploaded, on DATA, and who may need it
+//! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
+pub mod bmc;
 pub mod bpa;
 pub mod cli;
 pub mod cluster;

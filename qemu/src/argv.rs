@@ -25,11 +25,64 @@ pub(crate) struct Machine {
     /// In boot order; none of them if a kernel is given.
     pub drives: Vec<Drive>,
     pub nics: Vec<WiredNic>,
+    /// A CD drive whose medium can be changed.
+    pub cd: Option<CdDrive<String>>,
+    /// Tried before all others.
+    pub boot_first: Option<BootSource>,
     pub rtc_base: Option<String>,
     pub kernel: Option<Kernel>,
     /// QEMU writes serial output there, too.
     pub serial_log: Option<String>,
     pub sockets: Sockets,
+}
+
+/// What a machine can boot from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BootSource {
+    /// Its disks, in their order.
+    Disk,
+    /// Its network cards that boot.
+    Network,
+    /// Its CD drive ([`VmBuilder::cd_drive`](crate::VmBuilder::cd_drive)).
+    Cd,
+}
+
+/// A CD drive, and the path of the image in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CdDrive<P> {
+    pub image: Option<P>,
+}
+
+/// Boot index of the first device of each kind; the others of the kind follow it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub drives: usize,
+    pub nics: usize,
+    pub cd: usize,
+}
+
+impl Order {
+    /// Disks, network cards, CD; but `first` before them.
+    pub(crate) fn new(first: Option<BootSource>, drives: usize, nics: usize) -> Self {
+        match first {
+            None | Some(BootSource::Disk) => Self { drives: 0, nics: drives, cd: drives + nics },
+            Some(BootSource::Network) => Self { drives: nics, nics: 0, cd: drives + nics },
+            Some(BootSource::Cd) => Self { drives: 1, nics: 1 + drives, cd: 0 },
+        }
+    }
+}
+
+/// Name of the CD drive whose medium can be changed.
+pub(crate) const CD_DRIVE: &str = "cd";
+
+/// Name of a disk's device, where the boot order can be changed.
+pub(crate) fn drive_device(index: usize) -> String {
+    format!("disk{index}-device")
+}
+
+/// Name of a network card's device.
+pub(crate) fn nic_device(index: usize) -> String {
+    format!("nic{index}-card")
 }
 
 /// A kernel that QEMU hands to the firmware, without boot loader.
@@ -56,12 +109,16 @@ pub(crate) fn argv(machine: &Machine) -> Vec<String> {
     firmware(&mut argv, &machine.firmware);
     channels(&mut argv, machine);
     controllers(&mut argv, &machine.drives);
+    let order = Order::new(machine.boot_first, machine.drives.len(), machine.nics.len());
     for (index, drive) in machine.drives.iter().enumerate() {
-        self::drive(&mut argv, index, drive);
+        let id = machine.cd.is_some().then(|| drive_device(index));
+        self::drive(&mut argv, index, order.drives + index, drive, id);
+    }
+    if let Some(drive) = &machine.cd {
+        cd(&mut argv, drive.image.as_deref(), order.cd);
     }
     for (index, nic) in machine.nics.iter().enumerate() {
-        // Behind all disks.
-        let bootindex = nic.boot.then_some(machine.drives.len() + index);
+        let bootindex = nic.boot.then_some(order.nics + index);
         self::nic(&mut argv, index, nic, bootindex);
     }
     if let Some(kernel) = &machine.kernel {
@@ -147,7 +204,8 @@ fn controllers(argv: &mut Argv, drives: &[Drive]) {
     }
 }
 
-fn drive(argv: &mut Argv, index: usize, drive: &Drive) {
+/// `id`: a name for the device, where one is needed.
+fn drive(argv: &mut Argv, index: usize, bootindex: usize, drive: &Drive, id: Option<String>) {
     let node = format!("disk{index}");
     // The format layer writes its tables out at a flush, the file layer then waits for the host's disk.
     let cache = |flushes: bool| json!({ "direct": false, "no-flush": !flushes });
@@ -180,7 +238,19 @@ fn drive(argv: &mut Argv, index: usize, drive: &Drive) {
         (None, Bus::Nvme) => format!(",serial={node}"),
         (None, Bus::Virtio | Bus::Usb | Bus::Cdrom | Bus::Sata | Bus::Scsi) => String::new(),
     };
-    argv.put("-device", format!("{model},drive={node},bootindex={index}{serial}"));
+    let id = id.map(|id| format!(",id={id}")).unwrap_or_default();
+    argv.put("-device", format!("{model},drive={node},bootindex={bootindex}{serial}{id}"));
+}
+
+fn cd(argv: &mut Argv, image: Option<&str>, bootindex: usize) {
+    let mut device = format!("ide-cd,id={CD_DRIVE},bootindex={bootindex}");
+    if let Some(image) = image {
+        let file = json!({ "driver": "file", "filename": image });
+        let node = json!({ "driver": "raw", "node-name": "medium", "read-only": true, "file": file });
+        argv.put("-blockdev", node.to_string());
+        device.push_str(",drive=medium");
+    }
+    argv.put("-device", device);
 }
 
 fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>) {
@@ -198,7 +268,7 @@ fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>) 
     };
     argv.put("-netdev", backend);
     let bootindex = bootindex.map(|index| format!(",bootindex={index}")).unwrap_or_default();
-    argv.put("-device", format!("virtio-net-pci,id={id}-card,netdev={id},mac={}{bootindex}", nic.mac));
+    argv.put("-device", format!("virtio-net-pci,id={},netdev={id},mac={}{bootindex}", nic_device(index), nic.mac));
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ fn machine() -> Machine {
         firmware: FirmwareFiles::Bios,
         drives: Vec::new(),
         nics: Vec::new(),
+        cd: None,
+        boot_first: None,
         rtc_base: None,
         kernel: None,
         serial_log: None,
@@ -138,4 +140,28 @@ fn the_rest_is_only_there_when_asked_for() {
             .join(" ")
             .ends_with("-kernel /k -initrd /i -append console=ttyS0 a=b,c")
     );
+}
+
+#[rstest]
+#[case::normal(None, [0, 1, 2])]
+#[case::disk(Some(BootSource::Disk), [0, 1, 2])]
+#[case::network(Some(BootSource::Network), [1, 0, 2])]
+#[case::cd(Some(BootSource::Cd), [1, 2, 0])]
+fn a_cd_drive_comes_last_unless_something_is_tried_first(
+    #[case] boot_first: Option<BootSource>,
+    #[case] order: [usize; 3],
+) {
+    let nic = WiredNic { mac: "52:54:00:00:00:01".into(), boot: true, backend: Backend::Nobody };
+    let cd = Some(CdDrive { image: Some("/run/a,b.iso".into()) });
+    let drives = vec![disk(Bus::Virtio)];
+    let line = argv(&Machine { drives, nics: vec![nic], cd, boot_first, ..machine() }).join(" ");
+    let [disk, nic, cd] = order;
+    for expected in [
+        format!("virtio-blk-pci,drive=disk0,bootindex={disk},id=disk0-device"),
+        format!("virtio-net-pci,id=nic0-card,netdev=nic0,mac=52:54:00:00:00:01,bootindex={nic}"),
+        format!("ide-cd,id=cd,bootindex={cd},drive=medium"),
+    ] {
+        assert!(line.contains(&expected), "{expected} in {line}");
+    }
+    assert!(line.contains(r#""filename":"/run/a,b.iso""#), "{line}");
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::accel::Accel;
-use crate::argv::{Kernel, Machine, Sockets, argv};
+use crate::argv::{BootSource, CdDrive, Kernel, Machine, Sockets, argv};
 use crate::disk::{Disk, DiskError, utf8};
 use crate::firmware::{Firmware, FirmwareFiles};
 use crate::host::{Process, Scratch, free_loopback_ports};
@@ -85,6 +85,8 @@ pub struct VmBuilder {
     boot: Option<Disk>,
     disks: Vec<Disk>,
     nics: Vec<Nic>,
+    cd: Option<CdDrive<PathBuf>>,
+    boot_first: Option<BootSource>,
     clock: Option<String>,
     serial: Serial,
     serial_log: Option<PathBuf>,
@@ -107,6 +109,8 @@ impl VmBuilder {
             boot: None,
             disks: Vec::new(),
             nics: Vec::new(),
+            cd: None,
+            boot_first: None,
             clock: None,
             serial: Serial::Recorded,
             serial_log: None,
@@ -155,6 +159,19 @@ impl VmBuilder {
     /// A network card. Without any there is none.
     pub fn nic(mut self, nic: Nic) -> Self {
         self.nics.push(nic);
+        self
+    }
+
+    /// A CD drive, with an image in it or empty, whose medium ([`Vm::insert`]) and place in the boot order
+    /// ([`Vm::boot_next_from`]) can be changed while the machine runs. Behind disks and network cards in boot order.
+    pub fn cd_drive(mut self, image: Option<PathBuf>) -> Self {
+        self.cd = Some(CdDrive { image });
+        self
+    }
+
+    /// Tried before everything else in boot order.
+    pub fn boot_first(mut self, source: Option<BootSource>) -> Self {
+        self.boot_first = source;
         self
     }
 
@@ -271,6 +288,10 @@ impl VmBuilder {
                 Some(Kernel { image: utf8(image)?, initrd: utf8(initrd)?, command_line: command_line.clone() })
             }
         };
+        let cd = match &self.cd {
+            None => None,
+            Some(drive) => Some(CdDrive { image: drive.image.as_deref().map(utf8).transpose()? }),
+        };
         let machine = Machine {
             name: self.name.clone(),
             uuid: uuid(&self.name),
@@ -280,6 +301,8 @@ impl VmBuilder {
             firmware,
             drives,
             nics: Vec::new(),
+            cd,
+            boot_first: self.boot_first,
             rtc_base: self.clock.clone(),
             kernel,
             serial_log: self.serial_log.as_deref().map(utf8).transpose()?,
@@ -328,6 +351,8 @@ impl VmBuilder {
             journal,
             forwards: wired.forwards,
             plugs: wired.plugs,
+            drives: machine.drives.len(),
+            boot_nics: self.nics.iter().map(|nic| nic.boot).collect(),
             serial_in,
             command_line,
             keep_in: self.keep_in.clone(),

@@ -43,6 +43,7 @@
 //! | [`disk`], [`network`] | what is plugged in |
 //! | [`builder`] | [`VmBuilder`]: what machine, checked and started |
 //! | [`vm`] | [`Vm`]: the running machine |
+//! | [`bmc`] | an emulated Redfish BMC before a machine |
 //! | [`journal`] | events, serial output, and waiting for them |
 //! | [`qmp`] | the machine protocol: codec and client |
 //! | `argv` | validated machine -> command line (pure) |
@@ -50,6 +51,7 @@
 
 pub mod accel;
 mod argv;
+pub mod bmc;
 pub mod builder;
 pub mod disk;
 pub mod firmware;
@@ -61,6 +63,7 @@ pub mod tools;
 pub mod vm;
 
 pub use accel::Accel;
+pub use argv::BootSource;
 pub use builder::{Serial, StartError, VmBuilder};
 pub use disk::{Bus, Disk, Format, Writes};
 pub use firmware::Firmware;

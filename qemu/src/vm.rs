@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::argv::{BootSource, CD_DRIVE, Order, drive_device, nic_device};
 use crate::host::Process;
 use crate::journal::{EventLine, Journal, Patience, WaitError, printable};
 use crate::network::Plug;
@@ -57,6 +58,9 @@ pub struct Vm {
     serial_in: Option<UnixStream>,
     command_line: String,
     keep_in: Option<PathBuf>,
+    drives: usize,
+    /// Which of its network cards boot.
+    boot_nics: Vec<bool>,
     /// Behind `process`: the machine ends first, then its cables are pulled.
     _plugs: Vec<Plug>,
 }
@@ -69,6 +73,8 @@ pub(crate) struct Parts {
     pub journal: Journal,
     pub forwards: Vec<(u16, SocketAddr)>,
     pub plugs: Vec<Plug>,
+    pub drives: usize,
+    pub boot_nics: Vec<bool>,
     pub serial_in: Option<UnixStream>,
     pub command_line: String,
     pub keep_in: Option<PathBuf>,
@@ -103,10 +109,21 @@ impl Events {
 
 impl Vm {
     pub(crate) fn new(name: String, parts: Parts) -> Self {
-        let Parts { process, qmp, journal, forwards, plugs, serial_in, command_line, keep_in } = parts;
-        let events = Events { journal: journal.clone(), position: 0 };
-        let (process, qmp) = (Mutex::new(process), Mutex::new(qmp));
-        Self { name, process, qmp, journal, events, forwards, serial_in, command_line, keep_in, _plugs: plugs }
+        let events = Events { journal: parts.journal.clone(), position: 0 };
+        Self {
+            name,
+            process: Mutex::new(parts.process),
+            qmp: Mutex::new(parts.qmp),
+            journal: parts.journal,
+            events,
+            forwards: parts.forwards,
+            serial_in: parts.serial_in,
+            command_line: parts.command_line,
+            keep_in: parts.keep_in,
+            drives: parts.drives,
+            boot_nics: parts.boot_nics,
+            _plugs: parts.plugs,
+        }
     }
 
     /// The name given to the builder.
@@ -117,6 +134,11 @@ impl Vm {
     /// QEMU's process id.
     pub fn pid(&self) -> u32 {
         self.process().id()
+    }
+
+    /// What QEMU was started with, as it would be typed.
+    pub fn command_line(&self) -> &str {
+        &self.command_line
     }
 
     /// Time since it was switched on.
@@ -189,6 +211,43 @@ impl Vm {
     /// Puts the cable of the card (counted from 0) in or out.
     pub fn set_cable(&self, nic: usize, plugged_in: bool) -> Result<(), VmError> {
         self.qmp("set_link", Some(&json!({ "name": format!("nic{nic}"), "up": plugged_in }))).map(drop)
+    }
+
+    /// Puts an image into the CD drive of a machine that has one ([`crate::VmBuilder::cd_drive`]), or takes it out.
+    pub fn insert(&self, image: Option<&Path>) -> Result<(), VmError> {
+        let Some(image) = image else {
+            return self.qmp("eject", Some(&json!({ "id": CD_DRIVE, "force": true }))).map(drop);
+        };
+        let absolute = std::path::absolute(image).map_err(|source| self.failed("inserting a medium", source))?;
+        let medium = json!({
+            "id": CD_DRIVE,
+            "filename": absolute.to_string_lossy(),
+            "format": "raw",
+            "read-only-mode": "read-only",
+        });
+        self.qmp("blockdev-change-medium", Some(&medium)).map(drop)
+    }
+
+    /// What is tried first from the next reset on, in a machine with a CD drive; `None`: the order that it was made
+    /// with, disks, network, CD.
+    pub fn boot_next_from(&self, first: Option<BootSource>) -> Result<(), VmError> {
+        let order = Order::new(first, self.drives, self.boot_nics.len());
+        let drives = (0..self.drives).map(|index| (drive_device(index), order.drives + index));
+        let nics = self.boot_nics.iter().enumerate().filter(|(_, boots)| **boots);
+        let nics = nics.map(|(index, _)| (nic_device(index), order.nics + index));
+        let devices: Vec<_> = drives.chain(nics).chain([(CD_DRIVE.to_owned(), order.cd)]).collect();
+        let set = |device: &str, index: i64| {
+            let path = format!("/machine/peripheral/{device}");
+            self.qmp("qom-set", Some(&json!({ "path": path, "property": "bootindex", "value": index })))
+        };
+        // No two devices may have one index, not even for a moment.
+        for (device, _) in &devices {
+            set(device, -1)?;
+        }
+        for (device, index) in &devices {
+            set(device, i64::try_from(*index).unwrap_or(i64::MAX))?;
+        }
+        Ok(())
     }
 
     /// Presses the reset button.

@@ -11,6 +11,7 @@
 //! report   what lies on SITE afterwards      agent writes, user reads
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
+//! rehearsal  what a site's BMCs answered    agent answers; people read
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
 //! ```
@@ -23,6 +24,7 @@ pub mod image;
 pub mod openpgp;
 pub mod ports;
 pub mod proof;
+pub mod rehearsal;
 pub mod release;
 pub mod report;
 pub mod rest;

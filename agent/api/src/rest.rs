@@ -9,6 +9,7 @@
 //! | `support-bundle` | tar.gz |
 //! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
 //! | `bundles` (POST tar) | 201: [`Taken`], what turns this release into the next |
+//! | `rehearsals` (POST YAML: `BareMetalHost`s and their Secrets) | [`crate::rehearsal::Rehearsal`]: nothing is changed |
 //! | `site/report` (POST) | 202: [`SiteReport`]; the event `services/site-report` tells how it ended |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!

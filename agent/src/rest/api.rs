@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
 use super::server::Peer;
-use super::{ClaimError, Options, Verdict, body, bundle, page, timeline, upload};
+use super::{ClaimError, Options, Verdict, body, bundle, page, rehearsals, timeline, upload};
 use crate::cluster::files;
 use crate::events::uptime;
 use crate::releases::Refused;
@@ -64,6 +64,7 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
     // What takes as long as its sender needs.
     let slow = Router::new()
         .route("/api/v1/bundles", post(take_bundle).fallback(not_that_way))
+        .merge(rehearsals::router())
         .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token))
         .layer(middleware::from_fn(with_headers))
         .with_state(Arc::clone(&app));
@@ -173,7 +174,7 @@ pub(crate) fn refuse(verdict: Verdict) -> Refusal {
     }
 }
 
-fn too_many(error: &str, secs: u64) -> Refusal {
+pub(super) fn too_many(error: &str, secs: u64) -> Refusal {
     Refusal::new(StatusCode::TOO_MANY_REQUESTS, error, format!("try again in {secs} s")).again_in(secs)
 }
 
@@ -184,15 +185,16 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 async fn nothing_here(uri: Uri) -> Refusal {
-    let hint = "see /api/v1/{status,events,timeline,kubeconfig,support-bundle,site,site/report}, /healthz and /";
+    let hint =
+        "see /api/v1/{status,events,timeline,kubeconfig,support-bundle,site,site/report,rehearsals}, /healthz and /";
     Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
 }
 
-async fn not_that_way() -> Refusal {
+pub(super) async fn not_that_way() -> Refusal {
     Refusal::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "not with this method",
-        "POST to /api/v1/claim and /api/v1/site/report, PUT to /api/v1/site, GET everything else",
+        "POST to /api/v1/claim, /api/v1/rehearsals and /api/v1/site/report, PUT to /api/v1/site, GET everything else",
     )
 }
 

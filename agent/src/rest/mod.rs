@@ -7,6 +7,7 @@
 //! server       listeners, TLS, limits on connections
 //! api          the routes                timeline, kubeconfig, bundle, redact   what they answer with
 //! upload       bodies that are taken while they come: bundles
+//! rehearsals   the site's BMCs are asked, and not changed
 //! page/        the web page, one file
 //! ```
 
@@ -36,6 +37,7 @@ mod certificate;
 mod kubeconfig;
 mod page;
 pub(crate) mod redact;
+mod rehearsals;
 pub(crate) mod server;
 pub(crate) mod timeline;
 mod upload;

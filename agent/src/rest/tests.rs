@@ -105,6 +105,8 @@ fn client_of(web: &Web) -> Client {
 #[case::bundle(Method::GET, "/api/v1/support-bundle", 401, 200)]
 #[case::bundle_without_a_body(Method::POST, "/api/v1/bundles", 401, 503)]
 #[case::bundles_are_not_read(Method::GET, "/api/v1/bundles", 401, 405)]
+#[case::rehearsal_of_nothing(Method::POST, "/api/v1/rehearsals", 401, 400)]
+#[case::rehearsals_are_not_read(Method::GET, "/api/v1/rehearsals", 401, 405)]
 #[case::unknown_below_the_door(Method::GET, "/api/v1/secrets", 401, 404)]
 #[case::wrong_method(Method::DELETE, "/api/v1/status", 401, 405)]
 #[case::escape(Method::GET, "/api/v1/../v1/status/", 401, 404)]
@@ -352,4 +354,28 @@ async fn one_peer_cannot_take_all_connections() {
     while asked.is_err() {
         asked = fixture.client.get(fixture.url("/healthz")).send().await;
     }
+}
+
+#[tokio::test]
+async fn a_rehearsal_asks_bmcs_without_changing_them_and_answers_the_matrix() {
+    use foothold_qemu::bmc;
+    let fixture = Fixture::with_token();
+    let profile = bmc::Profile::known("idrac").expect("a profile");
+    let power = Arc::new(bmc::MemoryPower::new(true));
+    let mut tasks = JoinSet::new();
+    let options = bmc::Options::on_loopback(profile, "secret", power);
+    let server = bmc::Bmc::start(&mut tasks, options, &CancellationToken::new()).expect("started");
+    let yaml = format!(
+        "kind: Secret\nmetadata: {{name: bmc}}\nstringData: {{username: admin, password: secret}}\n---\n\
+         kind: BareMetalHost\nmetadata: {{name: one}}\nspec: {{bmc: {{address: 'idrac-virtualmedia://{}', \
+         credentialsName: bmc, disableCertificateVerification: true}}}}\n",
+        server.address()
+    );
+    let request = fixture.client.post(fixture.url("/api/v1/rehearsals")).bearer_auth(TOKEN).body(yaml);
+    let answer = request.send().await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK);
+    let rehearsal: agent_api::rehearsal::Rehearsal = answer.json().await.expect("the matrix");
+    assert!(rehearsal.good, "{rehearsal:#?}");
+    assert_eq!(rehearsal.hosts[0].vendor.as_deref(), Some("Dell"));
+    assert!(server.asked().iter().all(|asked| asked.method == "GET"));
 }

@@ -1,0 +1,22 @@
+//! IPMI 2.0 over LAN, as much as reading takes: RMCP+ with RAKP, HMAC-SHA256 or -SHA1, AES-CBC-128.
+//!
+//! ```text
+//! client: UDP, tries, deadline
+//!    │  Get Channel Authentication Capabilities ─► does anybody answer, is it IPMI 2.0
+//!    │  Open Session, RAKP 1-4 ─────────────────► handshake ─► Keys       is the password right
+//!    └─ sealed commands ────────────────────────► command  ─► wire::Keys::seal / open
+//! ```
+//!
+//! By "Intelligent Platform Management Interface Specification", second generation, v2.0, revision 1.1; numbers in
+//! comments are its sections. Codecs (`wire`, `handshake`, `command`) do no I/O. Of all commands only those that read
+//! exist here, and those that open, raise and close our own session.
+
+mod client;
+mod command;
+mod handshake;
+mod wire;
+
+pub use client::{Client, IpmiError, Login};
+pub use command::{BootOptions, ChassisStatus, DeviceId, Privilege};
+pub use handshake::Refused;
+pub use wire::WireError;

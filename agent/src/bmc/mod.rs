@@ -1,0 +1,17 @@
+//! Baseboard management controllers, asked and not changed.
+//!
+//! ```text
+//! manifests ─ BareMetalHosts, Secrets ─► address ─┬─► redfish (HTTPS, GET only)
+//!                                                 └─► ipmi (RMCP+, commands that read)
+//!                                                        │ answers
+//!                                                        ▼
+//!                      rehearsal: all hosts at once ─► judge ─► matrix ─► table | JSON
+//!                                                        └─► export: answers of vendors that are not known yet
+//! ```
+
+pub mod address;
+pub mod command;
+pub mod ipmi;
+pub mod manifests;
+pub mod redfish;
+pub mod rehearsal;

@@ -1,0 +1,7 @@
+//! The rehearsal, against emulated BMCs of `foothold-qemu` over HTTPS on loopback, and against OpenIPMI's simulator.
+
+mod command;
+mod faults;
+mod ipmi_sim;
+mod site;
+mod vendors;
