@@ -11,6 +11,7 @@
 //! report   what lies on SITE afterwards      agent writes, user reads
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
+//! metal3   resources of metal3.io         users and Cluster API write, agent reads and reports
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
 //! ```
@@ -20,6 +21,7 @@ pub mod bpa;
 pub mod bundle;
 pub mod events;
 pub mod image;
+pub mod metal3;
 pub mod openpgp;
 pub mod ports;
 pub mod proof;
