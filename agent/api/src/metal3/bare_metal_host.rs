@@ -263,4 +263,31 @@ impl BareMetalHost {
         self.spec.inspection_mode == Some(InspectionMode::Disabled)
             || self.annotation(super::annotations::INSPECT) == Some("disabled")
     }
+
+    /// Whether the host shall have an image or a deploy procedure that it has not.
+    pub fn needs_provisioning(&self) -> bool {
+        let (image, method) = self.provisioned();
+        let wants_image = !self.spec.image_url().is_empty() && image.is_empty();
+        let wants_method = !self.spec.custom_method().is_empty() && self.spec.custom_method() != method;
+        self.spec.online && (wants_image || wants_method)
+    }
+
+    /// Whether the host has, or is being given, something else than it shall have.
+    pub fn image_withdrawn(&self) -> bool {
+        let (image, method) = self.provisioned();
+        let (wanted, custom) = (self.spec.image_url(), self.spec.custom_method());
+        if custom.is_empty() {
+            return !method.is_empty() || wanted.is_empty() || !image.is_empty() && wanted != image;
+        }
+        !method.is_empty() && custom != method || !image.is_empty() && wanted != image
+    }
+
+    /// URL of the image and deploy procedure that the host has; empty without.
+    fn provisioned(&self) -> (&str, &str) {
+        self.status.as_ref().map_or(("", ""), |status| {
+            let done = &status.provisioning;
+            let image = done.image.as_ref().map_or("", |image| &image.url);
+            (image, done.custom_deploy.as_ref().map_or("", |custom| &custom.method))
+        })
+    }
 }

@@ -74,3 +74,29 @@ pub struct FirmwareSchemaSpec {
     /// Settings by name.
     pub schema: BTreeMap<String, SettingSchema>,
 }
+
+impl SettingSchema {
+    /// Whether a setting may be given this value. What is not known about the setting is not held against it.
+    pub fn accepts(&self, value: &IntOrString) -> bool {
+        let text = value.to_string();
+        let within = |number: i64, low: Option<i64>, high: Option<i64>| match (low, high) {
+            (Some(low), Some(high)) => (low..=high).contains(&number),
+            (Some(_) | None, None) | (None, Some(_)) => true,
+        };
+        if self.read_only == Some(true) {
+            return false;
+        }
+        match self.attribute_type {
+            Some(AttributeType::Enumeration) => self.allowable_values.iter().flatten().any(|allowed| *allowed == text),
+            Some(AttributeType::Integer) => {
+                text.parse().is_ok_and(|number| within(number, self.lower_bound, self.upper_bound))
+            }
+            Some(AttributeType::String) => {
+                i64::try_from(text.len()).is_ok_and(|length| within(length, self.min_length, self.max_length))
+            }
+            Some(AttributeType::Boolean) => text == "true" || text == "false",
+            Some(AttributeType::Password) => false,
+            None => true,
+        }
+    }
+}

@@ -39,7 +39,7 @@ impl JsonSchema for IntOrString {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true})
+        json_schema!({"x-kubernetes-int-or-string": true})
     }
 }
 
