@@ -498,3 +498,40 @@ fn attachments_are_accepted_or_refused() {
         "in use",
     );
 }
+
+mod fuzz {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::super::annotations::{detached, reboots};
+    use super::*;
+
+    const NAMES: [&str; 6] = [
+        "baremetalhost.metal3.io/status",
+        "baremetalhost.metal3.io/detached",
+        "inspect.metal3.io",
+        "inspect.metal3.io/hardwaredetails",
+        "reboot.metal3.io",
+        "reboot.metal3.io/client",
+    ];
+
+    /// Anything, or something that begins like what is wanted.
+    fn value() -> impl Strategy<Value = String> {
+        let words = r#"[{}\[\]:,"0-9.e+-]|"mode"|"force"|"nics"|"hardware"|"provisioning"|"state"|"cpu"|true|null"#;
+        prop_oneof![".{0,60}", proptest::collection::vec(words, 0..24).prop_map(|words| words.concat())]
+    }
+
+    proptest! {
+        #[test]
+        fn no_annotation_makes_it_panic(name in 0..NAMES.len(), value in value(), off in any::<bool>()) {
+            let mode = if off { "disabled" } else { "agent" };
+            let host = annotated(&json!({"inspectionMode": mode}), &json!({NAMES[name]: value}));
+            let _ = (message(&host_create(&host)), reboots(&host), detached(&host));
+        }
+
+        #[test]
+        fn no_url_makes_it_panic(url in "(https?|oci|ftp)?:?/{0,3}[@\\[\\]:%./?#&=a-z0-9 -]{0,40}") {
+            let _ = host_create(&host(&json!({"image": {"url": url, "checksum": "x"}, "bmc": at(&url)})));
+        }
+    }
+}
