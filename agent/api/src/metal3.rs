@@ -21,6 +21,8 @@
 //! An optional field is an [`Option`] even where the original controller makes no difference between an absent and an
 //! empty one: an object comes back with the fields it had.
 
+#![allow(clippy::duplicated_attributes, reason = "every column has a type")]
+
 pub mod admission;
 pub mod annotations;
 mod bare_metal_host;

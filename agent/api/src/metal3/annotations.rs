@@ -86,17 +86,11 @@ impl Reboots {
 }
 
 /// Value of a reboot annotation. An unknown or empty mode is `soft`.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct RebootArguments {
     mode: String,
     force: bool,
-}
-
-impl Default for RebootArguments {
-    fn default() -> Self {
-        Self { mode: String::new(), force: false }
-    }
 }
 
 /// Whether this is a reboot annotation, and whose: `Some("")` for the one without a client.

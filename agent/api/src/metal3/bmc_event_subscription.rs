@@ -38,7 +38,7 @@ pub const FINALIZER: &str = "bmceventsubscription.metal3.io";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BmcEventSubscriptionSpec {
-    /// Name of the BareMetalHost.
+    /// Name of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_name: Option<String>,
     /// URL that the events are sent to.

@@ -23,7 +23,7 @@ pub enum SwitchPortMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostNetworkAttachmentRef {
-    /// Name of the HostNetworkAttachment.
+    /// Name of the attachment.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Its namespace; the host's when absent.

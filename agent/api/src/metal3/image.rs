@@ -26,13 +26,13 @@ pub enum DiskFormat {
     /// The bytes of a disk.
     #[serde(rename = "raw")]
     Raw,
-    /// QEMU's.
+    /// Of QEMU.
     #[serde(rename = "qcow2")]
     Qcow2,
-    /// VirtualBox's.
+    /// Of `VirtualBox`.
     #[serde(rename = "vdi")]
     Vdi,
-    /// VMware's.
+    /// Of `VMware`.
     #[serde(rename = "vmdk")]
     Vmdk,
     /// An ISO 9660 image that is booted, and not written to any disk.

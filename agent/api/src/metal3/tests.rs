@@ -154,7 +154,9 @@ fn the_schemas_accept_the_fixtures_and_would_prune_nothing() {
         }
         if let Some(items) = value.as_array() {
             assert!(at_least(&schema["minItems"], items.len()) && at_most(&schema["maxItems"], items.len()), "{path}");
-            items.iter().for_each(|item| check(item, &schema["items"], path));
+            for item in items {
+                check(item, &schema["items"], path);
+            }
         }
         for (name, field) in value.as_object().into_iter().flatten() {
             let property = schema["properties"].get(name).or(schema.get("additionalProperties"));
@@ -229,9 +231,11 @@ fn the_schemas_are_structural() {
 }
 
 /// Kind, plural, short names, whether status is a subresource, columns in order.
+type Row = (&'static str, &'static str, &'static [&'static str], bool, &'static [&'static str]);
+
 #[test]
 fn names_and_columns_are_those_that_users_know() {
-    let table: [(&str, &str, &[&str], bool, &[&str]); 13] = [
+    let table: [Row; 13] = [
         (
             "BareMetalHost",
             "baremetalhosts",

@@ -106,8 +106,8 @@ pub struct Facts {
 
 impl Facts {
     /// A moment after now.
-    pub(super) fn after(&self, pause: SignedDuration) -> Option<Timestamp> {
-        Some(self.now.checked_add(pause).unwrap_or(Timestamp::MAX))
+    pub(super) fn after(&self, pause: SignedDuration) -> Timestamp {
+        self.now.checked_add(pause).unwrap_or(Timestamp::MAX)
     }
 
     fn secret(&self) -> Option<&SecretVersion> {
@@ -206,7 +206,9 @@ impl View<'_> {
         let (message, reason, until) = match &self.facts.credentials {
             Credentials::Found(_) => return None,
             _ if !needed => return None,
-            Credentials::Missing(why) => (why, WaitReason::NoCredentials(why.clone()), self.facts.after(CREDENTIALS)),
+            Credentials::Missing(why) => {
+                (why, WaitReason::NoCredentials(why.clone()), Some(self.facts.after(CREDENTIALS)))
+            }
             Credentials::Bad(why) => (why, WaitReason::BadCredentials(why.clone()), None),
         };
         let told = self.status.error_type == Some(ErrorType::Registration) && self.status.error_message == *message;

@@ -1,4 +1,4 @@
-//! What is to be done with a BareMetalHost. Pure: no clock, no API server, no Ironic.
+//! What is to be done with a `BareMetalHost`. Pure: no clock, no API server, no Ironic.
 //!
 //! ```text
 //! host, Facts ──► decide ──► Transition ───────────────► apply ──► status, written before anything else happens

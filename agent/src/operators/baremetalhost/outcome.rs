@@ -163,9 +163,9 @@ impl Outcome {
         Self::only(Step::Transition(state))
     }
 
-    /// A wait.
-    pub(super) const fn wait(reason: WaitReason, until: Option<Timestamp>) -> Self {
-        Self::only(Step::Wait { reason, until })
+    /// A wait, with or without an end.
+    pub(super) fn wait(reason: WaitReason, until: impl Into<Option<Timestamp>>) -> Self {
+        Self::only(Step::Wait { reason, until: until.into() })
     }
 
     /// The same with changes before it.

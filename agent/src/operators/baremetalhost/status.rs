@@ -101,7 +101,7 @@ fn begin(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
     if let Some(metric) = metric(history, state) {
         let running = moment(metric.start.as_ref()).is_some() && moment(metric.end.as_ref()).is_none();
         if !running {
-            *metric = OperationMetric { start: at(now), end: Some(Nullable(None)) };
+            *metric = OperationMetric { start: Some(at(now)), end: Some(Nullable(None)) };
         }
     }
 }
@@ -112,7 +112,7 @@ fn end(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
         && moment(metric.start.as_ref()).is_some()
         && moment(metric.end.as_ref()).is_none()
     {
-        metric.end = at(now);
+        metric.end = Some(at(now));
     }
 }
 
@@ -137,9 +137,8 @@ fn metric(history: &mut OperationHistory, state: State) -> Option<&mut Operation
     Some(metric.get_or_insert_default())
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the type of the field")]
-const fn at(now: Timestamp) -> Option<Nullable<Time>> {
-    Some(Nullable(Some(Time(now))))
+const fn at(now: Timestamp) -> Nullable<Time> {
+    Nullable(Some(Time(now)))
 }
 
 fn moment(time: Option<&Nullable<Time>>) -> Option<Time> {

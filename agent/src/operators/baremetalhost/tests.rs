@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "each test is given its case by value")]
+
 use agent_api::metal3::{
     BareMetalHost, BareMetalHostStatus, ErrorType, Image, OperationalStatus, ProvisioningState as State,
 };

@@ -1,4 +1,4 @@
-//! Rules of HostClaims.
+//! Rules of `HostClaim`.
 
 use super::super::annotations::reboot_client;
 use super::super::{HostClaim, HostSelectorRequirement};

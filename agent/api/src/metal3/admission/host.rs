@@ -1,4 +1,4 @@
-//! Rules of BareMetalHosts.
+//! Rules of `BareMetalHost`.
 
 use super::super::annotations::INSPECT;
 use super::super::bmc_address::{self, BmcAddress, BmcAddressError};
@@ -134,11 +134,8 @@ fn name_of_host(name: &str) -> Option<String> {
 fn is_uuid(name: &str) -> bool {
     let digits = |part: &str, length: usize| part.len() == length && part.bytes().all(|it| it.is_ascii_hexdigit());
     let parts: Vec<&str> = name.split('-').collect();
-    match parts.as_slice() {
-        [all] => digits(all, 32),
-        [a, b, c, d, e] => digits(a, 8) && digits(b, 4) && digits(c, 4) && digits(d, 4) && digits(e, 12),
-        _ => false,
-    }
+    let lengths: &[usize] = if parts.len() == 1 { &[32] } else { &[8, 4, 4, 4, 12] };
+    parts.len() == lengths.len() && parts.iter().zip(lengths).all(|(part, length)| digits(part, *length))
 }
 
 /// 6, 8 or 20 bytes, by colons, hyphens, or in fours by dots, as Go's `net.ParseMAC` reads them.
