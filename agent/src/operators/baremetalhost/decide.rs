@@ -263,6 +263,11 @@ impl View<'_> {
             if seen {
                 return Some(Outcome::wait(WaitReason::Detached, self.facts.after(IDLE)));
             }
+            if matches!(self.facts.ironic, Ironic::Away(_)) {
+                // Only a host that Ironic never knew comes this far without it.
+                let change = Change::Operational(OperationalStatus::Detached);
+                return Some(Outcome::wait(WaitReason::Detached, self.facts.after(IDLE)).with([change]));
+            }
             return Some(Outcome::act(Action::Detach));
         }
         if self.status.error_type == Some(ErrorType::Detach) {

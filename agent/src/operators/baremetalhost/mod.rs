@@ -21,6 +21,8 @@
 pub mod backoff;
 mod conclude;
 mod decide;
+#[cfg(test)]
+mod invariants;
 mod outcome;
 mod power;
 mod status;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use agent_api::metal3::annotations::RebootMode;
 
-fn start() -> Timestamp {
+pub(super) fn start() -> Timestamp {
     "2026-03-02T08:00:00Z".parse().expect("a moment")
 }
 
@@ -19,7 +19,7 @@ fn secret(version: &str) -> SecretVersion {
 }
 
 /// All is well.
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts {
         now: start(),
         chance: 0.0,
@@ -36,7 +36,7 @@ fn facts() -> Facts {
 }
 
 /// A host in a state, whose credentials were tried and found good; `fields` are merged into it.
-fn host(state: State, fields: &Value) -> BareMetalHost {
+pub(super) fn host(state: State, fields: &Value) -> BareMetalHost {
     fn merge(into: &mut Value, from: &Value) {
         match (into, from) {
             (Value::Object(into), Value::Object(from)) => {
@@ -60,18 +60,18 @@ fn host(state: State, fields: &Value) -> BareMetalHost {
     serde_json::from_value(object).unwrap_or_else(|problem| panic!("{fields}: {problem}"))
 }
 
-fn deleted(state: State, fields: &Value) -> BareMetalHost {
+pub(super) fn deleted(state: State, fields: &Value) -> BareMetalHost {
     let mut host = host(state, fields);
     host.metadata.deletion_timestamp = serde_json::from_value(json!("2026-03-02T07:59:59Z")).expect("a moment");
     host
 }
 
-fn image(url: &str) -> Value {
+pub(super) fn image(url: &str) -> Value {
     json!({"url": url, "checksum": "abc"})
 }
 
 /// A host that has this image, as it shall have.
-fn with_image(url: &str) -> Value {
+pub(super) fn with_image(url: &str) -> Value {
     json!({"spec": {"image": image(url)}, "status": {"provisioning": {"image": image(url)}}})
 }
 
@@ -79,7 +79,7 @@ fn detached(value: &str) -> Value {
     json!({"metadata": {"annotations": {"baremetalhost.metal3.io/detached": value}}})
 }
 
-fn failed(kind: &str, count: i64) -> Value {
+pub(super) fn failed(kind: &str, count: i64) -> Value {
     json!({"status": {"operationalStatus": "error", "errorType": kind, "errorMessage": "no", "errorCount": count,
         "lastUpdated": "2026-03-02T08:00:00Z"}})
 }
@@ -412,14 +412,14 @@ fn a_deletion_gives_up_cleaning_and_powering_off_after_three_tries() {
 
 /// One decision after the other, as the executor makes them, until something is waited for.
 fn run(host: &mut BareMetalHost, facts: &Facts, report: impl Fn(&Action) -> Report) -> (Vec<State>, WaitReason) {
-    let mut states = Vec::new();
+    let mut way = Vec::new();
     for _ in 0..100 {
         let mut outcome = decide(host, facts);
         loop {
             host.status = Some(apply(host, &outcome, facts.now));
             match outcome.step {
-                Step::Transition(next) => states.push(next),
-                Step::Wait { reason, .. } => return (states, reason),
+                Step::Transition(next) => way.push(next),
+                Step::Wait { reason, .. } => return (way, reason),
                 Step::Act(Action::RemoveAnnotation(name)) => {
                     host.metadata.annotations.get_or_insert_default().remove(name);
                 }
@@ -433,14 +433,14 @@ fn run(host: &mut BareMetalHost, facts: &Facts, report: impl Fn(&Action) -> Repo
             break;
         }
     }
-    panic!("no end: {states:?}");
+    panic!("no end: {way:?}");
 }
 
 #[test]
 fn a_new_host_gets_its_image() {
     let new = json!({"spec": {"image": image("http://a")}, "status": null});
     let mut host = host(State::None, &new);
-    let (states, end) = run(&mut host, &facts(), |_| Report::Done);
+    let (way, end) = run(&mut host, &facts(), |_| Report::Done);
     let wanted = [
         State::Registering,
         State::Inspecting,
@@ -449,7 +449,7 @@ fn a_new_host_gets_its_image() {
         State::Provisioning,
         State::Provisioned,
     ];
-    assert_eq!((states.as_slice(), end), (&wanted[..], WaitReason::Steady));
+    assert_eq!((way.as_slice(), end), (&wanted[..], WaitReason::Steady));
     let status = host.status.expect("a status");
     assert_eq!(status.provisioning.image, host.spec.image);
     let history = status.operation_history.expect("a history");
@@ -465,17 +465,17 @@ fn an_image_that_cannot_be_written_is_given_up_until_it_changes() {
         Action::Provision { .. } => Report::Failed("checksum mismatch".into()),
         _ => Report::Done,
     };
-    let (states, end) = run(&mut host, &facts(), report);
+    let (way, end) = run(&mut host, &facts(), report);
     assert_eq!(end, WaitReason::GaveUp { tries: 5 });
-    assert_eq!(states.len(), 15, "{states:?}");
+    assert_eq!(way.len(), 15, "{way:?}");
     let status = host.status.clone().expect("a status");
     assert_eq!(status.provisioning_fail_count, 5);
     assert_eq!(status.error_message, "checksum mismatch (image http://bad, checksum abc)");
     assert_eq!(status.operational_status, OperationalStatus::Error);
     // Another image is tried at once.
     host.spec.image = Some(Image { url: "http://good".into(), ..Image::default() });
-    let (states, end) = run(&mut host, &facts(), |_| Report::Done);
-    assert_eq!((states.as_slice(), end), (&[State::Provisioning, State::Provisioned][..], WaitReason::Steady));
+    let (way, end) = run(&mut host, &facts(), |_| Report::Done);
+    assert_eq!((way.as_slice(), end), (&[State::Provisioning, State::Provisioned][..], WaitReason::Steady));
     let status = host.status.expect("a status");
     assert_eq!((status.provisioning_fail_count, status.error_type), (0, None));
 }
@@ -485,11 +485,11 @@ fn a_host_that_cannot_be_cleaned_is_never_powered_on() {
     let mut host = host(State::Deprovisioning, &json!({}));
     let mut facts = facts();
     for _ in 0..20 {
-        let (states, end) = run(&mut host, &facts, |action| {
+        let (way, end) = run(&mut host, &facts, |action| {
             assert_eq!(*action, Action::Deprovision);
             Report::Failed("cleaning failed".into())
         });
-        assert_eq!((states, end), (Vec::new(), WaitReason::Failed(ErrorType::Provisioning)));
+        assert_eq!((way, end), (Vec::new(), WaitReason::Failed(ErrorType::Provisioning)));
         facts.now = facts.now.checked_add(SignedDuration::from_hours(9)).expect("a moment");
     }
 }
