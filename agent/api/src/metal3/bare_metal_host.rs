@@ -104,45 +104,40 @@ pub struct NetworkInterface {
     printcolumn(
         name = "Status",
         type_ = "string",
-        description = "Operational status",
+        description = "How the host is",
         priority = 1,
         json_path = ".status.operationalStatus"
     ),
     printcolumn(
         name = "State",
         type_ = "string",
-        description = "Provisioning status",
+        description = "What is done with it",
         json_path = ".status.provisioning.state"
     ),
     printcolumn(
         name = "Consumer",
         type_ = "string",
-        description = "Consumer using this host",
+        description = "Who uses it",
         json_path = ".spec.consumerRef.name"
     ),
     printcolumn(
         name = "BMC",
         type_ = "string",
-        description = "Address of management controller",
+        description = "Where its BMC is",
         priority = 1,
         json_path = ".spec.bmc.address"
     ),
     printcolumn(
         name = "Online",
         type_ = "string",
-        description = "Whether the host is online or not",
+        description = "Whether it shall be powered on",
         json_path = ".spec.online"
     ),
-    printcolumn(
-        name = "Error",
-        type_ = "string",
-        description = "Type of the most recent error",
-        json_path = ".status.errorType"
-    ),
+    printcolumn(name = "Error", type_ = "string", description = "What went wrong", json_path = ".status.errorType"),
     printcolumn(
         name = "Age",
         type_ = "date",
-        description = "Time duration since creation of BaremetalHost",
+        description = "How long it is here",
         json_path = ".metadata.creationTimestamp"
     )
 )]

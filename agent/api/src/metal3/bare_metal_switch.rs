@@ -48,18 +48,18 @@ pub struct SwitchCredentials {
     plural = "baremetalswitches",
     shortname = "bms",
     doc = "A switch that hosts are attached to.",
-    printcolumn(name = "Driver", type_ = "string", description = "Switch driver type", json_path = ".spec.driver"),
+    printcolumn(name = "Driver", type_ = "string", description = "What speaks to it", json_path = ".spec.driver"),
     printcolumn(
         name = "Device Type",
         type_ = "string",
-        description = "Switch device type",
+        description = "Its type in the driver's words",
         json_path = ".spec.deviceType"
     ),
-    printcolumn(name = "Address", type_ = "string", description = "Switch address", json_path = ".spec.address"),
+    printcolumn(name = "Address", type_ = "string", description = "Where it is", json_path = ".spec.address"),
     printcolumn(
         name = "Credential Type",
         type_ = "string",
-        description = "Credential Type",
+        description = "How one logs in",
         json_path = ".spec.credentials.type"
     )
 )]

@@ -26,13 +26,13 @@ pub const FINALIZER: &str = "bmceventsubscription.metal3.io";
     printcolumn(
         name = "Error",
         type_ = "string",
-        description = "The most recent error message",
+        description = "Why it could not be made",
         json_path = ".status.error"
     ),
     printcolumn(
         name = "Age",
         type_ = "date",
-        description = "Time duration since creation of BMCEventSubscription",
+        description = "How long it is here",
         json_path = ".metadata.creationTimestamp"
     )
 )]

@@ -227,7 +227,7 @@ pub struct HardwareDetails {
     printcolumn(
         name = "Age",
         type_ = "date",
-        description = "Time duration since creation of HardwareData",
+        description = "How long it is here",
         json_path = ".metadata.creationTimestamp"
     )
 )]

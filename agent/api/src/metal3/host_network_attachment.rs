@@ -75,17 +75,17 @@ pub struct SwitchPortConfig {
     kind = "HostNetworkAttachment",
     plural = "hostnetworkattachments",
     doc = "How a switch's port is set up for a host.",
-    printcolumn(name = "Mode", type_ = "string", description = "Switchport mode", json_path = ".spec.mode"),
+    printcolumn(name = "Mode", type_ = "string", description = "What a port carries", json_path = ".spec.mode"),
     printcolumn(
         name = "Native VLAN",
         type_ = "integer",
-        description = "Native VLAN ID",
+        description = "The untagged VLAN",
         json_path = ".spec.nativeVLAN"
     ),
     printcolumn(
         name = "Age",
         type_ = "date",
-        description = "Time duration since creation",
+        description = "How long it is here",
         json_path = ".metadata.creationTimestamp"
     )
 )]

@@ -49,13 +49,13 @@ pub struct SecretStatus {
     printcolumn(
         name = "Ready",
         type_ = "string",
-        description = "Whether the image is ready",
+        description = "Whether it can be used",
         json_path = ".status.conditions[?(@.type=='Ready')].status"
     ),
     printcolumn(
         name = "Reason",
         type_ = "string",
-        description = "The reason for the image readiness status",
+        description = "Why, or why not",
         json_path = ".status.conditions[?(@.type=='Ready')].reason"
     )
 )]

@@ -328,9 +328,8 @@ impl View<'_> {
 
     fn by_state(&self) -> Outcome {
         match self.state {
-            State::None if self.host.spec.has_bmc() => Outcome::to(State::Registering),
+            State::None | State::Unmanaged if self.host.spec.has_bmc() => Outcome::to(State::Registering),
             State::None => Outcome::to(State::Unmanaged).with([Change::Operational(OperationalStatus::Discovered)]),
-            State::Unmanaged if self.host.spec.has_bmc() => Outcome::to(State::Registering),
             State::Unmanaged => Outcome::wait(WaitReason::NoBmc, self.facts.after(IDLE)),
             State::Registering => self.registered(),
             State::MatchProfile => Outcome::to(State::Preparing).with([Change::ResetCount]),

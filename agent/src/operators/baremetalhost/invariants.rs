@@ -66,7 +66,7 @@ fn surroundings() -> Vec<Facts> {
             for slot in [Slot::Free, Slot::None] {
                 for powered_on in [Some(true), Some(false), None] {
                     let (ironic, credentials) = (ironic.clone(), credentials.clone());
-                    all.push(Facts { ironic, credentials, slot, powered_on, ..facts() });
+                    all.push(Facts { credentials, ironic, slot, powered_on, ..facts() });
                 }
             }
         }

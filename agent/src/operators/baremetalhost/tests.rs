@@ -498,7 +498,7 @@ fn a_host_that_cannot_be_cleaned_is_never_powered_on() {
 fn only_so_many_hosts_are_worked_on() {
     let mut none = facts();
     none.slot = Slot::None;
-    let table = [
+    let table = vec![
         host(State::Registering, &json!({})),
         host(State::Inspecting, &json!({})),
         host(State::Available, &json!({"spec": {"image": image("http://a")}})),
