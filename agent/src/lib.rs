@@ -21,6 +21,7 @@
 //! rest        HTTPS on 8443: web page, REST, event stream
 //! site_out    report, inventory and support bundle, written to the SITE partition
 //! bpa         uploads by REST on 9015
+//! operators   what is to be done with the resources of the cluster
 //! uploads     what was uploaded, on DATA, and who may need it
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! vitals      memory, addresses, medium: facts that are no events
@@ -42,6 +43,7 @@ pub mod init;
 pub mod ledger;
 pub mod listen;
 pub mod medium;
+pub mod operators;
 pub mod pulls;
 pub mod registry;
 pub mod releases;

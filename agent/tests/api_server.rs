@@ -324,3 +324,111 @@ async fn declared_objects_are_applied_once_and_what_is_left_over_goes() {
 async fn is_as_before(api: &Api, before: &Value) -> bool {
     api.get(WEB).await.expect("asked").as_ref() == Some(before)
 }
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Waits until a kind is served; its schema is one that the API server understands to the last field.
+async fn served(api: &Api, name: &str) {
+    let path = format!("{DEFINITIONS}/{name}");
+    for _ in 0..600 {
+        let found = api.get(&path).await.expect("asked").expect("there");
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let holds = |kind: &str| conditions.iter().any(|it| it["type"] == kind && it["status"] == "True");
+        assert!(!holds("NonStructuralSchema"), "{name}: {conditions:?}");
+        if holds("Established") {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{name} is not served");
+}
+
+/// Spec and status as they are sent come back from the API server: nothing is pruned, nothing is refused; and what the
+/// schemas forbid is refused.
+#[tokio::test]
+async fn a_real_api_server_takes_the_kinds_of_metal3_and_keeps_every_field() {
+    let Some(programs) = std::env::var_os("FOOTHOLD_KUBERNETES").map(PathBuf::from) else { return };
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let dir = tempfile::tempdir().expect("a directory");
+    control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
+    let places = Places::new(dir.path(), programs);
+    let _etcd = places.start("etcd.yaml", "server");
+    let _api_server = places.start("kube-apiserver.yaml", "kube-apiserver");
+    let api = client(&places, kubeconfig::SUPER_ADMIN).await;
+    for namespace in ["site", "tenant", "network"] {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        api.create("/api/v1/namespaces", &object).await.expect("a namespace");
+    }
+
+    let definitions = agent_api::metal3::crds::all();
+    for definition in &definitions {
+        api.create(DEFINITIONS, &json!(definition)).await.expect("a definition");
+    }
+    for definition in &definitions {
+        served(&api, definition.metadata.name.as_deref().unwrap_or_default()).await;
+    }
+    let fixtures = [
+        include_str!("../api/src/metal3/fixtures/baremetalhosts.yaml"),
+        include_str!("../api/src/metal3/fixtures/others.yaml"),
+    ];
+    for text in fixtures {
+        for object in serde_saphyr::from_str::<Vec<Value>>(text).expect("a list of objects") {
+            kept(&api, &definitions, object).await;
+        }
+    }
+    let hosts = "/apis/metal3.io/v1alpha1/namespaces/site/baremetalhosts";
+    for spec in [
+        json!({}),
+        json!({"online": true, "bootMode": "bios"}),
+        json!({"online": true, "bootMACAddress": "00:00"}),
+        json!({"online": true, "image": {}}),
+        json!({"online": true, "raid": {"softwareRAIDVolumes": [{"level": "1"}, {"level": "1"}, {"level": "1"}]}}),
+    ] {
+        let wrong = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "wrong"}, "spec": spec});
+        assert!(api.create(hosts, &wrong).await.is_err(), "{spec}");
+    }
+}
+
+async fn kept(
+    api: &Api,
+    definitions: &[k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition],
+    mut object: Value,
+) {
+    let (kind, status) = (object["kind"].clone(), object["status"].take());
+    let definition = definitions.iter().find(|it| it.spec.names.kind == kind).expect("a kind");
+    let metadata = object["metadata"].clone();
+    // What the API server gives out itself.
+    object["metadata"] = json!({"name": metadata["name"], "namespace": metadata["namespace"]});
+    object.as_object_mut().expect("an object").remove("status");
+    let namespace = metadata["namespace"].as_str().expect("a namespace");
+    let path = format!("/apis/metal3.io/v1alpha1/namespaces/{namespace}/{}", definition.spec.names.plural);
+    let one = format!("{path}/{}", metadata["name"].as_str().expect("a name"));
+    api.create(&path, &object).await.unwrap_or_else(|error| panic!("{one}: {error}"));
+    let mut found = api.get(&one).await.expect("asked").expect("there");
+    if object["spec"].get("automatedCleaningMode").is_none() && kind == "BareMetalHost" {
+        assert_eq!(found["spec"]["automatedCleaningMode"].take(), "metadata", "{one}");
+        found["spec"].as_object_mut().expect("a spec").remove("automatedCleaningMode");
+    }
+    assert_eq!(without_nulls(&found["spec"]), without_nulls(&object["spec"]), "{one}");
+    let version = &definition.spec.versions[0];
+    let has_status = version.subresources.as_ref().is_some_and(|all| all.status.is_some());
+    if has_status && status.as_object().is_some_and(|status| !status.is_empty()) {
+        let told =
+            json!({"apiVersion": object["apiVersion"], "kind": kind, "metadata": object["metadata"], "status": status});
+        let found = api.apply(&format!("{one}/status"), &told, "test", true).await;
+        let found = found.unwrap_or_else(|error| panic!("{one}: {error}"));
+        assert_eq!(without_nulls(&found["status"]), without_nulls(&status), "{one}");
+    }
+}
+
+/// Whether a field is `null` or absent may change on the way.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(_, field)| !field.is_null());
+            kept.map(|(name, field)| (name.clone(), without_nulls(field))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}

@@ -1,0 +1,20 @@
+//! How long to wait after errors.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// Errors after which the wait gets no longer.
+const MOST: i64 = 9;
+
+/// From 2^n minutes up to half is taken off, so that hosts that failed together do not try together: after one error
+/// 1-2 min, after nine or more 4-8.5 h. `chance` is from 0 to 1.
+pub fn pause(errors: i64, chance: f64) -> SignedDuration {
+    let exponent = u32::try_from(errors.clamp(0, MOST)).unwrap_or_default();
+    let whole = f64::from(2_u32.pow(exponent) * 60);
+    SignedDuration::try_from_secs_f64(whole - whole * chance.clamp(0.0, 1.0) / 2.0)
+        .unwrap_or(SignedDuration::from_mins(1))
+}
+
+/// When to try again after an error at `since`. The end of time for moments that do not exist.
+pub fn until(since: Timestamp, errors: i64, chance: f64) -> Timestamp {
+    since.checked_add(pause(errors, chance)).unwrap_or(Timestamp::MAX)
+}

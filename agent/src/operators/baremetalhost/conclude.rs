@@ -1,0 +1,175 @@
+//! What follows from what came of an action.
+
+use agent_api::metal3::annotations::{INSPECT, REBOOT};
+use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State};
+use jiff::SignedDuration;
+
+use super::backoff;
+use super::decide::{Credentials, Facts, PATIENCE, version};
+use super::outcome::{Action, Change, Outcome, Step, WaitReason};
+
+/// Until a detached host is looked at again.
+const IDLE: SignedDuration = SignedDuration::from_secs(600);
+
+/// What came of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// It goes on; when to ask again.
+    Continues(SignedDuration),
+    /// It is done.
+    Done,
+    /// It failed, in Ironic's words.
+    Failed(String),
+    /// Ironic does not know the host.
+    Unknown,
+}
+
+/// What follows.
+pub fn conclude(host: &BareMetalHost, facts: &Facts, action: &Action, report: &Report) -> Outcome {
+    let status = host.status.clone().unwrap_or_default();
+    match report {
+        Report::Continues(pause) => {
+            Outcome::wait(WaitReason::Working(action.clone()), facts.after(*pause)).with(going_on(&status))
+        }
+        Report::Done => done(host, facts, action),
+        Report::Failed(message) => failed(host, &status, facts, action, message),
+        Report::Unknown => unknown(host, facts, action),
+    }
+}
+
+/// An error that is being tried again is not one any more, except where it leads to another state.
+fn going_on(status: &BareMetalHostStatus) -> Option<Change> {
+    let kept = status.provisioning.state == State::Provisioning || status.error_type.is_none();
+    (!kept).then_some(Change::ClearError)
+}
+
+fn done(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
+    let state = host.state();
+    let deleting = host.metadata.deletion_timestamp.is_some();
+    let success = [Change::ClearError, Change::ResetCount];
+    match action {
+        Action::RestoreStatus
+        | Action::SaveHardwareDetails
+        | Action::AddFinalizer
+        | Action::RemoveAnnotation(_)
+        | Action::Adopt
+        | Action::PowerOff(_) => Outcome::only(Step::Again),
+        Action::Register => {
+            let good = match &facts.credentials {
+                Credentials::Found(secret) => Some(Change::Good(version(secret))),
+                Credentials::Missing(_) | Credentials::Bad(_) => None,
+            };
+            Outcome::only(Step::Again).with(success).with([Change::EndRegister]).with(good)
+        }
+        // The annotation has done its work once the host was inspected.
+        Action::Inspect { again: true, .. } => Outcome::act(Action::RemoveAnnotation(INSPECT)).with(success),
+        Action::Inspect { again: false, .. } => Outcome::to(State::Preparing).with(success),
+        Action::Prepare => Outcome::to(State::Available).with(success),
+        Action::Provision { .. } => Outcome::to(State::Provisioned).with(success).with([Change::Provisioned]),
+        Action::PowerOn => Outcome::only(Step::Again).with(success).with([Change::Powered(true)]),
+        Action::Reboot(_) => Outcome::act(Action::RemoveAnnotation(REBOOT)).with(success),
+        Action::Deprovision => {
+            let next = if deleting { State::PoweringOffBeforeDelete } else { State::Available };
+            // Why provisioning failed stays to be read until it is tried again.
+            let why = host.status.as_ref().is_some_and(|status| {
+                status.error_type == Some(ErrorType::Provisioning) && status.provisioning_fail_count > 0
+            });
+            let success = if why { vec![Change::ResetCount] } else { success.to_vec() };
+            Outcome::to(next).with(success).with([Change::Unprovisioned])
+        }
+        Action::PowerOffForGood => Outcome::to(State::Deleting).with(success).with([Change::Powered(false)]),
+        Action::Detach if state == State::Deleting => Outcome::only(Step::Deleted),
+        Action::Detach => Outcome::wait(WaitReason::Detached, facts.after(IDLE))
+            .with(success)
+            .with([Change::Operational(OperationalStatus::Detached)]),
+        Action::Forget => Outcome::only(Step::Deleted),
+    }
+}
+
+fn failed(
+    host: &BareMetalHost,
+    status: &BareMetalHostStatus,
+    facts: &Facts,
+    action: &Action,
+    message: &str,
+) -> Outcome {
+    let errors = status.error_count + 1;
+    let gives_up = host.metadata.deletion_timestamp.is_some() && errors > PATIENCE;
+    if gives_up && *action == Action::Deprovision {
+        return Outcome::to(State::PoweringOffBeforeDelete).with([Change::ResetCount]);
+    }
+    if gives_up && *action == Action::PowerOffForGood {
+        return Outcome::to(State::Deleting).with([Change::ResetCount]);
+    }
+    let kind = kind(action, host.state());
+    if matches!(action, Action::Provision { .. }) {
+        // On to deprovisioning, which the next decision finds by the error.
+        let error = Change::Error(kind, of_image(host, message));
+        return Outcome::only(Step::Again).with([error, Change::ProvisioningFailed]);
+    }
+    let error = Change::Error(kind, message.to_owned());
+    let until = backoff::until(facts.now, errors, facts.chance);
+    Outcome::wait(WaitReason::Failed(kind), Some(until)).with([error])
+}
+
+/// A failure with what was being written: it is the first thing to look at.
+fn of_image(host: &BareMetalHost, message: &str) -> String {
+    let Some(image) = &host.spec.image else { return message.to_owned() };
+    let checksum = image.checksum.as_deref().unwrap_or("none");
+    format!("{message} (image {}, checksum {checksum})", image.url)
+}
+
+/// What an action's failure is called.
+const fn kind(action: &Action, state: State) -> ErrorType {
+    match action {
+        Action::Register | Action::Adopt => match state {
+            State::Provisioned | State::ExternallyProvisioned => ErrorType::ProvisionedRegistration,
+            State::None
+            | State::Unmanaged
+            | State::Registering
+            | State::MatchProfile
+            | State::Inspecting
+            | State::Preparing
+            | State::Ready
+            | State::Available
+            | State::Provisioning
+            | State::Deprovisioning
+            | State::PoweringOffBeforeDelete
+            | State::Deleting => ErrorType::Registration,
+        },
+        Action::RestoreStatus | Action::SaveHardwareDetails | Action::AddFinalizer | Action::RemoveAnnotation(_) => {
+            ErrorType::Registration
+        }
+        Action::Inspect { .. } => ErrorType::Inspection,
+        Action::Prepare => ErrorType::Preparation,
+        Action::Provision { .. } | Action::Deprovision | Action::Forget => ErrorType::Provisioning,
+        Action::PowerOn | Action::PowerOff(_) | Action::Reboot(_) | Action::PowerOffForGood => {
+            ErrorType::PowerManagement
+        }
+        Action::Detach => ErrorType::Detach,
+    }
+}
+
+/// A host that Ironic does not know is registered again, or let go when it is to be deleted and cannot be registered.
+fn unknown(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
+    let has_credentials = matches!(facts.credentials, Credentials::Found(_));
+    match action {
+        Action::Forget => Outcome::only(Step::Deleted),
+        Action::Detach => done(host, facts, action),
+        Action::Deprovision | Action::PowerOffForGood if !has_credentials => Outcome::to(State::Deleting),
+        Action::RestoreStatus
+        | Action::SaveHardwareDetails
+        | Action::AddFinalizer
+        | Action::RemoveAnnotation(_)
+        | Action::Register
+        | Action::Inspect { .. }
+        | Action::Prepare
+        | Action::Adopt
+        | Action::Provision { .. }
+        | Action::PowerOn
+        | Action::PowerOff(_)
+        | Action::Reboot(_)
+        | Action::Deprovision
+        | Action::PowerOffForGood => Outcome::only(Step::Again),
+    }
+}

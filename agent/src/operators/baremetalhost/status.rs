@@ -1,0 +1,146 @@
+//! The status that a decision leads to.
+
+use agent_api::metal3::{
+    BareMetalHost, BareMetalHostStatus, ErrorType, Nullable, OperationHistory, OperationMetric, OperationalStatus,
+    ProvisioningState as State, Time,
+};
+use jiff::Timestamp;
+
+use super::outcome::{Change, Outcome, Step};
+
+/// The status after a decision: what is written before the step is done. The same status when nothing changes.
+pub fn apply(host: &BareMetalHost, outcome: &Outcome, now: Timestamp) -> BareMetalHostStatus {
+    let before = host.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    for change in &outcome.changes {
+        changed(&mut status, host, change, now);
+    }
+    if let Step::Transition(next) = outcome.step {
+        enter(&mut status, host, next, now);
+    }
+    if status != before {
+        status.last_updated = Some(Time(now));
+    }
+    status
+}
+
+fn changed(status: &mut BareMetalHostStatus, host: &BareMetalHost, change: &Change, now: Timestamp) {
+    match change {
+        Change::Error(kind, message) => {
+            status.error_type = Some(*kind);
+            status.error_message.clone_from(message);
+            status.error_count += 1;
+            status.operational_status = OperationalStatus::Error;
+        }
+        Change::Note(operational, message) => {
+            status.operational_status = *operational;
+            status.error_message.clone_from(message);
+        }
+        Change::ClearError => {
+            status.error_type = None;
+            status.error_message.clear();
+            status.operational_status = OperationalStatus::Ok;
+        }
+        Change::ResetCount => status.error_count = 0,
+        Change::Operational(operational) => status.operational_status = *operational,
+        Change::ProvisioningFailed => status.provisioning_fail_count += 1,
+        Change::Attempt => {
+            if status.last_attempted_image != host.spec.image {
+                status.provisioning_fail_count = 0;
+            }
+            status.last_attempted_image.clone_from(&host.spec.image);
+        }
+        Change::Provisioned => {
+            status.provisioning_fail_count = 0;
+            status.provisioning.image.clone_from(&host.spec.image);
+            status.provisioning.custom_deploy.clone_from(&host.spec.custom_deploy);
+        }
+        Change::Unprovisioned => {
+            status.provisioning.image = None;
+            status.provisioning.custom_deploy = None;
+        }
+        Change::ForgetSettings => {
+            status.provisioning.root_device_hints = None;
+            status.provisioning.raid = None;
+        }
+        Change::Tried(version) => status.tried_credentials = Some(version.clone()),
+        Change::Good(version) => status.good_credentials = Some(version.clone()),
+        Change::Powered(on) => status.powered_on = *on,
+        Change::BeginRegister => begin(status, State::Registering, now),
+        Change::EndRegister => end(status, State::Registering, now),
+    }
+}
+
+fn enter(status: &mut BareMetalHostStatus, host: &BareMetalHost, next: State, now: Timestamp) {
+    let last = status.provisioning.state;
+    end(status, last, now);
+    begin(status, next, now);
+    status.provisioning.state = next;
+    match next {
+        State::Registering | State::Inspecting | State::Provisioning => {
+            status.provisioning.boot_mode = Some(host.spec.boot_mode.unwrap_or_default());
+        }
+        // The error that led there is told until cleaning succeeds; it stops nothing that comes.
+        State::Deprovisioning if status.error_type == Some(ErrorType::Provisioning) => status.error_count = 0,
+        State::None
+        | State::Unmanaged
+        | State::MatchProfile
+        | State::Preparing
+        | State::Ready
+        | State::Available
+        | State::Provisioned
+        | State::ExternallyProvisioned
+        | State::Deprovisioning
+        | State::PoweringOffBeforeDelete
+        | State::Deleting => {}
+    }
+}
+
+fn begin(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
+    let history = status.operation_history.get_or_insert_default();
+    if let Some(metric) = metric(history, state) {
+        let running = moment(metric.start.as_ref()).is_some() && moment(metric.end.as_ref()).is_none();
+        if !running {
+            *metric = OperationMetric { start: Some(at(now)), end: Some(Nullable(None)) };
+        }
+    }
+}
+
+fn end(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
+    let history = status.operation_history.get_or_insert_default();
+    if let Some(metric) = metric(history, state)
+        && moment(metric.start.as_ref()).is_some()
+        && moment(metric.end.as_ref()).is_none()
+    {
+        metric.end = Some(at(now));
+    }
+}
+
+/// The times of a state that has some.
+fn metric(history: &mut OperationHistory, state: State) -> Option<&mut OperationMetric> {
+    let metric = match state {
+        State::Registering => &mut history.register,
+        State::Inspecting => &mut history.inspect,
+        State::Provisioning => &mut history.provision,
+        State::Deprovisioning => &mut history.deprovision,
+        State::None
+        | State::Unmanaged
+        | State::MatchProfile
+        | State::Preparing
+        | State::Ready
+        | State::Available
+        | State::Provisioned
+        | State::ExternallyProvisioned
+        | State::PoweringOffBeforeDelete
+        | State::Deleting => return None,
+    };
+    Some(metric.get_or_insert_default())
+}
+
+const fn at(now: Timestamp) -> Nullable<Time> {
+    Nullable(Some(Time(now)))
+}
+
+fn moment(time: Option<&Nullable<Time>>) -> Option<Time> {
+    time.and_then(|time| time.0)
+}
