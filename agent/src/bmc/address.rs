@@ -1,24 +1,11 @@
-//! Addresses of BMCs in metal3's forms, as far as asking takes: scheme, host, port, path.
+//! Addresses of BMCs in metal3's forms, as far as asking takes: who answers where, and how the host is to boot.
 
-use reqwest::Url;
+use agent_api::metal3::bmc_address::{BmcAddress, BmcAddressError, Driver};
 
 use super::ipmi::Privilege;
 
 /// 13.1.2 of the IPMI specification: RMCP's port.
 const RMCP_PORT: u16 = 623;
-
-/// Schemes that are answered by Redfish, and how their hosts boot.
-const REDFISH: [(&str, Way); 7] = [
-    ("redfish", Way::Network),
-    ("ilo5-redfish", Way::Network),
-    ("idrac-redfish", Way::Network),
-    ("redfish-virtualmedia", Way::VirtualMedia),
-    ("ilo5-virtualmedia", Way::VirtualMedia),
-    ("idrac-virtualmedia", Way::VirtualMedia),
-    ("redfish-uefihttp", Way::UefiHttp),
-];
-/// Schemes that are answered by IPMI.
-const IPMI: [&str; 2] = ["ipmi", "libvirt"];
 
 /// How a host is to boot its ramdisk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +16,18 @@ pub enum Way {
     VirtualMedia,
     /// UEFI's own HTTP boot.
     UefiHttp,
+}
+
+impl Way {
+    const fn of(driver: Driver) -> Self {
+        if driver.uses_virtual_media() {
+            Self::VirtualMedia
+        } else if driver.boots_iso() {
+            Self::UefiHttp
+        } else {
+            Self::Network
+        }
+    }
 }
 
 /// Where a BMC is.
@@ -57,20 +56,12 @@ pub enum Address {
 /// An address that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It is empty.
-    #[error("the address is empty")]
-    Empty,
-    /// Nobody knows that scheme.
-    #[error("the scheme `{0}` is not known")]
-    Scheme(String),
-    /// It is no URL.
-    #[error("`{address}` is no address: {why}")]
-    Form {
-        /// The address.
-        address: String,
-        /// Why.
-        why: String,
-    },
+    /// It is none.
+    #[error(transparent)]
+    Form(#[from] BmcAddressError),
+    /// The port is no number.
+    #[error("the port `{0}` is no number up to 65535")]
+    Port(String),
     /// `?privilegelevel=` says something else.
     #[error("the privilege level `{0}` is not known")]
     Privilege(String),
@@ -80,12 +71,11 @@ impl AddressError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Empty | Self::Form { .. } => {
+            Self::Form(BmcAddressError::Missing | BmcAddressError::Unreadable(_)) | Self::Port(_) => {
                 "write `spec.bmc.address` as `redfish+https://HOST/redfish/v1/Systems/ID` or `ipmi://HOST`".to_owned()
             }
-            Self::Scheme(_) => {
-                let redfish = REDFISH.iter().map(|(scheme, _)| *scheme);
-                format!("use one of {}", IPMI.into_iter().chain(redfish).collect::<Vec<_>>().join(", "))
+            Self::Form(BmcAddressError::Unknown { .. }) => {
+                format!("use one of {}", Driver::ALL.map(Driver::scheme).join(", "))
             }
             Self::Privilege(_) => "use USER, OPERATOR or ADMINISTRATOR".to_owned(),
         }
@@ -95,34 +85,22 @@ impl AddressError {
 impl Address {
     /// Reads `spec.bmc.address`.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Err(AddressError::Empty);
+        let address: BmcAddress = text.trim().parse()?;
+        if address.hostname.is_empty() {
+            return Err(BmcAddressError::Unreadable(format!("`{text}` has no host")).into());
         }
-        let wrong = |why: &dyn std::fmt::Display| AddressError::Form { address: text.to_owned(), why: why.to_string() };
-        // Without a scheme it is IPMI.
-        let (scheme, rest) = text.split_once("://").unwrap_or(("ipmi", text));
-        let (scheme, transport) = scheme.split_once('+').unwrap_or((scheme, "https"));
-        if IPMI.contains(&scheme) {
-            let url = Url::parse(&format!("ipmi://{rest}")).map_err(|error| wrong(&error))?;
-            let level =
-                url.query_pairs().find(|(name, _)| name == "privilegelevel").map(|(_, level)| level.into_owned());
-            let privilege = level.as_deref().map_or(Ok(Privilege::default()), |level| {
-                Privilege::named(level).ok_or_else(|| AddressError::Privilege(level.to_owned()))
-            });
-            let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong(&"it has no host"))?;
-            let host = host.trim_matches(['[', ']']).to_owned();
-            return Ok(Self::Ipmi { host, port: url.port().unwrap_or(RMCP_PORT), privilege: privilege? });
+        if address.driver.is_ipmi() {
+            let port = address
+                .port
+                .as_ref()
+                .map_or(Ok(RMCP_PORT), |port| port.parse().map_err(|_| AddressError::Port(port.clone())))?;
+            let level = &address.privilege;
+            let privilege = Privilege::named(level).ok_or_else(|| AddressError::Privilege(level.clone()))?;
+            return Ok(Self::Ipmi { host: address.hostname, port, privilege });
         }
-        let way = REDFISH.iter().find(|(known, _)| *known == scheme).map(|(_, way)| *way);
-        let way = way.ok_or_else(|| AddressError::Scheme(scheme.to_owned()))?;
-        if !["http", "https"].contains(&transport) {
-            return Err(AddressError::Scheme(format!("{scheme}+{transport}")));
-        }
-        let url = Url::parse(&format!("{transport}://{rest}")).map_err(|error| wrong(&error))?;
-        let path = url.path().trim_end_matches('/');
+        let path = address.path.trim_end_matches('/');
         let system = Some(path).filter(|path| !["", "/redfish/v1", "/redfish"].contains(path)).map(str::to_owned);
-        Ok(Self::Redfish { base: url.origin().ascii_serialization(), system, way })
+        Ok(Self::Redfish { base: address.redfish_root(), system, way: Way::of(address.driver) })
     }
 }
 
@@ -161,10 +139,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case("", "empty")]
-    #[case("irmc://192.0.2.1", "`irmc`")]
-    #[case("redfish+ftp://192.0.2.1", "`redfish+ftp`")]
-    #[case("redfish://", "no address")]
+    #[case("", "missing")]
+    #[case("irmc://192.0.2.1", "'irmc'")]
+    #[case("redfish+ftp://192.0.2.1", "'redfish+ftp'")]
+    #[case("redfish://", "failed to parse")]
+    #[case("ipmi://bmc:99999", "`99999`")]
     #[case("ipmi://bmc?privilegelevel=KING", "`KING`")]
     fn what_is_no_address_is_told_with_a_hint(#[case] text: &str, #[case] part: &str) {
         let error = Address::parse(text).expect_err("no address");

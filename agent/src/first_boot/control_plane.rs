@@ -29,8 +29,8 @@ const ROLES: &str = "/readyz/poststarthook/rbac/bootstrap-roles";
 /// Collection and name of the binding that is there until they are.
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const STARTING: &str = "foothold:starting";
-/// How often it is asked.
-const ROLES_ASK: Duration = Duration::from_millis(400);
+/// How often it is asked: each refusal costs the API server a look at its stack.
+const ROLES_ASK: Duration = Duration::from_secs(1);
 /// Port of etcd.
 const ETCD: u16 = 2379;
 /// One folder for each container that runs.

@@ -173,7 +173,8 @@ impl Driver {
         !self.is_ipmi()
     }
 
-    const fn is_ipmi(self) -> bool {
+    /// Whether IPMI is spoken, not Redfish.
+    pub const fn is_ipmi(self) -> bool {
         matches!(self, Self::Ipmi | Self::Libvirt)
     }
 
