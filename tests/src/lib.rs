@@ -14,6 +14,7 @@ pub mod appliance;
 pub mod client;
 pub mod objects;
 pub mod os_image;
+pub mod programs;
 pub mod registry;
 pub mod stock;
 

@@ -13,17 +13,14 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use agent_api::image::ImageName;
-use agent_api::release::Blob;
-use foothold::commands::common;
 use foothold::host::command::{Run, Running, pause};
-use foothold::kubernetes::modules::{Build, SETS};
 use foothold::layer::agent;
-use foothold::pipeline::{self, Builder};
 use foothold::store::hash;
 use serde_json::{Value, json};
 
 use crate::appliance::builder;
 use crate::noise;
+use crate::programs::{place, program};
 
 /// How long the registry may take to answer at first.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,7 +72,7 @@ impl Registry {
     fn try_start(dir: &Path, wants: Wants) -> Option<(SocketAddr, Running)> {
         let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|port| port.local_addr()).expect("a port");
         fs_err::write(dir.join("config.json"), configuration(dir, address, wants).to_string()).expect("written");
-        let run = Run::new(registry()).arg("serve").arg(dir.join("config.json")).clear_env();
+        let run = Run::new(program("registry", "registry")).arg("serve").arg(dir.join("config.json")).clear_env();
         let mut process = run.env("OTEL_TRACES_EXPORTER", "none").start().expect("started");
         let started = Instant::now();
         while TcpStream::connect(address).is_err() {
@@ -356,28 +353,6 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     packer.write_all(bytes).and_then(|()| packer.finish()).expect("packed in memory")
 }
 
-/// The builder, for the programs that it makes.
-/// The registry's program, built once.
-fn registry() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let at = builder()?;
-        let lock = common::locked(&at, &common::Job::load(Path::new("images/appliance"))?, false)?;
-        let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
-        let set = SETS.iter().find(|set| set.name == "registry").expect("it is one of the sets");
-        let (made, _) = set.build(&Build {
-            cache: &at.cache,
-            toolbox: &toolbox,
-            packages: &at.workspace.join("packages"),
-            locked: lock.module_set(set.name)?,
-            offline: false,
-            waiting: &|_| (),
-        })?;
-        place(&at, "registry", made.file("registry")?)
-    };
-    BUILT.get_or_init(|| build().unwrap_or_else(|error: anyhow::Error| panic!("building the registry: {error:#}")))
-}
-
 /// `pause`, built once.
 fn pause_program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -387,18 +362,4 @@ fn pause_program() -> &'static Path {
         place(&at, "pause", made.file("pause")?)
     };
     BUILT.get_or_init(|| build().unwrap_or_else(|error: anyhow::Error| panic!("building `pause`: {error:#}")))
-}
-
-/// The program as a file that can be run. It lies in the cache: a folder of this process would outlive it.
-fn place(at: &Builder, name: &str, blob: &Blob) -> anyhow::Result<PathBuf> {
-    let dir = at.cache.path("tests");
-    fs_err::create_dir_all(&dir)?;
-    let target = dir.join(format!("{name}-{}", &blob.digest.hex()[..16]));
-    if !target.exists() {
-        let copy = tempfile::NamedTempFile::new_in(&dir)?.into_temp_path();
-        fs_err::copy(at.cache.blob_path(&blob.digest), &copy)?;
-        fs_err::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        copy.persist(&target)?;
-    }
-    Ok(target)
 }

@@ -1,6 +1,5 @@
 //! A real etcd and kube-apiserver, started with the manifests, certificates and kubeconfigs that the
-//! agent makes, on loopback. Runs where `FOOTHOLD_KUBERNETES` names a folder with `kube-apiserver`
-//! and `server` (etcd); says so and passes elsewhere. The templates are those of a real kubeadm.
+//! agent makes, on loopback. The templates are those of a real kubeadm.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use foothold_agent::first_boot::steps::{Pace, Steps};
 use foothold_agent::first_boot::{Machine, control_plane};
 use foothold_agent::host::System;
 use foothold_agent::ledger::Ledger;
+use foothold_tests::programs::program;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
@@ -36,15 +36,14 @@ impl Drop for Process {
 /// Ports and folders in place of the fixed ones of the manifests.
 struct Places {
     root: PathBuf,
-    programs: PathBuf,
     ports: [(&'static str, u16); 4],
 }
 
 impl Places {
-    fn new(root: &Path, programs: PathBuf) -> Self {
+    fn new(root: &Path) -> Self {
         let free = || TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_or(0, |a| a.port());
         let ports = [("2379", free()), ("2380", free()), ("2381", free()), ("6443", free())];
-        Self { root: root.to_owned(), programs, ports }
+        Self { root: root.to_owned(), ports }
     }
 
     fn port(&self, name: &str) -> u16 {
@@ -64,7 +63,7 @@ impl Places {
     }
 
     /// Starts what a manifest says, as a process of the host.
-    fn start(&self, manifest: &str, program: &str) -> Process {
+    fn start(&self, manifest: &str, program: PathBuf) -> Process {
         let text = fs_err::read_to_string(fixture("manifests").join(manifest)).expect("a manifest");
         let text = text.replace("foothold-node-name", "edge").replace("198.18.0.1", "127.0.0.1");
         let pod: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -77,14 +76,14 @@ impl Places {
         });
         let log = fs_err::File::create(self.root.join(format!("{manifest}.log"))).expect("a log");
         #[expect(clippy::disallowed_methods, reason = "the test's own processes")]
-        let mut command = Command::new(self.programs.join(program));
+        let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.into_file());
         Process(command.spawn().expect("started"))
     }
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kubernetes").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/kubernetes").join(name)
 }
 
 fn machine(root: &Path) -> Machine {
@@ -149,15 +148,14 @@ async fn client(places: &Places, file: &str) -> Api {
 
 #[tokio::test]
 async fn a_real_api_server_takes_what_the_agent_makes() {
-    let Some(programs) = std::env::var_os("FOOTHOLD_KUBERNETES").map(PathBuf::from) else { return };
     let _ = rustls::crypto::ring::default_provider().install_default();
     let dir = tempfile::tempdir().expect("a directory");
     let (credentials, issued) =
         control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
     assert_eq!(issued.len(), 13);
-    let places = Places::new(dir.path(), programs);
-    let _etcd = places.start("etcd.yaml", "server");
-    let _api_server = places.start("kube-apiserver.yaml", "kube-apiserver");
+    let places = Places::new(dir.path());
+    let _etcd = places.start("etcd.yaml", program("etcd", "server"));
+    let _api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
 
     let api = client(&places, kubeconfig::SUPER_ADMIN).await;
     let template = fs_err::read_to_string(fixture("objects.json")).expect("objects");
@@ -241,13 +239,12 @@ const SETTINGS: &str = "/api/v1/namespaces/shop/configmaps/settings";
 
 #[tokio::test]
 async fn declared_objects_are_applied_once_and_what_is_left_over_goes() {
-    let Some(programs) = std::env::var_os("FOOTHOLD_KUBERNETES").map(PathBuf::from) else { return };
     let _ = rustls::crypto::ring::default_provider().install_default();
     let dir = tempfile::tempdir().expect("a directory");
     control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
-    let places = Places::new(dir.path(), programs);
-    let _etcd = places.start("etcd.yaml", "server");
-    let _api_server = places.start("kube-apiserver.yaml", "kube-apiserver");
+    let places = Places::new(dir.path());
+    let _etcd = places.start("etcd.yaml", program("etcd", "server"));
+    let _api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
     let api = client(&places, kubeconfig::SUPER_ADMIN).await;
     let version = |object: Option<Value>| object.map(|found| found["metadata"]["resourceVersion"].to_string());
 
@@ -347,13 +344,12 @@ async fn served(api: &Api, name: &str) {
 /// schemas forbid is refused.
 #[tokio::test]
 async fn a_real_api_server_takes_the_kinds_of_metal3_and_keeps_every_field() {
-    let Some(programs) = std::env::var_os("FOOTHOLD_KUBERNETES").map(PathBuf::from) else { return };
     let _ = rustls::crypto::ring::default_provider().install_default();
     let dir = tempfile::tempdir().expect("a directory");
     control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
-    let places = Places::new(dir.path(), programs);
-    let _etcd = places.start("etcd.yaml", "server");
-    let _api_server = places.start("kube-apiserver.yaml", "kube-apiserver");
+    let places = Places::new(dir.path());
+    let _etcd = places.start("etcd.yaml", program("etcd", "server"));
+    let _api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
     let api = client(&places, kubeconfig::SUPER_ADMIN).await;
     for namespace in ["site", "tenant", "network"] {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
@@ -368,8 +364,8 @@ async fn a_real_api_server_takes_the_kinds_of_metal3_and_keeps_every_field() {
         served(&api, definition.metadata.name.as_deref().unwrap_or_default()).await;
     }
     let fixtures = [
-        include_str!("../api/src/metal3/fixtures/baremetalhosts.yaml"),
-        include_str!("../api/src/metal3/fixtures/others.yaml"),
+        include_str!("../../agent/api/src/metal3/fixtures/baremetalhosts.yaml"),
+        include_str!("../../agent/api/src/metal3/fixtures/others.yaml"),
     ];
     for text in fixtures {
         for object in serde_saphyr::from_str::<Vec<Value>>(text).expect("a list of objects") {

@@ -1,0 +1,55 @@
+//! Programs that the builder makes of Go modules, as files that can be run.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use agent_api::release::Blob;
+use anyhow::Context as _;
+use foothold::commands::common;
+use foothold::kubernetes::modules::{Build, SETS};
+use foothold::pipeline::{self, Builder};
+
+use crate::appliance::builder;
+
+static BUILT: Mutex<BTreeMap<(&'static str, &'static str), PathBuf>> = Mutex::new(BTreeMap::new());
+
+/// The program of a module set (`kubernetes`, `etcd`, ...), built by the first that asks.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn program(set: &'static str, name: &'static str) -> PathBuf {
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let make = || build(set, name).unwrap_or_else(|error| panic!("building `{name}`: {error:#}"));
+    built.entry((set, name)).or_insert_with(make).clone()
+}
+
+fn build(set: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let at = builder()?;
+    let lock = common::locked(&at, &common::Job::load("images/appliance".as_ref())?, false)?;
+    let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
+    let set = SETS.iter().find(|known| known.name == set).context("no such module set")?;
+    let (made, _) = set.build(&Build {
+        cache: &at.cache,
+        toolbox: &toolbox,
+        packages: &at.workspace.join("packages"),
+        locked: lock.module_set(set.name)?,
+        offline: false,
+        waiting: &|_| (),
+    })?;
+    place(&at, name, made.file(name)?)
+}
+
+/// The program as a file that can be run. It lies in the cache: a folder of this process would outlive it.
+pub(crate) fn place(at: &Builder, name: &str, blob: &Blob) -> anyhow::Result<PathBuf> {
+    let dir = at.cache.path("tests");
+    fs_err::create_dir_all(&dir)?;
+    let target = dir.join(format!("{name}-{}", &blob.digest.hex()[..16]));
+    if !target.exists() {
+        let copy = tempfile::NamedTempFile::new_in(&dir)?.into_temp_path();
+        fs_err::copy(at.cache.blob_path(&blob.digest), &copy)?;
+        fs_err::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        copy.persist(&target)?;
+    }
+    Ok(target)
+}
