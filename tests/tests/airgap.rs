@@ -266,6 +266,7 @@ fn apt_installs(site: &Site<'_>, dir: &Path) {
     let source = format!("deb [signed-by={inside}/foothold.asc] {url} trixie main\n");
     fs_err::write(root.join("sources.list"), source).expect("a file");
     let tools = foothold_qemu::Tools::locate_or_make().expect("a toolbox");
+    fs_err::copy(tools.root().join("var/lib/dpkg/status"), root.join("status")).expect("what a Debian has");
     let toolbox = Toolbox::at(tools.root(), &appliance::program());
     let options = [
         "APT::Architecture=amd64".to_owned(),
@@ -275,8 +276,8 @@ fn apt_installs(site: &Site<'_>, dir: &Path) {
         // The system is read-only: nobody else changes it meanwhile.
         "Debug::NoLocking=true".to_owned(),
         format!("Dir::State={inside}/state"),
-        // What this system has: the toolbox is a Debian trixie.
-        "Dir::State::status=/var/lib/dpkg/status".to_owned(),
+        // What a server has: the toolbox is a Debian trixie.
+        format!("Dir::State::status={inside}/status"),
         format!("Dir::Cache={inside}/cache"),
         format!("Dir::Etc::SourceList={inside}/sources.list"),
         "Dir::Etc::SourceParts=/dev/null".to_owned(),
