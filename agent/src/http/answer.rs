@@ -76,10 +76,15 @@ fn in_base64(file: &File) -> String {
 /// `If-None-Match` counts before `If-Modified-Since`. The time must be the same one: a path may go back to an older file.
 fn is_unchanged(head: &Head, tag: &str, modified: &str) -> bool {
     match (&head.if_none_match, &head.if_modified_since) {
-        (Some(tags), _) => tags.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag),
+        (Some(tags), _) => names(tags, tag),
         (None, Some(time)) => time == modified,
         (None, None) => false,
     }
+}
+
+/// Whether the list of an `If-None-Match` names that entity tag.
+pub fn names(tags: &str, tag: &str) -> bool {
+    tags.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
 }
 
 /// Whether the client's part is one of this very file.

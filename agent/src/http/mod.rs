@@ -26,6 +26,7 @@ mod head;
 mod wire;
 
 pub use accept::start;
+pub use answer::names;
 pub use ask::ask;
 pub use head::{Head, Method, decode};
 pub use wire::Rewound;

@@ -8,6 +8,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Deserialize;
 
+use crate::http;
+
 const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -28,8 +30,8 @@ pub(super) fn answer(store: &Path, digest: &Digest, asked: &HeaderMap) -> io::Re
     let kind = HeaderValue::from_str(&media_type(&bytes)).map_err(io::Error::other)?;
     let text = digest.to_string();
     let tag = format!("\"{text}\"");
-    let known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let unchanged = known.flat_map(|value| value.split(',')).any(|value| value.trim() == tag);
+    let mut known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let unchanged = known.any(|tags| http::names(tags, &tag));
     let mut response = Response::new(if unchanged { Body::empty() } else { Body::from(bytes) });
     if unchanged {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
