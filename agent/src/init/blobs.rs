@@ -226,6 +226,20 @@ mod tests {
     }
 
     #[test]
+    fn a_blob_is_good_only_whole_and_unchanged_and_every_byte_read_is_told() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(b"abc"))).expect("a digest");
+        let blob = Wanted { digest, size: 3, needed_by: Vec::new() };
+        for (bytes, good) in [(&b"abc"[..], true), (b"abd", false), (b"ab", false)] {
+            fs_err::write(dir.path().join(blob.digest.hex()), bytes).expect("written");
+            let mut seen = 0;
+            let checked = blob.check(dir.path(), &mut Reader::default(), &mut |bytes| seen += bytes);
+            assert_eq!(checked.is_ok(), good);
+            assert_eq!(seen, bytes.len() as u64);
+        }
+    }
+
+    #[test]
     fn a_blob_that_is_cut_off_or_gone_is_told_and_shared_ones_are_read_once() {
         let dir = tempfile::tempdir().expect("a folder");
         let all = blobs(dir.path(), 2);
