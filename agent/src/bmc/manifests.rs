@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use agent_api::metal3::bmc_address::Credentials;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -28,21 +29,6 @@ pub enum ManifestError {
     /// An object has no name.
     #[error("a {0} has no `metadata.name`")]
     NoName(String),
-}
-
-/// Who asks.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user's name.
-    pub user: String,
-    /// The password.
-    pub password: String,
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
-    }
 }
 
 /// A host, as its manifests say.
@@ -138,7 +124,7 @@ fn credentials(secret: &Value) -> Result<Credentials, String> {
         let text = text.trim().to_owned();
         if text.is_empty() { Err(format!("its `{name}` is empty")) } else { Ok(text) }
     };
-    Ok(Credentials { user: field("username")?, password: field("password")? })
+    Ok(Credentials { username: field("username")?, password: field("password")? })
 }
 
 /// A value of a Secret: `stringData` as it is, `data` in base64.
@@ -186,7 +172,7 @@ spec: { online: false, bmc: { address: 192.0.2.2, credentialsName: one-bmc } }
         let hosts = read(SITE).expect("hosts");
         let one = &hosts[0];
         assert_eq!((one.namespace.as_str(), one.name.as_str(), one.unverified), ("metal", "one", true));
-        let wanted = Credentials { user: "admin".into(), password: "secret".into() };
+        let wanted = Credentials { username: "admin".into(), password: "secret".into() };
         assert_eq!(one.credentials, Ok(wanted), "white space around is no part of them");
         let missing = hosts[1].credentials.as_ref().expect_err("none");
         assert!(missing.contains("`one-bmc`"), "{missing}");

@@ -7,10 +7,9 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use agent_api::metal3::bmc_address::Credentials;
 use reqwest::{Certificate, Client, StatusCode, Url, header, redirect};
 use serde_json::Value;
-
-use super::manifests::Credentials;
 
 /// DSP0266, "Redfish-defined URIs": where a service begins.
 pub const ROOT: &str = "/redfish/v1/";
@@ -223,7 +222,7 @@ impl Redfish {
         let mut request = self.client.get(format!("{}{path}", self.base)).header("OData-Version", "4.0");
         request = request.header(header::ACCEPT, "application/json");
         if let Some(credentials) = self.credentials.as_ref().filter(|_| known) {
-            request = request.basic_auth(&credentials.user, Some(&credentials.password));
+            request = request.basic_auth(&credentials.username, Some(&credentials.password));
         }
         let mut answer = request.send().await.map_err(Lost::of)?;
         let (status, date) = (answer.status(), answer.headers().get(header::DATE));

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agent_api::metal3::bmc_address::Credentials;
 use agent_api::rehearsal::{Cell, CellState, Check, HostRehearsal, Rehearsal};
 use jiff::Timestamp;
 use tokio::net::lookup_host;
@@ -24,7 +25,7 @@ use tokio::time::timeout_at;
 
 use super::address::{Address, Way};
 use super::ipmi::{self, Privilege};
-use super::manifests::{Credentials, Host};
+use super::manifests::Host;
 use super::redfish::{Exchange, Redfish, RedfishError, Trust};
 
 mod by_redfish;
@@ -134,7 +135,8 @@ async fn ask(host: Host, plan: &Plan) -> Outcome {
         row.set(Check::Credentials, Cell::bad(why.clone(), hint));
     }
     row.fill("not asked: see the checks before");
-    let secrets = host.credentials.map(|Credentials { user, password }| vec![password, user]).unwrap_or_default();
+    let secrets =
+        host.credentials.map(|Credentials { username, password }| vec![password, username]).unwrap_or_default();
     let good = row.cells.values().all(|cell| cell.state != CellState::Bad);
     let host = HostRehearsal {
         namespace: host.namespace,
@@ -203,7 +205,7 @@ async fn by_ipmi(row: &mut Row, host: &Host, patience: Duration, (name, port): (
         return row.set(Check::Reach, judge::ipmi(&error));
     }
     row.set(Check::Reach, judge::reach("IPMI 2.0", (1, 0, begun.elapsed())));
-    let Ok(Credentials { user, password }) = host.credentials.clone() else { return };
+    let Ok(Credentials { username: user, password }) = host.credentials.clone() else { return };
     let login = ipmi::Login { user, password, privilege };
     let mut session = match ipmi::Client::open(address, &login, patience).await {
         Ok(session) => session,
