@@ -22,6 +22,7 @@ use foothold_agent::ledger::Ledger;
 use foothold_tests::programs::program;
 use serde_json::{Value, json};
 use sha2::Digest as _;
+use tempfile::TempDir;
 
 /// A process that ends with its handle.
 struct Process(Child);
@@ -132,6 +133,29 @@ fn node() -> Node {
     }
 }
 
+/// Control plane of one test, as far as an API server needs one. It ends before its folder goes.
+struct Cluster {
+    _api_server: Process,
+    _etcd: Process,
+    places: Places,
+    credentials: control_plane::Credentials,
+    dir: TempDir,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().expect("a directory");
+        let (credentials, issued) =
+            control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
+        assert_eq!(issued.len(), 13);
+        let places = Places::new(dir.path());
+        let etcd = places.start("etcd.yaml", program("etcd", "server"));
+        let api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
+        Self { _api_server: api_server, _etcd: etcd, places, credentials, dir }
+    }
+}
+
 async fn client(places: &Places, file: &str) -> Api {
     let text = fs_err::read_to_string(places.root.join("etc/kubernetes").join(file)).expect("a kubeconfig");
     let mut parsed = kubeconfig::parse(&text).expect("a kubeconfig");
@@ -148,18 +172,10 @@ async fn client(places: &Places, file: &str) -> Api {
 
 #[tokio::test]
 async fn a_real_api_server_takes_what_the_agent_makes() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let dir = tempfile::tempdir().expect("a directory");
-    let (credentials, issued) =
-        control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
-    assert_eq!(issued.len(), 13);
-    let places = Places::new(dir.path());
-    let _etcd = places.start("etcd.yaml", program("etcd", "server"));
-    let _api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
-
-    let api = client(&places, kubeconfig::SUPER_ADMIN).await;
+    let cluster = Cluster::start();
+    let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
     let template = fs_err::read_to_string(fixture("objects.json")).expect("objects");
-    let all = objects::read(&template, &node(), &credentials.ca).expect("a template");
+    let all = objects::read(&template, &node(), &cluster.credentials.ca).expect("a template");
     let (all, nodes) = objects::split_node(all);
     for placed in &all {
         let new = objects::apply(&api, placed).await.unwrap_or_else(|error| panic!("{}: {error}", placed.title()));
@@ -177,11 +193,11 @@ async fn a_real_api_server_takes_what_the_agent_makes() {
     assert!(checks::node(None, "edge").is_err());
 
     // The administrator's group is bound by an object that was just applied.
-    let admin = client(&places, kubeconfig::ADMIN).await;
+    let admin = client(&cluster.places, kubeconfig::ADMIN).await;
     let (ready, text) = admin.health("/readyz?verbose").await.expect("asked");
     assert!(ready || checks::readyz_missing(&text).contains("poststarthook"), "{text}");
     for user in ["controller-manager.conf", "scheduler.conf"] {
-        client(&places, user).await;
+        client(&cluster.places, user).await;
     }
 }
 
@@ -239,13 +255,9 @@ const SETTINGS: &str = "/api/v1/namespaces/shop/configmaps/settings";
 
 #[tokio::test]
 async fn declared_objects_are_applied_once_and_what_is_left_over_goes() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let dir = tempfile::tempdir().expect("a directory");
-    control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
-    let places = Places::new(dir.path());
-    let _etcd = places.start("etcd.yaml", program("etcd", "server"));
-    let _api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
-    let api = client(&places, kubeconfig::SUPER_ADMIN).await;
+    let cluster = Cluster::start();
+    let dir = &cluster.dir;
+    let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
     let version = |object: Option<Value>| object.map(|found| found["metadata"]["resourceVersion"].to_string());
 
     // The custom resource and the Deployment stand before what they need: they fail, the rest goes on, they follow.
@@ -344,13 +356,8 @@ async fn served(api: &Api, name: &str) {
 /// schemas forbid is refused.
 #[tokio::test]
 async fn a_real_api_server_takes_the_kinds_of_metal3_and_keeps_every_field() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let dir = tempfile::tempdir().expect("a directory");
-    control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
-    let places = Places::new(dir.path());
-    let _etcd = places.start("etcd.yaml", program("etcd", "server"));
-    let _api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
-    let api = client(&places, kubeconfig::SUPER_ADMIN).await;
+    let cluster = Cluster::start();
+    let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
     for namespace in ["site", "tenant", "network"] {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         api.create("/api/v1/namespaces", &object).await.expect("a namespace");
