@@ -98,20 +98,14 @@ fn enter(status: &mut BareMetalHostStatus, host: &BareMetalHost, next: State, no
 
 fn begin(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
     let history = status.operation_history.get_or_insert_default();
-    if let Some(metric) = metric(history, state) {
-        let running = moment(metric.start.as_ref()).is_some() && moment(metric.end.as_ref()).is_none();
-        if !running {
-            *metric = OperationMetric { start: Some(at(now)), end: Some(Nullable(None)) };
-        }
+    if let Some(metric) = metric(history, state).filter(|metric| !is_running(metric)) {
+        *metric = OperationMetric { start: Some(at(now)), end: Some(Nullable(None)) };
     }
 }
 
 fn end(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
     let history = status.operation_history.get_or_insert_default();
-    if let Some(metric) = metric(history, state)
-        && moment(metric.start.as_ref()).is_some()
-        && moment(metric.end.as_ref()).is_none()
-    {
+    if let Some(metric) = metric(history, state).filter(|metric| is_running(metric)) {
         metric.end = Some(at(now));
     }
 }
@@ -135,6 +129,11 @@ fn metric(history: &mut OperationHistory, state: State) -> Option<&mut Operation
         | State::Deleting => return None,
     };
     Some(metric.get_or_insert_default())
+}
+
+/// Whether it has a start and no end.
+fn is_running(metric: &OperationMetric) -> bool {
+    moment(metric.start.as_ref()).is_some() && moment(metric.end.as_ref()).is_none()
 }
 
 const fn at(now: Timestamp) -> Nullable<Time> {
