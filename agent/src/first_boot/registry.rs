@@ -21,16 +21,15 @@ pub fn is_declared(front: &Front) -> bool {
 pub async fn start(machine: &Machine, steps: &Steps, front: &Arc<Front>) {
     let Some(storage) = front.storage() else { return };
     let act = || async {
-        let (machine, asked, storage) = (machine.clone(), Arc::clone(front), Arc::clone(&storage));
+        let (machine, carried, storage) = (machine.clone(), Arc::clone(front), Arc::clone(&storage));
         let placed = blocking(move || {
-            let front = asked;
             let secret: [u8; 32] = rand::random();
-            storage.prepare(front.catalog(), front.store(), &hex::encode(secret))?;
+            storage.prepare(carried.catalog(), carried.store(), &hex::encode(secret))?;
             let Some(image) = pod::image(&machine.release().images) else { return Ok(Outcome::Current(())) };
             let text = pod::manifest(image, storage.limit().is_some());
             let path = machine.at(manifests::DIR).join(pod::MANIFEST);
             let changed = files::write(&path, text.as_bytes(), files::SECRET)?;
-            let (repositories, blobs) = (front.catalog().repositories.len(), front.catalog().sizes.len());
+            let (repositories, blobs) = (carried.catalog().repositories.len(), carried.catalog().sizes.len());
             let detail = json!({"repositories": repositories, "blobs": blobs, "writableBytes": storage.limit()});
             Ok(if changed { Outcome::Done((), detail) } else { Outcome::Current(()) })
         })

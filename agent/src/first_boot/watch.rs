@@ -44,9 +44,6 @@ pub async fn forever(
         if !registry::is_declared(front) {
             registry::start(machine, steps, front).await;
         }
-        if !steps.bus.now().ready {
-            ready::tell_ready(machine, steps, node_ready);
-        }
         check(machine, steps, &node, node_ready, objects, front).await;
     };
     tokio::join!(certificates, checks, lead_to_uploads(machine, &node));
@@ -77,7 +74,8 @@ async fn check(
     objects: Option<&SiteObjects>,
     front: &Front,
 ) {
-    let mut failed: Option<&'static Step> = None;
+    // What failed since `ready` is over when all is well.
+    let mut failed: Option<&'static Step> = (!steps.bus.now().ready).then_some(&phase::REGISTRY);
     let mut suspicious = false;
     loop {
         sleep(if suspicious || failed.is_some() { CHECK_AGAIN } else { CHECK }).await;
