@@ -15,7 +15,7 @@ use foothold::error::Cancel;
 use foothold::kubernetes::templates::Stock;
 use foothold::pipeline::{self, Builder};
 use foothold::report::{Report, Show};
-use foothold_qemu::Patience;
+use foothold_qemu::{Nic, Patience};
 
 use crate::client::Client;
 
@@ -40,6 +40,10 @@ pub struct How<'a> {
     pub firmware: MachineFirmware,
     /// Network.
     pub network: Network,
+    /// Network cards beside it.
+    pub nics: &'a [Nic],
+    /// What the machine is told of its site.
+    pub site: Option<&'a Path>,
     /// Where the disk's changes are kept over a power cut.
     pub overlay: Option<&'a Path>,
     /// Another image than the built one: a damaged copy.
@@ -53,6 +57,8 @@ impl Default for How<'_> {
             attach: Attach::Disk,
             firmware: MachineFirmware::Bios,
             network: Network::None,
+            nics: &[],
+            site: None,
             overlay: None,
             image: None,
         }
@@ -122,7 +128,8 @@ impl Appliance {
             memory: ByteSize::mib(4096),
             cpus: 2,
             network: how.network,
-            site: None,
+            nics: how.nics,
+            site: how.site,
             overlay: how.overlay,
         };
         let session = machine::start(&self.builder, &plan).unwrap_or_else(|error| panic!("starting: {error:#}"));

@@ -7,6 +7,8 @@ use anyhow::{Context as _, Result};
 use foothold::commands::common;
 use foothold::config::DiskFormat;
 use foothold::content::os_images;
+use foothold::disk::fat::{self, FatKind, Volume};
+use foothold::disk::{Content, SourceFile};
 use foothold::layer::agent;
 use foothold::lock::apt::{Apt, Mirror};
 use foothold::lock::{Lock, fetch};
@@ -104,4 +106,25 @@ impl Workshop {
     pub fn path(&self, blob: &Blob) -> PathBuf {
         self.builder.cache.blob_path(&blob.digest)
     }
+}
+
+/// A volume as cloud-init's `NoCloud` reads it, with these files (name, text).
+pub fn seed(dir: &Path, files: &[(&str, &str)]) -> PathBuf {
+    let file = |(name, text): &(&str, &str)| SourceFile {
+        path: (*name).into(),
+        content: Content::Bytes(text.as_bytes().to_vec()),
+    };
+    let files: Vec<SourceFile> = files.iter().map(file).collect();
+    let path = dir.join("seed.img");
+    let volume = Volume {
+        label: "CIDATA",
+        serial: 7,
+        bytes: 64 << 20,
+        offset: 0,
+        kind: FatKind::Fat32,
+        cluster: 512,
+        time: 1_700_000_000,
+    };
+    fat::write(&path, &volume, &files).expect("a volume");
+    path
 }

@@ -2,22 +2,22 @@
 //!
 //! The box has no way out: its network card leads to forwarded ports of this host's loopback, and nowhere else.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_api::ports;
 use foothold::cli::Network;
 use foothold::store::hash;
-use foothold::toolbox::Toolbox;
+use foothold_qemu::{Disk, Nic, Segment, Tools, VmBuilder, Writes};
 use foothold_tests::registry::Registry;
-use foothold_tests::{Appliance, Boxed, How, appliance, noise};
+use foothold_tests::{Appliance, Boxed, How, appliance, noise, os_image};
 use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-/// A Debian package that is carried, and one that comes with it.
+/// A Debian package that is carried, with what it needs.
 const PACKAGE: &str = "jq";
-const ITS_LIBRARY: &str = "libjq1";
 /// How often something that comes by itself is looked for, and how long.
 const LOOK: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -47,8 +47,37 @@ const CHART: [(&str, &str); 3] = [
     ),
 ];
 
+/// The box and the server on their segment.
+const BOX: &str = "192.168.77.1";
+const BOX_MAC: &str = "52:54:00:00:77:01";
+const SERVER_ADDRESS: &str = "192.168.77.2";
+const SERVER_MAC: &str = "52:54:00:00:77:02";
+
+/// What a server does, with the box's address and names filled in.
+const SERVER: &str = r#"#!/bin/sh
+set -eu
+get() { curl --fail --silent --show-error --retry 3 "$@"; }
+rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*
+mkdir -p /etc/apt/keyrings /etc/containerd/certs.d/_default
+get http://BOX:6180/debian/foothold.asc -o /etc/apt/keyrings/foothold.asc
+echo 'deb [signed-by=/etc/apt/keyrings/foothold.asc] http://BOX:6180/debian trixie main' > /etc/apt/sources.list
+apt-get update --error-on=any
+DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends PACKAGE
+echo "jq says $(jq --version)"
+get http://BOX:6180/containerd/hosts.toml -o /etc/containerd/certs.d/_default/hosts.toml
+for image in IMAGES; do
+  ctr images pull --hosts-dir /etc/containerd/certs.d "$image" > /dev/null
+  echo "pulled $image $(ctr images ls "name==$image" | awk 'NR == 2 { print $3 }')"
+done
+ctr run --rm docker.io/library/hello:1 hello > /dev/null & sleep 5
+ctr tasks ls | grep -q 'hello.*RUNNING'
+get -r 0-1999999 http://BOX:6180/images/server.raw > /root/image
+get -C - -o /root/image http://BOX:6180/images/server.raw
+echo "in ranges $(sha256sum < /root/image)"
+"#;
+
 /// A definition with some of everything, in a folder of its own.
-fn definition(dir: &Path, registry: &Registry, references: &[&str]) -> PathBuf {
+fn definition(dir: &Path, registry: &Registry, references: &[&str], more: &[&str]) -> PathBuf {
     let write = |name: &str, bytes: &[u8]| {
         let path = dir.join(name);
         fs_err::create_dir_all(path.parent().expect("a folder")).expect("folders");
@@ -63,10 +92,11 @@ fn definition(dir: &Path, registry: &Registry, references: &[&str]) -> PathBuf {
     write("notes.txt", b"what to do at the site\n");
     write("tools.bin", &noise(1, 300_000));
     let content = registry.definition(references);
+    let os_images = [&["{ name: server, from: disk.raw }"], more].concat().join(", ");
     let text = format!(
         "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: airgap, version: 1.0.0 }}\n\
          kubernetes: {{ version: v1.36.4, from: modules }}\noutputs: [{{ format: qcow2 }}]\n{content}\
-         \x20 osImages: [{{ name: server, from: disk.raw }}]\n\
+         \x20 osImages: [{os_images}]\n\
          \x20 packages: {{ debian: [{PACKAGE}] }}\n\
          \x20 files: [{{ name: notes.txt, from: notes.txt }}, {{ name: tools/tools.bin, from: tools.bin }}]\n\
          \x20 manifests: [hello.yaml]\n\
@@ -141,6 +171,18 @@ impl<'a> Site<'a> {
         found.unwrap_or_else(|_| panic!("`{path}` did not come"))
     }
 
+    /// Writes an answer of any size into a file.
+    fn download(&self, path: &str, file: &Path) {
+        let mut file = fs_err::File::create(file).expect("a file");
+        self.runtime.block_on(async {
+            let mut answer = self.content(path).send().await.expect("an answer");
+            assert_eq!(answer.status(), StatusCode::OK, "{path}");
+            while let Some(chunk) = answer.chunk().await.expect("the body") {
+                file.write_all(&chunk).expect("written");
+            }
+        });
+    }
+
     fn registry(&self, path: &str) -> Answer {
         let accept = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
                       application/vnd.docker.distribution.manifest.v2+json, \
@@ -156,12 +198,12 @@ impl<'a> Site<'a> {
 }
 
 /// A box of such an image, ready, and the names of the images in it.
-fn ready_box(dir: &Path) -> (Boxed, [&'static str; 6]) {
+fn ready_box(dir: &Path, more: &[&str], how: How<'_>) -> (Boxed, [&'static str; 6]) {
     let registry = Registry::start();
     let references = registry.push_six();
-    let appliance = Appliance::of(&definition(dir, &registry, &references));
+    let appliance = Appliance::of(&definition(dir, &registry, &references, more));
     drop(registry);
-    let mut machine = appliance.boot(How { network: Network::User, ..How::default() });
+    let mut machine = appliance.boot(How { network: Network::User, ..how });
     machine.until_ready();
     (machine, references)
 }
@@ -169,7 +211,7 @@ fn ready_box(dir: &Path) -> (Boxed, [&'static str; 6]) {
 #[test]
 fn what_an_image_carries_runs_and_is_served() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (machine, references) = ready_box(dir.path());
+    let (machine, references) = ready_box(dir.path(), &[], How::default());
     let client = machine.client();
     let status: Value = serde_json::from_str(&client.get("/api/v1/status")).expect("JSON");
     let objects = status["objects"].as_array().expect("declared objects").clone();
@@ -185,14 +227,27 @@ fn what_an_image_carries_runs_and_is_served() {
     images_come_under_every_name(&site, &references);
 }
 
+/// Two machines on one segment: the box, and a server that boots an OS image of the box and knows nothing but its
+/// address.
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test airgap -- --ignored`"]
 fn a_server_of_the_site_installs_from_the_box_and_what_is_sent_to_it_is_used() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (machine, _) = ready_box(dir.path());
+    let segment = Segment::new();
+    let site = dir.path().join("site.yaml");
+    let text = format!(
+        "apiVersion: foothold.dev/v1\nkind: Site\nnetworks:\n  interfaces:\n\
+         \x20 - {{ macAddress: \"{BOX_MAC}\", addresses: [{BOX}/24] }}\n"
+    );
+    fs_err::write(&site, text).expect("written");
+    let recipe = appliance::builder().expect("a builder").workspace.join("images/os/debian-node");
+    let image = format!("{{ name: debian-node, from: {} }}", recipe.display());
+    let nics = [Nic::segment(&segment).mac(BOX_MAC)];
+    let how = How { nics: &nics, site: Some(&site), ..How::default() };
+    let (machine, references) = ready_box(dir.path(), &[&image], how);
     let site = Site::of(&machine);
-    apt_installs(&site, dir.path());
     uploads_are_used(&site);
+    a_server_lives_on_the_box(&site, &segment, dir.path(), &references);
 }
 
 fn files_come_whole_and_in_parts(site: &Site<'_>) {
@@ -254,46 +309,48 @@ fn images_come_under_every_name(site: &Site<'_>, references: &[&str]) {
     }
 }
 
-/// The real apt of a Debian that knows the box only: it takes a package and what that needs from there.
-fn apt_installs(site: &Site<'_>, dir: &Path) {
-    let inside = "/mnt/test";
-    let root = dir.join("apt");
-    for folder in ["state/lists/partial", "cache/archives/partial"] {
-        fs_err::create_dir_all(root.join(folder)).expect("folders");
-    }
-    fs_err::write(root.join("foothold.asc"), site.get("debian/foothold.asc")).expect("a file");
-    let url = format!("http://{}/debian", site.machine.address(ports::CONTENT));
-    let source = format!("deb [signed-by={inside}/foothold.asc] {url} trixie main\n");
-    fs_err::write(root.join("sources.list"), source).expect("a file");
-    let tools = foothold_qemu::Tools::locate_or_make().expect("a toolbox");
-    fs_err::copy(tools.root().join("var/lib/dpkg/status"), root.join("status")).expect("what a Debian has");
-    let toolbox = Toolbox::at(tools.root(), &appliance::program());
-    let options = [
-        "APT::Architecture=amd64".to_owned(),
-        "APT::Sandbox::User=root".to_owned(),
-        "APT::Install-Recommends=false".to_owned(),
-        "Acquire::http::Proxy=DIRECT".to_owned(),
-        // The system is read-only: nobody else changes it meanwhile.
-        "Debug::NoLocking=true".to_owned(),
-        format!("Dir::State={inside}/state"),
-        // What a server has: the toolbox is a Debian trixie.
-        format!("Dir::State::status={inside}/status"),
-        format!("Dir::Cache={inside}/cache"),
-        format!("Dir::Etc::SourceList={inside}/sources.list"),
-        "Dir::Etc::SourceParts=/dev/null".to_owned(),
-        format!("Dir::Log={inside}"),
-    ];
-    let apt = |arguments: &[&str]| {
-        let tool = toolbox.tool("apt-get").bind(&root, Path::new(inside), true);
-        let tool = tool.args(options.iter().flat_map(|option| ["-o", option])).args(arguments);
-        tool.run().unwrap_or_else(|error| panic!("apt-get {arguments:?}: {error}"))
-    };
-    apt(&["update", "--error-on=any"]);
-    apt(&["install", "--yes", "--download-only", PACKAGE]);
-    let taken = fs_err::read_dir(root.join("cache/archives")).expect("a folder");
-    let taken: Vec<String> = taken.map(|entry| entry.expect("an entry").file_name().display().to_string()).collect();
-    for name in [PACKAGE, ITS_LIBRARY] {
-        assert!(taken.iter().any(|file| file.starts_with(&format!("{name}_"))), "{name} in {taken:?}");
+/// A server boots the image that the box serves, then takes a package by apt, images by containerd and the other image
+/// by ranges from the box, over the segment.
+fn a_server_lives_on_the_box(site: &Site<'_>, segment: &Segment, dir: &Path, references: &[&str]) {
+    let image = dir.join("debian-node.qcow2");
+    site.download("images/debian-node.qcow2", &image);
+    let told = String::from_utf8(site.get("images/debian-node.qcow2.sha256")).expect("text");
+    let digest = hash::file(&image).expect("readable").digest;
+    assert!(told.starts_with(digest.hex()), "{told}");
+    let script = SERVER.replace("BOX", BOX).replace("PACKAGE", PACKAGE).replace("IMAGES", &references.join(" "));
+    let script = script.replace('\n', "\n    ");
+    let user_data = format!(
+        "#cloud-config\nwrite_files:\n- path: /root/try\n  permissions: '0755'\n  content: |\n    {script}\n\
+         runcmd:\n- [sh, -c, 'if /root/try > /dev/ttyS0 2>&1; then echo try: good; else echo try: bad; fi > /dev/ttyS0']\n"
+    );
+    let network = format!(
+        "version: 2\nethernets:\n  segment:\n    match: {{ macaddress: \"{SERVER_MAC}\" }}\n\
+         \x20   addresses: [{SERVER_ADDRESS}/24]\n"
+    );
+    let meta_data = "instance-id: test-1\nlocal-hostname: server-1\n";
+    let seed =
+        os_image::seed(dir, &[("meta-data", meta_data), ("user-data", &user_data), ("network-config", &network)]);
+    let tools = Tools::locate().expect("a toolbox");
+    let kept = std::env::temp_dir().join(format!("foothold-server-{}", std::process::id()));
+    let vm = VmBuilder::new(&tools, "server-1")
+        .memory_mib(2048)
+        .boot(Disk::open(&image).expect("an image").writes(Writes::Discard).grow_to(6 << 30))
+        .disk(Disk::open(seed).expect("a seed"))
+        .nic(Nic::segment(segment).mac(SERVER_MAC))
+        .keep_on_panic(&kept)
+        .start()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let ended = vm.wait_serial(appliance::PATIENCE, "try: ");
+    let text = vm.serial_text();
+    assert!(ended.is_ok() && !text.contains("try: bad"), "kept in {}:\n{text}", kept.display());
+    let version = text.lines().find_map(|line| line.trim().strip_prefix("jq says "));
+    assert!(version.is_some_and(|version| version.starts_with("jq-1.")), "{text}");
+    let sent = hash::bytes(&disk());
+    assert!(text.contains(&format!("in ranges {}", sent.hex())), "{text}");
+    for reference in references {
+        let answer = site.registry(&reference.replacen(':', "/manifests/", 1));
+        let digest = hash::bytes(&answer.body);
+        assert!(text.contains(&format!("pulled {reference} {digest}")), "{reference} {digest} in\n{text}");
     }
 }
 

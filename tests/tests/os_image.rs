@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use foothold::config::DiskFormat;
-use foothold::disk::fat::{self, FatKind, Volume};
-use foothold::disk::{Content, SourceFile};
 use foothold::store::Cache;
 use foothold_qemu::{Disk, Firmware, Patience, Tools, VmBuilder, Writes};
-use foothold_tests::os_image::Workshop;
+use foothold_tests::os_image::{self, Workshop};
 use rstest::rstest;
 
 /// A boot with cloud-init, emulated on a busy host.
@@ -25,20 +23,8 @@ fn seed(dir: &Path, home: &str) -> PathBuf {
          - [sh, -c, 'echo \"answer: $(hostname) $(cut -d\" \" -f3 {home}/.ssh/authorized_keys | tail -n1) \
          size=$(df -BM --output=size / | tail -n1) failed=$(systemctl --failed --no-legend | wc -l)\" > /dev/ttyS0']\n"
     );
-    let file = |path: &str, text: &str| SourceFile { path: path.into(), content: Content::Bytes(text.into()) };
-    let files = [file("meta-data", "instance-id: test-1\nlocal-hostname: server-7\n"), file("user-data", &user_data)];
-    let path = dir.join("seed.img");
-    let volume = Volume {
-        label: "CIDATA",
-        serial: 7,
-        bytes: 64 << 20,
-        offset: 0,
-        kind: FatKind::Fat32,
-        cluster: 512,
-        time: 1_700_000_000,
-    };
-    fat::write(&path, &volume, &files).expect("a volume");
-    path
+    let meta_data = "instance-id: test-1\nlocal-hostname: server-7\n";
+    os_image::seed(dir, &[("meta-data", meta_data), ("user-data", &user_data)])
 }
 
 fn boots(name: &str, format: DiskFormat, firmware: Firmware, home: &str) {

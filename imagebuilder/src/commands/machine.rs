@@ -42,6 +42,8 @@ pub struct Plan<'a> {
     pub cpus: u32,
     /// Network.
     pub network: Network,
+    /// Network cards beside it.
+    pub nics: &'a [Nic],
     /// The user's Site.
     pub site: Option<&'a Path>,
     /// Where the disk's changes go; forgotten when not given.
@@ -58,6 +60,7 @@ impl<'a> Plan<'a> {
             memory: machine.memory,
             cpus: machine.cpus,
             network: machine.network,
+            nics: &[],
             site: machine.site.as_deref(),
             overlay: None,
         }
@@ -110,6 +113,9 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
         .disk(Disk::open(&site)?.format(Format::Raw).serial("foothold-site"));
     if plan.network == Network::User {
         builder = builder.nic(Nic::user(&FORWARDED));
+    }
+    for nic in plan.nics {
+        builder = builder.nic(nic.clone());
     }
     Ok(Session { vm: builder.start()?, accel, token, work })
 }

@@ -49,6 +49,7 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
         memory: args.memory,
         cpus: args.cpus,
         network: Network::None,
+        nics: &[],
         site: None,
         overlay: Some(&overlay),
     };
