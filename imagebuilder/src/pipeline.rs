@@ -91,14 +91,14 @@ pub fn package_names(path: &Path) -> Result<Vec<String>> {
 }
 
 /// `Appliance -> Lock`: resolves everything anew.
-pub fn resolve(at: &Builder, appliance: &Appliance, made: u64) -> Result<Lock> {
+pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
     at.report.step("lock", "resolve").run(|step| {
         needs::ensure(&mut |line| step.note(line))?;
         let work = at.cache.work_dir()?;
         let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(at.network.mirror.as_deref())?)?;
         step.waiting("the Debian mirror", "its package lists");
         apt.update()?;
-        let mut lock = Lock::new(made);
+        let mut lock = Lock::new(apt.archive_date()?);
         for (set, base) in [("toolbox", true), ("os", true), ("kernel", false)] {
             let names = package_names(&at.packages().join(set).join("packages.txt"))?;
             let mut debs = apt.resolve(&names, base)?;

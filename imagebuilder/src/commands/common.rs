@@ -99,8 +99,7 @@ pub fn locked(at: &Builder, job: &Job, update: bool) -> Result<Lock> {
             );
         }
     }
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock is before 1970")?;
-    let lock = pipeline::resolve(at, &job.appliance, now.as_secs())?;
+    let lock = pipeline::resolve(at, &job.appliance)?;
     lock.write(&path)?;
     Ok(lock)
 }

@@ -48,12 +48,13 @@ fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) +
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")))
         .context("neither CARGO_HOME nor HOME is set")?;
+    // The workspace's own paths are relative for rustc. None of these names the workspace: another clone compiles its own
+    // crates only.
     let flags = [
         "-Ctarget-feature=+crt-static".to_owned(),
         "-Clink-arg=-Wl,--build-id=none".to_owned(),
         format!("--remap-path-prefix={}=/target", target.display()),
         format!("--remap-path-prefix={}=/cargo", cargo_home.display()),
-        format!("--remap-path-prefix={}=/foothold", workspace.display()),
     ];
     let mut run = Run::new("cargo")
         .args(["build", "--locked", "--package", "foothold-agent", "--bins", "--target", TARGET, "--profile", PROFILE])

@@ -94,6 +94,21 @@ impl Apt {
         Ok(())
     }
 
+    /// When the archive was last changed, as its signed Release files say (Debian repository format, `Date`): seconds
+    /// since 1970.
+    pub fn archive_date(&self) -> Result<u64> {
+        let mut newest = None;
+        for entry in fs_err::read_dir(self.dir.join("lists"))? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("_InRelease")) {
+                let text = fs_err::read_to_string(&path)?;
+                let date = release_date(&text).with_context(|| format!("reading `{}`", path.display()))?;
+                newest = newest.max(Some(date));
+            }
+        }
+        newest.context("Debian's mirror has no InRelease file\nhint: name another one with `--mirror URL`")
+    }
+
     /// The packages that these and their dependencies come to. With `base`, also what every Debian system has.
     pub fn resolve(&self, packages: &[String], base: bool) -> Result<Vec<Deb>> {
         let described = self.describe(&self.solve(packages, base)?)?;
@@ -256,11 +271,35 @@ Debug::NoLocking "true";
     )
 }
 
+/// `Date: Sat, 15 Nov 2025 09:21:00 UTC`, in seconds since 1970.
+fn release_date(text: &str) -> Result<u64> {
+    let date = text.lines().find_map(|line| line.strip_prefix("Date:")).context("found no `Date`, expected one")?;
+    let date = date.trim();
+    let local = date.strip_suffix(" UTC").with_context(|| format!("found `Date: {date}`, expected it in UTC"))?;
+    let time = jiff::fmt::rfc2822::parse(&format!("{local} GMT")).with_context(|| format!("found `Date: {date}`"))?;
+    u64::try_from(time.timestamp().as_second())
+        .with_context(|| format!("found `Date: {date}`, expected one after 1970"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Mirror, beyond, parse_simulation, parse_stanza};
+    use super::{Mirror, beyond, parse_simulation, parse_stanza, release_date};
+
+    #[test]
+    fn an_archive_says_when_it_was_changed() {
+        let text = "Hash: SHA256\n\nOrigin: Debian\nDate: Sat, 15 Nov 2025 09:21:00 UTC\nValid-Until: x\n";
+        assert_eq!(release_date(text).expect("a date"), 1_763_198_460);
+        for (wrong, told) in [
+            ("Origin: Debian\n", "found no `Date`"),
+            ("Date: yesterday UTC\n", "found `Date: yesterday UTC`"),
+            ("Date: Sat, 15 Nov 2025 09:21:00 CET\n", "expected it in UTC"),
+        ] {
+            let error = release_date(wrong).expect_err("refused").to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
 
     #[test]
     fn the_hosts_mirror_is_the_one_labelled_debian() {

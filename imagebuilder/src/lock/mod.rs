@@ -56,7 +56,8 @@ impl Deb {
 pub struct Lock {
     /// Version of this shape.
     pub lock_version: u32,
-    /// Seconds since 1970 at which it was made: the build time of every image made from it.
+    /// Seconds since 1970 at which Debian's archive was as it is locked here: the build time of every image made from it.
+    /// Two locks of the same archive have the same, so that their images share what is made of the same packages.
     pub made: u64,
     /// Package sets by name: `toolbox`, `os`, `kernel`; `repository` is served to servers, `os-image/NAME` makes one.
     pub debian: BTreeMap<String, Vec<Deb>>,
