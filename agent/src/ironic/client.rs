@@ -384,8 +384,11 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let away =
-            |error: reqwest::Error| IronicError::Away { method: method.clone(), path: path.to_owned(), why: told(&error) };
+        let away = |error: reqwest::Error| IronicError::Away {
+            method: method.clone(),
+            path: path.to_owned(),
+            why: told(&error),
+        };
         let response = request.send().await.map_err(away)?;
         let status = response.status();
         let bytes = response.bytes().await.map_err(away)?.to_vec();
@@ -460,7 +463,8 @@ mod tests {
 
     #[test]
     fn errors_are_told_in_ironics_words() {
-        let nested = br#"{"error_message": "{\"faultcode\": \"Client\", \"faultstring\": \"Node n is locked by host h\"}"}"#;
+        let nested =
+            br#"{"error_message": "{\"faultcode\": \"Client\", \"faultstring\": \"Node n is locked by host h\"}"}"#;
         assert_eq!(words(nested).as_deref(), Some("Node n is locked by host h"));
         let plain = br#"{"error_message": {"faultstring": "no"}}"#;
         assert_eq!(words(plain).as_deref(), Some("no"));

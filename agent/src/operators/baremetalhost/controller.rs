@@ -243,9 +243,10 @@ impl Operator {
         action: &Action,
     ) -> Result<Outcome, ObjectError> {
         let done = match action {
-            Action::RestoreStatus | Action::SaveHardwareDetails | Action::AddFinalizer | Action::RemoveAnnotation(_) => {
-                self.change_object(host, memory, action).await?
-            }
+            Action::RestoreStatus
+            | Action::SaveHardwareDetails
+            | Action::AddFinalizer
+            | Action::RemoveAnnotation(_) => self.change_object(host, memory, action).await?,
             _ => {
                 let node = known.node.as_ref();
                 let mut job = Job { host, node, bmc: known.bmc.as_ref(), scratch: &mut memory.scratch };
@@ -281,7 +282,9 @@ impl Operator {
         let objects = &self.executor.objects;
         let changed = match action {
             Action::AddFinalizer => objects.set_finalizer(host, true).await?,
-            Action::RemoveAnnotation(name) => objects.merge_metadata(host, json!({"annotations": {*name: null}})).await?,
+            Action::RemoveAnnotation(name) => {
+                objects.merge_metadata(host, json!({"annotations": {*name: null}})).await?
+            }
             Action::RestoreStatus => {
                 let parsed = serde_json::from_str::<BareMetalHostStatus>(host.annotation(STATUS).unwrap_or_default());
                 if let Ok(status) = parsed {
@@ -369,7 +372,8 @@ impl Operator {
             reason,
             WaitReason::Working(Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision)
         );
-        let unclear = matches!(reason, WaitReason::IronicAway(_) | WaitReason::NoSlot | WaitReason::Working(Action::Register));
+        let unclear =
+            matches!(reason, WaitReason::IronicAway(_) | WaitReason::NoSlot | WaitReason::Working(Action::Register));
         match reason {
             WaitReason::NoCredentials(_) => self.metrics.count("metal3_credentials_missing_total"),
             WaitReason::BadCredentials(_) => self.metrics.count("metal3_credentials_invalid_total"),

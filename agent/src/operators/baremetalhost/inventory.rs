@@ -1,8 +1,6 @@
 //! What inspection found, as the resource has it: the same JSON that metal3's operator makes of the same inventory.
 
-use agent_api::metal3::{
-    Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan,
-};
+use agent_api::metal3::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan};
 use serde_json::Value;
 
 /// Of the answer to `GET /v1/nodes/{uuid}/inventory`: `inventory` from the ramdisk or the BMC, `plugin_data` from

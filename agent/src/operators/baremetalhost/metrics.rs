@@ -64,7 +64,8 @@ impl Metrics {
         if from != to {
             let labels = format!("prev_state=\"{from}\",new_state=\"{to}\"");
             self.add("metal3_provisioning_state_change_total", labels);
-            if to == State::Deleting && matches!(from, State::Provisioned | State::Provisioning | State::Deprovisioning) {
+            if to == State::Deleting && matches!(from, State::Provisioned | State::Provisioning | State::Deprovisioning)
+            {
                 self.count("metal3_delete_without_deprovision_total");
             }
             if to == State::Deleting && from != State::PoweringOffBeforeDelete {
@@ -115,7 +116,11 @@ impl Metrics {
             for (bucket, end) in one.buckets.iter().zip(BUCKETS) {
                 let _ = writeln!(text, "{name}_bucket{{le=\"{end}\"}} {bucket}");
             }
-            let _ = writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {0}\n{name}_sum {1}\n{name}_count {0}", one.count, one.sum);
+            let _ = writeln!(
+                text,
+                "{name}_bucket{{le=\"+Inf\"}} {0}\n{name}_sum {1}\n{name}_count {0}",
+                one.count, one.sum
+            );
         }
         for (name, value) in gauges {
             let _ = writeln!(text, "# TYPE {name} gauge\n{name} {value}");

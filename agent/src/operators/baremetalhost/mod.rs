@@ -34,9 +34,9 @@ mod conclude;
 mod controller;
 mod decide;
 mod executor;
-pub mod inventory;
 #[cfg(test)]
 mod invariants;
+pub mod inventory;
 mod metrics;
 mod objects;
 mod outcome;

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -101,7 +101,11 @@ impl Objects {
     }
 
     /// Merges `metadata` into a host's, unless the host was changed in between.
-    pub async fn merge_metadata(&self, host: &BareMetalHost, mut metadata: Value) -> Result<BareMetalHost, ObjectError> {
+    pub async fn merge_metadata(
+        &self,
+        host: &BareMetalHost,
+        mut metadata: Value,
+    ) -> Result<BareMetalHost, ObjectError> {
         let name = host.name_any();
         metadata["resourceVersion"] = json!(host.metadata.resource_version);
         let change = Patch::Merge(json!({"metadata": metadata}));
@@ -192,15 +196,22 @@ impl Objects {
         })
     }
 
-    /// The Secret is watched from now on, and goes with its host. It gets no finalizer: a deletion needs no credentials.
+    /// The Secret is watched from now on, and goes with its host; one that several hosts name goes with the last of its
+    /// owners, or stays. It gets no finalizer: a deletion needs no credentials.
     async fn claimed(&self, host: &BareMetalHost, secret: Secret) -> Result<Secret, ObjectError> {
-        let label = secret.labels().get(SECRET_LABEL.0).is_some_and(|value| value == SECRET_LABEL.1);
-        let owned = secret.owner_references().iter().any(|owner| Some(&owner.uid) == host.metadata.uid.as_ref());
-        if label && owned || host.metadata.deletion_timestamp.is_some() {
+        if host.metadata.deletion_timestamp.is_some() {
             return Ok(secret);
         }
         let mut owners = secret.metadata.owner_references.clone().unwrap_or_default();
-        owners.extend(host.owner_ref(&()).filter(|_| !owned));
+        let label = secret.labels().get(SECRET_LABEL.0).is_some_and(|value| value == SECRET_LABEL.1);
+        let owned = owners.iter().any(|owner| Some(&owner.uid) == host.metadata.uid.as_ref());
+        let theirs = owners.iter().any(|owner| owner.kind == BareMetalHost::kind(&()));
+        if label && (owned || !theirs) {
+            return Ok(secret);
+        }
+        if !owned && (label || !self.is_shared(host, &secret.name_any()).await?) {
+            owners.extend(host.owner_ref(&()));
+        }
         let metadata = json!({
             "labels": {SECRET_LABEL.0: SECRET_LABEL.1}, "ownerReferences": owners,
             "resourceVersion": secret.metadata.resource_version,
@@ -209,6 +220,14 @@ impl Objects {
         let change = Patch::Merge(json!({"metadata": metadata}));
         let patched = self.api::<Secret>(namespace).patch(&name, &PatchParams::default(), &change).await;
         patched.map_err(doing(format!("labelling Secret `{namespace}/{name}`")))
+    }
+
+    /// Whether other hosts have the same credentials.
+    async fn is_shared(&self, host: &BareMetalHost, secret: &str) -> Result<bool, ObjectError> {
+        let all = self.api::<BareMetalHost>(namespace(host)).list(&ListParams::default()).await;
+        let all = all.map_err(doing(format!("listing BareMetalHosts of `{}`", namespace(host))))?;
+        let names = |one: &BareMetalHost| one.spec.bmc.as_ref().is_some_and(|bmc| bmc.credentials_name == secret);
+        Ok(all.iter().any(|one| one.metadata.uid != host.metadata.uid && names(one)))
     }
 
     /// A text of a Secret, under `key` or under `value`; or why there is none.

@@ -88,9 +88,9 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         let listener = TcpListener::bind(address).await.with_context(|| format!("listening at {address}"))?;
         let router = router(operator.clone(), hosts.clone());
         let stop = stop.clone();
-        tasks.spawn(async move {
-            Ok(axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?)
-        });
+        tasks.spawn(
+            async move { Ok(axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?) },
+        );
     }
 
     let queue = stream::select_all([
@@ -204,8 +204,5 @@ fn router(operator: Arc<Operator>, hosts: Store<BareMetalHost>) -> Router {
             Ok(Err(_)) | Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the hosts are not listed yet"),
         }
     };
-    Router::new()
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(|| async { "ok" }))
-        .route("/readyz", get(ready))
+    Router::new().route("/metrics", get(metrics)).route("/healthz", get(|| async { "ok" })).route("/readyz", get(ready))
 }

@@ -71,7 +71,12 @@ pub fn failed_generation(host: &BareMetalHost) -> Option<i64> {
 }
 
 /// Conditions of a status that an outcome led to. `host`: as it was before.
-pub fn conditions(host: &BareMetalHost, status: &BareMetalHostStatus, outcome: &Outcome, now: Timestamp) -> Vec<Condition> {
+pub fn conditions(
+    host: &BareMetalHost,
+    status: &BareMetalHostStatus,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> Vec<Condition> {
     let before = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     let state = status.provisioning.state;
     let fine = status.error_type.is_none() && status.operational_status != OperationalStatus::Error;
@@ -179,7 +184,11 @@ fn ready(outcome: &Outcome, fine: bool, before: &[Condition]) -> Line {
         Step::Transition(_) | Step::Deleted => (kind, false, "Progressing", String::new()),
         Step::Act(_) | Step::Again => {
             let held = before.iter().any(|it| it.kind == kind && it.status == ConditionStatus::True);
-            if held && fine { (kind, true, "Steady", String::new()) } else { (kind, false, "Progressing", String::new()) }
+            if held && fine {
+                (kind, true, "Steady", String::new())
+            } else {
+                (kind, false, "Progressing", String::new())
+            }
         }
     }
 }
@@ -241,9 +250,10 @@ fn told(reason: &WaitReason) -> (&'static str, String) {
         WaitReason::NoCredentials(why) => ("NoCredentials", why.clone()),
         WaitReason::BadCredentials(why) => ("BadCredentials", why.clone()),
         WaitReason::IronicAway(why) => ("IronicAway", why.clone()),
-        WaitReason::NoSlot => {
-            ("Delayed", "as many hosts as may be are inspected, provisioned and deprovisioned; this one is queued".to_owned())
-        }
+        WaitReason::NoSlot => (
+            "Delayed",
+            "as many hosts as may be are inspected, provisioned and deprovisioned; this one is queued".to_owned(),
+        ),
         WaitReason::Detached => ("Detached", String::new()),
         WaitReason::DetachedDeleteDelayed => {
             ("DeletionDelayed", "the host is deleted once the annotation `detached` is removed".to_owned())
@@ -270,7 +280,8 @@ mod tests {
     /// The host with the status and the conditions of what was decided, or of what came of an action.
     fn told(host: &BareMetalHost, done: Option<(&Action, &Report)>) -> BareMetalHost {
         let facts = facts();
-        let outcome = done.map_or_else(|| decide(host, &facts), |(action, report)| conclude(host, &facts, action, report));
+        let outcome =
+            done.map_or_else(|| decide(host, &facts), |(action, report)| conclude(host, &facts, action, report));
         let mut status = apply(host, &outcome, start());
         status.conditions = Some(conditions(host, &status, &outcome, start()));
         BareMetalHost { status: Some(status), ..host.clone() }

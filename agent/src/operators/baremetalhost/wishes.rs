@@ -46,8 +46,7 @@ impl Registration {
         network_data: Option<Value>,
     ) -> Self {
         let spec = &host.spec;
-        let any_certificate =
-            spec.bmc.as_ref().and_then(|it| it.disable_certificate_verification).unwrap_or_default();
+        let any_certificate = spec.bmc.as_ref().and_then(|it| it.disable_certificate_verification).unwrap_or_default();
         let mut driver_info = bmc.driver_info(credentials, any_certificate);
         let parts = match ramdisk {
             Ramdisk { iso: Some(iso), .. } if bmc.driver.boots_iso() => vec![("deploy_iso", iso)],
@@ -83,9 +82,7 @@ impl Registration {
     /// Why this Ironic must not have the host; nothing when it may.
     pub fn refused(&self, version: Version) -> Option<String> {
         let needs = self.fields.contains_key("disable_power_off") && version < Version::NEWEST;
-        needs.then(|| {
-            "current ironic version does not support DisablePowerOff, refusing to manage node".to_owned()
-        })
+        needs.then(|| "current ironic version does not support DisablePowerOff, refusing to manage node".to_owned())
     }
 
     /// The whole, for a node that is not there yet.
@@ -134,7 +131,9 @@ impl Registration {
         if !has.unwrap_or_default().split(',').any(|one| one == wanted) {
             changes.push(Patch::add("/properties/capabilities", merged(has, wanted)));
         }
-        if let Some(arch) = self.properties.get("cpu_arch").filter(|arch| node.properties.get("cpu_arch") != Some(*arch)) {
+        if let Some(arch) =
+            self.properties.get("cpu_arch").filter(|arch| node.properties.get("cpu_arch") != Some(*arch))
+        {
             changes.push(Patch::add("/properties/cpu_arch", arch.clone()));
         }
         changes

@@ -81,10 +81,11 @@ fn what_differs_is_changed(#[case] field: &str, #[case] value: Value, #[case] pa
 
 #[test]
 fn hints_are_written_with_ironics_operators() {
-    let all: RootDeviceHints = serde_json::from_value(json!({"deviceName": "/dev/sda", "hctl": "0:0:0:0", "model": "m",
+    let all: RootDeviceHints =
+        serde_json::from_value(json!({"deviceName": "/dev/sda", "hctl": "0:0:0:0", "model": "m",
         "vendor": "v", "serialNumber": "s", "minSizeGigabytes": 40, "wwn": "w", "wwnWithExtension": "x",
         "wwnVendorExtension": "y", "rotational": false}))
-    .expect("hints");
+        .expect("hints");
     let wanted = json!({"name": "s== /dev/sda", "hctl": "s== 0:0:0:0", "model": "<in> m", "vendor": "<in> v",
         "serial": "s== s", "size": ">= 40", "wwn": "s== w", "wwn_with_extension": "s== x",
         "wwn_vendor_extension": "s== y", "rotational": "false"});
@@ -155,8 +156,12 @@ fn volumes_are_cleared_before_they_are_made() {
     let bmc = "redfish://10.0.0.1".parse().expect("an address");
     let (target, interface) = raid(&hardware, &bmc);
     assert_eq!(interface, "redfish");
-    assert_eq!(target, json!({"logical_disks": [{"size_gb": 10, "raid_level": "1", "is_root_volume": true, "disk_type": "hdd"}]}));
-    let software = config(json!({"softwareRAIDVolumes": [{"level": "1", "physicalDisks": [{"model": "m"}, {"model": "n"}]}]}));
+    assert_eq!(
+        target,
+        json!({"logical_disks": [{"size_gb": 10, "raid_level": "1", "is_root_volume": true, "disk_type": "hdd"}]})
+    );
+    let software =
+        config(json!({"softwareRAIDVolumes": [{"level": "1", "physicalDisks": [{"model": "m"}, {"model": "n"}]}]}));
     let steps = names(clean_steps(Some(&software), &none, &[]));
     assert_eq!(steps, ["delete_configuration", "erase_devices_metadata", "create_configuration"]);
     let (target, interface) = raid(&software, &bmc);

@@ -83,7 +83,9 @@ impl Executor {
             // Nothing to do leaves it available.
             State::Available if self.steps(job).await?.is_empty() => Ok(prepared()),
             State::Available => self.ask(job, node, "manage", None).await,
-            State::CleanFail if job.scratch.answered(Asked::Clean) => Ok(Done::badly(node.error().unwrap_or(NO_REASON))),
+            State::CleanFail if job.scratch.answered(Asked::Clean) => {
+                Ok(Done::badly(node.error().unwrap_or(NO_REASON)))
+            }
             State::CleanFail => self.recover(job, node).await,
             State::InspectFail => self.ask(job, node, "manage", None).await,
             busy if busy.is_busy() => Ok(self.later()),
@@ -95,7 +97,9 @@ impl Executor {
         let status = job.host.status.as_ref();
         let raid = job.host.spec.raid.as_ref();
         let changed = raid.filter(|raid| {
-            let said = |list: bool| if list { raid.hardware_raid_volumes.is_some() } else { raid.software_raid_volumes.is_some() };
+            let said = |list: bool| {
+                if list { raid.hardware_raid_volumes.is_some() } else { raid.software_raid_volumes.is_some() }
+            };
             let told = said(true) || said(false) && raid.software_raid_volumes != Some(Nullable(None));
             told && status.and_then(|status| status.provisioning.raid.as_ref()) != Some(*raid)
         });
@@ -146,9 +150,8 @@ impl Executor {
                 job.scratch.rebooted = true;
                 Ok(Done { rebooted: true, ..self.soon() })
             }
-            State::Active => {
-                Ok(Done::well().tell(Told::normal("ProvisioningComplete", format!("Image provisioning completed for {url}"))))
-            }
+            State::Active => Ok(Done::well()
+                .tell(Told::normal("ProvisioningComplete", format!("Image provisioning completed for {url}")))),
             busy if busy.is_busy() => Ok(self.later()),
             _ => Ok(stuck(node, "provisioned")),
         }
@@ -191,9 +194,15 @@ impl Executor {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         match &node.provision_state {
             State::Enroll | State::Verifying => Ok(Done::unknown()),
-            State::Available => Ok(Done::well()
-                .tell(Told::normal("DeprovisioningComplete", "Image deprovisioning completed"))),
-            State::Active | State::DeployFail | State::Error | State::DeployWait | State::ServiceFail | State::AdoptFail => {
+            State::Available => {
+                Ok(Done::well().tell(Told::normal("DeprovisioningComplete", "Image deprovisioning completed")))
+            }
+            State::Active
+            | State::DeployFail
+            | State::Error
+            | State::DeployWait
+            | State::ServiceFail
+            | State::AdoptFail => {
                 if node.provision_state == State::Error && job.scratch.answered(Asked::Undeploy) {
                     return Ok(Done::badly(format!("Deprovisioning failed: {}", node.error().unwrap_or(NO_REASON))));
                 }
@@ -222,7 +231,8 @@ fn prepared() -> Done {
 
 /// Whether the node was inspected since the host began to be: told apart from an earlier inspection even after a restart.
 fn inspected(host: &BareMetalHost, node: &Node) -> bool {
-    let begun = host.status.as_ref().and_then(|status| status.operation_history.as_ref()?.inspect.as_ref()?.start.clone());
+    let begun =
+        host.status.as_ref().and_then(|status| status.operation_history.as_ref()?.inspect.as_ref()?.start.clone());
     let begun = begun.and_then(|begun| begun.0);
     let finished = node.inspection_finished_at.as_ref().and_then(|at| at.parse::<jiff::Timestamp>().ok());
     matches!((begun, finished), (Some(begun), Some(finished)) if finished >= begun.0)

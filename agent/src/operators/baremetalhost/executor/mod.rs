@@ -27,6 +27,9 @@ use super::story::Told;
 use super::wishes::Ramdisk;
 use crate::ironic::{Client, IronicError, Node, Patch};
 
+/// Why Ironic leaves a node alone that it is about to forget.
+const LEAVING: &str = "the host is leaving";
+
 /// How often Ironic is asked how far it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -167,7 +170,10 @@ impl Executor {
     /// again as a whole.
     pub async fn act(&self, job: &mut Job<'_>, action: &Action) -> Result<Done, ObjectError> {
         let acted = match action {
-            Action::RestoreStatus | Action::SaveHardwareDetails | Action::AddFinalizer | Action::RemoveAnnotation(_) => {
+            Action::RestoreStatus
+            | Action::SaveHardwareDetails
+            | Action::AddFinalizer
+            | Action::RemoveAnnotation(_) => {
                 // They change the object itself, which is the controller's.
                 Ok(Done::well())
             }
@@ -188,10 +194,7 @@ impl Executor {
             Err(ActError::Object(error)) => Err(error),
             // Nobody's fault: busy, or away, which the next look at it tells.
             Err(ActError::Ironic(
-                IronicError::Busy(_)
-                | IronicError::Away { .. }
-                | IronicError::Versions { .. }
-                | IronicError::Client(_),
+                IronicError::Busy(_) | IronicError::Away { .. } | IronicError::Versions { .. } | IronicError::Client(_),
             )) => Ok(self.soon()),
             Err(ActError::Ironic(IronicError::NotFound(_))) => Ok(Done::unknown()),
             Err(ActError::Ironic(
@@ -221,7 +224,7 @@ impl Executor {
     async fn forget(&self, job: &Job<'_>) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::well()) };
         if !node.maintenance {
-            self.ironic.set_maintenance(&node.uuid, Some("the host is leaving")).await?;
+            self.ironic.set_maintenance(&node.uuid, Some(LEAVING)).await?;
         }
         if node.instance_uuid.is_some() {
             self.ironic.patch_node(&node.uuid, &[Patch::remove("/instance_uuid")]).await?;

@@ -8,7 +8,7 @@ use agent_api::metal3::{BareMetalHost, BootMode, Image, ProvisioningState};
 use super::super::outcome::Change;
 use super::super::story::Told;
 use super::super::wishes::{self, Registration};
-use super::{ActError, Asked, Done, Executor, Job};
+use super::{ActError, Asked, Done, Executor, Job, LEAVING};
 use crate::ironic::{IronicError, Node, ProvisionState};
 
 /// MAC addresses that Ironic must know a host by, and whether it boots from them: the one of the spec, and those that
@@ -79,7 +79,9 @@ impl Executor {
             if !changes.is_empty() {
                 node = self.ironic.patch_node(&node.uuid, &changes).await?;
             }
-            if node.fault.as_deref() == Some("power failure") {
+            // Ironic gave up asking the BMC; or a detachment was taken back half-way.
+            let ours = node.maintenance_reason.as_deref() == Some(LEAVING);
+            if node.fault.as_deref() == Some("power failure") || node.maintenance && ours {
                 self.ironic.set_maintenance(&node.uuid, None).await?;
             }
         }
@@ -180,7 +182,10 @@ impl Executor {
         match &node.provision_state {
             ProvisionState::Manageable | ProvisionState::AdoptFail => {
                 if node.provision_state == ProvisionState::AdoptFail && job.scratch.answered(Asked::Adopt) {
-                    return Ok(Done::badly(format!("Host adoption failed: {}", node.error().unwrap_or("no reason given"))));
+                    return Ok(Done::badly(format!(
+                        "Host adoption failed: {}",
+                        node.error().unwrap_or("no reason given")
+                    )));
                 }
                 let image = installed(job.host);
                 let changes = wishes::instance(job.host, node, image, None);
