@@ -1,5 +1,7 @@
 //! A real control plane of one test, as far as an API server needs one.
 
+#![allow(dead_code, reason = "not every test needs all of it")]
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

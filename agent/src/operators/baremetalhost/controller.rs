@@ -218,6 +218,10 @@ impl Operator {
                 }
                 Step::Again => return Ok(Flow::Decide),
                 Step::Wait { reason, until } => {
+                    // Power that is as wanted needs nobody to ask how the change went.
+                    if matches!(reason, WaitReason::Steady | WaitReason::HeldOff(_)) {
+                        memory.scratch = Scratch::default();
+                    }
                     self.settle(host, &reason);
                     return Ok(Flow::Rest(rest(known.facts.now, until)));
                 }

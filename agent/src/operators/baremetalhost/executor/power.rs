@@ -51,13 +51,13 @@ impl Executor {
         }
         let asked = job.scratch.answered(Asked::Power);
         if wanted.map_or(asked && node.error().is_none(), |wanted| node.powered_on() == Some(wanted)) {
-            return Ok(if asked { Done::well().tell(told) } else { Done::well() });
+            return Ok(Done::well());
         }
         if let Some(error) = node.error().filter(|_| asked) {
             return Ok(Done::badly(error));
         }
         self.ironic.set_power_state(&node.uuid, target, seconds).await?;
         job.scratch.asked = Some(Asked::Power);
-        Ok(self.soon())
+        Ok(self.soon().tell(told))
     }
 }
