@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::bmc::command::Rehearse;
+use crate::operators::baremetalhost::command::BareMetalHosts;
 use crate::{daemon, init};
 
 /// The agent of a Foothold box.
@@ -36,6 +37,16 @@ enum Command {
     ///
     /// Exit code: 0 when no check is bad, 1 otherwise.
     Rehearse(Rehearse),
+    /// Run a controller of the cluster's resources.
+    #[command(subcommand)]
+    Operator(Operator),
+}
+
+#[derive(Debug, Subcommand)]
+enum Operator {
+    /// Servers of the site, by metal3's `BareMetalHost`, with Ironic.
+    #[command(name = "baremetalhost")]
+    BareMetalHost(BareMetalHosts),
 }
 
 /// Parses the command line, runs, prints the chain of an error, tells the exit code.
@@ -67,6 +78,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Rehearse(rehearse) => rehearse.run(),
+        Command::Operator(Operator::BareMetalHost(operator)) => operator.run().map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -21,7 +21,8 @@
 //! rest        HTTPS on 8443: web page, REST, event stream
 //! site_out    report, inventory and support bundle, written to the SITE partition
 //! bpa         uploads by REST on 9015
-//! operators   what is to be done with the resources of the cluster
+//! operators   controllers of the cluster's resources
+//! ironic      Ironic's API, as much as the operators need of it
 //! uploads     what was uploaded, on DATA, and who may need it
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! vitals      memory, addresses, medium: facts that are no events
@@ -40,6 +41,7 @@ pub mod first_boot;
 pub mod host;
 pub mod http;
 pub mod init;
+pub mod ironic;
 pub mod ledger;
 pub mod listen;
 pub mod medium;

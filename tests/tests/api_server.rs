@@ -1,174 +1,25 @@
 //! A real etcd and kube-apiserver, started with the manifests, certificates and kubeconfigs that the
 //! agent makes, on loopback. The templates are those of a real kubeadm.
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+mod cluster;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_api::boot::{BootFacts, DataFound, Mode};
 use agent_api::events::State;
-use agent_api::release::{Budgets, ContentKind, Digest, Kubernetes, Release};
+use agent_api::release::{ContentKind, Digest};
 use foothold_agent::cluster::api::Api;
-use foothold_agent::cluster::{Node, checks, kubeconfig, objects};
+use foothold_agent::cluster::{checks, kubeconfig, objects};
 use foothold_agent::content::Held;
 use foothold_agent::events::Bus;
 use foothold_agent::first_boot::site_objects::SiteObjects;
 use foothold_agent::first_boot::steps::{Pace, Steps};
-use foothold_agent::first_boot::{Machine, control_plane};
-use foothold_agent::host::System;
 use foothold_agent::ledger::Ledger;
-use foothold_tests::programs::program;
 use serde_json::{Value, json};
 use sha2::Digest as _;
-use tempfile::TempDir;
 
-/// A process that ends with its handle.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Ports and folders in place of the fixed ones of the manifests.
-struct Places {
-    root: PathBuf,
-    ports: [(&'static str, u16); 4],
-}
-
-impl Places {
-    fn new(root: &Path) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_or(0, |a| a.port());
-        let ports = [("2379", free()), ("2380", free()), ("2381", free()), ("6443", free())];
-        Self { root: root.to_owned(), ports }
-    }
-
-    fn port(&self, name: &str) -> u16 {
-        self.ports.iter().find(|(known, _)| *known == name).map_or(0, |(_, port)| *port)
-    }
-
-    fn local(&self, argument: &str) -> String {
-        let root = self.root.display().to_string();
-        let mut text = argument.replace("/etc/kubernetes", &format!("{root}/etc/kubernetes"));
-        text = text.replace("/var/lib/etcd", &format!("{root}/etcd"));
-        for (fixed, port) in self.ports {
-            text = text
-                .replace(&format!(":{fixed}"), &format!(":{port}"))
-                .replace(&format!("port={fixed}"), &format!("port={port}"));
-        }
-        text
-    }
-
-    /// Starts what a manifest says, as a process of the host.
-    fn start(&self, manifest: &str, program: PathBuf) -> Process {
-        let text = fs_err::read_to_string(fixture("manifests").join(manifest)).expect("a manifest");
-        let text = text.replace("foothold-node-name", "edge").replace("198.18.0.1", "127.0.0.1");
-        let pod: Value = serde_saphyr::from_str(&text).expect("YAML");
-        let command = pod["spec"]["containers"][0]["command"].as_array().expect("a command");
-        let arguments = command.iter().skip(1).filter_map(Value::as_str).map(|argument| self.local(argument));
-        // One listener would be asked for twice, since both addresses are loopback here.
-        let arguments = arguments.map(|argument| {
-            let doubled = argument.strip_prefix("--listen-client-urls=").and_then(|urls| urls.split(',').next());
-            doubled.map_or_else(|| argument.clone(), |one| format!("--listen-client-urls={one}"))
-        });
-        let log = fs_err::File::create(self.root.join(format!("{manifest}.log"))).expect("a log");
-        #[expect(clippy::disallowed_methods, reason = "the test's own processes")]
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.into_file());
-        Process(command.spawn().expect("started"))
-    }
-}
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/kubernetes").join(name)
-}
-
-fn machine(root: &Path) -> Machine {
-    let kubernetes = Kubernetes {
-        version: "v1.36.4".to_owned(),
-        pod_cidr: "10.244.0.0/16".to_owned(),
-        service_cidr: "10.96.0.0/12".to_owned(),
-    };
-    let release = Release {
-        api_version: "foothold.dev/v1".to_owned(),
-        kind: "Release".to_owned(),
-        name: "edge".to_owned(),
-        version: "1.0.0".to_owned(),
-        architecture: "amd64".to_owned(),
-        built: 1_700_000_000,
-        development_key: true,
-        layers: Vec::new(),
-        boot: Vec::new(),
-        kubernetes,
-        images: Vec::new(),
-        content: Vec::new(),
-        packages: Vec::new(),
-        data: Vec::new(),
-        ntp_serve: false,
-        registry_writable_bytes: None,
-        budgets: Budgets::default(),
-    };
-    let facts = BootFacts {
-        release: "ab".repeat(32),
-        mode: Mode::Run,
-        medium: "vda3".to_owned(),
-        data: DataFound::Ram { reason: "a test".to_owned() },
-        machine_id: "4f2a10c3".repeat(4),
-        first_boot: true,
-        clock_was_before_build: false,
-    };
-    Machine::new(root, Arc::new(System::new()), release, facts, String::new())
-}
-
-fn node() -> Node {
-    Node {
-        name: "edge".to_owned(),
-        advertise: "127.0.0.1".parse().expect("an address"),
-        service_address: "10.96.0.1".parse().expect("an address"),
-        site_addresses: Vec::new(),
-    }
-}
-
-/// Control plane of one test, as far as an API server needs one. It ends before its folder goes.
-struct Cluster {
-    _api_server: Process,
-    _etcd: Process,
-    places: Places,
-    credentials: control_plane::Credentials,
-    dir: TempDir,
-}
-
-impl Cluster {
-    fn start() -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let dir = tempfile::tempdir().expect("a directory");
-        let (credentials, issued) =
-            control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
-        assert_eq!(issued.len(), 13);
-        let places = Places::new(dir.path());
-        let etcd = places.start("etcd.yaml", program("etcd", "server"));
-        let api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
-        Self { _api_server: api_server, _etcd: etcd, places, credentials, dir }
-    }
-}
-
-async fn client(places: &Places, file: &str) -> Api {
-    let text = fs_err::read_to_string(places.root.join("etc/kubernetes").join(file)).expect("a kubeconfig");
-    let mut parsed = kubeconfig::parse(&text).expect("a kubeconfig");
-    parsed.server = format!("https://127.0.0.1:{}", places.port("6443"));
-    let api = Api::new(&parsed).expect("a client");
-    for _ in 0..600 {
-        if matches!(api.get("/api/v1/namespaces/kube-system").await, Ok(Some(_))) {
-            return api;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{:?}", api.get("/api/v1/namespaces/kube-system").await);
-}
+use cluster::{Cluster, client, define_metal3, fixture, node};
 
 #[tokio::test]
 async fn a_real_api_server_takes_what_the_agent_makes() {
@@ -334,24 +185,6 @@ async fn is_as_before(api: &Api, before: &Value) -> bool {
     api.get(WEB).await.expect("asked").as_ref() == Some(before)
 }
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-
-/// Waits until a kind is served; its schema is one that the API server understands to the last field.
-async fn served(api: &Api, name: &str) {
-    let path = format!("{DEFINITIONS}/{name}");
-    for _ in 0..600 {
-        let found = api.get(&path).await.expect("asked").expect("there");
-        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let holds = |kind: &str| conditions.iter().any(|it| it["type"] == kind && it["status"] == "True");
-        assert!(!holds("NonStructuralSchema"), "{name}: {conditions:?}");
-        if holds("Established") {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("{name} is not served");
-}
-
 /// Spec and status as they are sent come back from the API server: nothing is pruned, nothing is refused; and what the
 /// schemas forbid is refused.
 #[tokio::test]
@@ -364,12 +197,7 @@ async fn a_real_api_server_takes_the_kinds_of_metal3_and_keeps_every_field() {
     }
 
     let definitions = agent_api::metal3::crds::all();
-    for definition in &definitions {
-        api.create(DEFINITIONS, &json!(definition)).await.expect("a definition");
-    }
-    for definition in &definitions {
-        served(&api, definition.metadata.name.as_deref().unwrap_or_default()).await;
-    }
+    define_metal3(&api).await;
     let fixtures = [
         include_str!("../../agent/api/src/metal3/fixtures/baremetalhosts.yaml"),
         include_str!("../../agent/api/src/metal3/fixtures/others.yaml"),

@@ -37,9 +37,13 @@ pub fn conclude(host: &BareMetalHost, facts: &Facts, action: &Action, report: &R
     }
 }
 
-/// An error that is being tried again is not one any more, except where it leads to another state.
+/// An error that is being tried again is not one any more, except where it leads to another state, and why provisioning
+/// failed: that stays to be read while the disks are cleaned after it.
 fn going_on(status: &BareMetalHostStatus) -> Option<Change> {
-    let kept = status.provisioning.state == State::Provisioning || status.error_type.is_none();
+    let cleaned_after = status.provisioning.state == State::Deprovisioning
+        && status.provisioning_fail_count > 0
+        && status.error_count == 0;
+    let kept = status.provisioning.state == State::Provisioning || cleaned_after || status.error_type.is_none();
     (!kept).then_some(Change::ClearError)
 }
 
@@ -171,5 +175,27 @@ fn unknown(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
         | Action::Reboot(_)
         | Action::Deprovision
         | Action::PowerOffForGood => Outcome::only(Step::Again),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::super::tests::{facts, failed, host};
+    use super::{Action, Change, Report, State, conclude};
+
+    /// #194.
+    #[test]
+    fn why_provisioning_failed_is_told_while_the_disks_are_cleaned() {
+        let goes_on = Report::Continues(SignedDuration::from_secs(3));
+        let mut fields = failed("provisioning error", 0);
+        fields["status"]["provisioningFailCount"] = 1.into();
+        let cleaned = host(State::Deprovisioning, &fields);
+        assert_eq!(conclude(&cleaned, &facts(), &Action::Deprovision, &goes_on).changes, []);
+        // An error of the cleaning itself is over when it is tried again.
+        fields["status"]["errorCount"] = 1.into();
+        let again = host(State::Deprovisioning, &fields);
+        assert_eq!(conclude(&again, &facts(), &Action::Deprovision, &goes_on).changes, [Change::ClearError]);
     }
 }

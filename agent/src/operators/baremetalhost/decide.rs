@@ -393,13 +393,8 @@ impl View<'_> {
 
     /// Only so many hosts are inspected, provisioned and deprovisioned at a time.
     fn limited(&self, outcome: Outcome) -> Outcome {
-        let takes_slot = matches!(
-            &outcome.step,
-            Step::Transition(State::Inspecting | State::Provisioning | State::Deprovisioning)
-                | Step::Act(Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision)
-        );
         let delayed = self.status.operational_status == OperationalStatus::Delayed;
-        if takes_slot && self.facts.slot == Slot::None {
+        if outcome.takes_slot() && self.facts.slot == Slot::None {
             let change = (!delayed).then_some(Change::Operational(OperationalStatus::Delayed));
             let pause = backoff::pause(1, self.facts.chance);
             return Outcome::wait(WaitReason::NoSlot, self.facts.after(pause)).with(change);

@@ -1,4 +1,14 @@
-//! What is to be done with a `BareMetalHost`. Pure: no clock, no API server, no Ironic.
+//! The controller of `BareMetalHost`s: what is to be done with a host is decided without any I/O, and done by Ironic.
+//!
+//! ```text
+//! run         watches, workers, metrics        command   its command line
+//! controller  a turn with a host: look, decide, write the status, act, conclude
+//! executor    an action as calls of Ironic     wishes, inventory   what it is told, what it found
+//! objects     the cluster's objects            slots     who may be worked on at a time
+//! story       conditions and events            metrics   what is counted
+//! ```
+//!
+//! The decision is pure: no clock, no API server, no Ironic.
 //!
 //! ```text
 //! host, Facts ──► decide ──► Transition ───────────────► apply ──► status, written before anything else happens
@@ -19,17 +29,30 @@
 //! Ironic answers, from any state and at once; provisioning that fails again and again stops and says so.
 
 pub mod backoff;
+pub mod command;
 mod conclude;
+mod controller;
 mod decide;
+mod executor;
 #[cfg(test)]
 mod invariants;
+pub mod inventory;
+mod metrics;
+mod objects;
 mod outcome;
 mod power;
+mod run;
+mod slots;
 mod status;
+mod story;
 #[cfg(test)]
 mod tests;
+mod wishes;
 
 pub use conclude::{Report, conclude};
 pub use decide::{Credentials, Facts, Ironic, Limits, SecretVersion, Slot, decide};
+pub use executor::Pace;
 pub use outcome::{Action, Change, Outcome, Step, WaitReason};
+pub use run::{Settings, run};
 pub use status::apply;
+pub use wishes::Ramdisk;

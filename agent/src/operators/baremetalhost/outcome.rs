@@ -1,7 +1,7 @@
 //! What is decided.
 
 use agent_api::metal3::annotations::RebootMode;
-use agent_api::metal3::{CredentialsStatus, ErrorType, OperationalStatus, ProvisioningState};
+use agent_api::metal3::{CredentialsStatus, ErrorType, HardwareDetails, OperationalStatus, ProvisioningState};
 use jiff::Timestamp;
 
 /// A decision: changes of the status, then a step.
@@ -145,6 +145,12 @@ pub enum Change {
     BeginRegister,
     /// Registering ended.
     EndRegister,
+    /// Ironic's UUID of the host.
+    Id(String),
+    /// What was found in the host.
+    Hardware(Box<HardwareDetails>),
+    /// RAID volumes are as the spec has them, and the disk for the image is the one of the spec.
+    Prepared,
 }
 
 impl Outcome {
@@ -166,6 +172,16 @@ impl Outcome {
     /// A wait, with or without an end.
     pub(super) fn wait(reason: WaitReason, until: impl Into<Option<Timestamp>>) -> Self {
         Self::only(Step::Wait { reason, until: until.into() })
+    }
+
+    /// Whether the host is worked on in a way that only so many hosts are at a time.
+    pub fn takes_slot(&self) -> bool {
+        matches!(
+            &self.step,
+            Step::Transition(
+                ProvisioningState::Inspecting | ProvisioningState::Provisioning | ProvisioningState::Deprovisioning
+            ) | Step::Act(Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision)
+        )
     }
 
     /// The same with changes before it.

@@ -68,6 +68,12 @@ fn changed(status: &mut BareMetalHostStatus, host: &BareMetalHost, change: &Chan
         Change::Powered(on) => status.powered_on = *on,
         Change::BeginRegister => begin(status, State::Registering, now),
         Change::EndRegister => end(status, State::Registering, now),
+        Change::Id(id) => status.provisioning.id.clone_from(id),
+        Change::Hardware(found) => status.hardware = Some((**found).clone()),
+        Change::Prepared => {
+            status.provisioning.raid.clone_from(&host.spec.raid);
+            status.provisioning.root_device_hints.clone_from(&host.spec.root_device_hints);
+        }
     }
 }
 

@@ -1,0 +1,14 @@
+//! Ironic's API, as much as the operators need of it: typed, thin, JSON over HTTP(S).
+//!
+//! ```text
+//! client   one call a method: version negotiation, credentials, errors in Ironic's own words
+//! node     what Ironic says about a node
+//! ```
+//!
+//! By the "Bare Metal API" reference of OpenStack, microversions 1.89 to 1.95 (Ironic 27 to 29, OpenStack 2025.1).
+
+mod client;
+mod node;
+
+pub use client::{Client, IronicError, Settings, Version};
+pub use node::{Node, Patch, Port, ProvisionState};

@@ -1,0 +1,570 @@
+//! The controller: watches hosts and Secrets, decides, writes the status, acts, tells.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent_api::metal3::annotations::{self, DETACHED, HARDWARE_DETAILS, PAUSED, STATUS};
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
+use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ProvisioningState as State};
+use jiff::Timestamp;
+use kube::runtime::controller::Action as Next;
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{Resource as _, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::conclude::{Report, conclude};
+use super::decide::{Credentials, Facts, Ironic, Limits, Slot, decide};
+use super::executor::{Done, Executor, Job, Scratch, macs};
+use super::metrics::Metrics;
+use super::objects::{ObjectError, namespace};
+use super::outcome::{Action, Change, Outcome, Step, WaitReason};
+use super::slots::{Key, Slots};
+use super::status::apply;
+use super::story::{self, Told};
+use super::wishes;
+use crate::ironic::{IronicError, Node, ProvisionState};
+
+/// Decisions of one turn; a host that needs more has something wrong about it, and is left alone for a while.
+const DECISIONS: usize = 40;
+/// For that long.
+const LOOPING: Duration = Duration::from_secs(10);
+/// After an error of the API server.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long ports of a node are taken to be as they were.
+const PORTS: Duration = Duration::from_secs(300);
+/// How long Ironic's readiness is taken to be as it was.
+const READY: Duration = Duration::from_secs(15);
+
+/// What is remembered of a host while the controller runs.
+#[derive(Debug, Default)]
+struct Memory {
+    /// `resourceVersion` of the host as it was last read or written here: older copies are not decided on.
+    version: Option<String>,
+    scratch: Scratch,
+    /// Node whose ports were all there, and when.
+    ports: Option<(String, Instant)>,
+}
+
+/// The controller.
+pub struct Operator {
+    /// What acts.
+    pub executor: Executor,
+    /// Slots.
+    pub slots: Slots,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Where events go.
+    pub recorder: Recorder,
+    /// Limits.
+    pub limits: Limits,
+    memory: Mutex<HashMap<Key, Arc<AsyncMutex<Memory>>>>,
+    ready: Mutex<Option<Instant>>,
+}
+
+/// What Ironic says of a host.
+struct Seen {
+    ironic: Ironic,
+    node: Option<Node>,
+    registered: bool,
+}
+
+/// What is known of a host in one decision.
+struct Known {
+    facts: Facts,
+    node: Option<Node>,
+    bmc: Option<(BmcAddress, Login)>,
+}
+
+/// How a turn goes on.
+enum Flow {
+    /// Decided again, with what is known then.
+    Decide,
+    /// Over until something changes or this time is over.
+    Rest(Next),
+}
+
+/// Name of a host in tables.
+pub fn key(host: &BareMetalHost) -> Key {
+    (namespace(host).to_owned(), host.name_any())
+}
+
+impl Operator {
+    /// A controller that has seen nothing yet.
+    pub fn new(executor: Executor, slots: Slots, recorder: Recorder, limits: Limits) -> Self {
+        let metrics = Metrics::default();
+        Self { executor, slots, metrics, recorder, limits, memory: Mutex::default(), ready: Mutex::default() }
+    }
+
+    fn memory(&self, key: &Key) -> Arc<AsyncMutex<Memory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default().clone()
+    }
+
+    /// A host is gone, by whomever.
+    pub fn gone(&self, key: &Key) {
+        self.forget(key);
+    }
+
+    fn forget(&self, key: &Key) {
+        self.slots.release(key);
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// What runs already keeps its slot. To be called with all hosts before the first turn.
+    pub fn keep_slots(&self, hosts: &[Arc<BareMetalHost>]) {
+        for host in hosts {
+            let runs = matches!(host.state(), State::Inspecting | State::Provisioning | State::Deprovisioning);
+            let status = host.status.as_ref();
+            let idle = status.is_none_or(|status| {
+                use agent_api::metal3::OperationalStatus::{Delayed, Detached, Error};
+                matches!(status.operational_status, Delayed | Detached | Error)
+            });
+            if runs && !idle && !exempt(host) {
+                self.slots.keep(&key(host));
+            }
+        }
+    }
+
+    /// One turn with a host.
+    pub async fn reconcile(&self, host: Arc<BareMetalHost>) -> Result<Next, ObjectError> {
+        self.metrics.count("metal3_reconcile_total");
+        let key = key(&host);
+        let memory = self.memory(&key);
+        let mut memory = memory.lock().await;
+        let turned = self.turn(&key, &host, &mut memory).await;
+        match turned {
+            Err(error) if error.is_gone() => {
+                self.forget(&key);
+                Ok(Next::await_change())
+            }
+            Err(error) => {
+                memory.version = None;
+                Err(error)
+            }
+            Ok(next) => Ok(next),
+        }
+    }
+
+    /// What follows an error of the API server.
+    pub fn failed(&self, error: &ObjectError) -> Next {
+        if !error.is_stale() {
+            self.metrics.count("metal3_reconcile_error_total");
+            log::warn!("{:#}", anyhow::Error::msg(chain(error)));
+        }
+        Next::requeue(RETRY)
+    }
+
+    async fn turn(&self, key: &Key, cached: &BareMetalHost, memory: &mut Memory) -> Result<Next, ObjectError> {
+        let mut host = if memory.version.is_some() && memory.version == cached.metadata.resource_version {
+            cached.clone()
+        } else {
+            match self.executor.objects.host(&key.0, &key.1).await? {
+                Some(host) => host,
+                None => {
+                    self.forget(key);
+                    return Ok(Next::await_change());
+                }
+            }
+        };
+        memory.version.clone_from(&host.metadata.resource_version);
+        for _ in 0..DECISIONS {
+            let known = self.look(&host, memory).await?;
+            let (known, outcome) = self.decided(&host, known);
+            match self.follow(&mut host, memory, &known, outcome).await? {
+                Flow::Decide => {}
+                Flow::Rest(next) => return Ok(next),
+            }
+        }
+        log::warn!("BareMetalHost `{}/{}` is decided on without an end; it is left alone for a while", key.0, key.1);
+        Ok(Next::requeue(LOOPING))
+    }
+
+    /// A slot is taken only for what needs one.
+    fn decided(&self, host: &BareMetalHost, mut known: Known) -> (Known, Outcome) {
+        known.facts.slot = Slot::Held;
+        let outcome = decide(host, &known.facts);
+        if !outcome.takes_slot() || exempt(host) {
+            return (known, outcome);
+        }
+        known.facts.slot = self.slots.ask(&key(host));
+        if known.facts.slot == Slot::None {
+            let delayed = if host.state() == State::Deprovisioning || host.metadata.deletion_timestamp.is_some() {
+                "metal3_delayed__deprovisioning_total"
+            } else {
+                "metal3_delayed__provisioning_total"
+            };
+            self.metrics.count(delayed);
+        }
+        let outcome = decide(host, &known.facts);
+        (known, outcome)
+    }
+
+    /// Writes what was decided, then does it, then what came of it, until something is to be decided anew.
+    async fn follow(
+        &self,
+        host: &mut BareMetalHost,
+        memory: &mut Memory,
+        known: &Known,
+        mut outcome: Outcome,
+    ) -> Result<Flow, ObjectError> {
+        loop {
+            self.write(host, memory, &outcome, known.facts.now).await?;
+            match outcome.step {
+                Step::Transition(_) => {
+                    memory.scratch = Scratch::default();
+                    return Ok(Flow::Decide);
+                }
+                Step::Again => return Ok(Flow::Decide),
+                Step::Wait { reason, until } => {
+                    // Power that is as wanted needs nobody to ask how the change went.
+                    if matches!(reason, WaitReason::Steady | WaitReason::HeldOff(_)) {
+                        memory.scratch = Scratch::default();
+                    }
+                    self.settle(host, &reason);
+                    return Ok(Flow::Rest(rest(known.facts.now, until)));
+                }
+                Step::Deleted => {
+                    self.executor.objects.release(host).await?;
+                    let finalized = self.executor.objects.set_finalizer(host, false).await;
+                    if finalized.as_ref().is_err_and(|error| !error.is_gone()) {
+                        finalized?;
+                    }
+                    self.forget(&key(host));
+                    return Ok(Flow::Rest(Next::await_change()));
+                }
+                Step::Act(action) => outcome = self.act(host, memory, known, &action).await?,
+            }
+        }
+    }
+
+    async fn act(
+        &self,
+        host: &mut BareMetalHost,
+        memory: &mut Memory,
+        known: &Known,
+        action: &Action,
+    ) -> Result<Outcome, ObjectError> {
+        let done = match action {
+            Action::RestoreStatus
+            | Action::SaveHardwareDetails
+            | Action::AddFinalizer
+            | Action::RemoveAnnotation(_) => self.change_object(host, memory, action).await?,
+            _ => {
+                let node = known.node.as_ref();
+                let mut job = Job { host, node, bmc: known.bmc.as_ref(), scratch: &mut memory.scratch };
+                self.executor.act(&mut job, action).await?
+            }
+        };
+        let report = done.report.unwrap_or(Report::Done);
+        if *action == Action::Register && report == Report::Done {
+            memory.ports = None;
+        }
+        for told in &done.told {
+            match told.reason {
+                "PowerOn" => self.metrics.power(true),
+                "PowerOff" => self.metrics.power(false),
+                _ => {}
+            }
+            self.tell(host, told).await;
+        }
+        if done.rebooted {
+            self.remove_reboots(host, memory).await?;
+        }
+        let concluded = conclude(host, &known.facts, action, &report);
+        Ok(Outcome { changes: [done.learned, concluded.changes].concat(), step: concluded.step })
+    }
+
+    /// What is done to the host's own object.
+    async fn change_object(
+        &self,
+        host: &mut BareMetalHost,
+        memory: &mut Memory,
+        action: &Action,
+    ) -> Result<Done, ObjectError> {
+        let objects = &self.executor.objects;
+        let changed = match action {
+            Action::AddFinalizer => objects.set_finalizer(host, true).await?,
+            Action::RemoveAnnotation(name) => {
+                objects.merge_metadata(host, json!({"annotations": {*name: null}})).await?
+            }
+            Action::RestoreStatus => {
+                let parsed = serde_json::from_str::<BareMetalHostStatus>(host.annotation(STATUS).unwrap_or_default());
+                if let Ok(status) = parsed {
+                    let mut with = host.clone();
+                    with.status = Some(status);
+                    *host = objects.write_status(&with).await?;
+                } else {
+                    self.tell(host, &Told::warning("InvalidAnnotationValue", format!("`{STATUS}` is no status"))).await;
+                }
+                objects.merge_metadata(host, json!({"annotations": {STATUS: null}})).await?
+            }
+            Action::SaveHardwareDetails => {
+                let text = host.annotation(HARDWARE_DETAILS).unwrap_or_default().to_owned();
+                if let Ok(details) = serde_json::from_str(&text) {
+                    objects.save_hardware(host, &details).await?;
+                    let mut with = host.clone();
+                    with.status.get_or_insert_default().hardware = Some(details);
+                    *host = objects.write_status(&with).await?;
+                } else {
+                    let why = format!("`{HARDWARE_DETAILS}` holds no hardware details");
+                    self.tell(host, &Told::warning("InvalidAnnotationValue", why)).await;
+                }
+                objects.merge_metadata(host, json!({"annotations": {HARDWARE_DETAILS: null}})).await?
+            }
+            other => unreachable!("{other:?} is Ironic's"),
+        };
+        *host = changed;
+        memory.version.clone_from(&host.metadata.resource_version);
+        Ok(Done::default())
+    }
+
+    async fn remove_reboots(&self, host: &mut BareMetalHost, memory: &mut Memory) -> Result<(), ObjectError> {
+        let all = host.metadata.annotations.iter().flatten().map(|(name, _)| name);
+        let gone: serde_json::Map<String, Value> = all
+            .filter(|name| annotations::reboot_client(name).is_some())
+            .map(|name| (name.clone(), Value::Null))
+            .collect();
+        *host = self.executor.objects.merge_metadata(host, json!({"annotations": gone})).await?;
+        memory.version.clone_from(&host.metadata.resource_version);
+        Ok(())
+    }
+
+    /// The status that an outcome leads to, when it is another one.
+    async fn write(
+        &self,
+        host: &mut BareMetalHost,
+        memory: &mut Memory,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) -> Result<(), ObjectError> {
+        // A host that leaves has nobody left to read it; before the finalizer is there, nothing may be known of it.
+        if matches!(outcome.step, Step::Deleted | Step::Act(Action::AddFinalizer | Action::RestoreStatus)) {
+            return Ok(());
+        }
+        let before = host.status.clone();
+        let mut status = apply(host, outcome, now);
+        status.conditions = Some(story::conditions(host, &status, outcome, now));
+        if before.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let before = before.unwrap_or_default();
+        // Only how it is told differs: it is told with the next thing that happens.
+        let quiet = matches!(outcome.step, Step::Act(_) | Step::Again) && outcome.changes.is_empty();
+        if quiet {
+            return Ok(());
+        }
+        self.metrics.changed(&before, &status);
+        let mut with = host.clone();
+        with.status = Some(status);
+        *host = self.executor.objects.write_status(&with).await?;
+        memory.version.clone_from(&host.metadata.resource_version);
+        for (kind, told) in story::errors(outcome) {
+            self.metrics.error(kind);
+            self.tell(host, &told).await;
+        }
+        if outcome.changes.contains(&Change::ProvisioningFailed) {
+            log::info!("provisioning of BareMetalHost `{}/{}` failed", namespace(host), host.name_any());
+        }
+        Ok(())
+    }
+
+    /// Slots are for those that work: others get this one.
+    fn settle(&self, host: &BareMetalHost, reason: &WaitReason) {
+        let works = matches!(
+            reason,
+            WaitReason::Working(Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision)
+        );
+        let unclear =
+            matches!(reason, WaitReason::IronicAway(_) | WaitReason::NoSlot | WaitReason::Working(Action::Register));
+        match reason {
+            WaitReason::NoCredentials(_) => self.metrics.count("metal3_credentials_missing_total"),
+            WaitReason::BadCredentials(_) => self.metrics.count("metal3_credentials_invalid_total"),
+            _ => {}
+        }
+        if !works && !unclear {
+            self.slots.release(&key(host));
+        }
+    }
+
+    async fn tell(&self, host: &BareMetalHost, told: &Told) {
+        let mut note = told.message.clone();
+        if note.len() > 1000 {
+            note = note.chars().take(250).collect::<String>() + "...";
+        }
+        let event = Event {
+            type_: if told.warning { EventType::Warning } else { EventType::Normal },
+            reason: told.reason.to_owned(),
+            note: Some(note),
+            action: told.reason.to_owned(),
+            secondary: None,
+        };
+        // An event that is lost is no reason to do less.
+        if let Err(error) = self.recorder.publish(&event, &host.object_ref(&())).await {
+            log::warn!("event `{}` of BareMetalHost `{}/{}`: {error}", told.reason, namespace(host), host.name_any());
+        }
+    }
+
+    /// What is known besides the host.
+    async fn look(&self, host: &BareMetalHost, memory: &mut Memory) -> Result<Known, ObjectError> {
+        let paused = host.annotation(PAUSED).is_some();
+        let leaving = host.metadata.deletion_timestamp.is_some()
+            && host.annotation(DETACHED).is_some()
+            && host.state() != State::Deleting;
+        let (credentials, bmc) = if paused || !host.spec.has_bmc() {
+            (Credentials::Missing("not asked for".to_owned()), None)
+        } else {
+            self.executor.objects.credentials(host).await?
+        };
+        let status = host.status.as_ref();
+        let known_to_ironic = status.is_some_and(|status| !status.provisioning.id.is_empty());
+        let seen = if paused || leaving || !host.spec.has_bmc() && !known_to_ironic {
+            Seen { ironic: Ironic::Ready, node: None, registered: true }
+        } else {
+            self.see(host, bmc.as_ref(), memory).await?
+        };
+        let facts = Facts {
+            now: Timestamp::now(),
+            chance: chance(host),
+            credentials,
+            ironic: seen.ironic,
+            registered: seen.registered,
+            adopted: seen.node.as_ref().is_some_and(|node| is_adopted(&node.provision_state)),
+            slot: Slot::Held,
+            unprepared: host.spec.raid.is_some()
+                && host.spec.raid != status.and_then(|status| status.provisioning.raid.clone()),
+            powered_on: seen.node.as_ref().and_then(Node::powered_on),
+            failed_generation: story::failed_generation(host),
+            limits: self.limits,
+        };
+        Ok(Known { facts, node: seen.node, bmc })
+    }
+
+    async fn see(
+        &self,
+        host: &BareMetalHost,
+        bmc: Option<&(BmcAddress, Login)>,
+        memory: &mut Memory,
+    ) -> Result<Seen, ObjectError> {
+        match self.node(host).await {
+            Err(error) => {
+                *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                Ok(Seen { ironic: Ironic::Away(error.to_string()), node: None, registered: true })
+            }
+            Ok(node) => {
+                let registered = match (&node, bmc) {
+                    (Some(node), Some(bmc)) => self.is_registered(host, node, bmc, memory).await?,
+                    // Without credentials nothing can be told to Ironic.
+                    (Some(_), None) => true,
+                    (None, _) => false,
+                };
+                Ok(Seen { ironic: Ironic::Ready, node, registered })
+            }
+        }
+    }
+
+    /// The host's node, by its UUID, or by its name where that UUID is not known any more.
+    async fn node(&self, host: &BareMetalHost) -> Result<Option<Node>, IronicError> {
+        let since = *self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.is_none_or(|since| since.elapsed() > READY) {
+            self.executor.ironic.ready().await?;
+            *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        let id = host.status.as_ref().map(|status| status.provisioning.id.as_str()).filter(|id| !id.is_empty());
+        if let Some(id) = id
+            && let Some(node) = self.executor.ironic.node(id).await?
+        {
+            return Ok(Some(node));
+        }
+        self.executor.ironic.node(&wishes::node_name(host)).await
+    }
+
+    /// Whether Ironic knows the host as it is: node, settings, ports. What Ironic is at work with is not looked into.
+    async fn is_registered(
+        &self,
+        host: &BareMetalHost,
+        node: &Node,
+        bmc: &(BmcAddress, Login),
+        memory: &mut Memory,
+    ) -> Result<bool, ObjectError> {
+        let same = host.status.as_ref().is_some_and(|status| status.provisioning.id == node.uuid);
+        if !same || matches!(node.provision_state, ProvisionState::Enroll | ProvisionState::Verifying) {
+            return Ok(false);
+        }
+        if node.provision_state.is_busy() {
+            return Ok(true);
+        }
+        let wanted = match self.executor.registration(host, bmc).await {
+            Ok(Ok(wanted)) => wanted,
+            Ok(Err(_)) => return Ok(false),
+            Err(super::executor::ActError::Object(error)) => return Err(error),
+            Err(super::executor::ActError::Ironic(_)) => return Ok(true),
+        };
+        if !wanted.changes(node, false).is_empty() {
+            return Ok(false);
+        }
+        let fresh = memory.ports.as_ref().is_some_and(|(of, since)| *of == node.uuid && since.elapsed() < PORTS);
+        if fresh {
+            return Ok(true);
+        }
+        let Ok(ports) = self.executor.ironic.ports_of(&node.uuid).await else { return Ok(true) };
+        let all = macs(host).keys().all(|mac| ports.iter().any(|port| port.address.eq_ignore_ascii_case(mac)));
+        memory.ports = all.then(|| (node.uuid.clone(), Instant::now()));
+        Ok(all)
+    }
+}
+
+/// Whether Ironic knows that a node runs something.
+const fn is_adopted(state: &ProvisionState) -> bool {
+    match state {
+        ProvisionState::Active
+        | ProvisionState::Deploying
+        | ProvisionState::DeployWait
+        | ProvisionState::DeployFail
+        | ProvisionState::Deleting
+        | ProvisionState::Error
+        | ProvisionState::Servicing
+        | ProvisionState::ServiceWait
+        | ProvisionState::ServiceFail => true,
+        ProvisionState::Enroll
+        | ProvisionState::Verifying
+        | ProvisionState::Manageable
+        | ProvisionState::Available
+        | ProvisionState::Cleaning
+        | ProvisionState::CleanWait
+        | ProvisionState::CleanFail
+        | ProvisionState::Inspecting
+        | ProvisionState::InspectWait
+        | ProvisionState::InspectFail
+        | ProvisionState::Adopting
+        | ProvisionState::AdoptFail
+        | ProvisionState::Other(_) => false,
+    }
+}
+
+/// Hosts that boot from virtual media take no slot.
+fn exempt(host: &BareMetalHost) -> bool {
+    let address = host.spec.bmc.as_ref().and_then(|bmc| bmc.address.parse::<BmcAddress>().ok());
+    address.is_some_and(|address| address.driver.uses_virtual_media())
+}
+
+/// Spreads waits: the same for one error of one host, so that a wait does not move each time it is looked at.
+fn chance(host: &BareMetalHost) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    host.metadata.uid.hash(&mut hasher);
+    host.status.as_ref().map(|status| status.error_count).hash(&mut hasher);
+    f64::from(u32::try_from(hasher.finish() & 0xffff).unwrap_or_default()) / f64::from(0xffff_u32)
+}
+
+fn rest(now: Timestamp, until: Option<Timestamp>) -> Next {
+    let Some(until) = until else { return Next::await_change() };
+    let pause = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+    Next::requeue(pause.max(Duration::from_millis(10)))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

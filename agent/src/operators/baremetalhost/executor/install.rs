@@ -1,0 +1,239 @@
+//! Inspecting, preparing, provisioning and deprovisioning.
+
+use agent_api::metal3::{BareMetalHost, InspectionMode, Nullable};
+use serde_json::json;
+
+use super::super::inventory;
+use super::super::outcome::Change;
+use super::super::story::Told;
+use super::super::wishes;
+use super::{ActError, Asked, Done, Executor, Job};
+use crate::ironic::{Node, Patch, ProvisionState as State};
+
+/// When Ironic does not say why.
+const NO_REASON: &str = "Ironic gives no reason";
+
+/// A node in a state in which this cannot be done and which it does not leave by itself.
+fn stuck(node: &Node, what: &str) -> Done {
+    let error = node.error().map(|error| format!(": {error}")).unwrap_or_default();
+    Done::badly(format!("Ironic has the host in `{}`, where it cannot be {what}{error}", node.provision_state))
+}
+
+impl Executor {
+    pub(super) async fn inspect(&self, job: &mut Job<'_>, again: bool, reboot: bool) -> Result<Done, ActError> {
+        let Some(node) = job.node else { return Ok(Done::unknown()) };
+        match &node.provision_state {
+            State::Enroll | State::Verifying => Ok(Done::unknown()),
+            State::Available => self.ask(job, node, "manage", None).await,
+            State::Manageable if job.scratch.asked == Some(Asked::Inspect) || inspected(job.host, node) => {
+                self.inspected(job.host, node).await
+            }
+            State::Manageable | State::InspectFail => {
+                if node.provision_state == State::InspectFail && job.scratch.answered(Asked::Inspect) {
+                    return Ok(Done::badly(node.error().unwrap_or(NO_REASON)));
+                }
+                self.begin_inspection(job, node, again).await
+            }
+            State::InspectWait if reboot && !job.scratch.rebooted => {
+                self.ironic.set_provision_state(&node.uuid, &json!({"target": "abort"})).await?;
+                *job.scratch = super::Scratch { asked: None, rebooted: true };
+                Ok(Done { rebooted: true, ..self.soon() })
+            }
+            busy if busy.is_busy() => Ok(self.later()),
+            State::CleanFail => self.recover(job, node).await,
+            _ => Ok(stuck(node, "inspected")),
+        }
+    }
+
+    async fn begin_inspection(&self, job: &mut Job<'_>, node: &Node, again: bool) -> Result<Done, ActError> {
+        let fast = job.host.spec.inspection_mode == Some(InspectionMode::Fast);
+        let by_bmc = job.bmc.and_then(|(bmc, _)| bmc.driver.fast_inspect_interface()).filter(|_| fast);
+        let interface = by_bmc.unwrap_or("agent");
+        if node.inspect_interface.as_deref() != Some(interface) {
+            self.ironic.patch_node(&node.uuid, &[Patch::add("/inspect_interface", interface)]).await?;
+        }
+        let done = self.ask(job, node, "inspect", Some(Asked::Inspect)).await?;
+        let what = if again { "Hardware inspection started again" } else { "Hardware inspection started" };
+        Ok(done.tell(Told::normal("InspectionStarted", what)))
+    }
+
+    /// Inspection is over: what was found is kept beside the host too.
+    async fn inspected(&self, host: &BareMetalHost, node: &Node) -> Result<Done, ActError> {
+        let details = inventory::hardware(&self.ironic.inventory(&node.uuid).await?);
+        self.objects.save_hardware(host, &details).await?;
+        Ok(Done::well()
+            .learn(Change::Hardware(Box::new(details)))
+            .tell(Told::normal("InspectionComplete", "Hardware inspection completed")))
+    }
+
+    /// Out of a failed cleaning: the node stays off the network of its old system, and may be worked with again.
+    async fn recover(&self, job: &mut Job<'_>, node: &Node) -> Result<Done, ActError> {
+        if node.maintenance {
+            self.ironic.set_maintenance(&node.uuid, None).await?;
+        }
+        self.ask(job, node, "manage", None).await
+    }
+
+    pub(super) async fn prepare(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
+        let Some(node) = job.node else { return Ok(Done::unknown()) };
+        match &node.provision_state {
+            State::Enroll | State::Verifying => Ok(Done::unknown()),
+            State::Manageable if job.scratch.answered(Asked::Clean) => Ok(prepared()),
+            State::Manageable => self.begin_cleaning(job, node).await,
+            // Nothing to do leaves it available.
+            State::Available if self.steps(job).await?.is_empty() => Ok(prepared()),
+            State::Available => self.ask(job, node, "manage", None).await,
+            State::CleanFail if job.scratch.answered(Asked::Clean) => {
+                Ok(Done::badly(node.error().unwrap_or(NO_REASON)))
+            }
+            State::CleanFail => self.recover(job, node).await,
+            State::InspectFail => self.ask(job, node, "manage", None).await,
+            busy if busy.is_busy() => Ok(self.later()),
+            _ => Ok(stuck(node, "prepared")),
+        }
+    }
+
+    async fn steps(&self, job: &Job<'_>) -> Result<Vec<serde_json::Value>, ActError> {
+        let status = job.host.status.as_ref();
+        let raid = job.host.spec.raid.as_ref();
+        let changed = raid.filter(|raid| {
+            let said = |list: bool| {
+                if list { raid.hardware_raid_volumes.is_some() } else { raid.software_raid_volumes.is_some() }
+            };
+            let told = said(true) || said(false) && raid.software_raid_volumes != Some(Nullable(None));
+            told && status.and_then(|status| status.provisioning.raid.as_ref()) != Some(*raid)
+        });
+        let bios = self.objects.bios_changes(job.host).await?;
+        let firmware = self.objects.firmware_updates(job.host).await?;
+        Ok(wishes::clean_steps(changed, &bios, &firmware))
+    }
+
+    async fn begin_cleaning(&self, job: &mut Job<'_>, node: &Node) -> Result<Done, ActError> {
+        let steps = self.steps(job).await?;
+        if steps.is_empty() {
+            return Ok(prepared());
+        }
+        if let (Some(raid), Some((bmc, _))) = (&job.host.spec.raid, job.bmc)
+            && steps.iter().any(|step| step["interface"] == "raid")
+        {
+            let (target, interface) = wishes::raid(raid, bmc);
+            self.ironic.patch_node(&node.uuid, &[Patch::add("/raid_interface", interface)]).await?;
+            self.ironic.set_raid(&node.uuid, &target).await?;
+        }
+        self.ironic.set_provision_state(&node.uuid, &json!({"target": "clean", "clean_steps": steps})).await?;
+        job.scratch.asked = Some(Asked::Clean);
+        Ok(self.soon().tell(Told::normal("PreparationStarted", "Preparation of RAID, BIOS and firmware started")))
+    }
+
+    pub(super) async fn provision(&self, job: &mut Job<'_>, reboot: bool) -> Result<Done, ActError> {
+        let Some(node) = job.node else { return Ok(Done::unknown()) };
+        let url = job.host.spec.image_url().to_owned();
+        match &node.provision_state {
+            State::Enroll | State::Verifying => Ok(Done::unknown()),
+            State::Manageable => {
+                if let Some(why) = job.host.spec.image.as_ref().and_then(wishes::image_problem) {
+                    return Ok(Done::badly(why));
+                }
+                self.ask(job, node, "provide", Some(Asked::Provide)).await
+            }
+            State::CleanFail if job.scratch.answered(Asked::Provide) => {
+                Ok(Done::badly(format!("Cleaning failed: {}", node.error().unwrap_or(NO_REASON))))
+            }
+            State::CleanFail => self.recover(job, node).await,
+            State::Available => self.deploy(job, node).await,
+            State::DeployFail => {
+                let why = node.error().unwrap_or(NO_REASON);
+                Ok(Done::badly(format!("Image provisioning failed: {why}")))
+            }
+            State::DeployWait if reboot && !job.scratch.rebooted => {
+                self.ironic.set_power_state(&node.uuid, "rebooting", None).await?;
+                job.scratch.rebooted = true;
+                Ok(Done { rebooted: true, ..self.soon() })
+            }
+            State::Active => Ok(Done::well()
+                .tell(Told::normal("ProvisioningComplete", format!("Image provisioning completed for {url}")))),
+            busy if busy.is_busy() => Ok(self.later()),
+            _ => Ok(stuck(node, "provisioned")),
+        }
+    }
+
+    async fn deploy(&self, job: &mut Job<'_>, node: &Node) -> Result<Done, ActError> {
+        let host = job.host;
+        if let Some(why) = host.spec.image.as_ref().and_then(wishes::image_problem) {
+            return Ok(Done::badly(why));
+        }
+        let data = match self.objects.cloud_data(host).await? {
+            Ok(data) => data,
+            Err(why) => return Ok(Done::badly(why)),
+        };
+        let drive = match wishes::config_drive(host, &data) {
+            Ok(drive) => drive,
+            Err(why) => return Ok(Done::badly(why)),
+        };
+        let secret = match self.objects.pull_secret(host).await? {
+            Ok(secret) => secret,
+            Err(why) => return Ok(Done::badly(why)),
+        };
+        let changes = wishes::instance(host, node, host.spec.image.as_ref(), secret);
+        self.ironic.patch_node(&node.uuid, &changes).await?;
+        if let Some(why) = self.ironic.validate(&node.uuid).await? {
+            return Ok(Done::badly(format!("host validation error: {why}")));
+        }
+        let mut body = json!({"target": "active", "configdrive": drive});
+        if let Some(steps) = wishes::deploy_steps(host) {
+            body["deploy_steps"] = steps;
+        }
+        self.ironic.set_provision_state(&node.uuid, &body).await?;
+        job.scratch.asked = Some(Asked::Deploy);
+        let what = format!("Image provisioning started for {}", host.spec.image_url());
+        Ok(self.soon().tell(Told::normal("ProvisioningStarted", what)))
+    }
+
+    /// The disks are cleaned unless the host says not to; a host that cannot be cleaned stays where it is.
+    pub(super) async fn deprovision(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
+        let Some(node) = job.node else { return Ok(Done::unknown()) };
+        match &node.provision_state {
+            State::Enroll | State::Verifying => Ok(Done::unknown()),
+            State::Available => {
+                Ok(Done::well().tell(Told::normal("DeprovisioningComplete", "Image deprovisioning completed")))
+            }
+            State::Active
+            | State::DeployFail
+            | State::Error
+            | State::DeployWait
+            | State::ServiceFail
+            | State::AdoptFail => {
+                if node.provision_state == State::Error && job.scratch.answered(Asked::Undeploy) {
+                    return Ok(Done::badly(format!("Deprovisioning failed: {}", node.error().unwrap_or(NO_REASON))));
+                }
+                if node.provision_state == State::AdoptFail {
+                    return self.ask(job, node, "manage", None).await;
+                }
+                let done = self.ask(job, node, "deleted", Some(Asked::Undeploy)).await?;
+                Ok(done.tell(Told::normal("DeprovisioningStarted", "Image deprovisioning started")))
+            }
+            State::Manageable => self.ask(job, node, "provide", Some(Asked::Provide)).await,
+            State::CleanFail if job.scratch.asked.is_some() => {
+                job.scratch.asked = None;
+                Ok(Done::badly(format!("Cleaning failed: {}", node.error().unwrap_or(NO_REASON))))
+            }
+            State::CleanFail => self.recover(job, node).await,
+            State::InspectFail => self.ask(job, node, "manage", None).await,
+            busy if busy.is_busy() => Ok(self.later()),
+            _ => Ok(stuck(node, "deprovisioned")),
+        }
+    }
+}
+
+fn prepared() -> Done {
+    Done::well().learn(Change::Prepared)
+}
+
+/// Whether the node was inspected since the host began to be: told apart from an earlier inspection even after a restart.
+fn inspected(host: &BareMetalHost, node: &Node) -> bool {
+    let begun =
+        host.status.as_ref().and_then(|status| status.operation_history.as_ref()?.inspect.as_ref()?.start.clone());
+    let begun = begun.and_then(|begun| begun.0);
+    let finished = node.inspection_finished_at.as_ref().and_then(|at| at.parse::<jiff::Timestamp>().ok());
+    matches!((begun, finished), (Some(begun), Some(finished)) if finished >= begun.0)
+}

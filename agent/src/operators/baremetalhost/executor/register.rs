@@ -1,0 +1,222 @@
+//! Making a host known to Ironic, again and again: its database may be lost at any time.
+
+use std::collections::BTreeMap;
+
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
+use agent_api::metal3::{BareMetalHost, BootMode, Image, ProvisioningState};
+
+use super::super::outcome::Change;
+use super::super::story::Told;
+use super::super::wishes::{self, Registration};
+use super::{ActError, Asked, Done, Executor, Job, LEAVING};
+use crate::ironic::{IronicError, Node, ProvisionState};
+
+/// MAC addresses that Ironic must know a host by, and whether it boots from them: the one of the spec, and those that
+/// inspection found. The ramdisk calls back with them, so that a lost database must get them all again.
+pub fn macs(host: &BareMetalHost) -> BTreeMap<String, bool> {
+    let found = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.nics.as_ref());
+    let found = found.into_iter().flatten().filter_map(|nic| Some((nic.mac.as_ref()?, nic.pxe.unwrap_or_default())));
+    let mut all: BTreeMap<String, bool> = BTreeMap::new();
+    for (mac, pxe) in found {
+        *all.entry(mac.to_lowercase()).or_default() |= pxe;
+    }
+    if let Some(mac) = &host.spec.boot_mac_address {
+        all.insert(mac.to_lowercase(), true);
+    }
+    all
+}
+
+impl Executor {
+    /// What Ironic shall know about a host.
+    pub async fn registration(
+        &self,
+        host: &BareMetalHost,
+        bmc: &(BmcAddress, Credentials),
+    ) -> Result<Result<Registration, String>, ActError> {
+        let mut data = None;
+        if let Some(name) = host.spec.preprovisioning_network_data_name.as_ref().filter(|name| !name.is_empty()) {
+            match self.objects.secret_text(host, name, None, "networkData").await? {
+                Ok(text) => match wishes::network_data(&text) {
+                    Ok(found) => data = Some(found),
+                    Err(why) => return Ok(Err(why)),
+                },
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(Registration::of(host, &bmc.0, &bmc.1, &self.ramdisk, data)))
+    }
+
+    pub(super) async fn register(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
+        let Some(bmc) = job.bmc else { return Ok(Done::badly("the BMC's address and credentials are not known")) };
+        if let Some(why) = impossible(job.host, &bmc.0) {
+            return Ok(Done::badly(why));
+        }
+        let wanted = match self.registration(job.host, bmc).await? {
+            Ok(wanted) => wanted,
+            Err(why) => return Ok(Done::badly(why)),
+        };
+        if let Some(why) = wanted.refused(self.ironic.version().await?) {
+            return Ok(Done::badly(why));
+        }
+        let mut told = Vec::new();
+        let mut node = match job.node {
+            Some(node) => node.clone(),
+            None => match self.enroll(job.host, &wanted, &bmc.0).await? {
+                Ok(node) => {
+                    told.push(Told::normal("Registered", "Registered new host"));
+                    job.scratch.asked = None;
+                    node
+                }
+                Err(why) => return Ok(Done::badly(why)),
+            },
+        };
+        if let Some(why) = self.ensure_ports(job.host, &node).await? {
+            return Ok(Done::badly(why).learn(Change::Id(node.uuid.clone())));
+        }
+        // While Ironic is at work with a node it takes no changes.
+        if !node.provision_state.is_busy() {
+            let changes = wanted.changes(&node, job.scratch.asked != Some(Asked::Manage) && self.is_new(job));
+            if !changes.is_empty() {
+                node = self.ironic.patch_node(&node.uuid, &changes).await?;
+            }
+            // Ironic gave up asking the BMC; or a detachment was taken back half-way.
+            let ours = node.maintenance_reason.as_deref() == Some(LEAVING);
+            if node.fault.as_deref() == Some("power failure") || node.maintenance && ours {
+                self.ironic.set_maintenance(&node.uuid, None).await?;
+            }
+        }
+        let mut done = self.manage(job, &node).await?.learn(Change::Id(node.uuid.clone()));
+        done.told.splice(0..0, told);
+        Ok(done)
+    }
+
+    /// Whether Ironic has other credentials than the Secret.
+    fn is_new(&self, job: &Job<'_>) -> bool {
+        let status = job.host.status.as_ref();
+        job.node.is_some() && status.is_none_or(|status| status.tried_credentials != status.good_credentials)
+    }
+
+    /// A node that is not known by UUID or name: found by its MAC address when it has no name, else made.
+    async fn enroll(
+        &self,
+        host: &BareMetalHost,
+        wanted: &Registration,
+        bmc: &BmcAddress,
+    ) -> Result<Result<Node, String>, ActError> {
+        if let Some(mac) = &host.spec.boot_mac_address
+            && let Some(port) = self.ironic.port_by_address(mac).await?
+            && let Some(node) = self.ironic.node(&port.node_uuid).await?
+        {
+            return Ok(match &node.name {
+                Some(name) => Err(format!("MAC address {mac} conflicts with existing node {name}")),
+                None => Ok(node),
+            });
+        }
+        match self.ironic.create_node(&wanted.whole(bmc)).await {
+            Ok(node) => Ok(Ok(node)),
+            // It was made a moment ago by a call whose answer was lost.
+            Err(IronicError::Taken(why)) => Ok(self.ironic.node(&wishes::node_name(host)).await?.ok_or(why)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes missing ports; why that cannot be.
+    async fn ensure_ports(&self, host: &BareMetalHost, node: &Node) -> Result<Option<String>, ActError> {
+        let there = self.ironic.ports_of(&node.uuid).await?;
+        for (mac, pxe) in macs(host) {
+            if there.iter().any(|port| port.address.eq_ignore_ascii_case(&mac)) {
+                continue;
+            }
+            match self.ironic.create_port(&node.uuid, &mac, pxe).await {
+                Ok(()) => {}
+                Err(IronicError::Taken(why)) => {
+                    let owner = self.ironic.port_by_address(&mac).await?.map(|port| port.node_uuid);
+                    if owner.as_deref() != Some(&node.uuid) {
+                        return Ok(Some(why));
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has the BMC tried.
+    async fn manage(&self, job: &mut Job<'_>, node: &Node) -> Result<Done, ActError> {
+        match &node.provision_state {
+            ProvisionState::Enroll => match node.error() {
+                Some(error) if job.scratch.answered(Asked::Manage) => Ok(Done::badly(error)),
+                _ if node.target_provision_state.is_some() => Ok(self.soon()),
+                _ => self.ask(job, node, "manage", Some(Asked::Manage)).await,
+            },
+            ProvisionState::Verifying => Ok(self.soon()),
+            ProvisionState::Manageable
+            | ProvisionState::Available
+            | ProvisionState::Deploying
+            | ProvisionState::DeployWait
+            | ProvisionState::DeployFail
+            | ProvisionState::Active
+            | ProvisionState::Deleting
+            | ProvisionState::Error
+            | ProvisionState::Cleaning
+            | ProvisionState::CleanWait
+            | ProvisionState::CleanFail
+            | ProvisionState::Inspecting
+            | ProvisionState::InspectWait
+            | ProvisionState::InspectFail
+            | ProvisionState::Adopting
+            | ProvisionState::AdoptFail
+            | ProvisionState::Servicing
+            | ProvisionState::ServiceWait
+            | ProvisionState::ServiceFail
+            | ProvisionState::Other(_) => {
+                job.scratch.answered(Asked::Manage);
+                Ok(Done::well().tell(Told::normal("BMCAccessValidated", "Verified access to BMC")))
+            }
+        }
+    }
+
+    /// Tells Ironic that a host runs what it runs: nothing is booted, no power changes.
+    pub(super) async fn adopt(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
+        let Some(node) = job.node else { return Ok(Done::unknown()) };
+        match &node.provision_state {
+            ProvisionState::Manageable | ProvisionState::AdoptFail => {
+                if node.provision_state == ProvisionState::AdoptFail && job.scratch.answered(Asked::Adopt) {
+                    return Ok(Done::badly(format!(
+                        "Host adoption failed: {}",
+                        node.error().unwrap_or("no reason given")
+                    )));
+                }
+                let image = installed(job.host);
+                let changes = wishes::instance(job.host, node, image, None);
+                self.ironic.patch_node(&node.uuid, &changes).await?;
+                self.ask(job, node, "adopt", Some(Asked::Adopt)).await
+            }
+            ProvisionState::Enroll => Ok(Done::unknown()),
+            ProvisionState::Active => Ok(Done::well()),
+            // A node that is not a lost one: what it is doing ends first. A deployed image is not adopted over.
+            busy if busy.is_busy() => Ok(self.soon()),
+            other => Ok(Done::badly(format!(
+                "Ironic has the host in `{other}`, where it cannot be adopted; hint: detach and attach it again"
+            ))),
+        }
+    }
+}
+
+/// Why a host cannot be had with its driver.
+fn impossible(host: &BareMetalHost, bmc: &BmcAddress) -> Option<String> {
+    let secure = host.spec.boot_mode == Some(BootMode::UefiSecureBoot) && !bmc.driver.supports_secure_boot();
+    let mac = bmc.driver.needs_mac() && host.spec.boot_mac_address.as_deref().unwrap_or_default().is_empty();
+    if secure {
+        Some(format!("BMC driver {} does not support secure boot", bmc.scheme))
+    } else {
+        mac.then(|| format!("BMC driver {} requires a BootMACAddress value", bmc.scheme))
+    }
+}
+
+/// The image that a host has.
+fn installed(host: &BareMetalHost) -> Option<&Image> {
+    let had = host.status.as_ref().and_then(|status| status.provisioning.image.as_ref());
+    let wanted = host.spec.image.as_ref().filter(|_| host.state() == ProvisioningState::ExternallyProvisioned);
+    had.or(wanted)
+}

@@ -1,0 +1,381 @@
+//! Objects of the cluster that the controller reads and writes.
+
+use agent_api::metal3::annotations::{FINALIZER, SECRET_LABEL};
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
+use agent_api::metal3::{
+    BareMetalHost, HardwareData, HardwareDataSpec, HardwareDetails, HostFirmwareComponents, HostFirmwareSettings,
+    SecretReference,
+};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::decide::{Credentials, SecretVersion};
+use super::wishes::CloudData;
+
+/// Whose fields the objects are that the controller applies.
+const MANAGER: &str = "foothold-baremetalhost";
+/// Finalizer that metal3's operator puts on `HardwareData`.
+const HARDWARE_FINALIZER: &str = "baremetalhost.metal3.io/hardwareData";
+/// Finalizer that metal3's operator puts on Secrets.
+const SECRET_FINALIZER: &str = "baremetalhost.metal3.io/secret";
+
+/// The API server did not do it.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}")]
+pub struct ObjectError {
+    doing: String,
+    #[source]
+    source: kube::Error,
+}
+
+impl ObjectError {
+    /// Whether somebody else was faster: to be decided again with what there is now.
+    pub fn is_stale(&self) -> bool {
+        matches!(&self.source, kube::Error::Api(status) if status.code == 409)
+    }
+
+    /// Whether the object is gone.
+    pub fn is_gone(&self) -> bool {
+        matches!(&self.source, kube::Error::Api(status) if status.code == 404)
+    }
+}
+
+/// The objects.
+#[derive(Clone)]
+pub struct Objects {
+    client: Client,
+    /// Secrets with the label that the controller may read, as they are watched.
+    secrets: Store<Secret>,
+}
+
+fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObjectError {
+    let doing = what.into();
+    |source| ObjectError { doing, source }
+}
+
+/// Namespace of a host.
+pub fn namespace(host: &BareMetalHost) -> &str {
+    host.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+impl Objects {
+    /// Those of a cluster.
+    pub const fn new(client: Client, secrets: Store<Secret>) -> Self {
+        Self { client, secrets }
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, ObjectError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let what = || format!("reading {} `{namespace}/{name}`", K::kind(&()));
+        self.api::<K>(namespace).get_opt(name).await.map_err(doing(what()))
+    }
+
+    /// A host as it is now.
+    pub async fn host(&self, namespace: &str, name: &str) -> Result<Option<BareMetalHost>, ObjectError> {
+        self.get(namespace, name).await
+    }
+
+    /// Writes the status that a host has here, unless the host was changed in between.
+    pub async fn write_status(&self, host: &BareMetalHost) -> Result<BareMetalHost, ObjectError> {
+        let name = host.name_any();
+        let api = self.api::<BareMetalHost>(namespace(host));
+        let written = api.replace_status(&name, &PostParams::default(), host).await;
+        written.map_err(doing(format!("writing the status of BareMetalHost `{}/{name}`", namespace(host))))
+    }
+
+    /// Merges `metadata` into a host's, unless the host was changed in between.
+    pub async fn merge_metadata(
+        &self,
+        host: &BareMetalHost,
+        mut metadata: Value,
+    ) -> Result<BareMetalHost, ObjectError> {
+        let name = host.name_any();
+        metadata["resourceVersion"] = json!(host.metadata.resource_version);
+        let change = Patch::Merge(json!({"metadata": metadata}));
+        let api = self.api::<BareMetalHost>(namespace(host));
+        let written = api.patch(&name, &PatchParams::default(), &change).await;
+        written.map_err(doing(format!("changing BareMetalHost `{}/{name}`", namespace(host))))
+    }
+
+    /// Adds or removes our finalizer.
+    pub async fn set_finalizer(&self, host: &BareMetalHost, there: bool) -> Result<BareMetalHost, ObjectError> {
+        let mut all = host.metadata.finalizers.clone().unwrap_or_default();
+        all.retain(|one| one != FINALIZER);
+        if there {
+            all.push(FINALIZER.to_owned());
+        }
+        self.merge_metadata(host, json!({"finalizers": all})).await
+    }
+
+    /// What another operator has put on objects of the host, and would keep them forever.
+    pub async fn release(&self, host: &BareMetalHost) -> Result<(), ObjectError> {
+        let name = host.name_any();
+        if let Some(data) = self.get::<HardwareData>(namespace(host), &name).await? {
+            self.drop_finalizer::<HardwareData>(&data, HARDWARE_FINALIZER).await?;
+        }
+        let secret = host.spec.bmc.as_ref().map(|bmc| bmc.credentials_name.as_str()).filter(|name| !name.is_empty());
+        if let Some(secret) = secret
+            && let Some(secret) = self.get::<Secret>(namespace(host), secret).await?
+        {
+            self.drop_finalizer::<Secret>(&secret, SECRET_FINALIZER).await?;
+        }
+        Ok(())
+    }
+
+    async fn drop_finalizer<K>(&self, object: &K, finalizer: &str) -> Result<(), ObjectError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let mut all = object.meta().finalizers.clone().unwrap_or_default();
+        if !all.iter().any(|one| one == finalizer) {
+            return Ok(());
+        }
+        all.retain(|one| one != finalizer);
+        let metadata = json!({"finalizers": all, "resourceVersion": object.meta().resource_version});
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let change = Patch::Merge(json!({"metadata": metadata}));
+        let api = self.api::<K>(&namespace);
+        match api.patch(&name, &PatchParams::default(), &change).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            patched => patched.map(drop).map_err(doing(format!("releasing {} `{namespace}/{name}`", K::kind(&())))),
+        }
+    }
+
+    /// A Secret: as it is watched, else as it is.
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ObjectError> {
+        match self.secrets.get(&ObjectRef::new(name).within(namespace)) {
+            Some(secret) => Ok(Some((*secret).clone())),
+            None => self.get(namespace, name).await,
+        }
+    }
+
+    /// The credentials of a host's BMC, and whether they can be used with its address.
+    pub async fn credentials(
+        &self,
+        host: &BareMetalHost,
+    ) -> Result<(Credentials, Option<(BmcAddress, Login)>), ObjectError> {
+        let none = |why: &str| Ok((Credentials::Missing(why.to_owned()), None));
+        let Some(bmc) = &host.spec.bmc else { return none("the host has no BMC") };
+        let name = bmc.credentials_name.as_str();
+        if name.is_empty() {
+            return none("The BMC secret reference is missing: `spec.bmc.credentialsName` is empty");
+        }
+        let Some(secret) = self.secret(namespace(host), name).await? else {
+            return none(&format!("The BMC secret {}/{name} does not exist", namespace(host)));
+        };
+        let secret = self.claimed(host, secret).await?;
+        let login = Login::new(text(&secret, "username").as_deref(), text(&secret, "password").as_deref());
+        let both = login.map_err(|error| error.to_string()).and_then(|login| {
+            let address: BmcAddress = bmc.address.parse().map_err(|error| format!("{error}"))?;
+            Ok((address, login))
+        });
+        Ok(match both {
+            Err(why) => (Credentials::Bad(why), None),
+            Ok(both) => {
+                let version = secret.metadata.resource_version.clone().unwrap_or_default();
+                let found = SecretVersion { name: name.to_owned(), namespace: namespace(host).to_owned(), version };
+                (Credentials::Found(found), Some(both))
+            }
+        })
+    }
+
+    /// The Secret is watched from now on, and goes with its host; one that several hosts name goes with the last of its
+    /// owners, or stays. It gets no finalizer: a deletion needs no credentials.
+    async fn claimed(&self, host: &BareMetalHost, secret: Secret) -> Result<Secret, ObjectError> {
+        if host.metadata.deletion_timestamp.is_some() {
+            return Ok(secret);
+        }
+        let mut owners = secret.metadata.owner_references.clone().unwrap_or_default();
+        let label = secret.labels().get(SECRET_LABEL.0).is_some_and(|value| value == SECRET_LABEL.1);
+        let owned = owners.iter().any(|owner| Some(&owner.uid) == host.metadata.uid.as_ref());
+        let theirs = owners.iter().any(|owner| owner.kind == BareMetalHost::kind(&()));
+        if label && (owned || !theirs) {
+            return Ok(secret);
+        }
+        if !owned && (label || !self.is_shared(host, &secret.name_any()).await?) {
+            owners.extend(host.owner_ref(&()));
+        }
+        let metadata = json!({
+            "labels": {SECRET_LABEL.0: SECRET_LABEL.1}, "ownerReferences": owners,
+            "resourceVersion": secret.metadata.resource_version,
+        });
+        let (namespace, name) = (namespace(host), secret.name_any());
+        let change = Patch::Merge(json!({"metadata": metadata}));
+        let patched = self.api::<Secret>(namespace).patch(&name, &PatchParams::default(), &change).await;
+        patched.map_err(doing(format!("labelling Secret `{namespace}/{name}`")))
+    }
+
+    /// Whether other hosts have the same credentials.
+    async fn is_shared(&self, host: &BareMetalHost, secret: &str) -> Result<bool, ObjectError> {
+        let all = self.api::<BareMetalHost>(namespace(host)).list(&ListParams::default()).await;
+        let all = all.map_err(doing(format!("listing BareMetalHosts of `{}`", namespace(host))))?;
+        let names = |one: &BareMetalHost| one.spec.bmc.as_ref().is_some_and(|bmc| bmc.credentials_name == secret);
+        Ok(all.iter().any(|one| one.metadata.uid != host.metadata.uid && names(one)))
+    }
+
+    /// A text of a Secret, under `key` or under `value`; or why there is none.
+    pub async fn secret_text(
+        &self,
+        host: &BareMetalHost,
+        name: &str,
+        other: Option<&str>,
+        key: &str,
+    ) -> Result<Result<String, String>, ObjectError> {
+        let namespace = other.filter(|namespace| !namespace.is_empty()).unwrap_or_else(|| namespace(host));
+        let Some(secret) = self.secret(namespace, name).await? else {
+            return Ok(Err(format!("the Secret `{namespace}/{name}` with `{key}` does not exist")));
+        };
+        let found = text(&secret, key).or_else(|| text(&secret, "value"));
+        Ok(found.ok_or_else(|| format!("the Secret `{namespace}/{name}` has neither the key `{key}` nor `value`")))
+    }
+
+    async fn referred(
+        &self,
+        host: &BareMetalHost,
+        reference: Option<&SecretReference>,
+        key: &str,
+    ) -> Result<Result<Option<String>, String>, ObjectError> {
+        let name = reference.and_then(|it| it.name.as_deref()).filter(|name| !name.is_empty());
+        let Some(name) = name else { return Ok(Ok(None)) };
+        let namespace = reference.and_then(|it| it.namespace.as_deref());
+        Ok(self.secret_text(host, name, namespace, key).await?.map(Some))
+    }
+
+    /// What the host's config drive is made of; or what is missing.
+    pub async fn cloud_data(&self, host: &BareMetalHost) -> Result<Result<CloudData, String>, ObjectError> {
+        let spec = &host.spec;
+        let ramdisk = spec.preprovisioning_network_data_name.clone();
+        let ramdisk = ramdisk.map(|name| SecretReference { name: Some(name), namespace: None });
+        let network = spec.network_data.as_ref().or(ramdisk.as_ref());
+        let mut texts = Vec::new();
+        for (reference, key) in
+            [(spec.user_data.as_ref(), "userData"), (network, "networkData"), (spec.meta_data.as_ref(), "metaData")]
+        {
+            match self.referred(host, reference, key).await? {
+                Ok(text) => texts.push(text),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        let mut texts = texts.into_iter();
+        let mut next = || texts.next().flatten();
+        Ok(Ok(CloudData { user: next(), network: next(), meta: next() }))
+    }
+
+    /// User and password of the registry that the image comes from, as Ironic takes them; or what is missing.
+    pub async fn pull_secret(&self, host: &BareMetalHost) -> Result<Result<Option<String>, String>, ObjectError> {
+        let Some(image) = &host.spec.image else { return Ok(Ok(None)) };
+        let Some(name) = image.oci_auth_secret_name.as_deref().filter(|name| !name.is_empty()) else {
+            return Ok(Ok(None));
+        };
+        let Some(secret) = self.secret(namespace(host), name).await? else {
+            return Ok(Err(format!("the Secret `{}/{name}` of the image's registry does not exist", namespace(host))));
+        };
+        let registry = image.url.trim_start_matches("oci://").split('/').next().unwrap_or_default();
+        let found = [".dockerconfigjson", ".dockercfg"].iter().find_map(|key| text(&secret, key));
+        let found = found.and_then(|text| registry_login(&text, registry));
+        Ok(found.map(Some).ok_or_else(|| {
+            format!("the Secret `{}/{name}` has no credentials for the registry `{registry}`", namespace(host))
+        }))
+    }
+
+    /// BIOS settings that are asked for and differ from what there is.
+    pub async fn bios_changes(&self, host: &BareMetalHost) -> Result<Map<String, Value>, ObjectError> {
+        let Some(found) = self.get::<HostFirmwareSettings>(namespace(host), &host.name_any()).await? else {
+            return Ok(Map::new());
+        };
+        let found = json!(found);
+        let there = &found["status"]["settings"];
+        let wanted = found["spec"]["settings"].as_object().cloned().unwrap_or_default();
+        let same = |name: &str, value: &Value| there.get(name).is_some_and(|it| plain(it) == plain(value));
+        Ok(wanted.into_iter().filter(|(name, value)| !same(name, value)).collect())
+    }
+
+    /// Firmware that is asked for and was not flashed yet.
+    pub async fn firmware_updates(&self, host: &BareMetalHost) -> Result<Vec<Value>, ObjectError> {
+        let Some(found) = self.get::<HostFirmwareComponents>(namespace(host), &host.name_any()).await? else {
+            return Ok(Vec::new());
+        };
+        let found = json!(found);
+        let wanted = found["spec"]["updates"].as_array().cloned().unwrap_or_default();
+        let done = found["status"]["updates"].as_array().cloned().unwrap_or_default();
+        Ok(wanted.into_iter().filter(|update| !done.contains(update)).collect())
+    }
+
+    /// Writes what was found in a host beside it; it goes with its host.
+    pub async fn save_hardware(&self, host: &BareMetalHost, details: &HardwareDetails) -> Result<(), ObjectError> {
+        let (namespace, name) = (namespace(host), host.name_any());
+        let mut data = HardwareData::new(&name, HardwareDataSpec { hardware: Some(details.clone()) });
+        data.metadata = ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(namespace.to_owned()),
+            owner_references: host.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        };
+        let params = PatchParams::apply(MANAGER).force();
+        let applied = self.api::<HardwareData>(namespace).patch(&name, &params, &Patch::Apply(&data)).await;
+        applied.map(drop).map_err(doing(format!("writing HardwareData `{namespace}/{name}`")))
+    }
+}
+
+/// A text of a Secret.
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    let bytes = secret.data.as_ref()?.get(key)?;
+    String::from_utf8(bytes.0.clone()).ok()
+}
+
+/// Numbers and their texts are the same setting.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// `user:password` in base64, as `~/.docker/config.json` has it for a registry.
+fn registry_login(text: &str, registry: &str) -> Option<String> {
+    let config: Value = serde_json::from_str(text).ok()?;
+    let all = config.get("auths").unwrap_or(&config).as_object()?;
+    let host = |name: &str| name.trim_start_matches("https://").split('/').next().unwrap_or_default().to_owned();
+    let entry = all.iter().find(|(name, _)| host(name) == registry)?.1;
+    if let Some(ready) = entry["auth"].as_str().filter(|ready| !ready.is_empty()) {
+        return Some(ready.to_owned());
+    }
+    let (user, password) = (entry["username"].as_str()?, entry["password"].as_str()?);
+    Some(BASE64_STANDARD.encode(format!("{user}:{password}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{plain, registry_login};
+
+    #[test]
+    fn a_registrys_login_is_found_by_its_host() {
+        let config = json!({"auths": {"https://a.test/v1/": {"auth": "eA=="}, "b.test:5000": {"username": "u", "password": "p"}}});
+        let config = config.to_string();
+        assert_eq!(registry_login(&config, "a.test").as_deref(), Some("eA=="));
+        assert_eq!(registry_login(&config, "b.test:5000").as_deref(), Some("dTpw"));
+        assert_eq!(registry_login(&config, "c.test"), None);
+        assert_eq!(registry_login("no", "a.test"), None);
+    }
+
+    #[test]
+    fn a_number_and_its_text_are_the_same_setting() {
+        assert_eq!(plain(&json!(3)), plain(&json!("3")));
+    }
+}

@@ -1,0 +1,208 @@
+//! Runs the controller: watches, workers, and what tells how it is.
+//!
+//! ```text
+//! BareMetalHost  (spec, annotations, finalizers) ─┐
+//! Secret         (with the label)                 ├─► queue, each host once ─► workers ─► Operator::reconcile
+//! a free slot    (its turn in the queue)          ┘        ▲                                   │
+//!                                                          └────────── asked again later ◄─────┘
+//! ```
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use agent_api::metal3::BareMetalHost;
+use agent_api::metal3::annotations::SECRET_LABEL;
+use anyhow::Context as _;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::controller::{self, Config as Workers};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use tokio::net::TcpListener;
+use tokio::sync::{OnceCell, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::controller::{Operator, key};
+use super::decide::Limits;
+use super::executor::{Executor, Pace};
+use super::objects::{ObjectError, Objects};
+use super::slots::Slots;
+use super::wishes::Ramdisk;
+use crate::ironic;
+
+/// Name of the controller in events.
+const NAME: &str = "metal3-baremetal-controller";
+
+/// Settings of the controller.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Kubeconfig; that of the pod, or of the environment, when `None`.
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the hosts; all when `None`.
+    pub namespace: Option<String>,
+    /// Ironic.
+    pub ironic: ironic::Settings,
+    /// Ramdisk; Ironic's own when nothing is told.
+    pub ramdisk: Ramdisk,
+    /// Hosts that are inspected, provisioned and deprovisioned at a time.
+    pub provisioning_limit: usize,
+    /// Hosts that are decided on at a time.
+    pub workers: u16,
+    /// Limits of a host.
+    pub limits: Limits,
+    /// How often Ironic is asked.
+    pub pace: Pace,
+    /// Where metrics and health are served; nowhere when `None`.
+    pub serve: Option<SocketAddr>,
+}
+
+type Queue = Pin<Box<dyn Stream<Item = Result<ObjectRef<BareMetalHost>, watcher::Error>> + Send>>;
+
+/// Runs until told to stop.
+pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Result<()> {
+    let client = client(settings.kubeconfig.as_ref()).await?;
+    let (secrets, secret_writer) = reflector::store::<Secret>();
+    let (hosts, host_writer) = reflector::store::<BareMetalHost>();
+    let (wake, woken) = mpsc::unbounded_channel();
+    let executor = Executor {
+        ironic: ironic::Client::new(&settings.ironic)?,
+        objects: Objects::new(client.clone(), secrets),
+        pace: settings.pace,
+        ramdisk: settings.ramdisk.clone(),
+    };
+    let recorder = Recorder::new(client.clone(), Reporter { controller: NAME.to_owned(), instance: None });
+    let slots = Slots::new(settings.provisioning_limit, wake);
+    let operator = Arc::new(Operator::new(executor, slots, recorder, settings.limits));
+
+    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    if let Some(address) = settings.serve {
+        let listener = TcpListener::bind(address).await.with_context(|| format!("listening at {address}"))?;
+        let router = router(operator.clone(), hosts.clone());
+        let stop = stop.clone();
+        tasks.spawn(
+            async move { Ok(axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?) },
+        );
+    }
+
+    let queue = stream::select_all([
+        of_hosts(watched(&client, settings.namespace.as_deref()), host_writer, operator.clone()),
+        of_secrets(watched(&client, settings.namespace.as_deref()), secret_writer, hosts.clone()),
+        of_slots(woken),
+    ]);
+    let kept = Arc::new(OnceCell::new());
+    let all = hosts.clone();
+    let reconcile = move |host: Arc<BareMetalHost>, operator: Arc<Operator>| {
+        let (kept, all) = (kept.clone(), all.clone());
+        Box::pin(async move {
+            kept.get_or_init(async || operator.keep_slots(&all.state())).await;
+            operator.reconcile(host).await
+        })
+    };
+    let failed = |_: Arc<BareMetalHost>, error: &ObjectError, operator: Arc<Operator>| operator.failed(error);
+    let workers = Workers::default().concurrency(settings.workers);
+    let turns = controller::applier(reconcile, failed, operator, hosts, queue, workers);
+    let turns = turns.for_each(|turn| async move {
+        match turn {
+            // Told where they happen; a host that went meanwhile is no matter.
+            Ok(_) | Err(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
+            Err(error) => log::warn!("watching BareMetalHosts: {error}"),
+        }
+    });
+    tokio::select! {
+        () = turns => {}
+        () = stop.cancelled() => {}
+        Some(ended) = tasks.join_next() => ended.context("the server of metrics")??,
+    }
+    Ok(())
+}
+
+async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let read = Kubeconfig::read_from(path).with_context(|| format!("reading `{}`", path.display()))?;
+            kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer().await.context("no kubeconfig, and not in a pod; hint: `--kubeconfig`")?,
+    };
+    Ok(Client::try_from(config)?)
+}
+
+fn watched<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+{
+    namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
+}
+
+/// Hosts that somebody else changed: what the controller writes itself changes none of these.
+fn of_hosts(
+    api: Api<BareMetalHost>,
+    writer: reflector::store::Writer<BareMetalHost>,
+    operator: Arc<Operator>,
+) -> Queue {
+    let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
+    let events = events.inspect_ok(move |event| {
+        if let watcher::Event::Delete(host) = event {
+            operator.gone(&key(host));
+        }
+    });
+    let relevant = predicates::generation.combine(predicates::annotations).combine(predicates::finalizers);
+    let changed = events.applied_objects().predicate_filter(relevant, PredicateConfig::default());
+    Box::pin(changed.map_ok(|host| ObjectRef::from_obj(&host)))
+}
+
+/// Hosts whose credentials changed.
+fn of_secrets(api: Api<Secret>, writer: reflector::store::Writer<Secret>, hosts: Store<BareMetalHost>) -> Queue {
+    let (name, value) = SECRET_LABEL;
+    let config = watcher::Config::default().labels(&format!("{name}={value}"));
+    let touched = watcher(api, config).default_backoff().reflect(writer).touched_objects();
+    let of = move |secret: Secret| {
+        let (name, namespace) = (secret.name_any(), secret.metadata.namespace);
+        let theirs = hosts.state_filter(|host: &BareMetalHost| {
+            let credentials = host.spec.bmc.as_ref().map(|bmc| bmc.credentials_name.as_str());
+            credentials == Some(&name) && host.metadata.namespace == namespace
+        });
+        stream::iter(theirs.into_iter().map(|host| Ok(ObjectRef::from_obj(&*host))).collect::<Vec<_>>())
+    };
+    Box::pin(touched.map_ok(of).try_flatten())
+}
+
+/// Hosts whose turn it is.
+fn of_slots(woken: mpsc::UnboundedReceiver<super::slots::Key>) -> Queue {
+    Box::pin(stream::unfold(woken, async |mut woken| {
+        let (namespace, name) = woken.recv().await?;
+        Some((Ok(ObjectRef::new(&name).within(&namespace)), woken))
+    }))
+}
+
+fn router(operator: Arc<Operator>, hosts: Store<BareMetalHost>) -> Router {
+    let metrics = {
+        let hosts = hosts.clone();
+        move || async move {
+            let (held, waiting) = operator.slots.count();
+            let gauges = [
+                ("foothold_provisioning_slots_held", held),
+                ("foothold_provisioning_slots_waiting", waiting),
+                ("foothold_baremetalhosts", hosts.len()),
+            ];
+            operator.metrics.text(&gauges)
+        }
+    };
+    let ready = move || async move {
+        let listed = tokio::time::timeout(std::time::Duration::from_millis(100), hosts.wait_until_ready()).await;
+        match listed {
+            Ok(Ok(())) => (StatusCode::OK, "ok"),
+            Ok(Err(_)) | Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the hosts are not listed yet"),
+        }
+    };
+    Router::new().route("/metrics", get(metrics)).route("/healthz", get(|| async { "ok" })).route("/readyz", get(ready))
+}

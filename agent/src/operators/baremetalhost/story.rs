@@ -1,0 +1,340 @@
+//! What the user is told of a host: conditions of its status, and Kubernetes events with the reasons that metal3's
+//! operator gives them.
+//!
+//! ```text
+//! Manageable                Ironic knows the host and its BMC let us in
+//! AvailableForProvisioning  it may be given an image
+//! Provisioned               it has one
+//! Ready                     it is as it shall be
+//! Progressing               something is being done, or why nothing is, and until when
+//! Healthy                   what is wrong; `observedGeneration` is that of the spec which was tried
+//! ```
+
+use agent_api::metal3::{
+    BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType, OperationalStatus,
+    ProvisioningState as State, Time,
+};
+use jiff::Timestamp;
+
+use super::outcome::{Action, Change, Outcome, Step, WaitReason};
+
+/// What the user is told once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Whether something is wrong.
+    pub warning: bool,
+    /// One word.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Told {
+    /// All is well.
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { warning: false, reason, message: message.into() }
+    }
+
+    /// Something is wrong.
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { warning: true, reason, message: message.into() }
+    }
+}
+
+/// One word for an error.
+pub const fn word(error: ErrorType) -> &'static str {
+    match error {
+        ErrorType::ProvisionedRegistration => "ProvisionedRegistrationError",
+        ErrorType::Registration => "RegistrationError",
+        ErrorType::Inspection => "InspectionError",
+        ErrorType::Preparation => "PreparationError",
+        ErrorType::Provisioning => "ProvisioningError",
+        ErrorType::PowerManagement => "PowerManagementError",
+        ErrorType::Detach => "DetachError",
+        ErrorType::Servicing => "ServicingError",
+    }
+}
+
+/// Errors that an outcome tells of.
+pub fn errors(outcome: &Outcome) -> impl Iterator<Item = (ErrorType, Told)> {
+    outcome.changes.iter().filter_map(|change| match change {
+        Change::Error(kind, message) => Some((*kind, Told::warning(word(*kind), message.clone()))),
+        _ => None,
+    })
+}
+
+/// `metadata.generation` that the host's error is about.
+pub fn failed_generation(host: &BareMetalHost) -> Option<i64> {
+    let conditions = host.status.as_ref()?.conditions.as_ref()?;
+    let unhealthy = conditions.iter().find(|it| it.kind == "Healthy" && it.status == ConditionStatus::False)?;
+    unhealthy.observed_generation
+}
+
+/// Conditions of a status that an outcome led to. `host`: as it was before.
+pub fn conditions(
+    host: &BareMetalHost,
+    status: &BareMetalHostStatus,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let before = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let state = status.provisioning.state;
+    let fine = status.error_type.is_none() && status.operational_status != OperationalStatus::Error;
+    let mut all = vec![
+        manageable(state, status),
+        available(host, status, fine),
+        provisioned(state),
+        ready(outcome, fine, &before),
+        progressing(outcome, &before),
+        healthy(status, fine),
+    ];
+    for (kind, holds, reason, message) in &mut all {
+        let condition = before.iter().find(|it| it.kind == *kind);
+        // The API server refuses longer ones.
+        if message.len() > 32_000 {
+            *message = message.chars().take(8_000).collect();
+        }
+        debug_assert!(!reason.is_empty(), "{kind} {holds:?} {condition:?}");
+    }
+    let tried = errors(outcome).next().is_some();
+    let mut conditions: Vec<Condition> = all
+        .into_iter()
+        .map(|(kind, holds, reason, message)| {
+            let old = before.iter().find(|it| it.kind == kind);
+            let holds = if holds { ConditionStatus::True } else { ConditionStatus::False };
+            let unchanged = old.filter(|old| old.status == holds);
+            // An error is about the spec that was tried, whatever the spec is now.
+            let kept = old.filter(|old| kind == "Healthy" && !tried && old.status == ConditionStatus::False && !fine);
+            Condition {
+                kind: kind.to_owned(),
+                status: holds,
+                observed_generation: kept.map_or(host.metadata.generation, |old| old.observed_generation),
+                last_transition_time: unchanged.map_or(Time(now), |old| old.last_transition_time),
+                reason: reason.to_owned(),
+                message,
+            }
+        })
+        .collect();
+    // Others may have put theirs beside ours.
+    let ours: Vec<String> = conditions.iter().map(|it| it.kind.clone()).collect();
+    conditions.extend(before.into_iter().filter(|it| !ours.contains(&it.kind)));
+    conditions
+}
+
+type Line = (&'static str, bool, &'static str, String);
+
+fn manageable(state: State, status: &BareMetalHostStatus) -> Line {
+    let known = !status.provisioning.id.is_empty() && status.good_credentials.is_some();
+    let lost = matches!(status.error_type, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration));
+    let (holds, reason) = match (state, known, lost) {
+        (State::None | State::Unmanaged, ..) => (false, "NoBMC"),
+        (.., true) => (false, "RegistrationError"),
+        (_, true, false) => (true, "Registered"),
+        (_, false, false) => (false, "NotRegistered"),
+    };
+    let message = if lost { status.error_message.clone() } else { String::new() };
+    ("Manageable", holds, reason, message)
+}
+
+fn available(host: &BareMetalHost, status: &BareMetalHostStatus, fine: bool) -> Line {
+    let kind = "AvailableForProvisioning";
+    let there = matches!(status.provisioning.state, State::Available | State::Ready);
+    if !there {
+        let state = status.provisioning.state.name();
+        let state = if state.is_empty() { "new" } else { state };
+        return (kind, false, "NotAvailable", format!("the host is {state}"));
+    }
+    match (&host.spec.consumer_ref, host.metadata.deletion_timestamp.is_some()) {
+        (_, true) => (kind, false, "Deleted", String::new()),
+        (Some(consumer), _) => {
+            let name = consumer.name.as_deref().unwrap_or_default();
+            (kind, false, "Consumed", format!("{name} has it"))
+        }
+        (None, _) if !fine => (kind, false, "Error", status.error_message.clone()),
+        (None, _) => (kind, true, "Available", String::new()),
+    }
+}
+
+fn provisioned(state: State) -> Line {
+    let (holds, reason) = match state {
+        State::Provisioned => (true, "Provisioned"),
+        State::ExternallyProvisioned => (true, "ExternallyProvisioned"),
+        State::Provisioning => (false, "Provisioning"),
+        State::Deprovisioning => (false, "Deprovisioning"),
+        State::None
+        | State::Unmanaged
+        | State::Registering
+        | State::MatchProfile
+        | State::Inspecting
+        | State::Preparing
+        | State::Ready
+        | State::Available
+        | State::PoweringOffBeforeDelete
+        | State::Deleting => (false, "NotProvisioned"),
+    };
+    ("Provisioned", holds, reason, String::new())
+}
+
+/// A step on the way says nothing new: what was told stays.
+fn ready(outcome: &Outcome, fine: bool, before: &[Condition]) -> Line {
+    let kind = "Ready";
+    match &outcome.step {
+        Step::Wait { reason: WaitReason::Steady, .. } if fine => (kind, true, "Steady", String::new()),
+        Step::Wait { reason, .. } => (kind, false, told(reason).0, String::new()),
+        Step::Transition(_) | Step::Deleted => (kind, false, "Progressing", String::new()),
+        Step::Act(_) | Step::Again => {
+            let held = before.iter().any(|it| it.kind == kind && it.status == ConditionStatus::True);
+            if held && fine {
+                (kind, true, "Steady", String::new())
+            } else {
+                (kind, false, "Progressing", String::new())
+            }
+        }
+    }
+}
+
+fn progressing(outcome: &Outcome, before: &[Condition]) -> Line {
+    let kind = "Progressing";
+    match &outcome.step {
+        Step::Wait { reason: WaitReason::Working(action), .. } => (kind, true, doing(action), String::new()),
+        Step::Wait { reason, until } => {
+            let (word, mut message) = told(reason);
+            // Moments that move with every look would be written with every look.
+            if let (WaitReason::Failed(_), Some(until)) = (reason, until) {
+                message = format!("tried again at {until:.0}, or at once when the host or its credentials change");
+            }
+            (kind, false, word, message)
+        }
+        Step::Transition(next) if next.name().is_empty() => (kind, true, "Transition", String::new()),
+        Step::Transition(next) => (kind, true, "Transition", format!("the host is {next} now")),
+        Step::Act(action) => match before.iter().find(|it| it.kind == kind) {
+            // Written once it is seen to be under way.
+            Some(old) if old.status == ConditionStatus::False => (kind, false, "Deciding", String::new()),
+            _ => (kind, true, doing(action), String::new()),
+        },
+        Step::Again | Step::Deleted => (kind, true, "Deciding", String::new()),
+    }
+}
+
+fn healthy(status: &BareMetalHostStatus, fine: bool) -> Line {
+    if fine {
+        return ("Healthy", true, "OK", String::new());
+    }
+    let reason = status.error_type.map_or("IronicAway", word);
+    ("Healthy", false, reason, status.error_message.clone())
+}
+
+const fn doing(action: &Action) -> &'static str {
+    match action {
+        Action::RestoreStatus => "RestoringStatus",
+        Action::SaveHardwareDetails => "SavingHardwareDetails",
+        Action::AddFinalizer | Action::RemoveAnnotation(_) => "Deciding",
+        Action::Register => "Registering",
+        Action::Inspect { .. } => "Inspecting",
+        Action::Prepare => "Preparing",
+        Action::Adopt => "Adopting",
+        Action::Provision { .. } => "Provisioning",
+        Action::PowerOn => "PoweringOn",
+        Action::PowerOff(_) | Action::PowerOffForGood => "PoweringOff",
+        Action::Reboot(_) => "Rebooting",
+        Action::Deprovision => "Deprovisioning",
+        Action::Detach => "Detaching",
+        Action::Forget => "Deleting",
+    }
+}
+
+fn told(reason: &WaitReason) -> (&'static str, String) {
+    match reason {
+        WaitReason::Paused => ("Paused", String::new()),
+        WaitReason::NoBmc => ("NoBMC", "the host has no BMC".to_owned()),
+        WaitReason::NoCredentials(why) => ("NoCredentials", why.clone()),
+        WaitReason::BadCredentials(why) => ("BadCredentials", why.clone()),
+        WaitReason::IronicAway(why) => ("IronicAway", why.clone()),
+        WaitReason::NoSlot => (
+            "Delayed",
+            "as many hosts as may be are inspected, provisioned and deprovisioned; this one is queued".to_owned(),
+        ),
+        WaitReason::Detached => ("Detached", String::new()),
+        WaitReason::DetachedDeleteDelayed => {
+            ("DeletionDelayed", "the host is deleted once the annotation `detached` is removed".to_owned())
+        }
+        WaitReason::Failed(kind) => (word(*kind), String::new()),
+        WaitReason::GaveUp { tries } => {
+            ("GaveUp", format!("provisioning failed {tries} times; hint: another `spec.image` is tried at once"))
+        }
+        WaitReason::Working(action) => (doing(action), String::new()),
+        WaitReason::Steady => ("Steady", String::new()),
+        WaitReason::HeldOff(clients) => ("HeldOff", format!("held powered off by {}", clients.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::metal3::{BareMetalHost, ConditionStatus, ProvisioningState as State};
+    use serde_json::json;
+
+    use super::super::tests::{facts, failed, host, start};
+    use super::super::{Report, apply, conclude, decide};
+    use super::{Action, conditions, failed_generation};
+
+    /// The host with the status and the conditions of what was decided, or of what came of an action.
+    fn told(host: &BareMetalHost, done: Option<(&Action, &Report)>) -> BareMetalHost {
+        let facts = facts();
+        let outcome =
+            done.map_or_else(|| decide(host, &facts), |(action, report)| conclude(host, &facts, action, report));
+        let mut status = apply(host, &outcome, start());
+        status.conditions = Some(conditions(host, &status, &outcome, start()));
+        BareMetalHost { status: Some(status), ..host.clone() }
+    }
+
+    fn holds(host: &BareMetalHost, kind: &str) -> (bool, String, String) {
+        let all = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let found = all.into_iter().find(|it| it.kind == kind).expect("a condition");
+        (found.status == ConditionStatus::True, found.reason, found.message)
+    }
+
+    #[test]
+    fn a_steady_host_tells_the_same_again() {
+        let first = told(&host(State::Available, &json!({})), None);
+        for kind in ["Manageable", "AvailableForProvisioning", "Ready", "Healthy"] {
+            assert!(holds(&first, kind).0, "{kind}");
+        }
+        assert_eq!(told(&first, None).status, first.status);
+    }
+
+    /// #194: what went wrong is told, and stays told while it is waited.
+    #[test]
+    fn an_error_is_told_with_the_generation_that_was_tried() {
+        let host = host(State::Preparing, &json!({}));
+        let failed = told(&host, Some((&Action::Prepare, &Report::Failed("no".into()))));
+        let (healthy, reason, message) = holds(&failed, "Healthy");
+        assert_eq!((healthy, &*reason, &*message), (false, "PreparationError", "no"));
+        assert!(holds(&failed, "Progressing").2.starts_with("tried again at 2026-03-02T08:02:00Z"));
+        assert_eq!(failed_generation(&failed), Some(1));
+        // The user changes something: the error is still about what was tried, so that it is tried at once (#798).
+        let mut changed = failed.clone();
+        changed.metadata.generation = Some(2);
+        assert_eq!(failed_generation(&changed), Some(1));
+        let facts = super::super::Facts { failed_generation: failed_generation(&changed), ..facts() };
+        assert_eq!(decide(&changed, &facts).step, super::Step::Act(Action::Prepare));
+        let again = told(&changed, None);
+        assert_eq!(failed_generation(&again), Some(1));
+    }
+
+    #[test]
+    fn a_wait_says_why() {
+        let mut none = facts();
+        none.slot = super::super::Slot::None;
+        let waiting = host(State::Registering, &json!({}));
+        let outcome = decide(&waiting, &none);
+        let status = apply(&waiting, &outcome, start());
+        let all = conditions(&waiting, &status, &outcome, start());
+        let progressing = all.iter().find(|it| it.kind == "Progressing").expect("told");
+        assert_eq!((progressing.status, &*progressing.reason), (ConditionStatus::False, "Delayed"));
+        let gave_up = json!({"spec": {"image": {"url": "http://a"}}, "status": {"provisioningFailCount": 5,
+            "lastAttemptedImage": {"url": "http://a"}}});
+        let told = told(&host(State::Available, &gave_up), None);
+        assert_eq!(holds(&told, "Progressing").1, "GaveUp");
+        let _ = failed("registration error", 1);
+    }
+}

@@ -1,0 +1,176 @@
+use agent_api::metal3::bmc_address::Credentials;
+use agent_api::metal3::{BareMetalHost, Image, RaidConfig, RootDeviceHints};
+use rstest::rstest;
+use serde_json::{Map, Value, json};
+
+use super::{
+    CloudData, Ramdisk, Registration, clean_steps, config_drive, hints, image_problem, instance, node_name, raid,
+};
+use crate::ironic::{Node, Patch, Version};
+
+fn host(spec: Value) -> BareMetalHost {
+    let mut object = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": {"name": "a", "namespace": "site", "uid": "5a1ee0f4"},
+        "spec": {"online": true, "bmc": {"address": "redfish-virtualmedia://10.0.0.1/redfish/v1/Systems/1", "credentialsName": "s"}}});
+    if let (Some(into), Value::Object(from)) = (object["spec"].as_object_mut(), spec) {
+        into.extend(from);
+    }
+    serde_json::from_value(object).expect("a host")
+}
+
+fn credentials() -> Credentials {
+    Credentials { username: "admin".into(), password: "secret".into() }
+}
+
+fn registration(host: &BareMetalHost, ramdisk: &Ramdisk) -> Registration {
+    let bmc = host.spec.bmc.as_ref().expect("a BMC").address.parse().expect("an address");
+    Registration::of(host, &bmc, &credentials(), ramdisk, None)
+}
+
+/// The node as Ironic answers it: what was sent, with the password masked.
+fn answered(registration: &Registration, host: &BareMetalHost) -> Node {
+    let bmc = host.spec.bmc.as_ref().expect("a BMC").address.parse().expect("an address");
+    let mut sent = registration.whole(&bmc);
+    sent["driver_info"]["redfish_password"] = json!("******");
+    serde_json::from_value(sent).expect("a node")
+}
+
+#[test]
+fn a_node_as_registered_needs_no_change() {
+    let host = host(json!({"disablePowerOff": true, "architecture": "x86_64"}));
+    let ramdisk = Ramdisk { iso: Some("http://box/ipa.iso".into()), ..Ramdisk::default() };
+    let registration = registration(&host, &ramdisk);
+    let node = answered(&registration, &host);
+    assert_eq!(node.name.as_deref(), Some("site~a"));
+    assert_eq!(node.driver_info["deploy_iso"], "http://box/ipa.iso");
+    assert_eq!(node_name(&host), "site~a");
+    assert_eq!(registration.changes(&node, false), []);
+    assert_eq!(registration.refused(Version::NEWEST), None);
+    assert!(registration.refused(Version::LEAST).is_some());
+    // New credentials are told even though Ironic shows none.
+    assert!(matches!(&registration.changes(&node, true)[..], [Patch::Add { path, value }]
+        if path == "/driver_info" && value["redfish_password"] == "secret"));
+}
+
+#[rstest]
+#[case("name", json!("other"), "/name")]
+#[case("automated_clean", json!(false), "/automated_clean")]
+#[case("driver_info", json!({"redfish_address": "https://10.0.0.2"}), "/driver_info")]
+#[case("properties", json!({"capabilities": "boot_mode:bios,cpu_vt:true"}), "/properties/capabilities")]
+fn what_differs_is_changed(#[case] field: &str, #[case] value: Value, #[case] path: &str) {
+    let host = host(json!({}));
+    let registration = registration(&host, &Ramdisk::default());
+    let bmc = host.spec.bmc.as_ref().expect("a BMC").address.parse().expect("an address");
+    let mut sent = registration.whole(&bmc);
+    sent[field] = value;
+    let node: Node = serde_json::from_value(sent).expect("a node");
+    let changes = registration.changes(&node, false);
+    let paths: Vec<&str> = changes
+        .iter()
+        .map(|change| match change {
+            Patch::Add { path, .. } | Patch::Remove { path } => path.as_str(),
+        })
+        .collect();
+    assert_eq!(paths, [path]);
+    if let [Patch::Add { value, .. }] = &changes[..]
+        && path == "/properties/capabilities"
+    {
+        assert_eq!(value, "cpu_vt:true,boot_mode:uefi");
+    }
+}
+
+#[test]
+fn hints_are_written_with_ironics_operators() {
+    let all: RootDeviceHints =
+        serde_json::from_value(json!({"deviceName": "/dev/sda", "hctl": "0:0:0:0", "model": "m",
+        "vendor": "v", "serialNumber": "s", "minSizeGigabytes": 40, "wwn": "w", "wwnWithExtension": "x",
+        "wwnVendorExtension": "y", "rotational": false}))
+        .expect("hints");
+    let wanted = json!({"name": "s== /dev/sda", "hctl": "s== 0:0:0:0", "model": "<in> m", "vendor": "<in> v",
+        "serial": "s== s", "size": ">= 40", "wwn": "s== w", "wwn_with_extension": "s== x",
+        "wwn_vendor_extension": "s== y", "rotational": "false"});
+    assert_eq!(Value::Object(hints(&all)), wanted);
+    let path = RootDeviceHints { device_name: Some("/dev/disk/by-path/p".into()), ..RootDeviceHints::default() };
+    assert_eq!(Value::Object(hints(&path)), json!({"by_path": "s== /dev/disk/by-path/p"}));
+}
+
+/// What is written, deploy interface of the node, fields of `instance_info` beside the capabilities, the interface's change.
+#[rstest]
+#[case(json!({"url": "http://i", "checksum": "abc"}), "direct", json!({"image_source": "http://i", "image_checksum": "abc"}), json!(null))]
+#[case(json!({"url": "http://i", "checksum": "abc", "checksumType": "sha256", "format": "raw"}), "custom-agent",
+    json!({"image_source": "http://i", "image_os_hash_algo": "sha256", "image_os_hash_value": "abc", "image_disk_format": "raw"}),
+    json!({"op": "remove", "path": "/deploy_interface"}))]
+#[case(json!({"url": "http://i.iso", "format": "live-iso"}), "direct", json!({"boot_iso": "http://i.iso"}),
+    json!({"op": "add", "path": "/deploy_interface", "value": "ramdisk"}))]
+fn an_instance_has_what_its_image_needs(
+    #[case] image: Value,
+    #[case] deploy: &str,
+    #[case] wanted: Value,
+    #[case] interface: Value,
+) {
+    let host = host(json!({"image": image}));
+    let node = Node { deploy_interface: Some(deploy.into()), ..Node::default() };
+    let mut changes = json!(instance(&host, &node, host.spec.image.as_ref(), None));
+    let mut info = changes[0]["value"].take();
+    assert_eq!(info.as_object_mut().expect("an object").remove("capabilities"), Some(json!({"boot_mode": "uefi"})));
+    assert_eq!(info, wanted);
+    assert_eq!(changes[1], json!({"op": "add", "path": "/instance_uuid", "value": "5a1ee0f4"}));
+    assert_eq!(changes[2], interface);
+}
+
+#[test]
+fn an_image_without_a_checksum_is_refused_before_anything_is_done() {
+    let image = |value| serde_json::from_value::<Image>(value).expect("an image");
+    assert!(image_problem(&image(json!({"url": "http://i"}))).is_some());
+    assert_eq!(image_problem(&image(json!({"url": "http://i", "format": "live-iso"}))), None);
+    assert_eq!(image_problem(&image(json!({"url": "oci://i"}))), None);
+}
+
+#[test]
+fn the_config_drive_has_names_of_the_host_unless_told_otherwise() {
+    let data = CloudData {
+        user: Some("#cloud-config\n".into()),
+        network: Some("links: []\n".into()),
+        meta: Some("name: other\nrack: 3\n".into()),
+    };
+    let wanted = json!({
+        "meta_data": {"uuid": "5a1ee0f4", "metal3-namespace": "site", "metal3-name": "a", "local-hostname": "a",
+            "local_hostname": "a", "name": "other", "rack": 3},
+        "user_data": "#cloud-config\n",
+        "network_data": {"links": []},
+    });
+    assert_eq!(config_drive(&host(json!({})), &data), Ok(wanted));
+    let broken = CloudData { network: Some("- a".into()), ..CloudData::default() };
+    assert!(config_drive(&host(json!({})), &broken).is_err());
+}
+
+#[test]
+fn volumes_are_cleared_before_they_are_made() {
+    let config = |value| serde_json::from_value::<RaidConfig>(value).expect("volumes");
+    let none = Map::new();
+    let names = |steps: Vec<Value>| -> Vec<String> {
+        steps.iter().map(|step| step["step"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let hardware = config(json!({"hardwareRAIDVolumes": [{"level": "1", "sizeGibibytes": 10, "rotational": true}]}));
+    assert_eq!(names(clean_steps(Some(&hardware), &none, &[])), ["delete_configuration", "create_configuration"]);
+    let bmc = "redfish://10.0.0.1".parse().expect("an address");
+    let (target, interface) = raid(&hardware, &bmc);
+    assert_eq!(interface, "redfish");
+    assert_eq!(
+        target,
+        json!({"logical_disks": [{"size_gb": 10, "raid_level": "1", "is_root_volume": true, "disk_type": "hdd"}]})
+    );
+    let software =
+        config(json!({"softwareRAIDVolumes": [{"level": "1", "physicalDisks": [{"model": "m"}, {"model": "n"}]}]}));
+    let steps = names(clean_steps(Some(&software), &none, &[]));
+    assert_eq!(steps, ["delete_configuration", "erase_devices_metadata", "create_configuration"]);
+    let (target, interface) = raid(&software, &bmc);
+    assert_eq!(interface, "agent");
+    assert_eq!(target["logical_disks"][0]["physical_disks"][0], json!({"model": "<in> m"}));
+    let cleared = config(json!({"hardwareRAIDVolumes": []}));
+    assert_eq!(names(clean_steps(Some(&cleared), &none, &[])), ["delete_configuration"]);
+    let mut bios = Map::new();
+    bios.insert("SriovGlobalEnable".into(), json!("Enabled"));
+    assert_eq!(names(clean_steps(None, &bios, &[])), ["apply_configuration"]);
+    assert!(clean_steps(None, &none, &[]).is_empty());
+}
