@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! images/<name>/image.yaml with `service:` ─resolve─> Lock ─make─> image, exported files
-//!   unpack ─> remove ─> edits ─> run, in the tree itself ─> exports ─> links ─> pack
+//!   unpack ─> files ─> remove ─> edits ─> run, in the tree itself ─> exports ─> links ─> pack
 //! ```
 //! A release that does not declare the service holds nothing of it, and its lock names none of it.
 
@@ -231,9 +231,9 @@ pub fn make(at: &Builder, image: &Declared, input: &Input<'_>) -> Result<Made> {
             let root = work.path().join("root");
             say(&format!("unpacking {} packages", debs.len()));
             kitchen.unpack(&root, debs)?;
+            kitchen.lay_out(&image.recipe, &root, Some(&image.folder))?;
             let tree = Tree { root: &root, image, helper: &at.helper, built };
             let exports = tree.finish(work, input.toolbox, &at.cache, say)?;
-            kitchen.lay_out(&image.recipe, &root, Some(&image.folder))?;
             let Packed { image, manifest } = image.recipe.pack(&at.cache, work, &root, built, "")?;
             let blobs = image.blobs.iter().map(|blob| (format!("blob {}", blob.digest.hex()), blob.clone()));
             let mut made = Made { files: blobs.chain(exports).collect(), ..Made::default() };
