@@ -12,7 +12,7 @@ use super::{Machine, network, phase, ready};
 use crate::cluster::checks::Missing;
 use crate::cluster::{Node, files, manifests};
 use crate::provisioning::client::{Access, Trouble};
-use crate::provisioning::{Placed, Plan, pod};
+use crate::provisioning::{Placed, Plan, database, pod};
 
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ impl Ironic {
     pub async fn start(&self, machine: &Machine, steps: &Steps, node: &Node) {
         let act = || async {
             let (changed, placed) = self.place(machine, node, false).await?;
-            let made = placed.new_database.map(|reason| reason.text());
+            let made = placed.new_database.map(database::Reason::text);
             steps.wait(&phase::IRONIC, ready::EVERY, || self.ask()).await;
             let detail = json!({"newDatabase": made});
             Ok(if changed { Outcome::Done((), detail) } else { Outcome::Current(()) })

@@ -58,7 +58,8 @@ impl Access {
         judge(status, &body)
     }
 
-    fn client(&self) -> anyhow::Result<reqwest::Client> {
+    /// A client that trusts the box's authority alone.
+    pub fn client(&self) -> anyhow::Result<reqwest::Client> {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
             roots.add(certificate?)?;

@@ -12,7 +12,7 @@ use crate::cluster::files;
 pub const FILE: &str = "ironic.sqlite";
 /// What was made, beside it: the image's digest and a name of its own.
 const MARK: &str = "made-of";
-/// How the file begins (SQLite file format, 1.3).
+/// How the file begins (`SQLite` file format, 1.3).
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// Why a database is made.
