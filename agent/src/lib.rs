@@ -16,6 +16,7 @@
 //! listen      sockets that listen, and how many may connect
 //! http        files over HTTP/1.1, with sendfile
 //! pulls       images that the box asks for, recorded
+//! provisioning  Ironic: its configuration, pod, database, credentials
 //! registry    images for the box and its site, on port 5000
 //! releases    what was sent to run next: taken, verified, kept
 //! rest        HTTPS on 8443: web page, REST, event stream
@@ -46,6 +47,7 @@ pub mod ledger;
 pub mod listen;
 pub mod medium;
 pub mod operators;
+pub mod provisioning;
 pub mod pulls;
 pub mod registry;
 pub mod releases;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use agent_api::proof::{self, PROOF};
 use agent_api::release::{
-    Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release, SBOM,
+    self, Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release, SBOM,
 };
 use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
@@ -31,6 +31,7 @@ use crate::lock::Lock;
 use crate::lock::apt::{Apt, Mirror};
 use crate::lock::fetch::{self, Network};
 use crate::oci::recipe::Recipe;
+use crate::oci::service;
 use crate::release::{initrd, sbom, sign::Signer};
 use crate::report::Report;
 use crate::store::{Cache, Made};
@@ -59,6 +60,11 @@ pub struct Builder {
 impl Builder {
     fn packages(&self) -> PathBuf {
         self.workspace.join("packages")
+    }
+
+    /// Where recipes of container images are.
+    pub fn images(&self) -> PathBuf {
+        self.workspace.join("images")
     }
 
     /// Runs a stage as a step of the report.
@@ -116,6 +122,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
             let version = kubernetes.version.to_string();
             lock.binaries = elsewhere(at, source, &version, &|line| step.note(line)).resolve()?;
         }
+        service::resolve(&service::declared(&at.images(), &appliance.services)?, &apt, &mut lock)?;
         content::resolve(at, appliance, &apt, &mut lock)?;
         Ok::<_, anyhow::Error>(lock)
     })
@@ -277,7 +284,9 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     rendered.files.extend(state.files);
     let base =
         at.stage("kubernetes-layer", |say| kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say))?;
-    let recipes = Recipe::read_all(&at.workspace.join("images"))?;
+    let recipes = Recipe::read_all(&at.images())?;
+    let declared = service::declared(&at.images(), &appliance.services)?;
+    let services = service_images(at, lock, &declared, &toolbox, &key, &programs)?;
     let containers = at.stage("containers-layer", |say| {
         containers::make(&containers::Input {
             cache: &at.cache,
@@ -286,6 +295,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             programs: &programs,
             debs: lock.packages("os")?,
             recipes: &recipes,
+            services: &services.packed,
             version: &version,
             built: lock.made,
             fetch: &|debs| fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line)).map(|_| ()),
@@ -299,6 +309,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
             toolbox_key: &key,
             agent: &parts.agent,
             templates: &rendered,
+            services: &services.exports,
             overlay: &at.workspace.join("overlay"),
             built: lock.made,
             waiting: say,
@@ -341,9 +352,26 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         agent: &parts.agent,
         parts: &known,
         recipes: &recipes,
+        services: &declared,
     })?;
     built.add_signed(SBOM, list, &signer)?;
     Ok(built)
+}
+
+fn service_images(
+    at: &Builder,
+    lock: &Lock,
+    declared: &[service::Declared],
+    toolbox: &Toolbox,
+    key: &str,
+    programs: &Made,
+) -> Result<service::Images> {
+    let mut images = service::Images::default();
+    let input = service::Input { lock, toolbox, toolbox_key: key, programs };
+    for image in declared {
+        images.add(&service::make(at, image, &input)?)?;
+    }
+    Ok(images)
 }
 
 impl Built {
@@ -398,12 +426,19 @@ fn manifest(
         data: appliance.first_boot.data.clone(),
         ntp_serve: appliance.services.ntp_serve,
         registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
+        provisioning: appliance.services.provisioning.as_ref().map(provisioning),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),
             ready_within_secs: appliance.budgets.ready_within.map(|time| time.as_secs()),
         },
     })
+}
+
+fn provisioning(declared: &crate::config::Provisioning) -> release::Provisioning {
+    let crate::config::Provisioning { mac_address, interface, range } = declared.clone();
+    let range = range.map(|(first, last)| release::Range { first, last });
+    release::Provisioning { mac_address, interface, range }
 }
 
 /// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.

@@ -16,6 +16,7 @@ pub mod objects;
 pub mod os_image;
 pub mod programs;
 pub mod registry;
+pub mod service_image;
 pub mod stock;
 
 pub use appliance::{Appliance, Boxed, How};

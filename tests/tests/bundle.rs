@@ -115,6 +115,7 @@ fn sample(version: &str, seeds: [u64; 5], signer: &Signer) -> Sample {
         data: Vec::new(),
         ntp_serve: false,
         registry_writable_bytes: None,
+        provisioning: None,
         budgets: Budgets::default(),
     };
     let json = serde_json::to_vec_pretty(&release).expect("JSON");

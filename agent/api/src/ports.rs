@@ -22,6 +22,8 @@ pub enum OpenWhen {
     SshKeys,
     /// When the release declares that time is served.
     NtpServe,
+    /// When the release declares that servers are provisioned.
+    Provisioning,
 }
 
 /// One port that others may reach.
@@ -43,6 +45,8 @@ pub const WEB: u16 = 8443;
 pub const CONTENT: u16 = 6180;
 /// REST of the Binary Provisioning Agent.
 pub const BPA: u16 = 9015;
+/// Ironic's API.
+pub const IRONIC: u16 = 6385;
 /// The Kubernetes API.
 pub const KUBERNETES_API: u16 = 6443;
 
@@ -57,6 +61,7 @@ pub const PORTS: &[Port] = &[
     Port { number: KUBERNETES_API, protocol: Protocol::Tcp, name: "kube-apiserver", when: OpenWhen::Always },
     Port { number: REGISTRY, protocol: Protocol::Tcp, name: "registry", when: OpenWhen::Always },
     Port { number: CONTENT, protocol: Protocol::Tcp, name: "content", when: OpenWhen::Always },
+    Port { number: IRONIC, protocol: Protocol::Tcp, name: "ironic", when: OpenWhen::Provisioning },
     Port { number: 22, protocol: Protocol::Tcp, name: "ssh", when: OpenWhen::SshKeys },
     Port { number: 123, protocol: Protocol::Udp, name: "ntp", when: OpenWhen::NtpServe },
 ];

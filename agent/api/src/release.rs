@@ -290,8 +290,36 @@ pub struct Release {
     /// Bytes of DATA for uploads to the registry; none is a registry that is only read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_writable_bytes: Option<u64>,
+    /// Provisioning of servers; none is a box that does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioning: Option<Provisioning>,
     /// Promises.
     pub budgets: Budgets,
+}
+
+/// How the box provisions other servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Provisioning {
+    /// MAC address of the interface on the servers' network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// Name of that interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Addresses to lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
+}
+
+/// First and last address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Range {
+    /// First.
+    pub first: std::net::Ipv4Addr,
+    /// Last.
+    pub last: std::net::Ipv4Addr,
 }
 
 impl Release {

@@ -15,6 +15,8 @@ pub struct Wanted<'a> {
     pub ssh: bool,
     /// Whether the release serves time.
     pub ntp: bool,
+    /// Whether the release declares provisioning.
+    pub provisioning: bool,
     /// Addresses of pods.
     pub pod_cidr: &'a str,
 }
@@ -24,6 +26,7 @@ fn is_open(port: &Port, wanted: &Wanted<'_>) -> bool {
         OpenWhen::Always => true,
         OpenWhen::SshKeys => wanted.ssh,
         OpenWhen::NtpServe => wanted.ntp,
+        OpenWhen::Provisioning => wanted.provisioning,
     }
 }
 
@@ -147,10 +150,11 @@ mod tests {
 
     #[test]
     fn only_declared_ports_are_open() {
-        let closed = ruleset(&Wanted { ssh: false, ntp: false, pod_cidr: "10.244.0.0/16" });
+        let closed = ruleset(&Wanted { ssh: false, ntp: false, provisioning: false, pod_cidr: "10.244.0.0/16" });
         insta::assert_snapshot!(closed);
-        let open = ruleset(&Wanted { ssh: true, ntp: true, pod_cidr: "10.244.0.0/16" });
+        let open = ruleset(&Wanted { ssh: true, ntp: true, provisioning: true, pod_cidr: "10.244.0.0/16" });
         assert!(open.contains("tcp dport 22 accept") && open.contains("udp dport 123 accept"));
+        assert!(open.contains("tcp dport 6385 accept") && !closed.contains("dport 6385 "));
         assert!(!closed.contains("dport 22 ") && !closed.contains("dport 123 "));
     }
 }

@@ -124,6 +124,7 @@ pub(crate) mod tests {
             data: Vec::new(),
             ntp_serve: false,
             registry_writable_bytes: None,
+            provisioning: None,
             budgets: Budgets::default(),
         }
     }

@@ -6,7 +6,7 @@
 //! site, name ─┬─ network, firewall ──────────────┐
 //!             ├─ keys, kubeconfigs, manifests ─┬─┴─ kubelet ─ API ─┬─ controllers
 //!             ├─ containerd's state ─ start ───┘                   ├─ objects, labels
-//!             └─ clock, content                                    └─ readiness, really asked ─ registry's pod
+//!             └─ clock, content                                    └─ readiness, really asked ─ registry's pod, Ironic
 //! ```
 //!
 //! [`phase`] lists the steps, [`steps`] runs one of them (events, retries, ledger), [`mod@run`] holds
@@ -21,6 +21,7 @@ pub mod identity;
 pub mod machine;
 pub mod network;
 pub mod phase;
+pub mod provisioning;
 pub mod ready;
 pub mod registry;
 pub mod run;

@@ -204,6 +204,7 @@ pub async fn firewall(machine: &Machine, steps: &Steps, site: &Site) {
         let wanted = firewall::Wanted {
             ssh: !site.access.ssh_authorized_keys.is_empty(),
             ntp: machine.release().ntp_serve,
+            provisioning: machine.release().provisioning.is_some(),
             pod_cidr: &machine.release().kubernetes.pod_cidr,
         };
         let (machine, rules) = (machine.clone(), firewall::ruleset(&wanted));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_api::site::Site;
 use tokio::sync::watch;
 
+use super::provisioning::Ironic;
 use super::site_objects::SiteObjects;
 use super::steps::{Pace, Steps};
 use super::{
@@ -29,31 +30,37 @@ impl Default for Published {
     }
 }
 
+/// What a release may declare beside the cluster: objects, Ironic.
+pub type Declared<'a> = (Option<&'a SiteObjects>, Option<&'a Ironic>);
+
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
 pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published, front: Arc<Front>) {
     let steps = steps(&machine, bus, ledger);
     let objects = SiteObjects::of(&machine, &steps);
-    let planned = phase::ALL.iter().filter(|step| is_planned(step, &machine, &front, objects.as_ref()));
+    let ironic = Ironic::of(&machine);
+    let declared = (objects.as_ref(), ironic.as_ref());
+    let planned = phase::ALL.iter().filter(|step| is_planned(step, &machine, &front, declared));
     steps.bus.set_plan(planned.map(|step| (step.phase, step.name)));
-    let (machine, steps, objects) = (&machine, &steps, objects.as_ref());
+    let (machine, steps) = (&machine, &steps);
     let (site, ()) = tokio::join!(identity::site(machine, steps), identity::etc_kubernetes(machine, steps));
     published.site.send_replace(Some(Arc::new(site.clone())));
     let name = identity::hostname(machine, steps, &site).await;
-    let cluster = bring_up_cluster(machine, steps, &site, name, objects, &front);
+    let cluster = bring_up_cluster(machine, steps, &site, name, declared, &front);
     let beside = beside(machine, steps, &site);
     let ((node, node_ready), ()) = tokio::join!(cluster, beside);
-    after::forever(machine, steps, node, node_ready, objects, &front).await;
+    after::forever(machine, steps, node, node_ready, declared, &front).await;
 }
 
 /// Whether every boot of this release comes to that step.
-fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, objects: Option<&SiteObjects>) -> bool {
+fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, declared: Declared<'_>) -> bool {
     let has_images = !front.catalog().repositories.is_empty();
     match step {
         step if *step == phase::SSH || *step == phase::GATE => false,
         step if *step == phase::REGISTRY => registry::is_declared(front),
         step if *step == phase::IMAGES => has_images,
         step if *step == phase::FILES => !machine.release().content.is_empty(),
-        step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => objects.is_some(),
+        step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => declared.0.is_some(),
+        step if *step == phase::IRONIC => declared.1.is_some(),
         _ => true,
     }
 }
@@ -92,7 +99,7 @@ async fn bring_up_cluster(
     steps: &Steps,
     site: &Site,
     name: String,
-    objects: Option<&SiteObjects>,
+    (objects, ironic): Declared<'_>,
     front: &Arc<Front>,
 ) -> (Node, f64) {
     let runtime = async {
@@ -131,7 +138,12 @@ async fn bring_up_cluster(
             objects.bring_up(steps, &api).await;
         }
     };
-    tokio::join!(ready::everything(machine, steps, &node, &api, front), declared);
+    let provisioning = async {
+        if let Some(ironic) = ironic {
+            ironic.start(machine, steps, &node).await;
+        }
+    };
+    tokio::join!(ready::everything(machine, steps, &node, &api, front), declared, provisioning);
     ready::tell_ready(machine, steps, node_ready);
     (node, node_ready)
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::control_plane::{bring_up_to_date, client};
 use super::phase::{self, Step};
-use super::site_objects::SiteObjects;
+use super::run::Declared;
 use super::steps::{Steps, blocking};
 use super::{Machine, decide, network, ready, registry};
 use crate::cluster::api::Api;
@@ -36,7 +36,7 @@ pub async fn forever(
     steps: &Steps,
     node: Node,
     node_ready: f64,
-    objects: Option<&SiteObjects>,
+    declared: Declared<'_>,
     front: &Arc<Front>,
 ) {
     let certificates = follow(machine, steps, node.clone());
@@ -44,9 +44,14 @@ pub async fn forever(
         if !registry::is_declared(front) {
             registry::start(machine, steps, front).await;
         }
-        check(machine, steps, &node, node_ready, objects, front).await;
+        check(machine, steps, &node, node_ready, declared, front).await;
     };
-    tokio::join!(certificates, checks, lead_to_uploads(machine, &node));
+    let provisioning = async {
+        if let Some(ironic) = declared.1 {
+            ironic.tend(machine, &node).await;
+        }
+    };
+    tokio::join!(certificates, checks, lead_to_uploads(machine, &node), provisioning);
 }
 
 /// Pods find the server for uploads by a Service. Nothing waits for it, so it comes behind `ready`.
@@ -71,7 +76,7 @@ async fn check(
     steps: &Steps,
     node: &Node,
     node_ready: f64,
-    objects: Option<&SiteObjects>,
+    declared: Declared<'_>,
     front: &Front,
 ) {
     // What failed since `ready` is over when all is well.
@@ -81,7 +86,7 @@ async fn check(
         sleep(if suspicious || failed.is_some() { CHECK_AGAIN } else { CHECK }).await;
         // The kubeconfig may have been renewed: a client costs one handshake.
         let result = match client(machine) {
-            Ok(api) => once(machine, steps, node, &api, objects, front).await,
+            Ok(api) => once(machine, steps, node, &api, declared, front).await,
             Err(error) => Err((&phase::READYZ, format!("{error:#}"))),
         };
         match (result, failed) {
@@ -109,11 +114,14 @@ async fn once(
     steps: &Steps,
     node: &Node,
     api: &Api,
-    objects: Option<&SiteObjects>,
+    declared: Declared<'_>,
     front: &Front,
 ) -> Result<(), (&'static Step, String)> {
     let mut checked = ready::check_once(machine, node, api, front).await;
-    if let (Ok(()), Some(objects)) = (&checked, objects) {
+    if let (Ok(()), Some(ironic)) = (&checked, declared.1) {
+        checked = ironic.ask().await.map_err(|missing| (&phase::IRONIC, missing));
+    }
+    if let (Ok(()), Some(objects)) = (&checked, declared.0) {
         checked = objects.check(steps, api).await.map_err(|missing| (&phase::SITE_HEALTH, missing));
     }
     checked.map_err(|(step, missing)| (step, format!("{}: {}", missing.what, missing.why)))

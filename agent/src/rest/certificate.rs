@@ -105,9 +105,28 @@ impl Authority {
 
     /// A server certificate for these names and addresses: the kept one while it fits, else a new one.
     pub fn serve(&self, names: &[String], now: SystemTime) -> Result<CertifiedKey, CertificateError> {
-        if let Some(kept) = self.kept(names, now) {
+        let path = self.dir.as_ref().map(|dir| dir.join("server.pem"));
+        if let Some(kept) = path.as_ref().and_then(|path| self.kept(path, names, now)) {
             return Ok(kept);
         }
+        let (issued, both) = self.issue(names, now)?;
+        // It serves all the same; only the next start will make another one.
+        if let Some(Err(error)) = path.map(|path| files::write_durably(&path, both.as_bytes(), files::SECRET)) {
+            log::warn!("the web certificate is not kept: {error}");
+        }
+        Ok(issued)
+    }
+
+    /// The same for another server of the box, which reads key and certificate from the file at `path`.
+    pub fn serve_at(&self, path: &Path, names: &[String], now: SystemTime) -> Result<(), CertificateError> {
+        if self.kept(path, names, now).is_none() {
+            files::write_durably(path, self.issue(names, now)?.1.as_bytes(), files::SECRET)?;
+        }
+        Ok(())
+    }
+
+    /// A new certificate, and the text of key and certificate.
+    fn issue(&self, names: &[String], now: SystemTime) -> Result<(CertifiedKey, String), CertificateError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -118,18 +137,13 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        if let Some(dir) = &self.dir {
-            let both = key.serialize_pem() + &certificate.pem();
-            // It serves all the same; only the next start will make another one.
-            if let Err(error) = files::write_durably(&dir.join("server.pem"), both.as_bytes(), files::SECRET) {
-                log::warn!("the web certificate is not kept: {error}");
-            }
-        }
-        self.certified(certificate.der().clone(), &PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+        let both = key.serialize_pem() + &certificate.pem();
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        Ok((self.certified(certificate.der().clone(), &key)?, both))
     }
 
-    fn kept(&self, names: &[String], now: SystemTime) -> Option<CertifiedKey> {
-        let both = fs_err::read(self.dir.as_ref()?.join("server.pem")).ok()?;
+    fn kept(&self, path: &Path, names: &[String], now: SystemTime) -> Option<CertifiedKey> {
+        let both = fs_err::read(path).ok()?;
         let certificate = CertificateDer::from_pem_slice(&both).ok()?;
         let key = PrivateKeyDer::from_pem_slice(&both).ok()?;
         let (_, parsed) = X509Certificate::from_der(&certificate).ok()?;

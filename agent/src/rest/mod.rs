@@ -53,6 +53,9 @@ const LOOK_AT_ADDRESSES: Duration = Duration::from_secs(5);
 /// How often the certificate's end is looked at.
 const RENEW_LOOK: Duration = Duration::from_secs(86_400);
 
+/// Where the box keeps its own authority.
+pub const CERTIFICATES: &str = "/var/lib/foothold/web";
+
 /// What REST needs from the rest of the agent.
 pub struct Options {
     /// Where to listen; port 0 takes a free one.
@@ -67,7 +70,7 @@ pub struct Options {
     pub vitals: Vitals,
     /// Where a Site that is sent here is kept.
     pub stored_site: PathBuf,
-    /// Folder of the web certificates (`/var/lib/foothold/web`).
+    /// Folder of the web certificates ([`CERTIFICATES`]).
     pub certificates: PathBuf,
     /// The cluster's admin kubeconfig.
     pub kubeconfig: PathBuf,
@@ -99,7 +102,7 @@ impl Options {
             site,
             vitals,
             stored_site: PathBuf::from("/var/lib/foothold/site.yaml"),
-            certificates: PathBuf::from("/var/lib/foothold/web"),
+            certificates: PathBuf::from(CERTIFICATES),
             kubeconfig: PathBuf::from(kubeconfig::ADMIN),
             runner,
             releases: Releases::of_box(),
@@ -154,6 +157,14 @@ pub fn own_certificate(dir: &Path) -> Result<(Arc<dyn ResolvesServerCert>, Strin
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let resolver = Resolver::new(authority.serve(&names, SystemTime::now())?);
     Ok((Arc::new(resolver), authority.pem()))
+}
+
+/// Key and certificate at `path` for a server of the box that is no part of the agent: under the authority in `dir`, for
+/// the box's names and addresses now. Returns the authority in PEM.
+pub fn certificate_at(path: &Path, dir: &Path, built: u64) -> Result<String, CertificateError> {
+    let authority = Authority::open(dir, built)?;
+    authority.serve_at(path, &certificate::names_of(&vitals::hostname(), &vitals::addresses()), SystemTime::now())?;
+    Ok(authority.pem())
 }
 
 /// TLS with whatever certificate is current, for the box's other servers.

@@ -22,6 +22,8 @@ pub struct Input<'a> {
     pub agent: &'a Made,
     /// Kubernetes templates: file name below `/usr/share/foothold/kubernetes` -> blob.
     pub templates: &'a Made,
+    /// What images of services export: file name below `/usr/share/foothold/services` -> blob.
+    pub services: &'a Made,
     /// The folder `overlay/`: the path there is the path on the box.
     pub overlay: &'a Path,
     /// Build time.
@@ -32,6 +34,8 @@ pub struct Input<'a> {
 
 /// Where the templates lie on the box.
 const TEMPLATES: &str = "usr/share/foothold/kubernetes";
+/// Where files of services lie on the box.
+const SERVICES: &str = "usr/share/foothold/services";
 
 /// Makes the layer or takes it from the cache.
 pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
@@ -43,12 +47,16 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     for (name, blob) in &input.templates.files {
         key = key.with(name, &blob.digest);
     }
+    for (name, blob) in &input.services.files {
+        key = key.with(&format!("services/{name}"), &blob.digest);
+    }
     input.cache.stage(&key, &mut || (input.waiting)("another build is making the same"), |work| {
         let tree = work.path().join("tree");
         copy_tree(input.overlay, &tree)?;
         place(input.cache, input.agent, "foothold-agent", &tree.join("usr/bin/foothold-agent"))?;
-        for (name, blob) in &input.templates.files {
-            let target = tree.join(TEMPLATES).join(name);
+        let templates = input.templates.files.iter().map(|file| (TEMPLATES, file));
+        for (folder, (name, blob)) in templates.chain(input.services.files.iter().map(|file| (SERVICES, file))) {
+            let target = tree.join(folder).join(name);
             fs_err::create_dir_all(target.parent().context("a folder")?)?;
             fs_err::copy(input.cache.blob_path(&blob.digest), &target)?;
             fs_err::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;

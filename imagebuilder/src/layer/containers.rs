@@ -28,6 +28,8 @@ pub struct Input<'a> {
     pub debs: &'a [Deb],
     /// The recipes.
     pub recipes: &'a [Recipe],
+    /// Images of services, made already.
+    pub services: &'a [Packed],
     /// Version of the cluster.
     pub version: &'a str,
     /// Build time.
@@ -51,6 +53,9 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     let unpacked = input.unpacked()?;
     for deb in &unpacked {
         key = key.with(&deb.name, &deb.sha256);
+    }
+    for service in input.services {
+        key = key.with(&service.image.reference, &service.manifest.digest);
     }
     input.cache.stage(&key, &mut || (input.waiting)("another build is making the same"), |work| {
         // The `os` layer may be cached while the packages it was made of are not.
@@ -80,6 +85,7 @@ impl Input<'_> {
             let debs = recipe.debian.iter().map(|name| self.deb(name)).collect::<Result<Vec<_>>>()?;
             packed.push(kitchen.make(work, recipe, None, &debs)?);
         }
+        packed.extend(self.services.iter().cloned());
         let programs = work.path().join("programs");
         for name in ["containerd", "ctr"] {
             place(self.cache, self.programs, name, &programs.join(name))?;
@@ -153,6 +159,7 @@ mod tests {
             toolbox_key: "",
             programs: &Made::default(),
             debs: &debs,
+            services: &[],
             recipes: &[recipe(&["nftables", "libc6"]), recipe(&["libc6"])],
             version: "v1.36.4",
             built: 1,

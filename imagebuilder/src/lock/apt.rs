@@ -115,6 +115,24 @@ impl Apt {
         Ok(described.into_iter().map(|(deb, _)| deb).collect())
     }
 
+    /// The packages that these and their dependencies come to, less `without` and what only those need.
+    pub fn resolve_without(&self, packages: &[String], without: &[String]) -> Result<Vec<Deb>> {
+        let mut solve = self.run("apt-get");
+        if !without.is_empty() {
+            let known = self.run("apt-cache").args(["show", "--no-all-versions"]).args(without).output()?;
+            let file = self.dir.join("status.without");
+            fs_err::write(&file, as_installed(&String::from_utf8_lossy(&known)))?;
+            solve = solve.arg("-o").arg(format!("Dir::State::status={}", file.display()));
+        }
+        let solve = solve.args(["install", "--simulate", "--yes", "-o", "APT::Get::Show-Versions=1"]);
+        let out = solve.args(packages).output().context("resolving Debian packages")?;
+        let mut chosen = parse_simulation(&String::from_utf8_lossy(&out))?;
+        // What is said to be there differs from what the archive has: apt would make that good.
+        chosen.retain(|chosen| !without.iter().any(|name| chosen.split([' ', '=']).next() == Some(name)));
+        let described = self.describe(&chosen)?;
+        Ok(described.into_iter().map(|(deb, _)| deb).collect())
+    }
+
     /// What these packages and their dependencies need beyond what every Debian system of this suite has, of whichever
     /// point release.
     pub fn resolve_beyond_base(&self, packages: &[String]) -> Result<Vec<Deb>> {
@@ -218,6 +236,23 @@ fn pinned(depends: &str) -> impl Iterator<Item = &str> {
         let pins = version.starts_with("= ") || (version.starts_with('>') && version.contains(UPDATE));
         pins.then(|| name.split(':').next().unwrap_or(name))
     })
+}
+
+/// Relations that a package which is not there must not bring in or keep out.
+const RELATIONS: [&str; 6] =
+    ["Depends: ", "Pre-Depends: ", "Recommends: ", "Suggests: ", "Breaks: ", "Conflicts: "];
+
+/// Stanzas of `apt-cache show` as those of `/var/lib/dpkg/status`: apt takes the packages for installed.
+fn as_installed(shown: &str) -> String {
+    let mut text = String::new();
+    for line in shown.lines().filter(|line| !RELATIONS.iter().any(|relation| line.starts_with(relation))) {
+        text += line;
+        text.push('\n');
+        if line.starts_with("Package: ") {
+            text += "Status: install ok installed\n";
+        }
+    }
+    text
 }
 
 /// A package, and its dependencies as one list.

@@ -212,6 +212,7 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
         data: vec![DataPlace::BootDisk { min_bytes: 1 << 30 }, DataPlace::Ram],
         ntp_serve: true,
         registry_writable_bytes: None,
+        provisioning: None,
         budgets: Budgets::default(),
     }
 }

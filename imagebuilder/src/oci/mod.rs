@@ -7,4 +7,5 @@
 pub mod bolt;
 pub mod import;
 pub mod recipe;
+pub mod service;
 pub mod tarball;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::service::Extra;
 use super::tarball;
 use crate::host::command::Run;
 use crate::lock::Deb;
@@ -32,7 +33,8 @@ pub struct Recipe {
     /// Debian packages that are unpacked first, without their dependencies.
     #[serde(default)]
     pub debian: Vec<String>,
-    /// Whether the packages' dependencies are unpacked, too. Only for recipes of a definition.
+    /// Whether the packages' dependencies are unpacked, too. Only for recipes of a definition; those of a service always
+    /// have them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dependencies: bool,
     /// Programs and files: path in the image -> `module:<program>`, `agent:<program>` or `file:<path in the folder>`.
@@ -47,6 +49,9 @@ pub struct Recipe {
     /// User and group.
     #[serde(default)]
     pub user: String,
+    /// Only where a service is declared, and more than unpacked. Only for recipes of the builder's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Extra>,
 }
 
 impl Recipe {
@@ -58,23 +63,30 @@ impl Recipe {
             .map_err(|error| anyhow::anyhow!("`{}`: {error}", path.display()))
     }
 
-    /// Every recipe below `images/`, by folder name.
+    /// The recipes below `images/` of what every box runs, by folder name.
     pub fn read_all(images: &Path) -> Result<Vec<Self>> {
-        let mut paths: Vec<PathBuf> = Vec::new();
+        let recipes = Self::read_below(images)?.into_iter().map(|(recipe, _)| recipe);
+        Ok(recipes.filter(|recipe| recipe.service.is_none()).collect())
+    }
+
+    /// Every recipe below `images/` with its folder, by folder name.
+    pub fn read_below(images: &Path) -> Result<Vec<(Self, PathBuf)>> {
+        let mut folders: Vec<PathBuf> = Vec::new();
         for entry in fs_err::read_dir(images)? {
-            let path = entry?.path().join("image.yaml");
-            if path.exists() {
-                paths.push(path);
+            let folder = entry?.path();
+            if folder.join("image.yaml").exists() {
+                folders.push(folder);
             }
         }
-        paths.sort();
-        let own = |path: &PathBuf| {
-            let recipe = Self::read(path)?;
+        folders.sort();
+        let own = |folder: PathBuf| {
+            let path = folder.join("image.yaml");
+            let recipe = Self::read(&path)?;
             ensure!(!recipe.reference.is_empty(), "`{}` has no `reference`", path.display());
             ensure!(!recipe.dependencies, "`{}`: `dependencies` is for recipes of a definition", path.display());
-            Ok(recipe)
+            Ok((recipe, folder))
         };
-        paths.iter().map(own).collect()
+        folders.into_iter().map(own).collect()
     }
 
     /// The reference with its version filled in.
@@ -165,14 +177,25 @@ impl Kitchen<'_> {
     /// Makes an image of these packages and the recipe's files; those of the user lie in `folder`.
     pub fn make(&self, work: &WorkDir, recipe: &Recipe, folder: Option<&Path>, debs: &[&Deb]) -> Result<Packed> {
         let root = work.path().join("root");
-        fs_err::create_dir(&root)?;
-        for deb in debs {
-            Run::new("dpkg-deb").arg("--extract").arg(self.cache.blob_path(&deb.sha256)).arg(&root).output()?;
-        }
+        self.unpack(&root, debs.iter().copied())?;
         for path in UNREAD {
             let _ = fs_err::remove_dir_all(root.join(path));
         }
-        if !debs.is_empty() {
+        self.lay_out(recipe, &root, folder)?;
+        let packed = recipe.pack(self.cache, work, &root, self.built, self.version)?;
+        fs_err::remove_dir_all(&root)?;
+        Ok(packed)
+    }
+
+    /// Unpacks packages into a new tree, whole.
+    pub fn unpack<'d>(&self, root: &Path, debs: impl IntoIterator<Item = &'d Deb>) -> Result<()> {
+        fs_err::create_dir(root)?;
+        let mut any = false;
+        for deb in debs {
+            Run::new("dpkg-deb").arg("--extract").arg(self.cache.blob_path(&deb.sha256)).arg(root).output()?;
+            any = true;
+        }
+        if any {
             // Debian's /lib is a link into /usr (file-system hierarchy since trixie); packages only bring /usr.
             for (link, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64"), ("sbin", "usr/sbin"), ("bin", "usr/bin")]
             {
@@ -181,10 +204,12 @@ impl Kitchen<'_> {
                 }
             }
         }
-        recipe.lay_out(&root, &|source| self.find(source, folder))?;
-        let packed = recipe.pack(self.cache, work, &root, self.built, self.version)?;
-        fs_err::remove_dir_all(&root)?;
-        Ok(packed)
+        Ok(())
+    }
+
+    /// Lays a recipe's files into a tree; those of the user lie in `folder`.
+    pub fn lay_out(&self, recipe: &Recipe, root: &Path, folder: Option<&Path>) -> Result<()> {
+        recipe.lay_out(root, &|source| self.find(source, folder))
     }
 
     fn find(&self, source: &str, folder: Option<&Path>) -> Result<PathBuf> {

@@ -104,6 +104,7 @@ fn machine(root: &Path) -> Machine {
         data: Vec::new(),
         ntp_serve: false,
         registry_writable_bytes: None,
+        provisioning: None,
         budgets: Budgets::default(),
     };
     let facts = BootFacts {

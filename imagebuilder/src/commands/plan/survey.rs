@@ -22,6 +22,7 @@ use crate::lock::images::LockedImage;
 use crate::lock::{Deb, Lock};
 use crate::medium::check::count;
 use crate::oci::recipe::Recipe as ContainerRecipe;
+use crate::oci::service;
 use crate::osimage::{self, recipe::Recipe};
 use crate::release::{initrd, sbom, sign};
 use crate::store::{Cache, Made, NotMade};
@@ -125,6 +126,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
         packages: at.workspace.join("packages"),
         survey: Survey::default(),
         made: BTreeMap::new(),
+        services: service::declared(&at.workspace.join("images"), &appliance.services)?,
     };
     surveyor.toolbox(debs, bootstrap::is_complete(&tree))?;
     surveyor.os()?;
@@ -136,6 +138,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.templates()?;
     surveyor.cluster_state()?;
     surveyor.kubernetes_layer()?;
+    surveyor.service_images()?;
     surveyor.containers_layer()?;
     surveyor.appliance_layer()?;
     surveyor.debian_repository()?;
@@ -158,6 +161,8 @@ struct Surveyor<'a> {
     survey: Survey,
     /// Results that the cache has.
     made: BTreeMap<String, Made>,
+    /// Images of declared services.
+    services: Vec<service::Declared>,
 }
 
 fn silent(_: &str) {}
@@ -345,12 +350,42 @@ impl Surveyor<'_> {
         self.found(name, looked, Some("kubernetes"), note.to_owned())
     }
 
+    fn service_images(&mut self) -> Result<()> {
+        for image in self.services.clone() {
+            let (name, note) = (image.set(), format!("the image `{}`", image.recipe.reference));
+            let Some(lock) = self.lock else {
+                self.ready(&name, &[LOCK], &note);
+                continue;
+            };
+            let (toolbox_key, programs) = (&self.key, &Made::default());
+            let key = service::Input { lock, toolbox: &self.toolbox, toolbox_key, programs }.key(&image)?;
+            let made = self.at.cache.recall(&key)?;
+            if made.is_none() {
+                self.survey.fetch.add(&self.at.cache, image.packages(lock)?)?;
+            }
+            self.found(&name, made.map(|made| (made, true)).ok_or_else(|| NotMade.into()), None, note)?;
+        }
+        Ok(())
+    }
+
+    /// What the images of services are made of, as far as they are there.
+    fn services(&self) -> Result<service::Images> {
+        let mut images = service::Images::default();
+        for made in self.services.iter().filter_map(|image| self.made.get(&image.set())) {
+            images.add(made)?;
+        }
+        Ok(images)
+    }
+
     fn containers_layer(&mut self) -> Result<()> {
         let recipes = ContainerRecipe::read_all(&self.at.workspace.join("images"))?;
-        let (name, note) = ("containers-layer", format!("{} images, unpacked", recipes.len()));
-        if !self.ready(name, &needed(&[LOCK, "agent"]), &note) {
+        let sets: Vec<String> = self.services.iter().map(service::Declared::set).collect();
+        let (name, note) = ("containers-layer", format!("{} images, unpacked", recipes.len() + sets.len()));
+        let parts: Vec<&str> = needed(&[LOCK, "agent"]).into_iter().chain(sets.iter().map(String::as_str)).collect();
+        if !self.ready(name, &parts, &note) {
             return Ok(());
         }
+        let services = self.services()?.packed;
         let looked = containers::make(&containers::Input {
             cache: &self.at.cache,
             toolbox: &self.toolbox,
@@ -358,6 +393,7 @@ impl Surveyor<'_> {
             programs: &self.programs()?,
             debs: self.lock.context("a lock")?.packages("os")?,
             recipes: &recipes,
+            services: &services,
             version: &self.appliance.kubernetes.version.to_string(),
             built: self.built(),
             fetch: &|_| Ok(()),
@@ -368,7 +404,10 @@ impl Surveyor<'_> {
 
     fn appliance_layer(&mut self) -> Result<()> {
         let (name, note) = ("appliance-layer", "agent, templates, overlay");
-        if !self.ready(name, &[LOCK, "agent", "templates", "cluster-state"], note) {
+        let sets: Vec<String> = self.services.iter().map(service::Declared::set).collect();
+        let parts = [LOCK, "agent", "templates", "cluster-state"];
+        let parts: Vec<&str> = parts.into_iter().chain(sets.iter().map(String::as_str)).collect();
+        if !self.ready(name, &parts, note) {
             return Ok(());
         }
         let mut templates = self.made["templates"].clone();
@@ -379,6 +418,7 @@ impl Surveyor<'_> {
             toolbox_key: &self.key,
             agent: &self.made["agent"],
             templates: &templates,
+            services: &self.services()?.exports,
             overlay: &self.at.workspace.join("overlay"),
             built: self.built(),
             waiting: &silent,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent_api::release::Image;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::config::CarriedImage;
 use crate::content::Input;
@@ -22,7 +22,10 @@ pub fn folder(image: &CarriedImage) -> Option<&Path> {
 
 /// The recipe in a folder, for an image of that name.
 fn read(folder: &Path, image: &CarriedImage) -> Result<Recipe> {
-    Ok(Recipe { reference: image.reference.to_string(), ..Recipe::read(&folder.join(FILE))? })
+    let path = folder.join(FILE);
+    let recipe = Recipe::read(&path)?;
+    ensure!(recipe.service.is_none(), "`{}`: `service` is for recipes of the builder's own", path.display());
+    Ok(Recipe { reference: image.reference.to_string(), ..recipe })
 }
 
 /// Package set of the lock that an image is made of.

@@ -24,6 +24,7 @@ use self::parts::{Crate, Parts};
 use crate::layer::kubernetes;
 use crate::lock::{Deb, Lock};
 use crate::oci::recipe::Recipe;
+use crate::oci::service::Declared;
 use crate::store::Made;
 
 /// Where names of documents begin. Nothing need be there: it only has to be unique.
@@ -51,6 +52,8 @@ pub struct Input<'a> {
     pub parts: &'a Parts,
     /// The recipes of images that the builder makes itself.
     pub recipes: &'a [Recipe],
+    /// Images of declared services.
+    pub services: &'a [Declared],
 }
 
 /// The release that a list names.
@@ -266,6 +269,11 @@ impl List {
         let version = &input.release.kubernetes.version;
         for image in &input.release.images {
             let id = self.image(image);
+            if let Some(service) = input.services.iter().find(|one| one.recipe.reference == image.reference) {
+                for deb in service.packages(input.lock)? {
+                    self.deb(&id, deb);
+                }
+            }
             let Some(recipe) = input.recipes.iter().find(|recipe| recipe.reference_for(version) == image.reference)
             else {
                 continue;
@@ -308,8 +316,9 @@ impl List {
             (item.sha256, item.file) = (Some(file.digest.hex()), Some(file.path.clone()));
             self.add(RELEASE, &item);
         }
-        let elsewhere = ["toolbox", "os", "kernel"];
-        let served = input.lock.debian.iter().filter(|(set, _)| !elsewhere.contains(&set.as_str()));
+        let mut elsewhere: Vec<String> = ["toolbox", "os", "kernel"].map(str::to_owned).into();
+        elsewhere.extend(input.services.iter().map(Declared::set));
+        let served = input.lock.debian.iter().filter(|(set, _)| !elsewhere.contains(*set));
         for deb in served.flat_map(|(_, debs)| debs) {
             self.deb(RELEASE, deb);
         }

@@ -1,0 +1,151 @@
+//! `ironic.conf`. Pure text. Options as Ironic 29.0 documents them; those that are left out have its defaults.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use agent_api::ports;
+
+use super::{RUN, STATE};
+
+/// Where servers find what Ironic makes for them, below the content server's root.
+pub const HTTP_PATH: &str = "provisioning";
+/// What the ramdisk's kernel is told. It checks whom it talks to by the token that Ironic gives it; the box's authority
+/// is handed to it where the medium can carry it.
+const KERNEL: &str = "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-insecure=1";
+
+/// The configuration of a box that servers reach at `address`.
+pub fn render(address: IpAddr) -> String {
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let my = if address.is_ipv4() { "my_ip" } else { "my_ipv6" };
+    let version = if address.is_ipv4() { 4 } else { 6 };
+    let api = format!("https://{}", SocketAddr::new(address, ports::IRONIC));
+    let content = format!("http://{}/{HTTP_PATH}", SocketAddr::new(address, ports::CONTENT));
+    let port = ports::IRONIC;
+    format!(
+        "[DEFAULT]
+auth_strategy = http_basic
+http_basic_auth_user_file = {RUN}/htpasswd
+rpc_transport = none
+host = box
+{my} = {address}
+state_path = {STATE}
+tempdir = {STATE}/tmp
+use_stderr = true
+esp_image = /usr/share/ironic/esp.img
+grub_config_path = EFI/BOOT/grub.cfg
+enabled_hardware_types = ipmi,redfish,idrac
+enabled_bios_interfaces = no-bios,redfish,idrac-redfish
+enabled_boot_interfaces = ipxe,redfish-virtual-media,redfish-https,idrac-redfish-virtual-media
+enabled_console_interfaces = no-console
+enabled_deploy_interfaces = direct,ramdisk,custom-agent
+enabled_firmware_interfaces = no-firmware,redfish
+enabled_inspect_interfaces = agent,redfish,idrac-redfish,no-inspect
+enabled_management_interfaces = ipmitool,redfish,idrac-redfish,noop
+enabled_network_interfaces = noop
+enabled_power_interfaces = ipmitool,redfish,idrac-redfish
+enabled_raid_interfaces = no-raid,agent,redfish,idrac-redfish
+enabled_rescue_interfaces = no-rescue
+enabled_storage_interfaces = noop
+enabled_vendor_interfaces = no-vendor,ipmitool,redfish,idrac-redfish
+default_boot_interface = ipxe
+default_deploy_interface = direct
+default_inspect_interface = agent
+default_network_interface = noop
+
+[agent]
+api_ca_file = {RUN}/ca.crt
+certificates_path = {STATE}/certificates
+deploy_logs_local_path = {STATE}/logs
+image_download_source = http
+
+[api]
+host_ip = {any}
+port = {port}
+api_workers = 1
+enable_ssl_api = true
+
+[conductor]
+automated_clean = true
+disable_zstandard_decompression = true
+enable_mdns = false
+
+[database]
+connection = sqlite:///{STATE}/db/ironic.sqlite
+
+[deploy]
+default_boot_mode = uefi
+erase_devices_metadata_priority = 10
+erase_devices_priority = 0
+external_callback_url = {api}
+external_http_url = {content}
+http_root = {STATE}/http
+http_url = {content}
+iso_master_path = {STATE}/master-iso
+
+[dhcp]
+dhcp_provider = none
+
+[inspector]
+add_ports = all
+hooks = ramdisk-error,validate-interfaces,ports,architecture,root-device,boot-mode,cpu-capabilities,memory
+keep_ports = all
+require_managed_boot = false
+update_pxe_enabled = false
+
+[inventory]
+data_backend = database
+
+[oslo_concurrency]
+lock_path = {STATE}/tmp
+
+[oslo_messaging_notifications]
+driver = noop
+
+[pxe]
+images_path = {STATE}/images
+instance_master_path = {STATE}/master-images
+ip_version = {version}
+ipxe_bootfile_name = undionly.kpxe
+kernel_append_params = {KERNEL}
+loader_file_paths = ipxe-arm64.efi:/usr/lib/ipxe/ipxe-arm64.efi,snponly.efi:/usr/lib/ipxe/snponly.efi,undionly.kpxe:/usr/lib/ipxe/undionly.kpxe
+tftp_master_path = {STATE}/master-images
+tftp_root = {STATE}/tftp
+uefi_ipxe_bootfile_name = snponly.efi
+
+[redfish]
+kernel_append_params = {KERNEL}
+use_swift = false
+
+[service_catalog]
+auth_type = none
+endpoint_override = {api}
+
+[ssl]
+cert_file = {RUN}/server.pem
+key_file = {RUN}/server.pem
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::render;
+
+    #[test]
+    fn the_configuration_names_one_address() {
+        insta::assert_snapshot!(render([172, 22, 0, 1].into()));
+    }
+
+    #[test]
+    fn an_address_of_version_6_is_bracketed_where_it_must_be() {
+        let text = render("fd00::1".parse().expect("an address"));
+        for line in [
+            "my_ipv6 = fd00::1",
+            "host_ip = ::",
+            "endpoint_override = https://[fd00::1]:6385",
+            "http_url = http://[fd00::1]:6180/provisioning",
+            "ip_version = 6",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Provisioning of the site's servers, where the release declares it: real Ironic in a pod of the host's network.
+//!
+//! ```text
+//! release, address ─config─┐
+//! DATA: credentials ───────┼─> /run/foothold/ironic ─┐
+//! DATA: the box's authority┘                         ├─ pod (static, kubelet) ─ asked by client ─> drivers
+//! image's empty database ─database─> DATA ───────────┘
+//! ```
+//! One process is API and conductor: its database is sqlite's, which two must not share. The database holds nothing
+//! that cannot be made again from the cluster's resources, so a lost or foreign one is replaced by an empty one.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use agent_api::ports;
+use agent_api::release::{Image, Provisioning, Release};
+use sha2::{Digest, Sha256};
+
+use crate::cluster::files;
+use crate::rest;
+
+pub mod client;
+pub mod config;
+pub mod credentials;
+pub mod database;
+pub mod pod;
+
+use credentials::Credentials;
+
+/// What is remembered, on DATA: only the agent's.
+pub const SECRETS: &str = "/var/lib/foothold/provisioning";
+/// What Ironic writes, on DATA.
+pub const STATE: &str = "/var/lib/foothold/ironic";
+/// What Ironic only reads, forgotten at power-off.
+pub const RUN: &str = "/run/foothold/ironic";
+/// The empty database of the release's Ironic.
+const EMPTY_DATABASE: &str = "/usr/share/foothold/services/ironic.sqlite";
+/// Folders that Ironic expects below [`STATE`].
+const FOLDERS: [&str; 9] = [
+    "certificates",
+    "db",
+    "http",
+    "images",
+    "logs",
+    "master-images",
+    "master-iso",
+    "tftp",
+    "tmp",
+];
+
+/// What a box with that release provisions with; none where it does not.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    declared: Provisioning,
+    image: Image,
+    built: u64,
+    root: PathBuf,
+}
+
+/// Everything placed for the pod to start.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// Its manifest.
+    pub manifest: String,
+    /// How it is asked.
+    pub access: client::Access,
+    /// Why the database was made anew, if it was.
+    pub new_database: Option<database::Reason>,
+}
+
+impl Plan {
+    /// That of a release, on the box at `root`.
+    pub fn of(release: &Release, root: &Path) -> Option<Self> {
+        let declared = release.provisioning.clone()?;
+        let image = release.images.iter().find(|image| image.reference.starts_with(pod::IMAGE))?.clone();
+        Some(Self { declared, image, built: release.built, root: root.to_owned() })
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// The address under which servers reach the box: the first of the declared interface, else one beside the range
+    /// of leases, else `own`. `addresses` are the box's, by name of the interface.
+    pub fn address(&self, addresses: &[(String, IpAddr)], own: IpAddr) -> IpAddr {
+        let by_mac = self.declared.mac_address.as_deref().and_then(|mac| self.interface_of(mac));
+        address(&self.declared, by_mac.as_deref(), addresses).unwrap_or(own)
+    }
+
+    /// Name of the interface with that MAC address.
+    fn interface_of(&self, mac: &str) -> Option<String> {
+        let entries = fs_err::read_dir(self.at("/sys/class/net")).ok()?;
+        let found = entries.filter_map(Result::ok).find(|entry| {
+            fs_err::read_to_string(entry.path().join("address")).is_ok_and(|own| own.trim().eq_ignore_ascii_case(mac))
+        })?;
+        Some(found.file_name().to_string_lossy().into_owned())
+    }
+
+    /// Lays out everything but the pod itself. `lost` makes the database anew whatever it looks like.
+    pub fn place(&self, address: IpAddr, lost: bool) -> anyhow::Result<Placed> {
+        let credentials = Credentials::open(&self.at(SECRETS))?;
+        let authority = self.place_certificate()?;
+        let text = config::render(address);
+        for folder in FOLDERS {
+            let folder = self.at(STATE).join(folder);
+            fs_err::create_dir_all(&folder)?;
+            give(&folder)?;
+        }
+        give(&self.at(STATE))?;
+        let empty = fs_err::read(self.at(EMPTY_DATABASE))?;
+        let manifest = self.image.manifest.hex();
+        let database = database::ensure(&self.at(STATE).join("db"), &empty, manifest, lost)?;
+        let password_file = credentials.password_file();
+        for (name, bytes) in
+            [("ironic.conf", text.as_bytes()), ("htpasswd", password_file.as_bytes()), ("ca.crt", authority.as_bytes())]
+        {
+            let path = self.at(RUN).join(name);
+            files::write(&path, bytes, 0o640)?;
+            give(&path)?;
+        }
+        let mut generation = Sha256::new();
+        let server = fs_err::read(self.at(RUN).join("server.pem"))?;
+        for part in [text.as_bytes(), password_file.as_bytes(), &server, database.id.as_bytes()] {
+            generation.update(Sha256::digest(part));
+        }
+        let generation = hex::encode(&generation.finalize()[..8]);
+        let manifest = pod::manifest(&self.image.reference, &generation);
+        let access = client::Access { port: ports::IRONIC, authority, credentials };
+        Ok(Placed { manifest, access, new_database: database.made })
+    }
+
+    /// The certificate, kept on DATA, as the pod's user reads it. Returns the authority.
+    fn place_certificate(&self) -> anyhow::Result<String> {
+        let kept = self.at(SECRETS).join("server.pem");
+        let authority = rest::certificate_at(&kept, &self.at(rest::CERTIFICATES), self.built)?;
+        let path = self.at(RUN).join("server.pem");
+        files::write(&path, &fs_err::read(kept)?, 0o640)?;
+        give(&path)?;
+        Ok(authority)
+    }
+}
+
+fn address(declared: &Provisioning, by_mac: Option<&str>, addresses: &[(String, IpAddr)]) -> Option<IpAddr> {
+    let usable = || addresses.iter().filter(|(_, ip)| !ip.is_loopback() && !is_link_local(*ip));
+    let mut named: Vec<IpAddr> = Vec::new();
+    if let Some(interface) = by_mac.or(declared.interface.as_deref()) {
+        named.extend(usable().filter(|(name, _)| name == interface).map(|(_, ip)| *ip));
+    }
+    if let Some(range) = declared.range {
+        // Without the prefix length: servers that are given these addresses are rarely further away than a /24.
+        let beside = |ip: &IpAddr| matches!(ip, IpAddr::V4(v4) if v4.octets()[..3] == range.first.octets()[..3]);
+        named.extend(usable().map(|(_, ip)| *ip).filter(beside));
+    }
+    named.sort_by_key(IpAddr::is_ipv6);
+    named.first().copied()
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// What is the pod's. An agent that is not root runs no pods.
+fn give(path: &Path) -> std::io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    fs_err::os::unix::fs::chown(path, Some(pod::USER), Some(pod::USER))
+}
+
+#[cfg(test)]
+mod tests;

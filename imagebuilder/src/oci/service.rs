@@ -1,0 +1,412 @@
+//! Images of services that a definition switches on: whole trees of Debian packages, trimmed and compiled.
+//!
+//! ```text
+//! images/<name>/image.yaml with `service:` ─resolve─> Lock ─make─> image, exported files
+//!   unpack ─> files ─> remove ─> edits ─> run, in the tree itself ─> exports ─> links ─> pack
+//! ```
+//! A release that does not declare the service holds nothing of it, and its lock names none of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use agent_api::release::{Blob, Image};
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::recipe::{Kitchen, Packed, Recipe};
+use crate::boot::esp;
+use crate::config::Services;
+use crate::disk::fat::{self, FatKind, Volume};
+use crate::disk::{Content, SourceFile};
+use crate::lock::apt::Apt;
+use crate::lock::{Deb, Lock, fetch};
+use crate::pipeline::Builder;
+use crate::store::{Cache, Made, StageKey, WorkDir, hash};
+use crate::toolbox::{ImageTools, Toolbox};
+
+/// Services that have images of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Service {
+    /// `services.provisioning`.
+    Provisioning,
+}
+
+impl Service {
+    fn is_declared(self, services: &Services) -> bool {
+        match self {
+            Self::Provisioning => services.provisioning.is_some(),
+        }
+    }
+}
+
+/// What a service's recipe says beside the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Extra {
+    /// The service that must be declared.
+    pub of: Service,
+    /// Beginnings of versions that packages must have: those that the rest of the recipe was proved with.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
+    /// Packages that others depend on and that nothing in the image uses. What only they need stays out, too.
+    #[serde(default)]
+    pub without: Vec<String>,
+    /// Mends of files of the packages.
+    #[serde(default)]
+    pub edits: Vec<Edit>,
+    /// Links: path in the image -> target.
+    #[serde(default)]
+    pub links: BTreeMap<String, String>,
+    /// Where a volume with Debian's signed loaders goes that looks for its menu on the medium with that label.
+    #[serde(default)]
+    pub esp: Option<Esp>,
+    /// Programs that are run in the finished tree, one after the other.
+    #[serde(default)]
+    pub run: Vec<Vec<String>>,
+    /// Files for the agent, taken out of the tree: name below `/usr/share/foothold/services` -> path in the tree.
+    #[serde(default)]
+    pub exports: BTreeMap<String, String>,
+    /// What of the packages no program in the image reads: paths, with `*` for any part of a name.
+    #[serde(default)]
+    pub remove: Vec<String>,
+}
+
+/// A mend: a text that must be there exactly once, and what stands there afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Edit {
+    /// The file.
+    pub file: String,
+    /// What is there.
+    pub replace: String,
+    /// What comes there.
+    pub with: String,
+}
+
+/// A volume that firmware starts from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Esp {
+    /// Path in the image.
+    pub path: String,
+    /// Label of the medium that GRUB goes on with.
+    pub label: String,
+    /// Folder of the menu on that medium.
+    pub menu: String,
+}
+
+/// A recipe and its folder.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// The recipe.
+    pub recipe: Recipe,
+    /// What is particular to it.
+    pub extra: Extra,
+    /// Its folder.
+    pub folder: PathBuf,
+}
+
+impl Declared {
+    /// Name of the image, of its stage, and of its package set in the lock.
+    pub fn set(&self) -> String {
+        let name = self.folder.file_name().unwrap_or_default();
+        format!("service-image/{}", name.to_string_lossy())
+    }
+
+    /// What the set was resolved from.
+    fn asked(&self) -> Vec<String> {
+        let without = self.extra.without.iter().map(|name| format!("{name}-"));
+        self.recipe.debian.iter().cloned().chain(without).collect()
+    }
+
+    /// Its packages.
+    pub fn packages<'a>(&self, lock: &'a Lock) -> Result<&'a [Deb]> {
+        lock.packages_for(&self.set(), &self.asked())
+    }
+
+    fn check_versions(&self, debs: &[Deb]) -> Result<()> {
+        for (name, begin) in &self.extra.versions {
+            let found = debs.iter().find(|deb| deb.name == *name);
+            let found = found.with_context(|| format!("`{}` has no package `{name}`", self.set()))?;
+            ensure!(
+                found.version.starts_with(begin.as_str()),
+                "`{}` has `{name}` {}, and its recipe was proved with {begin}*\nhint: look whether its edits are still \
+                 needed and right, then change `versions` in `{}`",
+                self.set(),
+                found.version,
+                self.folder.join("image.yaml").display()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The recipes below `images/` whose service the definition declares.
+pub fn declared(images: &Path, services: &Services) -> Result<Vec<Declared>> {
+    let mut found = Vec::new();
+    for (recipe, folder) in Recipe::read_below(images)? {
+        let Some(extra) = recipe.service.clone() else { continue };
+        if extra.of.is_declared(services) {
+            found.push(Declared { recipe, extra, folder });
+        }
+    }
+    Ok(found)
+}
+
+/// Resolves their packages into the lock.
+pub fn resolve(images: &[Declared], apt: &Apt, lock: &mut Lock) -> Result<()> {
+    for image in images {
+        let debs = apt
+            .resolve_without(&image.recipe.debian, &image.extra.without)
+            .with_context(|| format!("resolving the packages of `{}`", image.set()))?;
+        image.check_versions(&debs)?;
+        lock.asked.insert(image.set(), image.asked());
+        lock.debian.insert(image.set(), debs);
+    }
+    Ok(())
+}
+
+/// What making needs beside the build.
+pub struct Input<'a> {
+    /// Exactly what goes in.
+    pub lock: &'a Lock,
+    /// Foreign tools.
+    pub toolbox: &'a Toolbox,
+    /// Key of the toolbox.
+    pub toolbox_key: &'a str,
+    /// Programs of the release.
+    pub programs: &'a Made,
+}
+
+impl Input<'_> {
+    /// Key of an image's stage.
+    pub fn key(&self, image: &Declared) -> Result<StageKey> {
+        let mut key = StageKey::new("service-image", 1)
+            .with("toolbox", self.toolbox_key)
+            .with("recipe", serde_json::to_string(&image.recipe)?)
+            .with("folder", hash::tree(&image.folder)?)
+            .with("built", self.lock.made);
+        for deb in image.packages(self.lock)? {
+            key = key.with(&deb.name, &deb.sha256);
+        }
+        Ok(key)
+    }
+}
+
+/// The images, and the files that they export, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Images {
+    /// Images.
+    pub packed: Vec<Packed>,
+    /// Exported files.
+    pub exports: Made,
+}
+
+impl Images {
+    /// Adds what [`make`] made.
+    pub fn add(&mut self, made: &Made) -> Result<()> {
+        let image: Image = made.fact("image")?;
+        let manifest: Blob = made.fact("manifest")?;
+        self.packed.push(Packed { image, manifest });
+        let exports = made.files.iter().filter_map(|(name, blob)| Some((name.strip_prefix(EXPORT)?, blob)));
+        self.exports.files.extend(exports.map(|(name, blob)| (name.to_owned(), blob.clone())));
+        Ok(())
+    }
+}
+
+/// Beginning of the stage's files that are exported.
+const EXPORT: &str = "export ";
+
+/// Makes an image, or takes it from the cache. Facts: `image`, `manifest`; files: its blobs, and `export NAME`.
+pub fn make(at: &Builder, image: &Declared, input: &Input<'_>) -> Result<Made> {
+    let debs = image.packages(input.lock)?;
+    image.check_versions(debs)?;
+    let key = input.key(image)?;
+    at.stage(&image.set(), |say| {
+        at.cache.stage(&key, &mut || say("another build is making the same"), |work| {
+            fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line))?;
+            let (cache, programs, built) = (&at.cache, input.programs, input.lock.made);
+            let kitchen = Kitchen { cache, programs, built, version: "" };
+            let root = work.path().join("root");
+            say(&format!("unpacking {} packages", debs.len()));
+            kitchen.unpack(&root, debs)?;
+            kitchen.lay_out(&image.recipe, &root, Some(&image.folder))?;
+            let tree = Tree { root: &root, image, helper: &at.helper, built };
+            let exports = tree.finish(work, input.toolbox, &at.cache, say)?;
+            let Packed { image, manifest } = image.recipe.pack(&at.cache, work, &root, built, "")?;
+            let blobs = image.blobs.iter().map(|blob| (format!("blob {}", blob.digest.hex()), blob.clone()));
+            let mut made = Made { files: blobs.chain(exports).collect(), ..Made::default() };
+            made.set_fact("image", &image)?;
+            made.set_fact("manifest", &manifest)?;
+            Ok(made)
+        })
+    })
+}
+
+/// An unpacked tree on its way to an image.
+struct Tree<'a> {
+    root: &'a Path,
+    image: &'a Declared,
+    helper: &'a Path,
+    built: u64,
+}
+
+/// Top folders of a tree that programs in it may change.
+const WRITABLE: [&str; 3] = ["usr", "etc", "var"];
+
+impl Tree<'_> {
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    fn finish(
+        &self,
+        work: &WorkDir,
+        toolbox: &Toolbox,
+        cache: &Cache,
+        say: &(dyn Fn(&str) + Sync),
+    ) -> Result<Vec<(String, Blob)>> {
+        let extra = &self.image.extra;
+        for pattern in &extra.remove {
+            let found = matches(self.root, pattern)?;
+            ensure!(!found.is_empty(), "`{}` has nothing at `{pattern}`, which its recipe removes", self.image.set());
+            for path in found {
+                if path.symlink_metadata()?.is_dir() { fs_err::remove_dir_all(path)? } else { fs_err::remove_file(path)? }
+            }
+        }
+        for edit in &extra.edits {
+            edit.apply(&self.at(&edit.file))?;
+        }
+        if let Some(esp) = &extra.esp {
+            self.write_esp(esp, &ImageTools { toolbox, time: self.built })?;
+        }
+        for argv in &extra.run {
+            say(&argv.join(" "));
+            self.run(argv)?;
+        }
+        let mut exports = Vec::new();
+        for (name, path) in &extra.exports {
+            let file = work.path().join("export");
+            fs_err::rename(self.at(path), &file)?;
+            exports.push((format!("{EXPORT}{name}"), cache.adopt(&file)?));
+        }
+        for (link, target) in &extra.links {
+            let link = self.at(link);
+            fs_err::create_dir_all(link.parent().context("a link lies in a folder")?)?;
+            fs_err::os::unix::fs::symlink(target, link)?;
+        }
+        Ok(exports)
+    }
+
+    /// Runs a program of the tree in the tree. Nothing of it depends on the order of a hash table.
+    fn run(&self, argv: &[String]) -> Result<()> {
+        let (program, arguments) = argv.split_first().context("a command of the recipe is empty")?;
+        for folder in WRITABLE {
+            fs_err::create_dir_all(self.root.join(folder))?;
+        }
+        let own = Toolbox::at(self.root, self.helper);
+        let mut tool = own.tool(program).args(arguments);
+        for folder in WRITABLE {
+            tool = tool.bind(&self.root.join(folder), &Path::new("/").join(folder), true);
+        }
+        let folder = fs_err::canonicalize(&self.image.folder)?;
+        let tool = tool.bind(&folder, Path::new("/mnt/recipe"), false).env("PYTHONHASHSEED", "0");
+        tool.env("SOURCE_DATE_EPOCH", self.built.to_string()).run()?;
+        Ok(())
+    }
+
+    fn write_esp(&self, esp: &Esp, tools: &ImageTools<'_>) -> Result<()> {
+        let mut files = esp::signed_files(tools)?;
+        let menu = format!(
+            "search --no-floppy --set=root --label {}\nset prefix=($root){menu}\nconfigfile ($root){menu}/grub.cfg\n",
+            esp.label,
+            menu = esp.menu
+        );
+        files.push(SourceFile { path: esp::GRUB_CFG.to_owned(), content: Content::Bytes(menu.into_bytes()) });
+        let path = self.at(&esp.path);
+        fs_err::create_dir_all(path.parent().context("a volume lies in a folder")?)?;
+        let time = i64::try_from(self.built).context("a build time")?;
+        let volume = Volume {
+            label: "ESP",
+            serial: ESP_SERIAL,
+            bytes: ESP_BYTES,
+            offset: 0,
+            kind: FatKind::Fat16,
+            cluster: ESP_CLUSTER,
+            time,
+        };
+        fat::write(&path, &volume, &files)?;
+        Ok(())
+    }
+}
+
+/// Size of the volume: the loaders, and a little room.
+const ESP_BYTES: u64 = 8 << 20;
+/// Small clusters, so that it is FAT16.
+const ESP_CLUSTER: u32 = 1024;
+/// Serial number of the volume: any, and always the same.
+const ESP_SERIAL: u32 = 0xF007_401D;
+
+impl Edit {
+    fn apply(&self, path: &Path) -> Result<()> {
+        let text = fs_err::read_to_string(path)?;
+        let times = text.matches(&self.replace).count();
+        if times != 1 {
+            bail!(
+                "`{}` has the text that a recipe replaces {times} times, expected once\nhint: was it mended by Debian? \
+                 Then take the edit out of the recipe\n{}",
+                self.file,
+                self.replace
+            );
+        }
+        Ok(fs_err::write(path, text.replacen(&self.replace, &self.with, 1))?)
+    }
+}
+
+/// Paths below `root` that a pattern names. `*` is any part of one name, `**` any number of folders.
+fn matches(root: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
+    let parts: Vec<&str> = pattern.trim_matches('/').split('/').collect();
+    let mut found = Vec::new();
+    collect(root, &parts, &mut found)?;
+    found.sort();
+    found.dedup();
+    // What lies in a folder goes with it.
+    let folders = found.clone();
+    found.retain(|path| !folders.iter().any(|other| path != other && path.starts_with(other)));
+    Ok(found)
+}
+
+fn collect(folder: &Path, parts: &[&str], found: &mut Vec<PathBuf>) -> Result<()> {
+    let Some((first, rest)) = parts.split_first() else { return Ok(()) };
+    if *first == "**" {
+        collect(folder, rest, found)?;
+    }
+    for entry in fs_err::read_dir(folder)? {
+        let entry = entry?;
+        let (is_folder, path) = (entry.file_type()?.is_dir(), entry.path());
+        match *first {
+            "**" if is_folder => collect(&path, parts, found)?,
+            "**" => {}
+            first if !is_like(first, &entry.file_name().to_string_lossy()) => {}
+            _ if rest.is_empty() => found.push(path),
+            _ if is_folder => collect(&path, rest, found)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name is like a pattern with any number of `*`.
+fn is_like(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((begin, rest)) => name
+            .strip_prefix(begin)
+            .is_some_and(|name| (0..=name.len()).any(|at| name.is_char_boundary(at) && is_like(rest, &name[at..]))),
+    }
+}
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;

@@ -1,0 +1,238 @@
+//! Real Ironic, out of the image that the builder makes, with what the agent lays out for it, on loopback.
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agent_api::release::{Budgets, Image, Kubernetes, Provisioning, Release};
+use foothold::host::command::Running;
+use foothold::toolbox::{Tool, Toolbox};
+use foothold_agent::provisioning::client::{Access, Trouble};
+use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, database, pod};
+use foothold_tests::service_image::ServiceImage;
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Version of the API that has all of what is asked here.
+const VERSION: (&str, &str) = ("X-OpenStack-Ironic-API-Version", "1.95");
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// A release that declares provisioning and has nothing else.
+fn release(image: Image) -> Release {
+    Release {
+        api_version: "foothold.dev/v1".to_owned(),
+        kind: "Release".to_owned(),
+        name: "edge".to_owned(),
+        version: "1.0.0".to_owned(),
+        architecture: "amd64".to_owned(),
+        built: 1_700_000_000,
+        development_key: true,
+        layers: Vec::new(),
+        boot: Vec::new(),
+        kubernetes: Kubernetes {
+            version: "v1.36.4".to_owned(),
+            pod_cidr: "10.244.0.0/16".to_owned(),
+            service_cidr: "10.96.0.0/12".to_owned(),
+        },
+        images: vec![image],
+        content: Vec::new(),
+        packages: Vec::new(),
+        data: Vec::new(),
+        ntp_serve: false,
+        registry_writable_bytes: None,
+        provisioning: Some(Provisioning::default()),
+        budgets: Budgets::default(),
+    }
+}
+
+/// A box that only has what Ironic needs of it.
+struct Bench {
+    made: ServiceImage,
+    root: TempDir,
+    plan: Plan,
+    port: u16,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let made = ServiceImage::ironic().unwrap_or_else(|error| panic!("making the image: {error:#}"));
+        let root = tempfile::tempdir().expect("a folder");
+        let services = root.path().join("usr/share/foothold/services");
+        fs_err::create_dir_all(&services).expect("a folder");
+        for (name, blob) in &made.exports {
+            fs_err::copy(blob, services.join(name)).expect("copied");
+        }
+        let plan = Plan::of(&release(made.image.clone()), root.path()).expect("it is declared");
+        let free = TcpListener::bind((LOOPBACK, 0)).expect("a port").local_addr().expect("an address");
+        Self { made, root, plan, port: free.port() }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    /// What the agent lays out, with another port.
+    fn place(&self, lost: bool) -> Placed {
+        let mut placed = self.plan.place(LOOPBACK, lost).expect("laid out");
+        placed.access.port = self.port;
+        let path = self.at(RUN).join("ironic.conf");
+        let text = fs_err::read_to_string(&path).expect("text");
+        let text = text.replace("host_ip = 0.0.0.0", "host_ip = 127.0.0.1");
+        let text = text.replace("port = 6385", &format!("port = {}", self.port));
+        fs_err::write(&path, text).expect("written");
+        placed
+    }
+
+    /// A program of the image, as the pod's user, with the pod's folders.
+    fn tool<'a>(&self, toolbox: &'a Toolbox, argv: &[&str]) -> Tool<'a> {
+        let user = pod::USER.to_string();
+        let tool = toolbox.tool("/usr/bin/setpriv").args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        let authority = Path::new("/etc/ssl/certs/ca-certificates.crt");
+        tool.args(argv)
+            .bind(&self.at(RUN), Path::new(RUN), false)
+            .bind(&self.at(RUN).join("ca.crt"), authority, false)
+            .bind(&self.at(STATE), Path::new(STATE), true)
+    }
+
+    fn toolbox(&self) -> Toolbox {
+        Toolbox::at(self.made.tree.path(), &self.made.helper)
+    }
+
+    fn start(&self) -> Running {
+        let (toolbox, config) = (self.toolbox(), format!("{RUN}/ironic.conf"));
+        self.tool(&toolbox, &["/usr/bin/ironic", "--config-file", &config]).start().expect("started")
+    }
+}
+
+/// Waits until it has drivers. An Ironic that has ended says why.
+async fn drivers(access: &Access, ironic: &mut Running) -> Vec<String> {
+    let begin = Instant::now();
+    loop {
+        let trouble = match access.drivers().await {
+            Ok(drivers) => return drivers,
+            Err(trouble) => trouble,
+        };
+        if let Some(words) = ironic.ended() {
+            panic!("Ironic has ended: {words}");
+        }
+        assert!(begin.elapsed() < PATIENCE, "no drivers: {trouble:?}");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+/// A request with the password; the status and the body.
+async fn ask(access: &Access, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+    let client: Client = access.client().expect("a client");
+    let url = format!("https://127.0.0.1:{}/v1/{path}", access.port);
+    let request = client.request(method, url).header(VERSION.0, VERSION.1);
+    let request = request.basic_auth(&access.credentials.username, Some(&access.credentials.password));
+    let request = if let Some(body) = body { request.json(&body) } else { request };
+    let answer = request.send().await.expect("an answer");
+    (answer.status(), answer.json().await.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn real_ironic_serves_its_drivers_keeps_nodes_right_and_survives_the_loss_of_its_database() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let bench = Bench::new();
+    let placed = bench.place(false);
+    assert_eq!(placed.new_database, Some(database::Reason::First));
+    let access = &placed.access;
+    let mut ironic = bench.start();
+    assert_eq!(drivers(access, &mut ironic).await, ["idrac", "ipmi", "redfish"]);
+
+    // Nobody without the password, and not with another one.
+    let url = format!("https://127.0.0.1:{}/v1/nodes", bench.port);
+    let client = access.client().expect("a client");
+    let open = client.get(&url).send().await.expect("an answer");
+    assert_eq!(open.status(), StatusCode::UNAUTHORIZED);
+    let wrong = client.get(&url).basic_auth(&access.credentials.username, Some("wrong")).send().await;
+    assert_eq!(wrong.expect("an answer").status(), StatusCode::UNAUTHORIZED);
+
+    // Every way to start and to install a server that the box promises.
+    let (status, driver) = ask(access, Method::GET, "drivers/redfish", None).await;
+    assert_eq!(status, StatusCode::OK, "{driver}");
+    let names = |list: &Value| -> Vec<String> {
+        let mut names: Vec<String> = serde_json::from_value(list.clone()).unwrap_or_default();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&driver["enabled_boot_interfaces"]), ["ipxe", "redfish-https", "redfish-virtual-media"]);
+    assert_eq!(names(&driver["enabled_deploy_interfaces"]), ["custom-agent", "direct", "ramdisk"]);
+    assert_eq!(names(&driver["enabled_inspect_interfaces"]), ["agent", "no-inspect", "redfish"]);
+    let (_, idrac) = ask(access, Method::GET, "drivers/idrac", None).await;
+    assert!(names(&idrac["enabled_boot_interfaces"]).contains(&"idrac-redfish-virtual-media".to_owned()), "{idrac}");
+
+    // A change of a node leaves it no child of its own; a parent that is meant stays possible.
+    let mut nodes = Vec::new();
+    for (name, driver) in [("server-1", "redfish"), ("server-2", "ipmi"), ("server-3", "idrac")] {
+        let (status, node) = ask(access, Method::POST, "nodes", Some(json!({"name": name, "driver": driver}))).await;
+        assert_eq!(status, StatusCode::CREATED, "{node}");
+        nodes.push(node["uuid"].clone());
+    }
+    let patch = json!([{"op": "add", "path": "/extra/rack", "value": "7"}]);
+    let (status, node) = ask(access, Method::PATCH, "nodes/server-1", Some(patch)).await;
+    assert_eq!((status, &node["extra"]["rack"]), (StatusCode::OK, &json!("7")), "{node}");
+    assert_eq!(node["parent_node"], Value::Null);
+    let patch = json!([{"op": "add", "path": "/parent_node", "value": nodes[0]}]);
+    let (status, node) = ask(access, Method::PATCH, "nodes/server-2", Some(patch)).await;
+    assert_eq!((status, &node["parent_node"]), (StatusCode::OK, &nodes[0]), "{node}");
+
+    // Its database goes while it runs: that is noticed, and what the agent lays out anew works after a restart.
+    fs_err::remove_file(bench.at(STATE).join("db").join(database::FILE)).expect("lost");
+    let (status, answer) = ask(access, Method::GET, "nodes", None).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+    let trouble = access.drivers().await.expect_err("no database");
+    assert!(matches!(trouble, Trouble::DatabaseLost(_)), "{trouble:?}");
+    let anew = bench.place(true);
+    assert_eq!(anew.new_database, Some(database::Reason::Lost));
+    assert_ne!(anew.manifest, placed.manifest, "the kubelet starts another pod");
+    ironic.stop(Duration::from_secs(30));
+    let mut ironic = bench.start();
+    assert_eq!(drivers(&anew.access, &mut ironic).await.len(), 3);
+    let (status, list) = ask(&anew.access, Method::GET, "nodes", None).await;
+    assert_eq!((status, &list["nodes"]), (StatusCode::OK, &json!([])));
+    let served = bench.at(STATE).join("http");
+    for file in ["boot.ipxe", "snponly.efi", "undionly.kpxe", "ipxe-arm64.efi"] {
+        assert!(served.join(file).is_file(), "{file}");
+    }
+}
+
+/// Ironic's own code, with the image's programs and the loaders that the builder packed.
+const MAKE_ISO: &str = "
+import sys
+from ironic.common import images
+from ironic.conf import CONF
+CONF(['--config-file', sys.argv[1]], project='ironic')
+images.create_esp_image_for_uefi(sys.argv[2] + '/boot.iso', sys.argv[2] + '/kernel', sys.argv[2] + '/ramdisk',
+                                 esp_image=CONF.esp_image, kernel_params='quiet')
+";
+
+#[test]
+fn a_medium_for_a_server_is_made_by_ironic_and_has_its_loaders() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let bench = Bench::new();
+    bench.place(false);
+    let folder = bench.at(STATE).join("tmp");
+    for name in ["kernel", "ramdisk"] {
+        fs_err::write(folder.join(name), format!("the {name}\n").repeat(1000)).expect("written");
+    }
+    let (toolbox, config, tmp) = (bench.toolbox(), format!("{RUN}/ironic.conf"), format!("{STATE}/tmp"));
+    let made = bench.tool(&toolbox, &["/usr/bin/python3", "-c", MAKE_ISO, &config, &tmp]).run();
+    made.unwrap_or_else(|error| panic!("{error}"));
+    let iso = format!("{tmp}/boot.iso");
+    let list = ["/usr/bin/xorriso", "-indev", &iso, "-pvd_info", "-find", "/"];
+    let listed = bench.tool(&toolbox, &list).run().expect("read by xorriso");
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    for wanted in ["VMEDIA_BOOT_ISO", "'/EFI/BOOT/grub.cfg'", "'/vmlinuz'", "'/initrd'"] {
+        assert!(listed.contains(wanted), "no {wanted} in\n{listed}");
+    }
+    let esp = ["/usr/bin/mdir", "-i", "/usr/share/ironic/esp.img", "-/", "-b", "::"];
+    let loaders = String::from_utf8_lossy(&bench.tool(&toolbox, &esp).run().expect("a volume")).to_uppercase();
+    for wanted in ["EFI/BOOT/BOOTX64.EFI", "EFI/BOOT/GRUBX64.EFI", "EFI/DEBIAN/GRUB.CFG"] {
+        assert!(loaders.contains(wanted), "no {wanted} in\n{loaders}");
+    }
+}
