@@ -9,6 +9,8 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::bmc::command::Rehearse;
+use crate::hosts::command::Hosts;
+use crate::provisioning::segment::command::Dhcp;
 use crate::{daemon, init};
 
 /// The agent of a Foothold box.
@@ -36,6 +38,12 @@ enum Command {
     ///
     /// Exit code: 0 when no check is bad, 1 otherwise.
     Rehearse(Rehearse),
+    /// Print the hosts of Akraino ICN's files as `BareMetalHost`s and Secrets, ready for `kubectl apply -f -`.
+    ///
+    /// Nothing is printed unless all files are good.
+    Hosts(Hosts),
+    /// Serve DHCP, TFTP and network boot on an interface, never in the way of another DHCP server.
+    Dhcp(Dhcp),
 }
 
 /// Parses the command line, runs, prints the chain of an error, tells the exit code.
@@ -67,6 +75,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Rehearse(rehearse) => rehearse.run(),
+        Command::Hosts(hosts) => hosts.run(),
+        Command::Dhcp(dhcp) => dhcp.run(),
     }
 }
 

@@ -24,6 +24,8 @@
 //! operators   what is to be done with the resources of the cluster
 //! uploads     what was uploaded, on DATA, and who may need it
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
+//! hosts       hosts of Akraino ICN's files, as metal3's objects
+//! provisioning  DHCP, TFTP and network boot for the site's servers, guarded
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
@@ -38,12 +40,14 @@ pub mod eta;
 pub mod events;
 pub mod first_boot;
 pub mod host;
+pub mod hosts;
 pub mod http;
 pub mod init;
 pub mod ledger;
 pub mod listen;
 pub mod medium;
 pub mod operators;
+pub mod provisioning;
 pub mod pulls;
 pub mod registry;
 pub mod releases;
