@@ -266,9 +266,9 @@ fn address(id: &str, kind: &str, link: &str, from: &mut Table<'_>, problems: &mu
     let expected = "an address with its prefix length, such as `10.0.0.2/24`";
     let cidr = |text: &str| agent_api::site::Cidr::parse(text).map(|_| text.to_owned());
     let address = if kind.ends_with("dhcp") {
-        from.optional("ipAddress").map(|it| {
+        if let Some(it) = from.optional("ipAddress") {
             problems.push(it.problem("an address".into(), "none in a network with DHCP"));
-        });
+        }
         None
     } else {
         from.required("ipAddress", expected, problems).and_then(|it| it.read(expected, problems, cidr))

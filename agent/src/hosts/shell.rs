@@ -58,14 +58,15 @@ pub(super) fn read(input: &Input, provider: &mut Provider, notes: &mut Vec<Strin
                 Some(servers) => provider.dns = servers,
                 None => problems.push(refused("IP addresses")),
             },
-            _ => match OF_THE_BOX.iter().find(|(known, _)| *known == key) {
-                Some((_, what)) => notes.push(format!("{}:{number}: `{key}` is `{value}`: {what}", input.file)),
-                None => {
+            _ => {
+                if let Some((_, what)) = OF_THE_BOX.iter().find(|(known, _)| *known == key) {
+                    notes.push(format!("{}:{number}: `{key}` is `{value}`: {what}", input.file));
+                } else {
                     let known: Vec<_> = OF_THE_BOX.iter().map(|(known, _)| format!("`{known}`")).collect();
                     let expected = format!("`PROVIDER_NETWORK_GATEWAY`, `PROVIDER_NETWORK_DNS`, {}", known.join(", "));
                     problems.push(problem(key, "a key that nobody knows".into(), &expected));
                 }
-            },
+            }
         }
     }
 }

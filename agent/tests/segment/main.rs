@@ -1,5 +1,6 @@
 //! DHCP on a segment with real servers, in network namespaces of the test's own: the guard is measured on the wire.
 
+mod command;
 mod net;
 mod site;
 
@@ -92,6 +93,21 @@ fn a_server_that_appears_later_keeps_every_unknown_machine_until_it_is_gone() {
 
     drop(foreign);
     site.client.ask(THIRD_STRANGER, PATIENCE * 2, |answer| answer.server == OURS).expect("alone again, ours serves");
+}
+
+#[test]
+fn always_answers_beside_another_server_as_it_was_told() {
+    let site = Site::new();
+    let _foreign = site.start_foreign();
+    let wire = site.wire();
+    let ours = site.serve("always");
+    site.client.ask(STRANGER, PATIENCE, |answer| answer.server == OURS).expect("an offer");
+    assert!(
+        wire.answers_of_ours().iter().any(|answer| answer.to == STRANGER),
+        "the wire shows what the guard prevents"
+    );
+    site.client.all(STRANGER, SILENCE);
+    assert_eq!((ours.state().answers, ours.state().others.len()), (Answers::Everyone, 1));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use foothold_agent::provisioning::segment::state::{STATE, State};
 use foothold_agent::provisioning::segment::{Segment, serve};
 use foothold_qemu::Tools;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -85,6 +88,24 @@ impl Site {
         ours
     }
 
+    /// Our server, as its command.
+    pub fn start_command(&self, policy: &str, hosts: &Path) -> Process {
+        let config = self.dir.path().join("dhcp.yaml");
+        fs_err::write(&config, format!("{SETTINGS}{policy}")).expect("written");
+        let path = |name: &str| self.dir.path().join(name).display().to_string();
+        let (config, state, loaders) = (path("dhcp.yaml"), path("state"), path("loaders"));
+        let hosts = hosts.display().to_string();
+        let options = ["dhcp", "--interface", "eth0", "--config", &config, "--state", &state, "--loaders", &loaders];
+        let mut argv: Vec<String> = options.map(str::to_owned).to_vec();
+        argv.extend(["--hosts".to_owned(), hosts, "--dnsmasq".to_owned()]);
+        argv.extend(dnsmasq());
+        Process(self.ours.run(move || {
+            #[expect(clippy::disallowed_methods, reason = "the agent is a process of this test")]
+            let mut command = std::process::Command::new(AGENT);
+            command.args(&argv).spawn().expect("the agent starts")
+        }))
+    }
+
     /// A real server that is none of ours. It ends with the handle.
     pub fn start_foreign(&self) -> Process {
         let leases = format!("--dhcp-leasefile={}", self.dir.path().join("foreign.leases").display());
@@ -115,8 +136,19 @@ fn dnsmasq() -> Vec<String> {
     Tools::program_or_make("usr/sbin/dnsmasq").expect("dnsmasq is in the toolbox")
 }
 
+/// The agent's program.
+pub const AGENT: &str = env!("CARGO_BIN_EXE_foothold-agent");
+
 /// A process that ends with the handle.
 pub struct Process(std::process::Child);
+
+impl Process {
+    /// Sends a signal, and waits for the end.
+    pub fn end(&mut self, signal: Signal) -> ExitStatus {
+        kill(Pid::from_raw(self.0.id().cast_signed()), signal).expect("it lives");
+        self.0.wait().expect("an end")
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {

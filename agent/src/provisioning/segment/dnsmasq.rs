@@ -87,8 +87,9 @@ fn range(text: &mut String, tag: &str, range: &Range, lease: u32) {
 
 /// An option without a value is not sent; without a line, dnsmasq sends itself.
 fn options(text: &mut String, settings: &Settings) {
-    let list =
-        |addresses: &[std::net::Ipv4Addr]| addresses.iter().map(|address| format!(",{address}")).collect::<String>();
+    let list = |addresses: &[std::net::Ipv4Addr]| {
+        addresses.iter().fold(String::new(), |text, address| format!("{text},{address}"))
+    };
     let router = settings.options.router.map(|router| format!(",{router}")).unwrap_or_default();
     let _ = writeln!(text, "dhcp-option=option:router{router}");
     let _ = writeln!(text, "dhcp-option=option:dns-server{}", list(&settings.options.dns));

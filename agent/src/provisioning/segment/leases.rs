@@ -103,12 +103,10 @@ struct Draft {
 
 impl Draft {
     fn take(&mut self, statement: &str) {
-        let mut time = |text: &str| match time(text) {
-            Some(time) => time,
-            None => {
-                self.unreadable = true;
-                None
-            }
+        let mut time = |text: &str| {
+            let read = time(text);
+            self.unreadable |= read.is_err();
+            read.unwrap_or_default()
         };
         if let Some(text) = statement.strip_prefix("starts ") {
             self.starts = time(text);
@@ -131,18 +129,23 @@ impl Draft {
     }
 }
 
-/// `never`, `epoch SECONDS`, or weekday, date and time in UTC; `None` when it is none of them.
-fn time(text: &str) -> Option<Option<Timestamp>> {
-    if text == "never" {
-        return Some(None);
-    }
+/// A text that is no time.
+#[derive(Debug)]
+struct NoTime;
+
+/// `never`, `epoch SECONDS`, or weekday, date and time in UTC.
+fn time(text: &str) -> Result<Option<Timestamp>, NoTime> {
+    if text == "never" { Ok(None) } else { moment(text).map(Some).ok_or(NoTime) }
+}
+
+fn moment(text: &str) -> Option<Timestamp> {
     let (first, rest) = text.split_once(' ')?;
     if first == "epoch" {
         let seconds = rest.split([' ', ';']).next()?.parse().ok()?;
-        return Some(Some(Timestamp::from_second(seconds).ok()?));
+        return Timestamp::from_second(seconds).ok();
     }
     let stamp = DateTime::strptime("%Y/%m/%d %H:%M:%S", rest).ok()?;
-    Some(Some(stamp.to_zoned(TimeZone::UTC).ok()?.timestamp()))
+    Some(stamp.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 #[cfg(test)]
@@ -151,7 +154,7 @@ mod tests {
     use jiff::Timestamp;
     use proptest::prelude::{any, proptest};
 
-    /// Written by dnsmasq 2.91 for two clients, an IPv6 client and a client over IPoIB.
+    /// As dnsmasq 2.91 writes it: three clients, one over `InfiniBand`, one of IPv6; the last line is being written.
     const DNSMASQ: &str = "1800003600 52:54:00:00:00:01 172.22.0.10 node1 01:52:54:00:00:00:01\n\
                            1800007200 52:54:00:00:00:02 172.22.0.11 * *\n\
                            0 52:54:00:00:00:03 172.22.0.12 * *\n\

@@ -154,11 +154,8 @@ impl<'a> Work<'a> {
             match packet::read(&buffer[..received.length], Mac(received.from)) {
                 None => {}
                 Some(Seen::Answer(answer)) => self.guard.heard(now, &answer),
-                Some(Seen::Ask { mac, relayed }) => {
-                    if !self.known.iter().any(|one| one.mac_address == mac) {
-                        self.guard.asked(now, mac, relayed);
-                    }
-                }
+                Some(Seen::Ask { mac, .. }) if self.known.iter().any(|one| one.mac_address == mac) => {}
+                Some(Seen::Ask { mac, relayed }) => self.guard.asked(now, mac, relayed),
             }
         }
     }
