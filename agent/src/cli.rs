@@ -9,7 +9,9 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::bmc::command::Rehearse;
+use crate::hosts::command::Hosts;
 use crate::operators::baremetalhost::command::BareMetalHosts;
+use crate::provisioning::segment::command::Dhcp;
 use crate::{daemon, init};
 
 /// The agent of a Foothold box.
@@ -40,6 +42,12 @@ enum Command {
     /// Run a controller of the cluster's resources.
     #[command(subcommand)]
     Operator(Operator),
+    /// Print the hosts of Akraino ICN's files as `BareMetalHost`s and Secrets, ready for `kubectl apply -f -`.
+    ///
+    /// Nothing is printed unless all files are good.
+    Hosts(Hosts),
+    /// Serve DHCP, TFTP and network boot on an interface, never in the way of another DHCP server.
+    Dhcp(Dhcp),
 }
 
 #[derive(Debug, Subcommand)]
@@ -79,6 +87,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         }
         Command::Rehearse(rehearse) => rehearse.run(),
         Command::Operator(Operator::BareMetalHost(operator)) => operator.run().map(|()| ExitCode::SUCCESS),
+        Command::Hosts(hosts) => hosts.run(),
+        Command::Dhcp(dhcp) => dhcp.run(),
     }
 }
 

@@ -26,6 +26,8 @@
 //! ironic      Ironic's API, as much as the operators need of it
 //! uploads     what was uploaded, on DATA, and who may need it
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
+//! hosts       hosts of Akraino ICN's files, as metal3's objects
+//! provisioning  DHCP, TFTP and network boot for the site's servers, guarded
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
@@ -40,6 +42,7 @@ pub mod eta;
 pub mod events;
 pub mod first_boot;
 pub mod host;
+pub mod hosts;
 pub mod http;
 pub mod init;
 pub mod ironic;

@@ -84,7 +84,21 @@ impl Tools {
 
     /// [`Tools::locate`] for tests: where there is no toolbox yet, the workspace's own `foothold toolbox` makes it.
     pub fn locate_or_make() -> Result<Self, ToolsError> {
-        let Err(missing) = Self::locate() else { return Self::locate() };
+        Self::locate().or_else(|missing| Self::make(&missing))
+    }
+
+    /// [`Tools::locate_or_make`], and how a program of the tree is called. A tree from before the program was in the
+    /// list of the toolbox is made anew.
+    pub fn program_or_make(program: &'static str) -> Result<Vec<String>, ToolsError> {
+        let ask = |tools: Self| {
+            tools.file(program)?;
+            let Invocation { program, arguments, .. } = tools.invocation(program, []);
+            Ok([program].into_iter().chain(arguments).collect())
+        };
+        Self::locate().and_then(ask).or_else(|missing| Self::make(&missing).and_then(ask))
+    }
+
+    fn make(missing: &ToolsError) -> Result<Self, ToolsError> {
         let make = Invocation {
             program: std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()),
             arguments: ["run", "--quiet", "--package", "foothold", "--bin", "foothold", "--", "toolbox"]

@@ -9,6 +9,7 @@ pub mod label;
 pub mod loopdev;
 pub mod module;
 pub mod mount;
+pub mod packet;
 pub mod priority;
 pub mod process;
 pub mod runner;

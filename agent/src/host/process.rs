@@ -19,3 +19,22 @@ pub fn become_program(program: &str, name: &str, environment: &[(&str, &str)]) -
     let mut command = Command::new(program);
     command.arg0(name).env_clear().envs(environment.iter().copied()).exec()
 }
+
+/// Starts a program that its caller looks after: it dies with the handle, and with the thread that started it. What it
+/// says goes where this program's standard error goes.
+pub fn start_owned(argv: &[String]) -> io::Result<tokio::process::Child> {
+    let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    #[expect(clippy::disallowed_methods, reason = "this is the door to subprocesses")]
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+    die_with_parent(&mut command);
+    tokio::process::Command::from(command).kill_on_drop(true).spawn()
+}
+
+#[expect(unsafe_code, reason = "`pre_exec` runs between fork and exec")]
+fn die_with_parent(command: &mut Command) {
+    let ask = || Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(ask) };
+}

@@ -24,6 +24,7 @@ pub mod config;
 pub mod credentials;
 pub mod database;
 pub mod pod;
+pub mod segment;
 
 use credentials::Credentials;
 

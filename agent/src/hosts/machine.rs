@@ -1,0 +1,295 @@
+//! Values of the `machine` chart, R6 on: as a values file, or in the `HelmRelease`s of a `site.yaml`.
+
+use serde_json::{Map, Value, json};
+
+use super::node::{At, Node, Table, parse};
+use super::{Input, Problem};
+
+/// A host, whatever file it comes from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Machine {
+    pub file: String,
+    pub line: u64,
+    pub name: String,
+    pub labels: Vec<(String, String)>,
+    pub address: String,
+    pub username: String,
+    pub password: String,
+    pub unverified: Option<bool>,
+    pub boot_mac: Option<String>,
+    /// `OpenStack`'s `network_data`.
+    pub network_data: Option<Value>,
+    pub user: User,
+    pub has_user_data: bool,
+    pub image: Option<String>,
+}
+
+/// Who may log in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct User {
+    pub name: Option<String>,
+    pub password: Option<Password>,
+    pub ssh_key: Option<String>,
+    pub fqdn: Option<String>,
+}
+
+/// A password.
+#[derive(Clone)]
+pub(super) enum Password {
+    Plain(String),
+    Hashed(String),
+}
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+pub(super) const NAME_EXPECTED: &str = "a host name (a-z, 0-9, `-`, at most 63)";
+pub(super) const MAC_EXPECTED: &str = "a MAC address such as `52:54:00:12:34:56`";
+
+/// An RFC 1123 label.
+pub(super) fn name(text: &str) -> Option<String> {
+    let inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
+    let ends = !text.starts_with('-') && !text.ends_with('-');
+    ((1..=63).contains(&text.len()) && text.bytes().all(inner) && ends).then(|| text.to_owned())
+}
+
+/// A MAC address, in lower case.
+pub(super) fn mac(text: &str) -> Option<String> {
+    let byte = |it: &str| it.len() == 2 && it.bytes().all(|it| it.is_ascii_hexdigit());
+    (text.split(':').count() == 6 && text.split(':').all(byte)).then(|| text.to_ascii_lowercase())
+}
+
+/// The file name of an image.
+pub(super) fn image_name(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<String> {
+    let file = |text: &str| {
+        let inner = |it: u8| it.is_ascii_alphanumeric() || b"._+-".contains(&it);
+        (text.bytes().all(inner) && !text.starts_with('.')).then(|| text.to_owned())
+    };
+    at.read("the file name of an image (letters, digits, `.`, `_`, `+`, `-`)", problems, file)
+}
+
+/// Takes the machines of a file.
+pub(super) fn read(input: &Input, machines: &mut Vec<Machine>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    for (above, text) in documents(&input.text) {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            continue;
+        }
+        let Some(document) = parse(&input.file, &text, above, problems) else { continue };
+        let top = At::top(&input.file, above, &document);
+        let Some(kind) = kind(&document.value) else {
+            machines.extend(machine(&top, problems));
+            continue;
+        };
+        match release(&document.value) {
+            Some("deploy/machine") if kind == "HelmRelease" => machines.extend(released(&top, problems)),
+            _ => notes.push(format!("{}:{}: this {kind} is no host", input.file, top.line)),
+        }
+    }
+}
+
+/// Documents, each with the number of lines above it.
+fn documents(text: &str) -> Vec<(u64, String)> {
+    let mut found = vec![(0, String::new())];
+    for (number, line) in (1..).zip(text.lines()) {
+        let (mark, last) = (line == "---" || line.starts_with("--- "), found.len() - 1);
+        if mark {
+            found.push((number, String::new()));
+        } else {
+            found[last].1.push_str(line);
+            found[last].1.push('\n');
+        }
+    }
+    found
+}
+
+fn field<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
+    let Node::Table(entries) = node else { return None };
+    entries.iter().find(|(name, _)| name.value == key).map(|(_, value)| &value.value)
+}
+
+fn text(node: &Node) -> Option<&str> {
+    if let Node::Scalar(Value::String(text)) = node { Some(text) } else { None }
+}
+
+fn kind(node: &Node) -> Option<&str> {
+    field(node, "apiVersion").and(field(node, "kind")).and_then(text)
+}
+
+/// The chart of a release.
+fn release(node: &Node) -> Option<&str> {
+    ["spec", "chart", "spec", "chart"].iter().try_fold(node, |node, key| field(node, key)).and_then(text)
+}
+
+/// The machine of a `HelmRelease`, of which only `spec.values` are looked at.
+fn released(top: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
+    let mut spec = top.table(problems)?.required("spec", "what is released", problems)?.table(problems)?;
+    machine(&spec.required("values", "values of the machine chart", problems)?, problems)
+}
+
+fn machine(values: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
+    let before = problems.len();
+    let mut table = values.table(problems)?;
+    let mut wanted = |table: &mut Table<'_>, key: &'static str, expected: &str| {
+        table.required(key, expected, problems).and_then(|it| it.text(expected, problems))
+    };
+    let address = wanted(&mut table, "bmcAddress", "address of the BMC, such as `ipmi://10.0.0.2`");
+    let username = wanted(&mut table, "bmcUsername", "the BMC's user");
+    let password = wanted(&mut table, "bmcPassword", "the BMC's password");
+    let named = table.required("machineName", NAME_EXPECTED, problems);
+    let named = named.and_then(|it| it.read(NAME_EXPECTED, problems, name));
+    let labels = table.optional("machineLabels").and_then(|it| labels(&it, problems)).unwrap_or_default();
+    let unverified = table.optional("bmcDisableCertificateVerification").and_then(|it| it.boolean(problems));
+    let boot_mac = table.optional("bootMACAddress").and_then(|it| it.read(MAC_EXPECTED, problems, mac));
+    let image = table.optional("imageName").and_then(|it| image_name(&it, problems));
+    let user = table.optional("userData");
+    let has_user_data = user.is_some();
+    let user = user.and_then(|it| user_of(&it, problems)).unwrap_or_default();
+    let (data, flat) = (table.optional("networkData"), table.optional("networks"));
+    if let (Some(_), Some(flat)) = (&data, &flat) {
+        problems.push(flat.problem("it beside `networkData`".into(), "one of the two"));
+    }
+    let network_data =
+        data.and_then(|it| network_data(&it, problems)).or_else(|| flat.and_then(|it| networks(&it, problems)));
+    table.end(problems);
+    let (name, address, username, password) = (named?, address?, username?, password?);
+    (problems.len() == before).then(|| Machine {
+        file: values.file.to_owned(),
+        line: values.line,
+        name,
+        labels,
+        address,
+        username,
+        password,
+        unverified,
+        boot_mac,
+        network_data,
+        user,
+        has_user_data,
+        image,
+    })
+}
+
+fn labels(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Vec<(String, String)>> {
+    let entries = at.entries(problems)?;
+    let label = |(key, at): &(&str, At<'_>)| Some(((*key).to_owned(), at.text("the label's value", problems)?));
+    entries.iter().map(label).collect()
+}
+
+fn user_of(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<User> {
+    let mut table = at.table(problems)?;
+    let mut one = |key: &'static str, expected: &str| {
+        let at = table.optional(key)?;
+        at.text(expected, problems)
+    };
+    let user = User {
+        name: one("name", "a user of the OS"),
+        password: one("hashedPassword", "a hash as `mkpasswd` prints it").map(Password::Hashed),
+        ssh_key: one("sshAuthorizedKey", "a public ssh key"),
+        fqdn: one("fqdn", "a name with its domain"),
+    };
+    table.end(problems);
+    Some(user)
+}
+
+/// `networkData`: links, networks by kind, name servers.
+fn network_data(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Value> {
+    let mut table = at.table(problems)?;
+    let links = table.optional("links").and_then(|it| ethernets(&it, problems)).unwrap_or_default();
+    let mut listed = Vec::new();
+    if let Some(mut kinds) = table.optional("networks").and_then(|it| it.table(problems)) {
+        for (key, kind) in [("ipv4DHCP", "ipv4_dhcp"), ("ipv4", "ipv4"), ("ipv6DHCP", "ipv6_dhcp"), ("ipv6", "ipv6")] {
+            for (id, it) in kinds.optional(key).and_then(|it| it.entries(problems)).unwrap_or_default() {
+                let Some(mut network) = it.table(problems) else { continue };
+                let link = network.required("link", "a link of `links.ethernets`", problems);
+                let known = |text: &str| links.iter().any(|link| link["id"] == text).then(|| text.to_owned());
+                let link = link.and_then(|it| it.read("a link of `links.ethernets`", problems, known));
+                listed.push(address(id, kind, &link.unwrap_or_default(), &mut network, problems));
+                network.end(problems);
+            }
+        }
+        kinds.end(problems);
+    }
+    let mut services = Vec::new();
+    if let Some(mut declared) = table.optional("services").and_then(|it| it.table(problems)) {
+        services = declared.optional("dns").map(|it| dns(&it, problems)).unwrap_or_default();
+        declared.end(problems);
+    }
+    table.end(problems);
+    Some(json!({ "links": links, "networks": listed, "services": services }))
+}
+
+fn ethernets(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Vec<Value>> {
+    let mut table = at.table(problems)?;
+    let ethernets = table.optional("ethernets").and_then(|it| it.entries(problems)).unwrap_or_default();
+    table.end(problems);
+    let mut links = Vec::new();
+    for (id, it) in ethernets {
+        let Some(mut link) = it.table(problems) else { continue };
+        let address = link.required("macAddress", MAC_EXPECTED, problems);
+        let address = address.and_then(|it| it.read(MAC_EXPECTED, problems, mac));
+        link.end(problems);
+        links.push(json!({ "id": id, "type": "phy", "ethernet_mac_address": address }));
+    }
+    Some(links)
+}
+
+/// `networks` of the first R6: link and network in one.
+fn networks(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Value> {
+    let (mut links, mut listed, mut services) = (Vec::new(), Vec::new(), Vec::new());
+    let kinds = |text: &str| matches!(text, "ipv4" | "ipv4_dhcp" | "ipv6" | "ipv6_dhcp").then(|| text.to_owned());
+    for (id, it) in at.entries(problems)? {
+        let Some(mut network) = it.table(problems) else { continue };
+        let link = network.required("macAddress", MAC_EXPECTED, problems);
+        let link = link.and_then(|it| it.read(MAC_EXPECTED, problems, mac));
+        let expected = "`ipv4`, `ipv4_dhcp`, `ipv6` or `ipv6_dhcp`";
+        let kind = network.required("type", expected, problems);
+        let kind = kind.and_then(|it| it.read(expected, problems, kinds)).unwrap_or_default();
+        links.push(json!({ "id": id, "type": "phy", "ethernet_mac_address": link }));
+        listed.push(address(id, &kind, id, &mut network, problems));
+        if let Some(servers) = network.optional("nameservers") {
+            services.extend(dns(&servers, problems));
+        }
+        network.end(problems);
+    }
+    Some(json!({ "links": links, "networks": listed, "services": services }))
+}
+
+/// A network; a fixed one has an address with its prefix length.
+fn address(id: &str, kind: &str, link: &str, from: &mut Table<'_>, problems: &mut Vec<Problem>) -> Value {
+    let mut network = Map::new();
+    for (key, value) in [("id", id), ("type", kind), ("link", link)] {
+        network.insert(key.into(), json!(value));
+    }
+    let expected = "an address with its prefix length, such as `10.0.0.2/24`";
+    let cidr = |text: &str| agent_api::site::Cidr::parse(text).map(|_| text.to_owned());
+    let address = if kind.ends_with("dhcp") {
+        if let Some(it) = from.optional("ipAddress") {
+            problems.push(it.problem("an address".into(), "none in a network with DHCP"));
+        }
+        None
+    } else {
+        from.required("ipAddress", expected, problems).and_then(|it| it.read(expected, problems, cidr))
+    };
+    if let Some(address) = address {
+        network.insert("ip_address".into(), json!(address));
+    }
+    let ip = |text: &str| text.parse::<std::net::IpAddr>().ok();
+    let gateway = from.optional("gateway").and_then(|it| it.read("an IP address", problems, ip));
+    if let Some(gateway) = gateway {
+        let everywhere = if gateway.is_ipv4() { ("0.0.0.0", "0.0.0.0") } else { ("::", "::") };
+        let route = json!({ "network": everywhere.0, "netmask": everywhere.1, "gateway": gateway });
+        network.insert("routes".into(), json!([route]));
+    }
+    Value::Object(network)
+}
+
+fn dns(at: &At<'_>, problems: &mut Vec<Problem>) -> Vec<Value> {
+    let ip = |text: &str| text.parse::<std::net::IpAddr>().ok();
+    let servers = at.list(problems).unwrap_or_default();
+    let server = |it: &At<'_>| it.read("an IP address", problems, ip);
+    let servers: Vec<_> = servers.iter().filter_map(server).collect();
+    servers.into_iter().map(|server| json!({ "type": "dns", "address": server })).collect()
+}

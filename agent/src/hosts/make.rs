@@ -1,0 +1,133 @@
+//! Objects of a host.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use agent_api::metal3::admission;
+use agent_api::metal3::{
+    BareMetalHost, BareMetalHostSpec, BmcDetails, ChecksumType, Image, RootDeviceHints, SecretReference,
+};
+use agent_api::ports::CONTENT;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::Problem;
+use super::machine::Machine;
+use super::shell::Provider;
+use super::user_data::cloud_config;
+
+/// ICN's root disks have at least this.
+const ROOT_DISK_GB: i64 = 48;
+
+/// What the files do not say.
+#[derive(Clone, Debug)]
+pub struct Choices {
+    /// Namespace of all objects.
+    pub namespace: String,
+    /// The box, from which images come.
+    pub server: IpAddr,
+    /// Public ssh keys that may log in, beside those of the files.
+    pub ssh_keys: Vec<String>,
+}
+
+/// All objects of all machines: namespace first, then each host after its Secrets.
+pub(super) fn objects(
+    machines: &[Machine],
+    provider: &Provider,
+    choices: &Choices,
+    problems: &mut Vec<Problem>,
+) -> Vec<Value> {
+    let namespace = serde_json::json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": choices.namespace },
+    });
+    let mut objects = vec![namespace];
+    for (index, machine) in machines.iter().enumerate() {
+        if let Some(first) = machines[..index].iter().find(|first| first.name == machine.name) {
+            let other = format!("a name that no other host has: {}:{} has it", first.file, first.line);
+            problems.push(of(machine, format!("`{}` again", machine.name), other));
+        }
+        match of_machine(machine, provider, choices) {
+            Ok(made) => objects.extend(made),
+            Err(error) => problems.push(of(machine, format!("{error:#}"), "a host".into())),
+        }
+        let host = host(machine, choices);
+        if let Some(message) = admission::message(&admission::host_create(&host)) {
+            problems.push(of(machine, message, format!("a BareMetalHost `{}` that is admitted", machine.name)));
+        }
+    }
+    objects
+}
+
+fn of(machine: &Machine, found: String, expected: String) -> Problem {
+    Problem { file: machine.file.clone(), line: machine.line, key: String::new(), found, expected }
+}
+
+fn of_machine(machine: &Machine, provider: &Provider, choices: &Choices) -> anyhow::Result<Vec<Value>> {
+    let secret = |kind: &str, data: &[(&str, &str)]| {
+        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let secret = Secret {
+            metadata: metadata(machine, kind, choices),
+            string_data: Some(data.iter().map(text).collect()),
+            type_: Some("Opaque".into()),
+            ..Secret::default()
+        };
+        serde_json::to_value(secret)
+    };
+    let mut made = vec![secret("-bmc-secret", &[("username", &machine.username), ("password", &machine.password)])?];
+    if machine.has_user_data {
+        let text = cloud_config(&machine.user, provider, &choices.ssh_keys)?;
+        made.push(secret("-user-data", &[("userData", &text)])?);
+    }
+    if let Some(data) = &machine.network_data {
+        made.push(secret("-network-data", &[("networkData", &serde_json::to_string_pretty(data)?)])?);
+    }
+    made.push(serde_json::to_value(host(machine, choices))?);
+    Ok(made)
+}
+
+fn metadata(machine: &Machine, ending: &str, choices: &Choices) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(format!("{}{ending}", machine.name)),
+        namespace: Some(choices.namespace.clone()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn host(machine: &Machine, choices: &Choices) -> BareMetalHost {
+    let reference = |ending: &str| SecretReference {
+        name: Some(format!("{}{ending}", machine.name)),
+        namespace: Some(choices.namespace.clone()),
+    };
+    let image = machine.image.as_ref().map(|name| {
+        let server = std::net::SocketAddr::new(choices.server, CONTENT);
+        let url = format!("http://{server}/images/{name}");
+        Image {
+            checksum: Some(format!("{url}.md5sum")),
+            checksum_type: Some(ChecksumType::Md5),
+            url,
+            ..Image::default()
+        }
+    });
+    let labels: BTreeMap<String, String> = machine.labels.iter().cloned().collect();
+    BareMetalHost {
+        metadata: ObjectMeta { labels: (!labels.is_empty()).then_some(labels), ..metadata(machine, "", choices) },
+        spec: BareMetalHostSpec {
+            online: true,
+            bmc: Some(BmcDetails {
+                address: machine.address.clone(),
+                credentials_name: format!("{}-bmc-secret", machine.name),
+                disable_certificate_verification: machine.unverified,
+            }),
+            boot_mac_address: machine.boot_mac.clone(),
+            root_device_hints: image
+                .as_ref()
+                .map(|_| RootDeviceHints { min_size_gigabytes: Some(ROOT_DISK_GB), ..RootDeviceHints::default() }),
+            image,
+            user_data: machine.has_user_data.then(|| reference("-user-data")),
+            network_data: machine.network_data.as_ref().map(|_| reference("-network-data")),
+            ..BareMetalHostSpec::default()
+        },
+        status: None,
+    }
+}

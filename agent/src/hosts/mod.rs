@@ -1,0 +1,125 @@
+//! Hosts of a site as Akraino ICN's files describe them, as metal3's objects.
+//!
+//! ```text
+//! nodes.json      (R2 to R5) ─┐
+//! machine values  (R6 on)    ─┼─► Machine ─► Secrets (BMC, user data, network data), BareMetalHost ─► admission ─► YAML
+//! user_config.sh  ─ gateway, name servers ─┘
+//! ```
+//! A file is read as data, whole and strictly: a key that nobody knows is an error, and all errors are told at once, each
+//! with its file, line and key, what was found and what was expected. A shell file is never run.
+//!
+//! What comes out is what ICN made: `NAME-bmc-secret`, `NAME-user-data`, `NAME-network-data` and the host in namespace
+//! `metal3`, with the image from the box. Three things are ours: an image's checksum says that it is MD5, the host says its
+//! `bootMACAddress` whenever the file has it, and user data bring up the network with systemd-networkd.
+
+use std::fmt;
+
+use serde_json::Value;
+
+pub mod command;
+mod machine;
+mod make;
+mod node;
+mod nodes;
+mod shell;
+#[cfg(test)]
+mod tests;
+mod user_data;
+
+pub use make::Choices;
+
+/// A file to read.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// How messages name it.
+    pub file: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// Something in a file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub file: String,
+    /// Line, from 1; 0 when it is the whole file.
+    pub line: u64,
+    /// Key path, such as `nodes[0].name`; empty when it is the whole file.
+    pub key: String,
+    /// What stands there.
+    pub found: String,
+    /// What should.
+    pub expected: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file)?;
+        if self.line > 0 {
+            write!(f, "{}:", self.line)?;
+        }
+        if !self.key.is_empty() {
+            write!(f, " `{}`:", self.key)?;
+        }
+        write!(f, " found {}, expected {}", self.found, self.expected)
+    }
+}
+
+/// What files became.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Converted {
+    /// Objects, in the order in which they are to be applied.
+    pub objects: Vec<Value>,
+    /// What was in the files and is no matter of hosts.
+    pub notes: Vec<String>,
+}
+
+/// Reads all files and makes the objects of all their hosts, or tells all that speaks against it.
+pub fn convert(inputs: &[Input], choices: &Choices) -> Result<Converted, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut machines = Vec::new();
+    let mut notes = Vec::new();
+    let mut provider = shell::Provider::default();
+    for input in inputs {
+        match form(input) {
+            Form::Shell => shell::read(input, &mut provider, &mut notes, &mut problems),
+            Form::Json => nodes::read(input, &mut machines, &mut problems),
+            Form::Yaml => machine::read(input, &mut machines, &mut notes, &mut problems),
+        }
+    }
+    if machines.is_empty() && problems.is_empty() {
+        problems.push(Problem {
+            file: inputs.iter().map(|input| input.file.as_str()).collect::<Vec<_>>().join(", "),
+            line: 0,
+            key: String::new(),
+            found: "no host".into(),
+            expected: "`nodes` of a nodes.json, or a `machineName` of the machine chart's values".into(),
+        });
+    }
+    let objects = make::objects(&machines, &provider, choices, &mut problems);
+    if problems.is_empty() { Ok(Converted { objects, notes }) } else { Err(problems) }
+}
+
+/// The objects as one YAML text.
+pub fn yaml(objects: &[Value]) -> Result<String, serde_saphyr::SerializeError> {
+    let texts = objects.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?;
+    Ok(texts.join("---\n"))
+}
+
+/// What a file is.
+enum Form {
+    Shell,
+    Json,
+    Yaml,
+}
+
+fn form(input: &Input) -> Form {
+    let shell = std::path::Path::new(&input.file).extension().is_some_and(|ending| ending == "sh");
+    if shell || input.text.starts_with("#!") {
+        Form::Shell
+    } else if input.text.trim_start().starts_with('{') {
+        Form::Json
+    } else {
+        Form::Yaml
+    }
+}

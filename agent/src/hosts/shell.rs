@@ -1,0 +1,109 @@
+//! `user_config.sh`: assignments, read and never run.
+//!
+//! The forms that ICN's own files have: `KEY=VALUE`, `export KEY=VALUE`, the value bare, in single or double quotes, or as
+//! the default of `${KEY:-VALUE}`; comments. Anything else could mean anything, and is refused.
+
+use std::net::IpAddr;
+
+use super::node::shortened;
+use super::{Input, Problem};
+
+/// What hosts are told of the network outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Provider {
+    pub gateway: Option<IpAddr>,
+    pub dns: Vec<IpAddr>,
+}
+
+/// Keys that say nothing of hosts, and what they are on a box.
+const OF_THE_BOX: [(&str, &str); 7] = [
+    ("BS_DHCP_INTERFACE", "the site's own DHCP server is the one that serves there"),
+    ("BS_DHCP_INTERFACE_IP", "the site's own DHCP server is the one that serves there"),
+    ("IRONIC_INTERFACE", "it is the provisioning interface of the definition (`services.provisioning`)"),
+    ("IRONIC_PROVISIONING_INTERFACE_IP", "it is the address of the provisioning interface (`services.provisioning`)"),
+    ("IRONIC_IPMI_INTERFACE", "give the interface an address in Site's `networks.interfaces`"),
+    ("IRONIC_IPMI_INTERFACE_IP", "give the interface an address in Site's `networks.interfaces`"),
+    ("DOCKER_REGISTRY_MIRROR", "the box is its own registry"),
+];
+
+const FORM: &str = "`KEY=VALUE`, quoted or not, with or without `export`, or a comment: the file is read, not run";
+
+/// Takes what a file says.
+pub(super) fn read(input: &Input, provider: &mut Provider, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    for (number, line) in (1..).zip(input.text.lines()) {
+        let problem = |key: &str, found: String, expected: &str| Problem {
+            file: input.file.clone(),
+            line: number,
+            key: key.to_owned(),
+            found,
+            expected: expected.to_owned(),
+        };
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some((key, value)) = assignment(line) else {
+            problems.push(problem("", format!("`{}`", shortened(line)), FORM));
+            continue;
+        };
+        let addresses = || value.split([' ', ',']).filter(|it| !it.is_empty()).map(|it| it.parse().ok()).collect();
+        let refused = |expected: &str| problem(key, format!("`{}`", shortened(value)), expected);
+        match key {
+            _ if value.is_empty() => {}
+            "PROVIDER_NETWORK_GATEWAY" => match value.parse() {
+                Ok(address) => provider.gateway = Some(address),
+                Err(_) => problems.push(refused("an IP address")),
+            },
+            "PROVIDER_NETWORK_DNS" => match addresses() {
+                Some(servers) => provider.dns = servers,
+                None => problems.push(refused("IP addresses")),
+            },
+            _ => {
+                if let Some((_, what)) = OF_THE_BOX.iter().find(|(known, _)| *known == key) {
+                    notes.push(format!("{}:{number}: `{key}` is `{value}`: {what}", input.file));
+                } else {
+                    let known: Vec<_> = OF_THE_BOX.iter().map(|(known, _)| format!("`{known}`")).collect();
+                    let expected = format!("`PROVIDER_NETWORK_GATEWAY`, `PROVIDER_NETWORK_DNS`, {}", known.join(", "));
+                    problems.push(problem(key, "a key that nobody knows".into(), &expected));
+                }
+            }
+        }
+    }
+}
+
+/// Key and value of a line, when it is an assignment and nothing else.
+fn assignment(line: &str) -> Option<(&str, &str)> {
+    let line = match line.strip_prefix("export") {
+        Some(rest) if rest.starts_with([' ', '\t']) => rest.trim_start(),
+        _ => line,
+    };
+    let (key, rest) = line.split_once('=')?;
+    let name = !key.is_empty() && key.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+    if !name || key.starts_with(|it: char| it.is_ascii_digit()) {
+        return None;
+    }
+    value(key, rest).map(|value| (key, value))
+}
+
+/// A value, by the few rules of the shell that are needed.
+fn value<'a>(key: &str, text: &'a str) -> Option<&'a str> {
+    let (inner, after) = if let Some(rest) = text.strip_prefix('\'') {
+        rest.split_once('\'').filter(|(inner, _)| !inner.contains(char::is_control))?
+    } else if let Some(rest) = text.strip_prefix("${") {
+        let (name, default) = rest.split_once(":-")?;
+        let (default, after) = default.rsplit_once('}')?;
+        (name == key && !default.starts_with('$')).then_some(())?;
+        (value(key, default)?, after)
+    } else if let Some(rest) = text.strip_prefix('"') {
+        let (inner, after) = rest.split_once('"')?;
+        let inner = if inner.starts_with("${") { value(key, inner)? } else { inner };
+        (inner, after)
+    } else {
+        text.split_at(text.find([' ', '\t', '#', '"', '\'']).unwrap_or(text.len()))
+    };
+    let active = |it: char| "$`\\;&|<>(){}*?[]~!".contains(it) || it.is_control();
+    let quoted = text.starts_with('\'');
+    let rest = after.trim_start();
+    let over = rest.is_empty() || rest.starts_with('#') && rest.len() < after.len();
+    (over && (quoted || !inner.contains(active))).then_some(inner)
+}

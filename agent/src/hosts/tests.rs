@@ -1,0 +1,130 @@
+//! Files as ICN has them, and files that are wrong.
+
+use proptest::prelude::{any, proptest};
+use serde_json::Value;
+use sha_crypt::{PasswordVerifier, ShaCrypt};
+
+use super::{Choices, Converted, Input, convert, yaml};
+
+const NODES: &str = include_str!("fixtures/nodes.json");
+const CONFIG: &str = include_str!("fixtures/user_config.sh");
+const SITE: &str = include_str!("fixtures/site.yaml");
+const VALUES: &str = include_str!("fixtures/values.yaml");
+
+fn choices() -> Choices {
+    Choices {
+        namespace: "metal3".into(),
+        server: [172, 22, 0, 1].into(),
+        ssh_keys: vec!["ssh-ed25519 AAAA operator".into()],
+    }
+}
+
+fn inputs(files: &[(&str, &str)]) -> Vec<Input> {
+    files.iter().map(|(file, text)| Input { file: (*file).into(), text: (*text).into() }).collect()
+}
+
+fn good(files: &[(&str, &str)]) -> Converted {
+    convert(&inputs(files), &choices()).expect("good files")
+}
+
+/// What is told, a line each.
+fn told(files: &[(&str, &str)]) -> String {
+    let problems = convert(&inputs(files), &choices()).expect_err("bad files");
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn text(converted: &Converted) -> String {
+    yaml(&converted.objects).expect("YAML")
+}
+
+fn secret<'a>(converted: &'a Converted, name: &str) -> &'a Value {
+    converted.objects.iter().find(|it| it["metadata"]["name"] == name).expect("a secret")
+}
+
+#[test]
+fn nodes_and_the_provider_network_become_secrets_and_hosts() {
+    let converted = good(&[("nodes.json", NODES), ("user_config.sh", CONFIG)]);
+    let mut shown = text(&converted);
+    let data = secret(&converted, "node1-user-data")["stringData"]["userData"].as_str().expect("a text");
+    let hash = data.split(['"', '\'', '\n', ' ']).find(|it| it.starts_with("$6$")).expect("a hash");
+    ShaCrypt::default().verify_password(b"mypasswd", hash).expect("the hash of the password");
+    for part in shown.clone().split(['"', '\'', '\n', ' ']).filter(|it| it.starts_with("$6$rounds=4096$")) {
+        shown = shown.replace(part, "HASH");
+    }
+    insta::assert_snapshot!(shown);
+    insta::assert_snapshot!("notes", converted.notes.join("\n"));
+}
+
+#[test]
+fn releases_of_the_machine_chart_become_hosts_and_others_are_told() {
+    let converted = good(&[("site.yaml", SITE)]);
+    insta::assert_snapshot!(text(&converted));
+    assert_eq!(
+        converted.notes,
+        ["site.yaml:1: this Namespace is no host", "site.yaml:36: this HelmRelease is no host"]
+    );
+}
+
+#[test]
+fn values_of_the_machine_chart_become_a_host() {
+    insta::assert_snapshot!(text(&good(&[("values.yaml", VALUES)])));
+}
+
+#[test]
+fn what_comes_out_is_read_by_the_rehearsal() {
+    let converted = good(&[("nodes.json", NODES), ("values.yaml", VALUES)]);
+    let hosts = crate::bmc::manifests::read(&text(&converted)).expect("hosts");
+    let names: Vec<_> = hosts.iter().map(|host| (host.name.as_str(), host.credentials.is_ok())).collect();
+    assert_eq!(names, [("node1", true), ("node2", true), ("pod11-node5", true)]);
+}
+
+#[test]
+fn every_mistake_is_told_with_line_key_found_and_expected() {
+    let nodes = "{ \"nodes\": [ {\n\t\"name\": \"Node_1\",\n\t\"ipmi_driver_info\": { \"adress\": \"1.2.3.4\", \"username\": \"\", \"password\": 12 },\n\
+                 \"os\": { \"image_name\": \"../x\" }, \"net\": { \"links\": [ { \"id\": \"provisioning_nic\", \"ethernet_mac_address\": \"00:11\" } ] }\n} ] }\n";
+    let values = "machineName: a\nbmcAddress: gopher://1.2.3.4\nbmcUsername: a\nbmcPassword: b\n";
+    let network = "machineName: a\nbmcAddress: 1.2.3.4\nbmcUsername: a\nbmcPassword: ENC[AES256_GCM,data:x]\nimageNam: x\nnetworkData:\n  \
+                   links: { ethernets: { a: {} } }\n  networks: { ipv4: { b: { link: c, ipAddress: 10.0.0.1 } } }\n";
+    let config = "PROVIDER_NETWORK_GATEWAY=$(ip route)\nPROVIDER_NETWORK_GATEWAY=10.0.0\nFOO=1\nrm -rf /\n";
+    let all = told(&[
+        ("nodes.json", nodes),
+        ("good.yaml", values),
+        ("bad.yaml", network),
+        ("user_config.sh", config),
+        ("list.yaml", "- a\n"),
+        ("torn.yaml", "a: [\n"),
+    ]);
+    insta::assert_snapshot!(all);
+    assert_eq!(
+        told(&[("a.yaml", VALUES), ("b.yaml", VALUES)]),
+        "b.yaml:1: found `pod11-node5` again, expected a name that no other host has: a.yaml:1 has it"
+    );
+    assert!(told(&[("user_config.sh", CONFIG)]).contains("found no host"));
+}
+
+#[test]
+fn a_shell_file_is_never_run() {
+    for line in [
+        "IRONIC_INTERFACE=`id`",
+        "IRONIC_INTERFACE=\"$(id)\"",
+        "IRONIC_INTERFACE=a; id",
+        "IRONIC_INTERFACE=\"a\"b",
+        "source x",
+    ] {
+        let told = told(&[("nodes.json", NODES), ("user_config.sh", line)]);
+        assert!(told.starts_with("user_config.sh:1: found `") && told.contains("read, not run"), "{line}: {told}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0..4000_usize) {
+        let noise = String::from_utf8_lossy(&bytes).into_owned();
+        for (file, whole) in [("nodes.json", NODES), ("user_config.sh", CONFIG), ("site.yaml", SITE), ("values.yaml", VALUES)] {
+            let at = (0..=cut.min(whole.len())).rev().find(|at| whole.is_char_boundary(*at)).unwrap_or(0);
+            let spoilt = format!("{}{noise}{}", &whole[..at], &whole[at..]);
+            let _ = convert(&inputs(&[(file, &noise)]), &choices());
+            let _ = convert(&inputs(&[(file, &spoilt)]), &choices());
+        }
+    }
+}

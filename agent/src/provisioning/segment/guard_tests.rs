@@ -1,0 +1,151 @@
+use std::time::Duration;
+
+use jiff::Timestamp;
+use proptest::prelude::{Strategy, any, prop_oneof, proptest};
+
+use super::{Guard, Now, Serving, Step};
+use crate::provisioning::segment::packet::Answer;
+use crate::provisioning::segment::settings::{Mac, Policy, Probing};
+
+const PROBING: Probing = Probing { every_secs: 30, wait_secs: 5, forget_secs: 300, admit_secs: 60 };
+
+fn at(secs: u64) -> Now {
+    let wall = Timestamp::from_second(1_800_000_000 + secs.cast_signed()).expect("a time");
+    Now { run: Duration::from_secs(secs), wall }
+}
+
+fn mac(last: u8) -> Mac {
+    Mac([0x52, 0x54, 0, 0, 0, last])
+}
+
+fn answer() -> Answer {
+    let (server, offered) = ([192, 0, 2, 1].into(), Some([192, 0, 2, 77].into()));
+    Answer { server, from: mac(200), to: mac(9), offered }
+}
+
+fn guard(policy: Policy) -> Guard {
+    Guard::new(policy, PROBING)
+}
+
+/// Ticks each second up to and with `to`; the seconds at which a probe was sent.
+fn run(guard: &mut Guard, from: u64, to: u64) -> Vec<u64> {
+    (from..=to).filter(|second| guard.tick(at(*second)) == Step::Probe).collect()
+}
+
+#[test]
+fn nothing_is_served_before_the_first_round_is_over() {
+    let mut guard = guard(Policy::Guard);
+    assert_eq!(run(&mut guard, 0, 4), [0, 1]);
+    assert_eq!(guard.decide().0, Serving::Nobody);
+    run(&mut guard, 5, 5);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([].into()));
+    assert_eq!(run(&mut guard, 6, 36), [35, 36], "the next round is regular");
+}
+
+#[test]
+fn an_unknown_machine_is_let_in_after_a_round_of_its_own_and_not_for_ever() {
+    let mut guard = guard(Policy::Guard);
+    run(&mut guard, 0, 10);
+    guard.asked(at(11), mac(1), false);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([].into()));
+    assert_eq!(run(&mut guard, 11, 16), [11, 12]);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([mac(1)].into()));
+    assert_eq!(run(&mut guard, 17, 27), [21, 22], "rounds follow each other");
+    run(&mut guard, 28, 76);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([].into()));
+}
+
+#[test]
+fn another_server_before_ours_leaves_only_known_machines() {
+    let mut guard = guard(Policy::Guard);
+    run(&mut guard, 0, 3);
+    guard.heard(at(3), &answer());
+    guard.asked(at(4), mac(1), false);
+    run(&mut guard, 4, 200);
+    assert_eq!(guard.decide().0, Serving::Known);
+    let other = guard.others().next().expect("the other");
+    assert_eq!((other.server, other.mac), ([192, 0, 2, 1].into(), mac(200)));
+}
+
+#[test]
+fn another_server_that_appears_takes_back_who_was_let_in_until_it_is_gone() {
+    let mut guard = guard(Policy::Guard);
+    guard.asked(at(0), mac(1), false);
+    run(&mut guard, 0, 5);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([mac(1)].into()));
+    guard.heard(at(6), &answer());
+    assert_eq!(guard.decide().0, Serving::Known);
+    guard.asked(at(250), mac(1), false);
+    run(&mut guard, 7, 305);
+    assert_eq!(guard.decide().0, Serving::Known);
+    run(&mut guard, 306, 320);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([mac(1)].into()), "it still waits");
+}
+
+#[test]
+fn who_is_behind_a_relay_is_never_let_in() {
+    let mut guard = guard(Policy::Guard);
+    guard.asked(at(0), mac(1), true);
+    run(&mut guard, 0, 40);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([].into()));
+}
+
+#[test]
+fn the_other_policies_do_what_they_say_and_off_sends_nothing() {
+    for (policy, serving, probes) in [
+        (Policy::Known, Serving::Known, true),
+        (Policy::Always, Serving::Everyone, true),
+        (Policy::Off, Serving::Nobody, false),
+    ] {
+        let mut guard = guard(policy);
+        guard.asked(at(0), mac(1), false);
+        assert_eq!(!run(&mut guard, 0, 10).is_empty(), probes, "{policy:?}");
+        guard.heard(at(11), &answer());
+        assert_eq!(guard.decide().0, serving, "{policy:?}");
+        assert_eq!(guard.others().count(), 1);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Happens {
+    Asks(u8),
+    Answers,
+    Passes(u8),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        (0_u8..4).prop_map(Happens::Asks),
+        proptest::strategy::Just(Happens::Answers),
+        any::<u8>().prop_map(Happens::Passes)
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nobody_unknown_is_answered_while_another_server_was_heard(all in proptest::collection::vec(happens(), 1..80)) {
+        let mut guard = guard(Policy::Guard);
+        let (mut now, mut heard) = (0, None);
+        for one in all {
+            match one {
+                Happens::Asks(last) => guard.asked(at(now), mac(last), false),
+                Happens::Answers => {
+                    guard.heard(at(now), &answer());
+                    heard = Some(now);
+                }
+                Happens::Passes(more) => {
+                    for _ in 0..more {
+                        now += 1;
+                        guard.tick(at(now));
+                    }
+                }
+            }
+            if heard.is_some_and(|heard| now < heard + u64::from(PROBING.forget_secs)) {
+                assert_eq!(guard.decide().0, Serving::Known);
+            }
+            if now < u64::from(PROBING.wait_secs) && heard.is_none() {
+                assert_eq!(guard.decide().0, Serving::Nobody);
+            }
+        }
+    }
+}

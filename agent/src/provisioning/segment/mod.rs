@@ -1,0 +1,23 @@
+//! DHCP, TFTP and iPXE on the provisioning segment, and the guard that keeps them from harm to others.
+//!
+//! ```text
+//! settings, BareMetalHosts ─► known machines ─────────────┐
+//! interface ─packets─► guard: who may be answered now ────┼─► dnsmasq's configuration and hosts ─► dnsmasq (child)
+//!      ▲                 └─► probes (DHCPDISCOVER)        └─► state.json: who is answered, who else answers
+//!      └──────────────────────┘
+//! ```
+//! dnsmasq does all of DHCP and TFTP. It answers who stands in its hosts file; the guard writes that file, and starts
+//! dnsmasq only after the first look for other servers. Leases lie in the state folder and outlive both.
+
+pub mod command;
+pub mod dnsmasq;
+pub mod guard;
+pub mod known;
+pub mod leases;
+pub mod packet;
+mod run;
+pub mod settings;
+pub mod state;
+mod supervised;
+
+pub use run::{Segment, leases as leases_in, serve};

@@ -1,0 +1,171 @@
+//! DHCP packets as they are on the wire, from the IPv4 header on.
+
+use std::net::Ipv4Addr;
+
+use dhcproto::v4::{Architecture, DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
+use dhcproto::{Decodable, Decoder, Encodable, Encoder};
+
+use super::settings::Mac;
+
+/// Port of servers and relays.
+pub const SERVER_PORT: u16 = 67;
+/// Port of clients.
+pub const CLIENT_PORT: u16 = 68;
+/// Shortest IPv4 header (RFC 791, 3.1).
+const IPV4_HEADER: usize = 20;
+/// UDP header (RFC 768).
+const UDP_HEADER: usize = 8;
+/// IP protocol number of UDP.
+const UDP: u8 = 17;
+/// `htype` of Ethernet, in the packet's second byte; `hlen` follows (RFC 2131, 2).
+const ETHERNET: u8 = 1;
+
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// How the server calls itself (option 54), or where the packet came from.
+    pub server: Ipv4Addr,
+    /// MAC address that the packet came from.
+    pub from: Mac,
+    /// Whom it is for.
+    pub to: Mac,
+    /// The address that it gives; none when it only tells what to boot, or refuses.
+    pub offered: Option<Ipv4Addr>,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A machine asks.
+    Ask {
+        /// Who.
+        mac: Mac,
+        /// From another segment.
+        relayed: bool,
+    },
+    /// A server answers.
+    Answer(Answer),
+}
+
+/// Reads a packet that came from `from`; `None` when it is no DHCP of Ethernet.
+pub fn read(packet: &[u8], from: Mac) -> Option<Seen> {
+    let header = usize::from(packet.first()? & 0x0f) * 4;
+    let (whole, protocol) = (packet.first()? >> 4 == 4 && header >= IPV4_HEADER, *packet.get(9)?);
+    if !whole || protocol != UDP {
+        return None;
+    }
+    let source: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+    let port = u16::from_be_bytes(packet.get(header + 2..header + 4)?.try_into().ok()?);
+    let body = packet.get(header + UDP_HEADER..)?;
+    if port != SERVER_PORT && port != CLIENT_PORT || body.get(1..3)? != [ETHERNET, 6] {
+        return None;
+    }
+    let message = Message::decode(&mut Decoder::new(body)).ok()?;
+    let mac = Mac(message.chaddr().try_into().ok()?);
+    match message.opcode() {
+        Opcode::BootRequest => Some(Seen::Ask { mac, relayed: message.giaddr() != Ipv4Addr::UNSPECIFIED }),
+        Opcode::BootReply => {
+            let server = match message.opts().get(OptionCode::ServerIdentifier) {
+                Some(DhcpOption::ServerIdentifier(server)) => *server,
+                _ => Ipv4Addr::from(source),
+            };
+            let offered = Some(message.yiaddr()).filter(|address| !address.is_unspecified());
+            Some(Seen::Answer(Answer { server, from, to: mac, offered }))
+        }
+        Opcode::Unknown(_) => None,
+    }
+}
+
+/// A DHCPDISCOVER to everybody, answered to everybody. `pxe` asks as firmware does: some servers answer nothing else.
+pub fn discover(mac: Mac, transaction: u32, pxe: bool) -> Result<Vec<u8>, dhcproto::error::EncodeError> {
+    let unspecified = Ipv4Addr::UNSPECIFIED;
+    let mut message = Message::new_with_id(transaction, unspecified, unspecified, unspecified, unspecified, &mac.0);
+    message.set_flags(Flags::default().set_broadcast());
+    let options = message.opts_mut();
+    options.insert(DhcpOption::MessageType(MessageType::Discover));
+    options.insert(DhcpOption::ParameterRequestList(vec![
+        OptionCode::SubnetMask,
+        OptionCode::Router,
+        OptionCode::TFTPServerName,
+        OptionCode::BootfileName,
+    ]));
+    if pxe {
+        options.insert(DhcpOption::ClassIdentifier(b"PXEClient:Arch:00007:UNDI:003016".to_vec()));
+        options.insert(DhcpOption::ClientSystemArchitecture(Architecture::X64));
+    }
+    packet(&message)
+}
+
+/// The message from a client that has no address, to everybody.
+pub fn packet(message: &Message) -> Result<Vec<u8>, dhcproto::error::EncodeError> {
+    let mut body = Vec::new();
+    message.encode(&mut Encoder::new(&mut body))?;
+    // Relays of RFC 951's time drop what is shorter than a BOOTP packet.
+    body.resize(body.len().max(300), 0);
+    let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
+    let mut packet = vec![0x45, 0x10];
+    packet.extend(length(IPV4_HEADER + UDP_HEADER + body.len()));
+    packet.extend([0, 0, 0, 0, 64, UDP, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255]);
+    let sum = checksum(&packet);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet.extend(CLIENT_PORT.to_be_bytes());
+    packet.extend(SERVER_PORT.to_be_bytes());
+    packet.extend(length(UDP_HEADER + body.len()));
+    // No UDP checksum, which IPv4 allows.
+    packet.extend([0, 0]);
+    packet.extend(body);
+    Ok(packet)
+}
+
+/// Of an IPv4 header (RFC 1071).
+fn checksum(header: &[u8]) -> u16 {
+    let sum: u32 = header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    !u16::try_from(folded).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Mac, Seen, checksum, discover, packet, read};
+    use dhcproto::v4::{DhcpOption, Message, MessageType, Opcode};
+    use proptest::prelude::{any, proptest};
+    use std::net::Ipv4Addr;
+
+    const MINE: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const THEIRS: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+    #[test]
+    fn a_probe_is_a_request_with_a_good_header() {
+        for pxe in [false, true] {
+            let packet = discover(MINE, 7, pxe).expect("encoded");
+            assert_eq!(checksum(&packet[..20]), 0);
+            assert_eq!(read(&packet, MINE), Some(Seen::Ask { mac: MINE, relayed: false }));
+        }
+    }
+
+    #[test]
+    fn an_answer_tells_who_gives_what_to_whom() {
+        let (none, server, offered) = (Ipv4Addr::UNSPECIFIED, [192, 0, 2, 1].into(), [192, 0, 2, 9].into());
+        let mut message = Message::new_with_id(1, none, offered, none, none, &MINE.0);
+        message.set_opcode(Opcode::BootReply);
+        message.opts_mut().insert(DhcpOption::MessageType(MessageType::Offer));
+        message.opts_mut().insert(DhcpOption::ServerIdentifier(server));
+        let wanted = Answer { server, from: THEIRS, to: MINE, offered: Some(offered) };
+        assert_eq!(read(&packet(&message).expect("encoded"), THEIRS), Some(Seen::Answer(wanted)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_packet_is_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0..300_usize) {
+            let _ = read(&bytes, MINE);
+            let mut packet = discover(MINE, 7, true).expect("encoded");
+            for (index, byte) in bytes.iter().enumerate().take(12) {
+                if let Some(place) = packet.get_mut(at + index) {
+                    *place = *byte;
+                }
+            }
+            let _ = read(&packet, MINE);
+        }
+    }
+}

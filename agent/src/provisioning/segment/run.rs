@@ -1,0 +1,238 @@
+//! The guard at work.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use jiff::Timestamp;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::dnsmasq::{self, LEASES};
+use super::guard::{Guard, Now, Serving, Step};
+use super::known;
+use super::packet::{self, Seen};
+use super::settings::{Mac, Reservation, Settings};
+use super::state::{STATE, State};
+use super::supervised::{Supervised, Wanted, put};
+use crate::host::packet::PacketSocket;
+
+/// Between two looks at the file of hosts, and at an interface that is not there.
+const LOOK: Duration = Duration::from_secs(2);
+/// Larger than any packet of DHCP without jumbo frames.
+const PACKET: usize = 9216;
+
+/// A provisioning segment.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// The interface.
+    pub interface: String,
+    /// What is to be served, and to whom.
+    pub settings: Settings,
+    /// Leases, dnsmasq's files and `state.json`, on DATA.
+    pub state_dir: PathBuf,
+    /// `BareMetalHost`s that are known; read again when it changes.
+    pub hosts: Option<PathBuf>,
+    /// Where the loaders lie that TFTP gives.
+    pub loaders: PathBuf,
+    /// dnsmasq, and what comes before its options.
+    pub program: Vec<String>,
+}
+
+/// Serves until it is stopped. `tell` gets a line when something changed for people.
+///
+/// # Errors
+/// When the state folder cannot be written. An interface or a file that is missing is waited for.
+pub async fn serve(segment: &Segment, stop: &CancellationToken, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    fs_err::create_dir_all(&segment.state_dir)?;
+    let mut work = Work::new(segment);
+    let result = loop {
+        let opened = PacketSocket::open(&segment.interface).and_then(PacketSocket::watched);
+        let ended = match opened {
+            Ok(socket) => work.watch(&socket, stop, tell).await,
+            Err(error) => Err(anyhow::Error::new(error)),
+        };
+        match ended {
+            Ok(()) => break Ok(()),
+            // Without an ear on the segment nobody is answered.
+            Err(error) => {
+                work.server.stop().await;
+                work.guard = Guard::new(segment.settings.policy, segment.settings.probing.clone());
+                work.problem = Some(format!("{error:#}"));
+                if let Err(error) = work.show(tell) {
+                    break Err(error);
+                }
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => break Ok(()),
+            () = sleep(LOOK) => {}
+        }
+    };
+    work.server.stop().await;
+    result
+}
+
+struct Work<'a> {
+    segment: &'a Segment,
+    begun: Instant,
+    guard: Guard,
+    known: Vec<Reservation>,
+    /// Time of change of the file of hosts that was read last.
+    seen: Option<SystemTime>,
+    server: Supervised,
+    problem: Option<String>,
+    shown: Option<State>,
+    said: String,
+}
+
+impl<'a> Work<'a> {
+    fn new(segment: &'a Segment) -> Self {
+        let settings = &segment.settings;
+        Self {
+            segment,
+            begun: Instant::now(),
+            guard: Guard::new(settings.policy, settings.probing.clone()),
+            known: settings.reservations.clone(),
+            seen: None,
+            server: Supervised::new(&segment.program, &segment.state_dir),
+            problem: None,
+            shown: None,
+            said: String::new(),
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { run: self.begun.elapsed(), wall: Timestamp::now() }
+    }
+
+    /// Until it is stopped, or the interface is gone.
+    async fn watch(
+        &mut self,
+        socket: &AsyncFd<PacketSocket>,
+        stop: &CancellationToken,
+        tell: &mut dyn FnMut(&str),
+    ) -> anyhow::Result<()> {
+        self.problem = None;
+        loop {
+            self.read_hosts();
+            if self.guard.tick(self.now()) == Step::Probe {
+                probe(socket.get_ref()).context("probing for other DHCP servers")?;
+            }
+            self.act().await?;
+            self.show(tell)?;
+            let due = self.begun + self.guard.due();
+            let next = [Some(due), self.server.again()].into_iter().flatten().fold(Instant::now() + LOOK, Instant::min);
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                readable = socket.readable() => {
+                    let mut readable = readable?;
+                    self.hear(socket.get_ref()).context("listening on the segment")?;
+                    readable.clear_ready();
+                }
+                () = self.server.died() => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Takes all packets that wait.
+    fn hear(&mut self, socket: &PacketSocket) -> io::Result<()> {
+        let mut buffer = [0; PACKET];
+        loop {
+            let received = match socket.receive(&mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            if received.outgoing {
+                continue;
+            }
+            let now = self.now();
+            match packet::read(&buffer[..received.length], Mac(received.from)) {
+                None => {}
+                Some(Seen::Answer(answer)) => self.guard.heard(now, &answer),
+                Some(Seen::Ask { mac, .. }) if self.known.iter().any(|one| one.mac_address == mac) => {}
+                Some(Seen::Ask { mac, relayed }) => self.guard.asked(now, mac, relayed),
+            }
+        }
+    }
+
+    /// Known machines, when their file changed. A file that cannot be read leaves those that were known.
+    fn read_hosts(&mut self) {
+        let Some(path) = &self.segment.hosts else { return };
+        let changed = fs_err::metadata(path).and_then(|it| it.modified()).ok();
+        if changed == self.seen {
+            return;
+        }
+        self.seen = changed;
+        let read = fs_err::read_to_string(path).map_err(|error| error.to_string());
+        match read.and_then(|text| known::read(&text)) {
+            Ok(hosts) => {
+                self.problem = None;
+                self.known.clone_from(&self.segment.settings.reservations);
+                for host in hosts {
+                    if !self.known.iter().any(|one| one.mac_address == host.mac_address) {
+                        self.known.push(host);
+                    }
+                }
+            }
+            Err(error) => self.problem = Some(format!("`{}`: {error}", path.display())),
+        }
+    }
+
+    /// Makes dnsmasq what the guard decides.
+    async fn act(&mut self) -> anyhow::Result<()> {
+        let Segment { interface, settings, state_dir, loaders, .. } = self.segment;
+        let (serving, _) = self.guard.decide();
+        let wanted = (serving != Serving::Nobody).then(|| Wanted {
+            config: dnsmasq::config(settings, interface, state_dir, loaders, serving == Serving::Everyone),
+            hosts: dnsmasq::hosts(&self.known, &serving),
+        });
+        self.server.bring(wanted).await
+    }
+
+    /// Tells what changed.
+    fn show(&mut self, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+        let Segment { interface, settings, state_dir, .. } = self.segment;
+        let problem = self.problem.clone().or_else(|| self.server.problem.clone());
+        let state = State::of(interface, settings.policy, &self.guard, self.known.len(), problem);
+        if self.shown.as_ref() == Some(&state) {
+            return Ok(());
+        }
+        put(&state_dir.join(STATE), &(serde_json::to_string(&state)? + "\n"))?;
+        // Who is heard again and again is no news.
+        let news = format!(
+            "{:?} {} {:?} {:?}",
+            state.answers,
+            state.why,
+            state.problem,
+            state.others.iter().map(|other| (other.server, other.mac)).collect::<Vec<_>>()
+        );
+        if news != self.said {
+            tell(&state.sentence());
+            self.said = news;
+        }
+        self.shown = Some(state);
+        Ok(())
+    }
+}
+
+/// Asks as a machine does, and as firmware does.
+fn probe(socket: &PacketSocket) -> anyhow::Result<()> {
+    for pxe in [false, true] {
+        socket.broadcast(&packet::discover(Mac(socket.mac()), rand::random(), pxe)?)?;
+    }
+    Ok(())
+}
+
+/// The leases of a state folder; none before the first.
+pub fn leases(state_dir: &Path) -> io::Result<Vec<super::leases::Lease>> {
+    match fs_err::read_to_string(state_dir.join(LEASES)) {
+        Ok(text) => Ok(super::leases::read(&text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,285 @@
+//! What the provisioning segment is told: a YAML file.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A MAC address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Mac(pub [u8; 6]);
+
+/// A text that is no MAC address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a MAC address such as `52:54:00:12:34:56`")]
+pub struct NotAMac(String);
+
+impl FromStr for Mac {
+    type Err = NotAMac;
+
+    fn from_str(text: &str) -> Result<Self, NotAMac> {
+        let wrong = || NotAMac(text.to_owned());
+        let mut bytes = [0; 6];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|part| part.len() == 2 && part.bytes().all(|it| it.is_ascii_hexdigit()));
+            *byte = u8::from_str_radix(part.ok_or_else(wrong)?, 16).map_err(|_| wrong())?;
+        }
+        if parts.next().is_none() { Ok(Self(bytes)) } else { Err(wrong()) }
+    }
+}
+
+impl TryFrom<String> for Mac {
+    type Error = NotAMac;
+
+    fn try_from(text: String) -> Result<Self, NotAMac> {
+        text.parse()
+    }
+}
+
+impl From<Mac> for String {
+    fn from(mac: Mac) -> Self {
+        mac.to_string()
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            write!(f, "{}{byte:02x}", if index == 0 { "" } else { ":" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Whom DHCP answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Known machines; unknown ones only right after a probe found no other server.
+    #[default]
+    Guard,
+    /// Known machines.
+    Known,
+    /// Everybody, whoever else answers.
+    Always,
+    /// Nobody.
+    Off,
+}
+
+/// Addresses to give away, both ends included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Range {
+    /// First address.
+    pub start: Ipv4Addr,
+    /// Last address.
+    pub end: Ipv4Addr,
+    /// Of a relayed subnet it must be said; of the segment itself it is the interface's own.
+    #[serde(default)]
+    pub netmask: Option<Ipv4Addr>,
+    /// Router of a relayed subnet, through which its machines reach the box.
+    #[serde(default)]
+    pub router: Option<Ipv4Addr>,
+}
+
+/// What clients are told beside their address. Nothing, unless it is said here: a provisioning network leads nowhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Options {
+    /// Default router of the segment.
+    #[serde(default)]
+    pub router: Option<Ipv4Addr>,
+    /// Name servers.
+    #[serde(default)]
+    pub dns: Vec<Ipv4Addr>,
+    /// Time servers.
+    #[serde(default)]
+    pub ntp: Vec<Ipv4Addr>,
+}
+
+/// A machine that is known, whoever else is on the segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Reservation {
+    /// The interface that it boots from.
+    pub mac_address: Mac,
+    /// Its address; any of the range when absent.
+    #[serde(default)]
+    pub address: Option<Ipv4Addr>,
+    /// Its name.
+    #[serde(default)]
+    pub hostname: Option<String>,
+}
+
+/// How the guard looks for other servers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Probing {
+    /// Seconds between two rounds while nobody asks.
+    pub every_secs: u32,
+    /// Seconds that a round waits for answers. Servers that ping an address before they offer it take three.
+    pub wait_secs: u32,
+    /// Seconds after which a server that was not heard again is forgotten.
+    pub forget_secs: u32,
+    /// Seconds in which an unknown machine that was let in may finish; meanwhile rounds follow each other.
+    pub admit_secs: u32,
+}
+
+impl Default for Probing {
+    fn default() -> Self {
+        Self { every_secs: 30, wait_secs: 5, forget_secs: 300, admit_secs: 60 }
+    }
+}
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    /// Whom DHCP answers.
+    #[serde(default)]
+    pub policy: Policy,
+    /// The box's address on the segment: TFTP, and HTTP on port 6180.
+    pub server: Ipv4Addr,
+    /// Addresses of the segment.
+    pub ranges: Vec<Range>,
+    /// Addresses of subnets whose relays send their clients' packets here.
+    #[serde(default)]
+    pub relayed: Vec<Range>,
+    /// Seconds that an address is lent for.
+    #[serde(default = "an_hour")]
+    pub lease_secs: u32,
+    /// What clients are told beside their address.
+    #[serde(default)]
+    pub options: Options,
+    /// Known machines beside the `BareMetalHost`s.
+    #[serde(default)]
+    pub reservations: Vec<Reservation>,
+    /// How the guard looks for other servers.
+    #[serde(default)]
+    pub probing: Probing,
+}
+
+const fn an_hour() -> u32 {
+    3600
+}
+
+/// Why a text is none.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// Not YAML of the right shape; the message has line and column.
+    #[error("{0}")]
+    Shape(String),
+    /// Values that cannot be used, a line each.
+    #[error("{}", .0.join("\n"))]
+    Values(Vec<String>),
+}
+
+impl Settings {
+    /// Reads and checks.
+    pub fn parse(text: &str) -> Result<Self, SettingsError> {
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let settings: Self = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| SettingsError::Shape(error.to_string()))?;
+        let problems = settings.problems();
+        if problems.is_empty() { Ok(settings) } else { Err(SettingsError::Values(problems)) }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.ranges.is_empty() && self.relayed.is_empty() {
+            problems.push("`ranges`: found no range, expected at least one".into());
+        }
+        let own = self.ranges.iter().map(|range| ("ranges", range));
+        let relayed = self.relayed.iter().map(|range| ("relayed", range));
+        for (key, range) in own.chain(relayed) {
+            let Range { start, end, netmask, router } = range;
+            let mut wrong = |found: String, expected: &str| {
+                problems.push(format!("`{key}`: found {found}, expected {expected}"));
+            };
+            if start > end {
+                wrong(format!("`{start}` to `{end}`"), "the lower address first");
+            }
+            match netmask.map(u32::from) {
+                None if key == "relayed" => wrong(format!("no `netmask` of `{start}`"), "the subnet's"),
+                Some(mask) if mask.leading_ones() + mask.trailing_zeros() != 32 => {
+                    wrong(format!("`netmask: {}`", Ipv4Addr::from(mask)), "a mask such as `255.255.255.0`");
+                }
+                Some(mask) if (u32::from(*start) ^ u32::from(*end)) & mask != 0 => {
+                    wrong(format!("`{start}` to `{end}`"), "both in one subnet of the `netmask`");
+                }
+                _ => {}
+            }
+            if let Some(router) = router.filter(|_| key == "ranges") {
+                wrong(format!("`router: {router}`"), "it in `options`");
+            }
+        }
+        for (index, one) in self.reservations.iter().enumerate() {
+            let name = one.hostname.as_deref().unwrap_or("a");
+            let letters = |it: u8| it.is_ascii_alphanumeric() || it == b'-';
+            if !(1..=63).contains(&name.len()) || !name.bytes().all(letters) {
+                problems.push(format!("`reservations[{index}].hostname`: found `{name}`, expected a host name"));
+            }
+            if self.reservations[..index].iter().any(|other| other.mac_address == one.mac_address) {
+                let mac = one.mac_address;
+                problems.push(format!("`reservations[{index}].macAddress`: found `{mac}` again, expected it once"));
+            }
+        }
+        let Probing { every_secs, wait_secs, forget_secs, admit_secs } = self.probing;
+        if wait_secs == 0 || every_secs <= wait_secs || forget_secs < 2 * every_secs.saturating_add(wait_secs) {
+            problems.push(
+                "`probing`: found no room for two rounds in `forgetSecs`, expected 0 < waitSecs < everySecs and 2 * \
+                 (everySecs + waitSecs) <= forgetSecs"
+                    .into(),
+            );
+        }
+        if admit_secs < 5 {
+            problems.push(format!("`probing.admitSecs`: found {admit_secs}, expected at least 5"));
+        }
+        if self.lease_secs < 120 {
+            problems.push(format!("`leaseSecs`: found {}, expected at least 120", self.lease_secs));
+        }
+        problems
+    }
+}
+
+/// Seconds as a duration.
+pub(super) const fn secs(count: u32) -> Duration {
+    Duration::from_secs(count as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mac, Policy, Settings};
+
+    #[test]
+    fn a_short_file_is_enough_and_guards() {
+        let text = "server: 172.22.0.1\nranges: [ { start: 172.22.0.10, end: 172.22.0.100 } ]\n";
+        let settings = Settings::parse(text).expect("good");
+        assert_eq!((settings.policy, settings.lease_secs), (Policy::Guard, 3600));
+    }
+
+    #[test]
+    fn all_bad_values_are_told_at_once() {
+        let text = "server: 172.22.0.1\nranges: [ { start: 172.22.0.100, end: 172.22.0.10, router: 172.22.0.1 } ]\n\
+                    relayed: [ { start: 10.0.0.1, end: 10.0.1.1 }, { start: 10.0.0.1, end: 10.0.1.1, netmask: 255.255.255.0 }, \
+                    { start: 10.0.0.1, end: 10.0.0.1, netmask: 255.0.255.0 } ]\nleaseSecs: 1\n\
+                    probing: { everySecs: 5, waitSecs: 5, admitSecs: 1 }\n\
+                    reservations: [ { macAddress: \"52:54:00:00:00:01\", hostname: a.b }, { macAddress: \"52:54:00:00:00:01\" } ]\n";
+        insta::assert_snapshot!(Settings::parse(text).expect_err("bad").to_string());
+        let unknown = Settings::parse("server: 172.22.0.1\nranges: []\nrangs: []\n").expect_err("unknown key");
+        assert!(unknown.to_string().contains("rangs"), "{unknown}");
+    }
+
+    #[test]
+    fn a_mac_is_six_bytes() {
+        let mac: Mac = "52:54:00:AB:cd:01".parse().expect("a MAC");
+        assert_eq!(mac.to_string(), "52:54:00:ab:cd:01");
+        for bad in ["", "52:54:00:ab:cd", "52:54:00:ab:cd:01:02", "52-54-00-ab-cd-01", "+2:54:00:ab:cd:01"] {
+            bad.parse::<Mac>().expect_err(bad);
+        }
+    }
+}

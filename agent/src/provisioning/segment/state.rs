@@ -1,0 +1,156 @@
+//! What the guard found and does, for people and programs: a JSON file, sentences, an event of Kubernetes.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::{Deserialize, Serialize};
+
+use super::guard::{Guard, Other, Serving};
+use super::settings::{Mac, Policy};
+
+/// The file, in the state folder.
+pub const STATE: &str = "state.json";
+
+/// Whom dnsmasq answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Answers {
+    /// Nobody: it does not run.
+    Nobody,
+    /// Known machines.
+    Known,
+    /// Known machines and unknown ones, each after a look for other servers.
+    KnownAndAdmitted,
+    /// Everybody.
+    Everyone,
+}
+
+/// An unknown machine that gets no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    /// Who.
+    pub mac: Mac,
+    /// When it asked last.
+    pub asked: Timestamp,
+}
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// The interface.
+    pub interface: String,
+    /// What was asked for.
+    pub policy: Policy,
+    /// Whom dnsmasq answers.
+    pub answers: Answers,
+    /// Why.
+    pub why: String,
+    /// Other servers on the segment.
+    pub others: Vec<Other>,
+    /// How many machines are known.
+    pub known: usize,
+    /// Unknown machines that are answered for the moment.
+    pub admitted: Vec<Mac>,
+    /// Unknown machines that asked and are not answered.
+    pub waiting: Vec<Waiting>,
+    /// What is wrong, if anything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl State {
+    /// The guard's state in these words.
+    pub fn of(interface: &str, policy: Policy, guard: &Guard, known: usize, problem: Option<String>) -> Self {
+        let (serving, why) = guard.decide();
+        let (answers, admitted) = match serving {
+            Serving::Nobody => (Answers::Nobody, Vec::new()),
+            Serving::Known => (Answers::Known, Vec::new()),
+            Serving::KnownAnd(admitted) => (Answers::KnownAndAdmitted, admitted.into_iter().collect()),
+            Serving::Everyone => (Answers::Everyone, Vec::new()),
+        };
+        let waiting = guard.waiting().map(|(mac, asked)| Waiting { mac, asked }).collect();
+        let others = guard.others().cloned().collect();
+        Self { interface: interface.to_owned(), policy, answers, why, others, known, admitted, waiting, problem }
+    }
+
+    /// One line for the console.
+    pub fn sentence(&self) -> String {
+        let answered = match self.answers {
+            Answers::Nobody => "DHCP answers nobody".to_owned(),
+            Answers::Known => format!("DHCP answers the {} known machines only", self.known),
+            Answers::KnownAndAdmitted => {
+                format!("DHCP answers {} known machines, and unknown ones", self.known)
+            }
+            Answers::Everyone => "DHCP answers everybody".to_owned(),
+        };
+        let mut text = format!("{answered} on {}: {}", self.interface, self.why);
+        for other in &self.others {
+            text.push_str("; ");
+            text.push_str(&about(other));
+        }
+        if let Some(problem) = &self.problem {
+            text.push_str("; ");
+            text.push_str(problem);
+        }
+        text
+    }
+
+    /// Warnings for `kubectl get events`, one for each other server, about this node.
+    pub fn events(&self, node: &str) -> Vec<Event> {
+        self.others.iter().map(|other| self.event(other, node)).collect()
+    }
+
+    fn event(&self, other: &Other, node: &str) -> Event {
+        // One object a server: seen again, it is the same event.
+        let name = format!("{node}.dhcp-{}-{}", other.server, other.mac.to_string().replace(':', ""));
+        let time = |stamp: Timestamp| Some(Time(stamp));
+        Event {
+            metadata: ObjectMeta { name: Some(name), namespace: Some("default".into()), ..ObjectMeta::default() },
+            involved_object: ObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Node".into()),
+                name: Some(node.to_owned()),
+                ..ObjectReference::default()
+            },
+            type_: Some("Warning".into()),
+            reason: Some("ForeignDHCPServer".into()),
+            message: Some(format!("{} on {}; {}", about(other), self.interface, self.why)),
+            first_timestamp: time(other.first),
+            last_timestamp: time(other.last),
+            reporting_component: Some("foothold-agent".into()),
+            ..Event::default()
+        }
+    }
+}
+
+/// Who the other is, what it did and when.
+fn about(other: &Other) -> String {
+    let did = match other.offered {
+        Some(address) => format!("offered {address}"),
+        None => "answered without an address".to_owned(),
+    };
+    format!("DHCP server {} ({}) {did} at {}", other.server, other.mac, other.last.strftime("%Y-%m-%dT%H:%M:%SZ"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{State, Timestamp};
+    use crate::provisioning::segment::guard::{Guard, Now};
+    use crate::provisioning::segment::packet::Answer;
+    use crate::provisioning::segment::settings::{Mac, Policy, Probing};
+
+    #[test]
+    fn who_the_other_is_is_told_everywhere() {
+        let mut guard = Guard::new(Policy::Guard, Probing::default());
+        let wall = Timestamp::from_second(1_800_000_000).expect("a time");
+        let (from, to) = (Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8]));
+        let answer = Answer { server: [192, 0, 2, 1].into(), from, to, offered: Some([192, 0, 2, 7].into()) };
+        guard.heard(Now { run: std::time::Duration::ZERO, wall }, &answer);
+        let state = State::of("prov0", Policy::Guard, &guard, 3, None);
+        insta::assert_snapshot!(state.sentence());
+        insta::assert_snapshot!("json", serde_json::to_string_pretty(&state).expect("JSON"));
+        insta::assert_snapshot!("event", serde_json::to_string_pretty(&state.events("box")).expect("JSON"));
+    }
+}
