@@ -122,6 +122,9 @@ impl Declared {
 
     /// Its packages.
     pub fn packages<'a>(&self, lock: &'a Lock) -> Result<&'a [Deb]> {
+        if self.recipe.debian.is_empty() {
+            return Ok(&[]);
+        }
         lock.packages_for(&self.set(), &self.asked())
     }
 
@@ -156,7 +159,7 @@ pub fn declared(images: &Path, services: &Services) -> Result<Vec<Declared>> {
 
 /// Resolves their packages into the lock.
 pub fn resolve(images: &[Declared], apt: &Apt, lock: &mut Lock) -> Result<()> {
-    for image in images {
+    for image in images.iter().filter(|image| !image.recipe.debian.is_empty()) {
         let debs = apt
             .resolve_without(&image.recipe.debian, &image.extra.without)
             .with_context(|| format!("resolving the packages of `{}`", image.set()))?;
@@ -189,6 +192,11 @@ impl Input<'_> {
             .with("built", self.lock.made);
         for deb in image.packages(self.lock)? {
             key = key.with(&deb.name, &deb.sha256);
+        }
+        for source in image.recipe.files.values() {
+            if let Some(("module" | "agent", program)) = source.split_once(':') {
+                key = key.with(source, &self.programs.file(program)?.digest);
+            }
         }
         Ok(key)
     }
