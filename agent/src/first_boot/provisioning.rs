@@ -1,5 +1,5 @@
 //! Provisioning, where the release declares it. Ironic: laid out, started by the kubelet, asked until it answers, and
-//! started anew when its database is lost or the box's address has changed. Then the controller of BareMetalHosts.
+//! started anew when its database is lost or the box's address has changed. Then the controller of `BareMetalHost`s.
 
 use std::net::IpAddr;
 use std::time::Duration;

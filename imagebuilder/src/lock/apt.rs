@@ -239,8 +239,7 @@ fn pinned(depends: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Relations that a package which is not there must not bring in or keep out.
-const RELATIONS: [&str; 6] =
-    ["Depends: ", "Pre-Depends: ", "Recommends: ", "Suggests: ", "Breaks: ", "Conflicts: "];
+const RELATIONS: [&str; 6] = ["Depends: ", "Pre-Depends: ", "Recommends: ", "Suggests: ", "Breaks: ", "Conflicts: "];
 
 /// Stanzas of `apt-cache show` as those of `/var/lib/dpkg/status`: apt takes the packages for installed.
 fn as_installed(shown: &str) -> String {
