@@ -71,14 +71,7 @@ async fn apply_uploads(machine: &Machine, node: &Node) -> anyhow::Result<()> {
 }
 
 /// Repeats the checks; tells the step that fails, and `ready` again when all is well again.
-async fn check(
-    machine: &Machine,
-    steps: &Steps,
-    node: &Node,
-    node_ready: f64,
-    declared: Declared<'_>,
-    front: &Front,
-) {
+async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, declared: Declared<'_>, front: &Front) {
     // What failed since `ready` is over when all is well.
     let mut failed: Option<&'static Step> = (!steps.bus.now().ready).then_some(&phase::REGISTRY);
     let mut suspicious = false;

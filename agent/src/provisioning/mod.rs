@@ -36,17 +36,8 @@ pub const RUN: &str = "/run/foothold/ironic";
 /// The empty database of the release's Ironic.
 const EMPTY_DATABASE: &str = "/usr/share/foothold/services/ironic.sqlite";
 /// Folders that Ironic expects below [`STATE`].
-const FOLDERS: [&str; 9] = [
-    "certificates",
-    "db",
-    "http",
-    "images",
-    "logs",
-    "master-images",
-    "master-iso",
-    "tftp",
-    "tmp",
-];
+const FOLDERS: [&str; 9] =
+    ["certificates", "db", "http", "images", "logs", "master-images", "master-iso", "tftp", "tmp"];
 
 /// What a box with that release provisions with; none where it does not.
 #[derive(Clone, Debug)]

@@ -224,8 +224,7 @@ fn pinned(depends: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Relations that a package which is not there must not bring in or keep out.
-const RELATIONS: [&str; 6] =
-    ["Depends: ", "Pre-Depends: ", "Recommends: ", "Suggests: ", "Breaks: ", "Conflicts: "];
+const RELATIONS: [&str; 6] = ["Depends: ", "Pre-Depends: ", "Recommends: ", "Suggests: ", "Breaks: ", "Conflicts: "];
 
 /// Stanzas of `apt-cache show` as those of `/var/lib/dpkg/status`: apt takes the packages for installed.
 fn as_installed(shown: &str) -> String {
@@ -296,6 +295,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{Mirror, beyond, parse_simulation, parse_stanza};
+
+    #[test]
+    fn a_package_that_is_left_out_counts_as_there_and_asks_for_nothing() {
+        let shown = "Package: a\nVersion: 1\nDepends: b (= 1)\nProvides: c\n\nPackage: b\nPre-Depends: d\n";
+        let expected = "Package: a\nStatus: install ok installed\nVersion: 1\nProvides: c\n\nPackage: b\n\
+                        Status: install ok installed\n";
+        assert_eq!(super::as_installed(shown), expected);
+    }
 
     #[test]
     fn the_hosts_mirror_is_the_one_labelled_debian() {

@@ -272,7 +272,11 @@ impl Tree<'_> {
             let found = matches(self.root, pattern)?;
             ensure!(!found.is_empty(), "`{}` has nothing at `{pattern}`, which its recipe removes", self.image.set());
             for path in found {
-                if path.symlink_metadata()?.is_dir() { fs_err::remove_dir_all(path)? } else { fs_err::remove_file(path)? }
+                if path.symlink_metadata()?.is_dir() {
+                    fs_err::remove_dir_all(path)?
+                } else {
+                    fs_err::remove_file(path)?
+                }
             }
         }
         for edit in &extra.edits {
