@@ -90,6 +90,8 @@ impl Bench {
     fn tool<'a>(&self, toolbox: &'a Toolbox, argv: &[&str]) -> Tool<'a> {
         let user = pod::USER.to_string();
         let tool = toolbox.tool("/usr/bin/setpriv").args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        // Another user does not end with its parent unless it says so anew.
+        let tool = tool.args(["--pdeathsig", "KILL"]);
         let authority = Path::new("/etc/ssl/certs/ca-certificates.crt");
         tool.args(argv)
             .bind(&self.at(RUN), Path::new(RUN), false)

@@ -336,6 +336,14 @@ mod tests {
     }
 
     #[test]
+    fn a_package_that_is_left_out_counts_as_there_and_asks_for_nothing() {
+        let shown = "Package: a\nVersion: 1\nDepends: b (= 1)\nProvides: c\n\nPackage: b\nPre-Depends: d\n";
+        let expected = "Package: a\nStatus: install ok installed\nVersion: 1\nProvides: c\n\nPackage: b\n\
+                        Status: install ok installed\n";
+        assert_eq!(super::as_installed(shown), expected);
+    }
+
+    #[test]
     fn the_hosts_mirror_is_the_one_labelled_debian() {
         let text = "http://sec.example/d/|Debian-Security|x\nhttp://vendor.example/|nodistro|x\nhttp://m.example/debian/|Debian|x\n";
         let mirror = Mirror::from_targets(text).expect("found");

@@ -1,1 +1,78 @@
+use std::path::Path;
 
+use agent_api::release::Digest;
+
+use super::{Edit, declared, is_like, matches};
+use crate::config::{Provisioning, Services};
+use crate::lock::{Deb, Lock};
+use crate::oci::recipe::Recipe;
+
+fn services(provisioning: bool) -> Services {
+    let provisioning = provisioning.then(Provisioning::default);
+    Services { ntp_serve: true, registry_writable: None, provisioning }
+}
+
+const IMAGES: &str = "../images";
+
+#[test]
+fn only_a_release_that_declares_the_service_has_its_image() {
+    let images = Path::new(IMAGES);
+    assert!(declared(images, &services(false)).expect("read").is_empty());
+    let declared = declared(images, &services(true)).expect("read");
+    let sets: Vec<String> = declared.iter().map(super::Declared::set).collect();
+    assert_eq!(sets, ["service-image/ironic"]);
+    let own = Recipe::read_all(images).expect("read");
+    assert!(own.iter().all(|recipe| recipe.reference != declared[0].recipe.reference), "every box would have it");
+    assert!(declared[0].extra.without.is_sorted(), "sort the packages");
+}
+
+#[test]
+fn another_version_than_the_edits_were_proved_with_is_refused_and_named() {
+    let declared = declared(Path::new(IMAGES), &services(true)).expect("read");
+    let debs = |version: &str| {
+        let sha256 = Digest::from_hex(&"0".repeat(64)).expect("a digest");
+        let (name, architecture) = ("python3-ironic".to_owned(), "all".to_owned());
+        vec![Deb { name, version: version.to_owned(), architecture, sha256, size: 1 }]
+    };
+    declared[0].check_versions(&debs("1:29.0.5-0+deb13u4")).expect("an update of the same version");
+    let error = declared[0].check_versions(&debs("1:30.0.0-1")).expect_err("another one").to_string();
+    for part in ["python3-ironic", "1:30.0.0-1", "1:29.0.5-*", "hint: ", "image.yaml"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let empty = Lock::new(1);
+    let error = declared[0].packages(&empty).expect_err("an old lock").to_string();
+    assert!(error.contains("`service-image/ironic`") && error.contains("lock --update"), "{error}");
+}
+
+#[test]
+fn an_edit_wants_its_text_exactly_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("node.py");
+    let edit = Edit { file: "/node.py".into(), replace: "a = 1\n".into(), with: "a = 2\n".into() };
+    for (text, fits) in [("x\na = 1\ny\n", true), ("x\ny\n", false), ("a = 1\na = 1\n", false)] {
+        fs_err::write(&file, text).expect("written");
+        let applied = edit.apply(&file);
+        assert_eq!(applied.is_ok(), fits, "{text:?}");
+        let expected = if fits { "x\na = 2\ny\n" } else { text };
+        assert_eq!(fs_err::read_to_string(&file).expect("text"), expected);
+    }
+}
+
+#[test]
+fn patterns_name_paths_and_what_lies_in_them_goes_along() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for path in ["a/tests/b/tests/x", "a/c/tests/x", "a/testsuite/x", "d/x.iso", "d/y.lkrn"] {
+        let path = dir.path().join(path);
+        fs_err::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs_err::write(path, "").expect("written");
+    }
+    let named = |pattern: &str| -> Vec<String> {
+        let found = matches(dir.path(), pattern).expect("read");
+        found.iter().map(|path| path.strip_prefix(dir.path()).expect("below").display().to_string()).collect()
+    };
+    assert_eq!(named("/a/**/tests"), ["a/c/tests", "a/tests"]);
+    assert_eq!(named("/d/*.iso"), ["d/x.iso"]);
+    assert_eq!(named("/d"), ["d"]);
+    assert_eq!(named("/e"), Vec::<String>::new());
+    assert!(is_like("*-riscv64.efi", "ipxe-riscv64.efi") && !is_like("*-riscv64.efi", "ipxe-arm64.efi"));
+}

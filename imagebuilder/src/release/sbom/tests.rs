@@ -98,6 +98,7 @@ fn listed(release: &Release) -> (Vec<u8>, Value) {
         agent: &made(&["foothold-agent", "pause"]),
         parts: &parts,
         recipes: &[recipe],
+        services: &[],
     };
     let bytes = document(&input).expect("a list");
     assert_eq!(bytes, document(&input).expect("a list"), "the same bytes each time");
