@@ -236,6 +236,7 @@ pub struct Client {
 impl Client {
     /// Asks for an address until an answer pleases, as firmware does.
     pub fn ask(&self, mac: Mac, patience: Duration, pleases: impl Fn(&Answer) -> bool) -> Option<Answer> {
+        self.forget();
         let until = Instant::now() + patience;
         while Instant::now() < until {
             let again = self.discover(mac, until);
@@ -248,12 +249,18 @@ impl Client {
 
     /// Asks for an address all the time; all answers.
     pub fn all(&self, mac: Mac, patience: Duration) -> Vec<Answer> {
+        self.forget();
         let (mut all, until) = (Vec::new(), Instant::now() + patience);
         while Instant::now() < until {
             let again = self.discover(mac, until);
             all.extend(std::iter::from_fn(|| self.answer(mac, again, |_| true)));
         }
         all
+    }
+
+    /// What came before is no answer to what is asked now.
+    fn forget(&self) {
+        while self.socket.receive(&mut [0; 2048]).is_ok() {}
     }
 
     /// Asks once; when to ask again.

@@ -21,6 +21,8 @@ use crate::host::packet::PacketSocket;
 
 /// Between two looks at the file of hosts, and at an interface that is not there.
 const LOOK: Duration = Duration::from_secs(2);
+/// Between two writings of a state in which nothing new is for people: a flood of packets is no flood of files.
+const CALM: Duration = Duration::from_millis(500);
 /// Larger than any packet of DHCP without jumbo frames.
 const PACKET: usize = 9216;
 
@@ -84,7 +86,7 @@ struct Work<'a> {
     seen: Option<SystemTime>,
     server: Supervised,
     problem: Option<String>,
-    shown: Option<State>,
+    shown: Option<(Instant, State)>,
     said: String,
 }
 
@@ -199,10 +201,6 @@ impl<'a> Work<'a> {
         let Segment { interface, settings, state_dir, .. } = self.segment;
         let problem = self.problem.clone().or_else(|| self.server.problem.clone());
         let state = State::of(interface, settings.policy, &self.guard, self.known.len(), problem);
-        if self.shown.as_ref() == Some(&state) {
-            return Ok(());
-        }
-        put(&state_dir.join(STATE), &(serde_json::to_string(&state)? + "\n"))?;
         // Who is heard again and again is no news.
         let news = format!(
             "{:?} {} {:?} {:?}",
@@ -211,11 +209,17 @@ impl<'a> Work<'a> {
             state.problem,
             state.others.iter().map(|other| (other.server, other.mac)).collect::<Vec<_>>()
         );
-        if news != self.said {
+        let same = news == self.said;
+        let recent = |(when, shown): &(Instant, State)| *shown == state || when.elapsed() < CALM;
+        if same && self.shown.as_ref().is_some_and(recent) {
+            return Ok(());
+        }
+        if !same {
             tell(&state.sentence());
             self.said = news;
         }
-        self.shown = Some(state);
+        put(&state_dir.join(STATE), &(serde_json::to_string(&state)? + "\n"))?;
+        self.shown = Some((Instant::now(), state));
         Ok(())
     }
 }

@@ -48,6 +48,9 @@ impl Supervised {
             return Ok(());
         };
         if self.child.is_some() && self.told.as_ref() == Some(&wanted) {
+            if self.not_before.is_none_or(|at| at < Instant::now()) {
+                self.problem = None;
+            }
             return Ok(());
         }
         let same = self.told.as_ref().is_some_and(|told| told.config == wanted.config);
