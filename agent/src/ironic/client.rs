@@ -183,7 +183,7 @@ impl Client {
         if let Some(version) = known {
             return Ok(version);
         }
-        let root: Root = self.send(Method::GET, "/", None, None).await.and_then(|answer| answer.json())?;
+        let root: Root = self.send(Method::GET, "/", None, None).await.and_then(Answer::json)?;
         let offer = root.default_version.or_else(|| root.versions.into_iter().next());
         let offered = offer.as_ref().map_or_else(String::new, |it| format!("{} to {}", it.min_version, it.version));
         let range = offer.and_then(|it| Some((Version::parse(&it.min_version)?, Version::parse(&it.version)?)));

@@ -5,7 +5,7 @@
 //! node     what Ironic says about a node
 //! ```
 //!
-//! By the "Bare Metal API" reference of OpenStack, microversions 1.89 to 1.95 (Ironic 27 to 29, OpenStack 2025.1).
+//! By the "Bare Metal API" reference, microversions 1.89 to 1.95 (Ironic 29 is release 2025.1).
 
 mod client;
 mod node;

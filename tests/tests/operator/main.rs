@@ -1,6 +1,8 @@
 //! The controller of `BareMetalHost`s between a real API server and a fake Ironic. Numbers are those of the issues in
 //! which users of metal3's operator told what these tests show not to happen here.
 
+#![allow(clippy::needless_pass_by_value, reason = "`json!` where it is needed reads best")]
+
 #[path = "../cluster/mod.rs"]
 mod cluster;
 mod fleet;

@@ -160,13 +160,11 @@ impl Operator {
         let mut host = if memory.version.is_some() && memory.version == cached.metadata.resource_version {
             cached.clone()
         } else {
-            match self.executor.objects.host(&key.0, &key.1).await? {
-                Some(host) => host,
-                None => {
-                    self.forget(key);
-                    return Ok(Next::await_change());
-                }
-            }
+            let Some(host) = self.executor.objects.host(&key.0, &key.1).await? else {
+                self.forget(key);
+                return Ok(Next::await_change());
+            };
+            host
         };
         memory.version.clone_from(&host.metadata.resource_version);
         for _ in 0..DECISIONS {

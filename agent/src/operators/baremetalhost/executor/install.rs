@@ -82,12 +82,11 @@ impl Executor {
             State::Manageable => self.begin_cleaning(job, node).await,
             // Nothing to do leaves it available.
             State::Available if self.steps(job).await?.is_empty() => Ok(prepared()),
-            State::Available => self.ask(job, node, "manage", None).await,
             State::CleanFail if job.scratch.answered(Asked::Clean) => {
                 Ok(Done::badly(node.error().unwrap_or(NO_REASON)))
             }
             State::CleanFail => self.recover(job, node).await,
-            State::InspectFail => self.ask(job, node, "manage", None).await,
+            State::Available | State::InspectFail => self.ask(job, node, "manage", None).await,
             busy if busy.is_busy() => Ok(self.later()),
             _ => Ok(stuck(node, "prepared")),
         }

@@ -75,7 +75,7 @@ impl Executor {
         }
         // While Ironic is at work with a node it takes no changes.
         if !node.provision_state.is_busy() {
-            let changes = wanted.changes(&node, job.scratch.asked != Some(Asked::Manage) && self.is_new(job));
+            let changes = wanted.changes(&node, job.scratch.asked != Some(Asked::Manage) && has_new_credentials(job));
             if !changes.is_empty() {
                 node = self.ironic.patch_node(&node.uuid, &changes).await?;
             }
@@ -88,12 +88,6 @@ impl Executor {
         let mut done = self.manage(job, &node).await?.learn(Change::Id(node.uuid.clone()));
         done.told.splice(0..0, told);
         Ok(done)
-    }
-
-    /// Whether Ironic has other credentials than the Secret.
-    fn is_new(&self, job: &Job<'_>) -> bool {
-        let status = job.host.status.as_ref();
-        job.node.is_some() && status.is_none_or(|status| status.tried_credentials != status.good_credentials)
     }
 
     /// A node that is not known by UUID or name: found by its MAC address when it has no name, else made.
@@ -201,6 +195,12 @@ impl Executor {
             ))),
         }
     }
+}
+
+/// Whether Ironic has other credentials than the Secret.
+fn has_new_credentials(job: &Job<'_>) -> bool {
+    let status = job.host.status.as_ref();
+    job.node.is_some() && status.is_none_or(|status| status.tried_credentials != status.good_credentials)
 }
 
 /// Why a host cannot be had with its driver.
