@@ -43,11 +43,11 @@ async fn until_available(site: &Site, hosts: usize, within: Duration) -> Duratio
 #[tokio::test]
 async fn the_provisioning_limit_is_never_exceeded() {
     // Long enough that slots, not the machine that the test runs on, are what there is too little of.
-    let mut site = Site::prepare("limit", Duration::from_secs(4)).await;
+    let mut site = Site::prepare("limit", Duration::from_secs(10)).await;
     site.secret("all-bmc", &json!({"username": "admin", "password": crate::ironic::PASSWORD})).await;
     fleet(&site, 200, "redfish://10.0.0.1").await;
     site.run();
-    until_available(&site, 200, Duration::from_secs(400)).await;
+    until_available(&site, 200, Duration::from_secs(600)).await;
     let most = site.ironic.world().most_busy;
     assert!((10..=20).contains(&most), "{most} at a time");
 }

@@ -275,7 +275,7 @@ impl World {
         match (target, state.as_str()) {
             ("manage", "enroll") => self.begin(uuid, "verifying", Then::Verified),
             ("manage", "available" | "inspect failed" | "clean failed" | "adopt failed") => {
-                self.set(uuid, "manageable")
+                self.set(uuid, "manageable");
             }
             ("inspect", "manageable" | "inspect failed") => self.begin(uuid, "inspect wait", Then::Inspected),
             ("abort", "inspect wait") => {
