@@ -281,9 +281,9 @@ impl Tree<'_> {
             ensure!(!found.is_empty(), "`{}` has nothing at `{pattern}`, which its recipe removes", self.image.set());
             for path in found {
                 if path.symlink_metadata()?.is_dir() {
-                    fs_err::remove_dir_all(path)?
+                    fs_err::remove_dir_all(path)?;
                 } else {
-                    fs_err::remove_file(path)?
+                    fs_err::remove_file(path)?;
                 }
             }
         }
