@@ -4,8 +4,8 @@
 //! observe --> decide (pure) --> act --> record in the ledger
 //!
 //! site, name ─┬─ network, firewall ──────────────┐
-//!             ├─ keys, kubeconfigs, manifests ─┬─┴─ kubelet ─ API ─┬─ roles ─ controllers, objects
-//!             ├─ containerd's state ─ start ───┘                   ├─ labels
+//!             ├─ keys, kubeconfigs, manifests ─┬─┴─ kubelet ─ API ─┬─ controllers
+//!             ├─ containerd's state ─ start ───┘                   ├─ objects, labels
 //!             └─ clock, content                                    └─ readiness, really asked ─ registry's pod, Ironic
 //! ```
 //!

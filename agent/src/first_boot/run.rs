@@ -123,13 +123,12 @@ async fn bring_up_cluster(
 
     let workloads = async {
         control_plane::grant(machine, steps, &api).await;
-        // The API server looks through its roles one by one, and gives up on a machine that is too busy for that.
-        control_plane::roles(machine, steps, &api).await;
         control_plane::controllers(machine, steps, &node, &api).await;
         addons::objects(machine, steps, &node, &credentials, &api).await;
     };
-    let ((), (), node_ready) = tokio::join!(
+    let ((), (), (), node_ready) = tokio::join!(
         workloads,
+        control_plane::roles(machine, steps, &api),
         addons::node_labels(machine, steps, &node, &credentials, &api),
         ready::node(steps, &node, &api),
     );
