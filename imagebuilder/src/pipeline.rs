@@ -286,9 +286,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         at.stage("kubernetes-layer", |say| kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say))?;
     let recipes = Recipe::read_all(&at.images())?;
     let declared = service::declared(&at.images(), &appliance.services)?;
-    let mut for_services = programs.clone();
-    for_services.files.extend(parts.agent.files.clone());
-    let services = service_images(at, lock, &declared, &toolbox, &key, &for_services)?;
+    let services = service_images(at, lock, &declared, &toolbox, &key, &programs)?;
     let containers = at.stage("containers-layer", |say| {
         containers::make(&containers::Input {
             cache: &at.cache,

@@ -23,7 +23,6 @@ pub mod client;
 pub mod config;
 pub mod credentials;
 pub mod database;
-pub mod operator;
 pub mod pod;
 pub mod segment;
 
