@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use dhcproto::v4::{Architecture, DhcpOption, Flags, Message, MessageType, Opcode, OptionCode};
-use dhcproto::{Decodable, Decoder, Encodable, Encoder};
+use dhcproto::v4::{Architecture, DhcpOption, Flags, Message, MessageType, OptionCode};
+use dhcproto::{Encodable, Encoder};
 
 use super::settings::Mac;
 
@@ -19,6 +19,18 @@ const UDP_HEADER: usize = 8;
 const UDP: u8 = 17;
 /// `htype` of Ethernet, in the packet's second byte; `hlen` follows (RFC 2131, 2).
 const ETHERNET: u8 = 1;
+/// `op` of clients and of servers (RFC 2131, 2).
+const BOOT_REQUEST: u8 = 1;
+const BOOT_REPLY: u8 = 2;
+/// Where the options begin, after [`COOKIE`] (RFC 2131, 2 and 3).
+const OPTIONS: usize = 240;
+/// What stands before them.
+const COOKIE: [u8; 4] = [99, 130, 83, 99];
+/// Options without a length (RFC 2132, 3.1 and 3.2).
+const PAD: u8 = 0;
+const END: u8 = 255;
+/// RFC 2132, 9.7.
+const SERVER_IDENTIFIER: u8 = 54;
 
 /// What a server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,19 +72,42 @@ pub fn read(packet: &[u8], from: Mac) -> Option<Seen> {
     if port != SERVER_PORT && port != CLIENT_PORT || body.get(1..3)? != [ETHERNET, 6] {
         return None;
     }
-    let message = Message::decode(&mut Decoder::new(body)).ok()?;
-    let mac = Mac(message.chaddr().try_into().ok()?);
-    match message.opcode() {
-        Opcode::BootRequest => Some(Seen::Ask { mac, relayed: message.giaddr() != Ipv4Addr::UNSPECIFIED }),
-        Opcode::BootReply => {
-            let server = match message.opts().get(OptionCode::ServerIdentifier) {
-                Some(DhcpOption::ServerIdentifier(server)) => *server,
-                _ => Ipv4Addr::from(source),
-            };
-            let offered = Some(message.yiaddr()).filter(|address| !address.is_unspecified());
+    let mac = Mac(body.get(28..34)?.try_into().ok()?);
+    let address = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(body.get(at..at + 4)?).ok()?));
+    let (yiaddr, giaddr) = (address(16)?, address(24)?);
+    if body.get(OPTIONS - COOKIE.len()..OPTIONS)? != COOKIE {
+        return None;
+    }
+    match *body.first()? {
+        BOOT_REQUEST => Some(Seen::Ask { mac, relayed: !giaddr.is_unspecified() }),
+        BOOT_REPLY => {
+            let named = option(body.get(OPTIONS..)?, SERVER_IDENTIFIER);
+            let server = Ipv4Addr::from(named.and_then(|value| value.try_into().ok()).unwrap_or(source));
+            let offered = Some(yiaddr).filter(|address| !address.is_unspecified());
             Some(Seen::Answer(Answer { server, from, to: mac, offered }))
         }
-        Opcode::Unknown(_) => None,
+        _ => None,
+    }
+}
+
+/// Value of the first option with that code; the others are not looked into, however they are made (RFC 2132, 2).
+///
+/// `Message::decode` of dhcproto reads them all, and panics at some that say a wrong length.
+fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
+    loop {
+        let (&code, rest) = options.split_first()?;
+        match code {
+            PAD => options = rest,
+            END => return None,
+            _ => {
+                let (&length, rest) = rest.split_first()?;
+                let (value, rest) = rest.split_at_checked(usize::from(length))?;
+                if code == wanted {
+                    return Some(value);
+                }
+                options = rest;
+            }
+        }
     }
 }
 
@@ -127,7 +162,7 @@ fn checksum(header: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Mac, Seen, checksum, discover, packet, read};
+    use super::{Answer, Mac, OPTIONS, Seen, checksum, discover, option, packet, read};
     use dhcproto::v4::{DhcpOption, Message, MessageType, Opcode};
     use proptest::prelude::{any, proptest};
     use std::net::Ipv4Addr;
@@ -153,6 +188,35 @@ mod tests {
         message.opts_mut().insert(DhcpOption::ServerIdentifier(server));
         let wanted = Answer { server, from: THEIRS, to: MINE, offered: Some(offered) };
         assert_eq!(read(&packet(&message).expect("encoded"), THEIRS), Some(Seen::Answer(wanted)));
+    }
+
+    /// Options that dhcproto 0.15 panics at: 151 (status code) without a byte, 152 (base time) with five, 81 (FQDN) with one.
+    #[test]
+    fn options_of_a_wrong_length_do_not_hide_who_answers() {
+        let (none, server) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(192, 0, 2, 1));
+        let mut message = Message::new_with_id(1, none, none, none, none, &MINE.0);
+        message.set_opcode(Opcode::BootReply);
+        let mut bytes = packet(&message).expect("encoded");
+        let options = 20 + 8 + OPTIONS;
+        let odd = [0, 151, 0, 152, 5, 1, 2, 3, 4, 5, 81, 1, 0, 54, 4, 192, 0, 2, 1, 255];
+        bytes[options..options + odd.len()].copy_from_slice(&odd);
+        let wanted = Answer { server, from: THEIRS, to: MINE, offered: None };
+        assert_eq!(read(&bytes, THEIRS), Some(Seen::Answer(wanted)));
+    }
+
+    #[test]
+    fn an_option_is_found_or_not() {
+        for (options, wanted) in [
+            (&[54, 2, 7, 8, 255][..], Some(&[7, 8][..])),
+            (&[0, 0, 1, 1, 9, 54, 0], Some(&[])),
+            (&[255, 54, 1, 7], None),
+            (&[54, 3, 7, 8], None),
+            (&[54], None),
+            (&[1, 1, 9], None),
+            (&[], None),
+        ] {
+            assert_eq!(option(options, 54), wanted, "{options:?}");
+        }
     }
 
     proptest! {
