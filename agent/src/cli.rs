@@ -97,9 +97,16 @@ fn events() -> anyhow::Result<String> {
     fs_err::read_to_string(EVENTS).context("no events: this is not a running box")
 }
 
+/// What was asked for.
 #[expect(clippy::print_stdout, reason = "this is the command line")]
-fn show(text: &str) {
+pub(crate) fn show(text: &str) {
     print!("{text}");
+}
+
+/// A line beside it.
+#[expect(clippy::print_stderr, reason = "this is the command line")]
+pub(crate) fn report(text: &str) {
+    eprintln!("{text}");
 }
 
 /// One line per step: its state, how long it took or takes, and what its last event says.

@@ -213,7 +213,8 @@ fn is_outward(interface: &str) -> bool {
     !["lo", "cni", "veth", "foothold", "kube-", "dummy"].iter().any(|prefix| interface.starts_with(prefix))
 }
 
-const fn is_link_local(ip: IpAddr) -> bool {
+/// Whether an address is good on its own link only.
+pub(crate) const fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),

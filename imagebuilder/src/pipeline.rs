@@ -286,7 +286,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         at.stage("kubernetes-layer", |say| kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say))?;
     let recipes = Recipe::read_all(&at.images())?;
     let declared = service::declared(&at.images(), &appliance.services)?;
-    let services = service_images(at, lock, &declared, &toolbox, &key, &programs)?;
+    let services = service_images(at, lock, &declared, &toolbox, &key)?;
     let containers = at.stage("containers-layer", |say| {
         containers::make(&containers::Input {
             cache: &at.cache,
@@ -364,10 +364,9 @@ fn service_images(
     declared: &[service::Declared],
     toolbox: &Toolbox,
     key: &str,
-    programs: &Made,
 ) -> Result<service::Images> {
     let mut images = service::Images::default();
-    let input = service::Input { lock, toolbox, toolbox_key: key, programs };
+    let input = service::Input { lock, toolbox, toolbox_key: key };
     for image in declared {
         images.add(&service::make(at, image, &input)?)?;
     }

@@ -60,8 +60,7 @@ pub fn make(at: &Builder) -> Result<Made> {
     let image = declared.first().context("a recipe for provisioning")?;
     let lock = lock_for(at, lock, image)?;
     let (toolbox, key) = pipeline::toolbox(at, &lock)?;
-    let programs = Made::default();
-    service::make(at, image, &Input { lock: &lock, toolbox: &toolbox, toolbox_key: &key, programs: &programs })
+    service::make(at, image, &Input { lock: &lock, toolbox: &toolbox, toolbox_key: &key })
 }
 
 /// The lock with the packages of the image: resolved once, then kept as long as the recipe asks for the same.

@@ -10,6 +10,7 @@ use clap::Args;
 use super::manifests;
 use super::redfish::Trust;
 use super::rehearsal::{self, Plan};
+use crate::cli::{report, show};
 
 /// What `rehearse` takes.
 #[derive(Debug, Args)]
@@ -70,14 +71,4 @@ impl Rehearse {
         }
         Ok(if rehearsal.good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
-}
-
-#[expect(clippy::print_stdout, reason = "this is the command line")]
-fn show(text: &str) {
-    print!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "this is the command line")]
-fn report(text: &str) {
-    eprintln!("{text}");
 }

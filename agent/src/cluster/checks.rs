@@ -18,6 +18,17 @@ impl Missing {
     }
 }
 
+/// An error with its causes, in one line: what a [`Missing`] or a log says of it.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
 /// Labels of pods that a ready cluster has, beside the static ones.
 const EXPECTED: [(&str, &str); 2] = [("k8s-app", "kube-proxy"), ("k8s-app", "kube-dns")];
 /// Names that static pods begin with.

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::steps::{Outcome, Steps, blocking, done};
 use super::{Machine, addons, network, phase};
 use crate::cluster::api::{Api, ApiError};
-use crate::cluster::checks::Missing;
+use crate::cluster::checks::{Missing, chain};
 use crate::cluster::pki::{self, Issued};
 use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests, state};
 use crate::ledger::Key;
@@ -286,17 +286,6 @@ fn listens(table: &str, port: u16) -> bool {
         // Number, local address, remote address, state: 0A is LISTEN.
         words.nth(1).is_some_and(|local| local.ends_with(&ending)) && words.nth(1) == Some("0A")
     })
-}
-
-/// An error with its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Binds the control plane to `cluster-admin` while the API server creates the roles that it will have.

@@ -9,12 +9,11 @@ use agent_api::ports::{CONTENT, KUBERNETES_API, REGISTRY};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::control_plane::chain;
 use super::phase::{self, Step};
 use super::steps::Steps;
 use super::{Machine, decide, network, registry};
 use crate::cluster::api::Api;
-use crate::cluster::checks::{self, Missing};
+use crate::cluster::checks::{self, Missing, chain};
 use crate::cluster::{DNS_DOMAIN, Node, dns, kubeconfig, nth_address};
 use crate::content::encode;
 use crate::events::uptime;

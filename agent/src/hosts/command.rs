@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use super::{Choices, Input, convert, yaml};
+use crate::cli::{report, show};
 
 /// What `hosts` takes.
 #[derive(Debug, Args)]
@@ -57,14 +58,4 @@ impl Hosts {
             }
         }
     }
-}
-
-#[expect(clippy::print_stdout, reason = "this is the command line")]
-fn show(text: &str) {
-    print!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "this is the command line")]
-fn report(text: &str) {
-    eprintln!("{text}");
 }

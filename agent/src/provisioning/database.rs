@@ -58,8 +58,8 @@ fn decide(mark: Option<&str>, head: Option<&[u8]>, image: &str, lost: bool) -> R
     Ok(id.to_owned())
 }
 
-/// Makes sure that there is a database of that image in `dir`. `empty` is a new one.
-pub fn ensure(dir: &Path, empty: &[u8], image: &str, lost: bool) -> io::Result<Database> {
+/// Makes sure that there is a database of that image in `dir`. `empty` is the file of a new one, read when it is needed.
+pub fn ensure(dir: &Path, empty: &Path, image: &str, lost: bool) -> io::Result<Database> {
     let (file, mark) = (dir.join(FILE), dir.join(MARK));
     let there = fs_err::read_to_string(&mark).ok();
     let reason = match decide(there.as_deref(), head(&file)?.as_deref(), image, lost) {
@@ -75,7 +75,7 @@ pub fn ensure(dir: &Path, empty: &[u8], image: &str, lost: bool) -> io::Result<D
     }
     // The same bytes as those of a damaged one are no reason to keep that one's pages.
     let _ = fs_err::remove_file(&file);
-    files::write_durably(&file, empty, 0o640)?;
+    files::write_durably(&file, &fs_err::read(empty)?, 0o640)?;
     super::give(&file)?;
     let id = hex::encode(rand::random::<[u8; 8]>());
     files::write_durably(&mark, format!("{image} {id}\n").as_bytes(), files::SECRET)?;
@@ -120,7 +120,9 @@ mod tests {
     #[test]
     fn each_database_has_a_name_of_its_own() {
         let dir = tempfile::tempdir().expect("a folder");
-        let ensure = |image: &str| ensure(dir.path(), b"SQLite format 3\0", image, false).expect("a database");
+        let empty = dir.path().join("empty");
+        fs_err::write(&empty, b"SQLite format 3\0").expect("written");
+        let ensure = |image: &str| ensure(dir.path(), &empty, image, false).expect("a database");
         let first = ensure("aa");
         assert_eq!(first.made, Some(Reason::First));
         let kept = ensure("aa");

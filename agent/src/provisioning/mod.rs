@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cluster::files;
 use crate::rest;
+use crate::vitals::is_link_local;
 
 pub mod client;
 pub mod config;
@@ -99,9 +100,8 @@ impl Plan {
             give(&folder)?;
         }
         give(&self.at(STATE))?;
-        let empty = fs_err::read(self.at(EMPTY_DATABASE))?;
         let manifest = self.image.manifest.hex();
-        let database = database::ensure(&self.at(STATE).join("db"), &empty, manifest, lost)?;
+        let database = database::ensure(&self.at(STATE).join("db"), &self.at(EMPTY_DATABASE), manifest, lost)?;
         let password_file = credentials.password_file();
         for (name, bytes) in
             [("ironic.conf", text.as_bytes()), ("htpasswd", password_file.as_bytes()), ("ca.crt", authority.as_bytes())]
@@ -145,13 +145,6 @@ fn address(declared: &Provisioning, by_mac: Option<&str>, addresses: &[(String, 
     }
     named.sort_by_key(IpAddr::is_ipv6);
     named.first().copied()
-}
-
-fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    }
 }
 
 /// What is the pod's. An agent that is not root runs no pods.

@@ -122,9 +122,6 @@ impl Declared {
 
     /// Its packages.
     pub fn packages<'a>(&self, lock: &'a Lock) -> Result<&'a [Deb]> {
-        if self.recipe.debian.is_empty() {
-            return Ok(&[]);
-        }
         lock.packages_for(&self.set(), &self.asked())
     }
 
@@ -159,7 +156,7 @@ pub fn declared(images: &Path, services: &Services) -> Result<Vec<Declared>> {
 
 /// Resolves their packages into the lock.
 pub fn resolve(images: &[Declared], apt: &Apt, lock: &mut Lock) -> Result<()> {
-    for image in images.iter().filter(|image| !image.recipe.debian.is_empty()) {
+    for image in images {
         let debs = apt
             .resolve_without(&image.recipe.debian, &image.extra.without)
             .with_context(|| format!("resolving the packages of `{}`", image.set()))?;
@@ -178,8 +175,6 @@ pub struct Input<'a> {
     pub toolbox: &'a Toolbox,
     /// Key of the toolbox.
     pub toolbox_key: &'a str,
-    /// Programs of the release.
-    pub programs: &'a Made,
 }
 
 impl Input<'_> {
@@ -192,11 +187,6 @@ impl Input<'_> {
             .with("built", self.lock.made);
         for deb in image.packages(self.lock)? {
             key = key.with(&deb.name, &deb.sha256);
-        }
-        for source in image.recipe.files.values() {
-            if let Some(("module" | "agent", program)) = source.split_once(':') {
-                key = key.with(source, &self.programs.file(program)?.digest);
-            }
         }
         Ok(key)
     }
@@ -234,7 +224,8 @@ pub fn make(at: &Builder, image: &Declared, input: &Input<'_>) -> Result<Made> {
     at.stage(&image.set(), |say| {
         at.cache.stage(&key, &mut || say("another build is making the same"), |work| {
             fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line))?;
-            let (cache, programs, built) = (&at.cache, input.programs, input.lock.made);
+            // Packages and files: nothing of the release's own programs.
+            let (cache, programs, built) = (&at.cache, &Made::default(), input.lock.made);
             let kitchen = Kitchen { cache, programs, built, version: "" };
             let root = work.path().join("root");
             say(&format!("unpacking {} packages", debs.len()));

@@ -25,6 +25,7 @@ use super::slots::{Key, Slots};
 use super::status::apply;
 use super::story::{self, Told};
 use super::wishes;
+use crate::cluster::checks::chain;
 use crate::ironic::{IronicError, Node, ProvisionState};
 
 /// Decisions of one turn; a host that needs more has something wrong about it, and is left alone for a while.
@@ -151,7 +152,7 @@ impl Operator {
     pub fn failed(&self, error: &ObjectError) -> Next {
         if !error.is_stale() {
             self.metrics.count("metal3_reconcile_error_total");
-            log::warn!("{:#}", anyhow::Error::msg(chain(error)));
+            log::warn!("{}", chain(error));
         }
         Next::requeue(RETRY)
     }
@@ -559,10 +560,4 @@ fn rest(now: Timestamp, until: Option<Timestamp>) -> Next {
     let Some(until) = until else { return Next::await_change() };
     let pause = Duration::try_from(until.duration_since(now)).unwrap_or_default();
     Next::requeue(pause.max(Duration::from_millis(10)))
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::dnsmasq::LOADERS;
 use super::settings::Settings;
 use super::{Segment, serve};
+use crate::cli::report;
 
 /// What `dhcp` takes.
 #[derive(Debug, Args)]
@@ -66,9 +67,4 @@ impl Dhcp {
         })?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-#[expect(clippy::print_stderr, reason = "this is the command line")]
-fn report(text: &str) {
-    eprintln!("{text}");
 }

@@ -51,9 +51,8 @@ fn of_host(host: &BareMetalHost, known: &mut Vec<Reservation>) -> Result<(), Str
         add(mac, host.annotation(ADDRESS), hostname)?;
     }
     let hardware = host.status.as_ref().and_then(|status| status.hardware.as_ref());
-    let found = hardware.map(serde_json::to_value).transpose().map_err(|error| error.to_string())?;
-    for nic in found.iter().filter_map(|found| found["nics"].as_array()).flatten() {
-        if let (Some(true), Some(mac)) = (nic["pxe"].as_bool(), nic["mac"].as_str()) {
+    for nic in hardware.iter().flat_map(|found| found.nics.iter().flatten()) {
+        if let (Some(true), Some(mac)) = (nic.pxe, &nic.mac) {
             add(mac, None, None)?;
         }
     }

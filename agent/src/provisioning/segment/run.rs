@@ -16,7 +16,8 @@ use super::known;
 use super::packet::{self, Seen};
 use super::settings::{Mac, Reservation, Settings};
 use super::state::{STATE, State};
-use super::supervised::{Supervised, Wanted, put};
+use super::supervised::{Supervised, Wanted};
+use crate::cluster::files;
 use crate::host::packet::PacketSocket;
 
 /// Between two looks at the file of hosts, and at an interface that is not there.
@@ -218,7 +219,8 @@ impl<'a> Work<'a> {
             tell(&state.sentence());
             self.said = news;
         }
-        put(&state_dir.join(STATE), &(serde_json::to_string(&state)? + "\n"))?;
+        let text = serde_json::to_string(&state)? + "\n";
+        files::write(&state_dir.join(STATE), text.as_bytes(), files::PUBLIC)?;
         self.shown = Some((Instant::now(), state));
         Ok(())
     }

@@ -9,6 +9,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, timeout};
 
 use super::dnsmasq::{CONFIG, HOSTS};
+use crate::cluster::files;
 use crate::host::process::start_owned;
 
 /// It ends at once when asked.
@@ -56,9 +57,9 @@ impl Supervised {
         let same = self.told.as_ref().is_some_and(|told| told.config == wanted.config);
         if !same {
             self.stop().await;
-            put(&self.dir.join(CONFIG), &wanted.config)?;
+            files::write(&self.dir.join(CONFIG), wanted.config.as_bytes(), files::PUBLIC)?;
         }
-        put(&self.dir.join(HOSTS), &wanted.hosts)?;
+        files::write(&self.dir.join(HOSTS), wanted.hosts.as_bytes(), files::PUBLIC)?;
         self.told = Some(wanted);
         if let Some(pid) = self.child.as_ref().and_then(pid) {
             return kill_process(pid, Signal::HUP).context("telling dnsmasq to read its hosts file again");
@@ -106,12 +107,4 @@ impl Supervised {
 
 fn pid(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
-}
-
-/// Writes a file whole or not at all.
-pub(super) fn put(path: &Path, text: &str) -> anyhow::Result<()> {
-    let new = path.with_extension("new");
-    fs_err::write(&new, text)?;
-    fs_err::rename(&new, path)?;
-    Ok(())
 }

@@ -357,8 +357,7 @@ impl Surveyor<'_> {
                 self.ready(&name, &[LOCK], &note);
                 continue;
             };
-            let (toolbox_key, programs) = (&self.key, &Made::default());
-            let key = service::Input { lock, toolbox: &self.toolbox, toolbox_key, programs }.key(&image)?;
+            let key = service::Input { lock, toolbox: &self.toolbox, toolbox_key: &self.key }.key(&image)?;
             let made = self.at.cache.recall(&key)?;
             if made.is_none() {
                 self.survey.fetch.add(&self.at.cache, image.packages(lock)?)?;
