@@ -12,6 +12,7 @@ use crate::bmc::command::Rehearse;
 use crate::hosts::command::Hosts;
 use crate::operators::baremetalhost::command::BareMetalHosts;
 use crate::provisioning::segment::command::Dhcp;
+use crate::ramdisk::RamdiskNetwork;
 use crate::{daemon, init};
 
 /// The agent of a Foothold box.
@@ -46,6 +47,9 @@ enum Command {
     ///
     /// Nothing is printed unless all files are good.
     Hosts(Hosts),
+    /// Set up the network of a server that runs the deploy ramdisk, as its virtual medium says (started by systemd).
+    #[command(hide = true)]
+    RamdiskNetwork(RamdiskNetwork),
     /// Serve DHCP, TFTP and network boot on an interface, never in the way of another DHCP server.
     Dhcp(Dhcp),
 }
@@ -89,6 +93,10 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Operator(Operator::BareMetalHost(operator)) => operator.run().map(|()| ExitCode::SUCCESS),
         Command::Hosts(hosts) => hosts.run(),
         Command::Dhcp(dhcp) => dhcp.run(),
+        Command::RamdiskNetwork(network) => {
+            show(&network.run()?);
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

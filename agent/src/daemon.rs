@@ -27,6 +27,7 @@ use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::ledger::{self, Ledger};
+use crate::provisioning::served::Served;
 use crate::registry::Front;
 use crate::rest::{Gate, Web};
 use crate::site_out::{self, SiteOut};
@@ -130,6 +131,9 @@ fn serve(
             let url = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;
             let registry = publish::Registry::new(url, Some(front.own_token().to_owned()))?;
             publish::start(tasks, uploads, Some(registry), bus.clone(), stop);
+        }
+        if release.provisioning.is_some() {
+            sources.push(Arc::new(Served::of(Path::new("/"))));
         }
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
         let tls = rest::tls(Arc::clone(&web.resolver))?;

@@ -16,7 +16,7 @@
 //! listen      sockets that listen, and how many may connect
 //! http        files over HTTP/1.1, with sendfile
 //! pulls       images that the box asks for, recorded
-//! provisioning  Ironic: its configuration, pod, database, credentials
+//! provisioning  Ironic: its configuration, pod, database, credentials; DHCP, TFTP and network boot, guarded
 //! registry    images for the box and its site, on port 5000
 //! releases    what was sent to run next: taken, verified, kept
 //! rest        HTTPS on 8443: web page, REST, event stream
@@ -27,7 +27,7 @@
 //! uploads     what was uploaded, on DATA, and who may need it
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! hosts       hosts of Akraino ICN's files, as metal3's objects
-//! provisioning  DHCP, TFTP and network boot for the site's servers, guarded
+//! ramdisk     network of a server that runs the deploy ramdisk
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
@@ -52,6 +52,7 @@ pub mod medium;
 pub mod operators;
 pub mod provisioning;
 pub mod pulls;
+pub mod ramdisk;
 pub mod registry;
 pub mod releases;
 pub mod rest;

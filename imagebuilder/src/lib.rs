@@ -17,6 +17,7 @@ pub mod medium;
 pub mod oci;
 pub mod osimage;
 pub mod pipeline;
+pub mod ramdisk;
 pub mod release;
 pub mod report;
 pub mod rootfs;

@@ -58,7 +58,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    fn packages(&self) -> PathBuf {
+    /// Where lists of packages are.
+    pub fn packages(&self) -> PathBuf {
         self.workspace.join("packages")
     }
 

@@ -265,6 +265,7 @@ fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>) 
             format!("user,id={id},restrict=on,ipv6=off,net={net}{}", rules.collect::<String>())
         }
         Backend::Socket { fd } => format!("dgram,id={id},local.type=fd,local.str={fd}"),
+        Backend::Device { fd } => format!("tap,id={id},fd={fd}"),
     };
     argv.put("-netdev", backend);
     let bootindex = bootindex.map(|index| format!(",bootindex={index}")).unwrap_or_default();

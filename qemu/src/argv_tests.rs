@@ -102,6 +102,7 @@ fn blockdev(drive: Drive) -> serde_json::Value {
 #[case::user(Backend::User { forwards: vec![] }, "user,id=nic0,restrict=on,ipv6=off,net=10.0.2.0/24")]
 #[case::forwards(Backend::User { forwards: vec![(40001, 8443), (40002, 6443)] },
     "user,id=nic0,restrict=on,ipv6=off,net=10.0.2.0/24,hostfwd=tcp:127.0.0.1:40001-:8443,hostfwd=tcp:127.0.0.1:40002-:6443")]
+#[case::device(Backend::Device { fd: 9 }, "tap,id=nic0,fd=9")]
 #[case::segment(Backend::Socket { fd: 9 }, "dgram,id=nic0,local.type=fd,local.str=9")]
 fn network_cards(#[case] backend: Backend, #[case] expected: &str) {
     let nic = |boot| WiredNic { mac: "52:54:00:00:00:01".into(), boot, backend: backend.clone() };

@@ -394,6 +394,12 @@ impl VmBuilder {
                     inherit.push(fd);
                     Backend::Socket { fd: number }
                 }
+                Cable::Device(device) => {
+                    let fd = device.end()?;
+                    let number = fd.as_raw_fd();
+                    inherit.push(fd);
+                    Backend::Device { fd: number }
+                }
             };
             let mac = nic.mac.clone().unwrap_or_else(|| mac(&self.name, index));
             wired.nics.push(WiredNic { mac, boot: nic.boot, backend });

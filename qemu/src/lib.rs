@@ -40,7 +40,7 @@
 //! | [`tools`] | QEMU, qemu-img and firmware of the toolbox tree, run without chroot |
 //! | [`accel`] | KVM or software emulation, found out by booting |
 //! | [`firmware`] | SeaBIOS, OVMF, OVMF with Secure Boot |
-//! | [`disk`], [`network`] | what is plugged in |
+//! | [`disk`], [`network`], [`tap`] | what is plugged in |
 //! | [`builder`] | [`VmBuilder`]: what machine, checked and started |
 //! | [`vm`] | [`Vm`]: the running machine |
 //! | [`bmc`] | an emulated Redfish BMC before a machine |
@@ -59,6 +59,7 @@ mod host;
 pub mod journal;
 pub mod network;
 pub mod qmp;
+pub mod tap;
 pub mod tools;
 pub mod vm;
 
@@ -69,5 +70,6 @@ pub use disk::{Bus, Disk, Format, Writes};
 pub use firmware::Firmware;
 pub use journal::{EventLine, Mirror, Patience, WaitError};
 pub use network::{Nic, Segment, Tap};
+pub use tap::TapDevice;
 pub use tools::Tools;
 pub use vm::{Events, Vm, VmError};

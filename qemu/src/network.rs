@@ -9,6 +9,8 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::tap::TapDevice;
+
 /// A machine that does not take its frames delays the others for this long, then loses the frame.
 const SEND_WITHIN: Duration = Duration::from_millis(50);
 /// Larger than any Ethernet frame QEMU sends.
@@ -34,6 +36,8 @@ pub(crate) enum Cable {
     User { forwards: Vec<u16> },
     /// A segment with other machines.
     Segment(Segment),
+    /// An interface of the host.
+    Device(TapDevice),
 }
 
 impl Nic {
@@ -56,6 +60,11 @@ impl Nic {
     /// A card on a segment shared with other machines.
     pub fn segment(segment: &Segment) -> Self {
         Self::with(Cable::Segment(segment.clone()))
+    }
+
+    /// A card whose cable leads to an interface of the host.
+    pub fn device(device: &TapDevice) -> Self {
+        Self::with(Cable::Device(device.clone()))
     }
 
     /// Sets the hardware address, such as `52:54:00:12:34:56`. By default it follows from the
@@ -95,6 +104,8 @@ pub(crate) enum Backend {
     User { forwards: Vec<(u16, u16)> },
     /// An inherited datagram socket, one frame a datagram.
     Socket { fd: i32 },
+    /// An inherited TAP device.
+    Device { fd: i32 },
 }
 
 /// An Ethernet segment between machines: what one sends, all others get.

@@ -1,15 +1,17 @@
-//! Images of services that no appliance of the tests declares, made from a lock that the tests keep, and unpacked.
+//! What `services.provisioning` is made of, which no appliance of the tests declares: images, made from a lock that the tests keep, and unpacked.
 
 use std::path::{Path, PathBuf};
 
-use agent_api::release::Image;
+use agent_api::release::{ContentFile, Image};
 use anyhow::{Context as _, Result};
 use foothold::commands::common;
 use foothold::config::{Provisioning, Services};
+use foothold::layer::agent;
 use foothold::lock::Lock;
 use foothold::lock::apt::{Apt, Mirror};
 use foothold::oci::service::{self, Declared, Images, Input};
 use foothold::pipeline::{self, Builder};
+use foothold::ramdisk::{self, Ramdisk};
 use foothold::store::Made;
 use tempfile::TempDir;
 
@@ -50,31 +52,65 @@ impl ServiceImage {
     }
 }
 
-/// Makes the image in the cache of that builder.
+/// Makes the image of Ironic in the cache of that builder.
 pub fn make(at: &Builder) -> Result<Made> {
-    let job = common::Job::load(Path::new(APPLIANCE))?;
-    let lock = common::locked(at, &job, false)?;
-    let provisioning = Some(Provisioning::default());
-    let services = Services { ntp_serve: true, registry_writable: None, provisioning };
-    let declared = service::declared(&at.images(), &services)?;
-    let image = declared.first().context("a recipe for provisioning")?;
-    let lock = lock_for(at, lock, image)?;
-    let (toolbox, key) = pipeline::toolbox(at, &lock)?;
-    service::make(at, image, &Input { lock: &lock, toolbox: &toolbox, toolbox_key: &key })
+    let kit = Kit::open(at)?;
+    let (toolbox, key) = pipeline::toolbox(at, &kit.lock)?;
+    service::make(at, &kit.image, &Input { lock: &kit.lock, toolbox: &toolbox, toolbox_key: &key })
 }
 
-/// The lock with the packages of the image: resolved once, then kept as long as the recipe asks for the same.
-fn lock_for(at: &Builder, mut lock: Lock, image: &Declared) -> Result<Lock> {
-    let path = at.cache.path(&format!("tests/{}.lock", image.set().replace('/', "-")));
-    let kept = Lock::read(&path).ok().flatten();
-    if let Some(kept) = kept.filter(|kept| kept.made == lock.made && image.packages(kept).is_ok()) {
-        return Ok(kept);
+/// Makes the deploy ramdisk: what is served of it, and where that lies in the cache.
+pub fn deploy_ramdisk() -> Result<Vec<(ContentFile, PathBuf)>> {
+    let at = builder()?;
+    let kit = Kit::open(&at)?;
+    let (toolbox, toolbox_key) = pipeline::toolbox(&at, &kit.lock)?;
+    let programs = if kit.ramdisk.recipe.programs.is_empty() {
+        Made::default()
+    } else {
+        at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.network.offline, say))?
+    };
+    let (lock, lists) = (&kit.lock, at.packages());
+    let input = ramdisk::Input { lock, toolbox: &toolbox, toolbox_key: &toolbox_key, programs: &programs, lists };
+    let files = ramdisk::files(&kit.ramdisk.make(&at, &input)?)?;
+    Ok(files.into_iter().map(|file| (file.clone(), at.cache.blob_path(&file.digest))).collect())
+}
+
+/// What `services.provisioning` is made of.
+struct Kit {
+    image: Declared,
+    ramdisk: Ramdisk,
+    lock: Lock,
+}
+
+impl Kit {
+    fn open(at: &Builder) -> Result<Self> {
+        let job = common::Job::load(Path::new(APPLIANCE))?;
+        let lock = common::locked(at, &job, false)?;
+        let provisioning = Some(Provisioning::default());
+        let services = Services { ntp_serve: true, registry_writable: None, provisioning };
+        let image = service::declared(&at.images(), &services)?.pop().context("a recipe for provisioning")?;
+        let ramdisk = Ramdisk::declared(&at.images(), &services)?.context("a deploy ramdisk")?;
+        let mut kit = Self { image, ramdisk, lock };
+        kit.resolve(at)?;
+        Ok(kit)
     }
-    let work = at.cache.work_dir()?;
-    let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(None)?)?;
-    apt.update()?;
-    service::resolve(std::slice::from_ref(image), &apt, &mut lock)?;
-    fs_err::create_dir_all(path.parent().context("a folder")?)?;
-    lock.write(&path)?;
-    Ok(lock)
+
+    /// The lock with the packages: resolved once, then kept as long as the recipes ask for the same.
+    fn resolve(&mut self, at: &Builder) -> Result<()> {
+        let path = at.cache.path("tests/provisioning.lock");
+        let fits = |lock: &Lock| {
+            lock.made == self.lock.made && self.image.packages(lock).is_ok() && self.ramdisk.packages(lock).is_ok()
+        };
+        if let Some(kept) = Lock::read(&path).ok().flatten().filter(fits) {
+            self.lock = kept;
+            return Ok(());
+        }
+        let work = at.cache.work_dir()?;
+        let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(None)?)?;
+        apt.update()?;
+        service::resolve(std::slice::from_ref(&self.image), &apt, &mut self.lock)?;
+        self.ramdisk.resolve(&apt, &mut self.lock)?;
+        fs_err::create_dir_all(path.parent().context("a folder")?)?;
+        self.lock.write(&path)
+    }
 }

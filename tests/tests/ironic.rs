@@ -1,129 +1,15 @@
 //! Real Ironic, out of the image that the builder makes, with what the agent lays out for it, on loopback.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+mod provisioning;
 
-use agent_api::release::{Budgets, Image, Kubernetes, Provisioning, Release};
-use foothold::host::command::Running;
-use foothold::toolbox::{Tool, Toolbox};
+use std::time::Duration;
+
 use foothold_agent::provisioning::client::{Access, Trouble};
-use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, database, pod};
-use foothold_tests::service_image::ServiceImage;
+use foothold_agent::provisioning::{RUN, STATE, database};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-/// A start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Version of the API that has all of what is asked here.
-const VERSION: (&str, &str) = ("X-OpenStack-Ironic-API-Version", "1.95");
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-/// A release that declares provisioning and has nothing else.
-fn release(image: Image) -> Release {
-    Release {
-        api_version: "foothold.dev/v1".to_owned(),
-        kind: "Release".to_owned(),
-        name: "edge".to_owned(),
-        version: "1.0.0".to_owned(),
-        architecture: "amd64".to_owned(),
-        built: 1_700_000_000,
-        development_key: true,
-        layers: Vec::new(),
-        boot: Vec::new(),
-        kubernetes: Kubernetes {
-            version: "v1.36.4".to_owned(),
-            pod_cidr: "10.244.0.0/16".to_owned(),
-            service_cidr: "10.96.0.0/12".to_owned(),
-        },
-        images: vec![image],
-        content: Vec::new(),
-        packages: Vec::new(),
-        data: Vec::new(),
-        ntp_serve: false,
-        registry_writable_bytes: None,
-        provisioning: Some(Provisioning::default()),
-        budgets: Budgets::default(),
-    }
-}
-
-/// A box that only has what Ironic needs of it.
-struct Bench {
-    made: ServiceImage,
-    root: TempDir,
-    plan: Plan,
-    port: u16,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let made = ServiceImage::ironic().unwrap_or_else(|error| panic!("making the image: {error:#}"));
-        let root = tempfile::tempdir().expect("a folder");
-        let services = root.path().join("usr/share/foothold/services");
-        fs_err::create_dir_all(&services).expect("a folder");
-        for (name, blob) in &made.exports {
-            fs_err::copy(blob, services.join(name)).expect("copied");
-        }
-        let plan = Plan::of(&release(made.image.clone()), root.path()).expect("it is declared");
-        let free = TcpListener::bind((LOOPBACK, 0)).expect("a port").local_addr().expect("an address");
-        Self { made, root, plan, port: free.port() }
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.root.path().join(path.trim_start_matches('/'))
-    }
-
-    /// What the agent lays out, with another port.
-    fn place(&self, lost: bool) -> Placed {
-        let mut placed = self.plan.place(LOOPBACK, lost).expect("laid out");
-        placed.access.port = self.port;
-        let path = self.at(RUN).join("ironic.conf");
-        let text = fs_err::read_to_string(&path).expect("text");
-        let text = text.replace("host_ip = 0.0.0.0", "host_ip = 127.0.0.1");
-        let text = text.replace("port = 6385", &format!("port = {}", self.port));
-        fs_err::write(&path, text).expect("written");
-        placed
-    }
-
-    /// A program of the image, as the pod's user, with the pod's folders.
-    fn tool<'a>(&self, toolbox: &'a Toolbox, argv: &[&str]) -> Tool<'a> {
-        let user = pod::USER.to_string();
-        let tool = toolbox.tool("/usr/bin/setpriv").args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
-        // Another user does not end with its parent unless it says so anew.
-        let tool = tool.args(["--pdeathsig", "KILL"]);
-        let authority = Path::new("/etc/ssl/certs/ca-certificates.crt");
-        tool.args(argv)
-            .bind(&self.at(RUN), Path::new(RUN), false)
-            .bind(&self.at(RUN).join("ca.crt"), authority, false)
-            .bind(&self.at(STATE), Path::new(STATE), true)
-    }
-
-    fn toolbox(&self) -> Toolbox {
-        Toolbox::at(self.made.tree.path(), &self.made.helper)
-    }
-
-    fn start(&self) -> Running {
-        let (toolbox, config) = (self.toolbox(), format!("{RUN}/ironic.conf"));
-        self.tool(&toolbox, &["/usr/bin/ironic", "--config-file", &config]).start().expect("started")
-    }
-}
-
-/// Waits until it has drivers. An Ironic that has ended says why.
-async fn drivers(access: &Access, ironic: &mut Running) -> Vec<String> {
-    let begin = Instant::now();
-    loop {
-        let trouble = match access.drivers().await {
-            Ok(drivers) => return drivers,
-            Err(trouble) => trouble,
-        };
-        if let Some(words) = ironic.ended() {
-            panic!("Ironic has ended: {words}");
-        }
-        assert!(begin.elapsed() < PATIENCE, "no drivers: {trouble:?}");
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
-}
+use provisioning::{Bench, VERSION, drivers};
 
 /// A request with the password; the status and the body.
 async fn ask(access: &Access, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
@@ -139,7 +25,7 @@ async fn ask(access: &Access, method: Method, path: &str, body: Option<Value>) -
 #[tokio::test]
 async fn real_ironic_serves_its_drivers_keeps_nodes_right_and_survives_the_loss_of_its_database() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let bench = Bench::new();
+    let bench = Bench::on_loopback();
     let placed = bench.place(false);
     assert_eq!(placed.new_database, Some(database::Reason::First));
     let access = &placed.access;
@@ -147,7 +33,7 @@ async fn real_ironic_serves_its_drivers_keeps_nodes_right_and_survives_the_loss_
     assert_eq!(drivers(access, &mut ironic).await, ["idrac", "ipmi", "redfish"]);
 
     // Nobody without the password, and not with another one.
-    let url = format!("https://127.0.0.1:{}/v1/nodes", bench.port);
+    let url = format!("https://127.0.0.1:{}/v1/nodes", access.port);
     let client = access.client().expect("a client");
     let open = client.get(&url).send().await.expect("an answer");
     assert_eq!(open.status(), StatusCode::UNAUTHORIZED);
@@ -216,7 +102,7 @@ images.create_esp_image_for_uefi(sys.argv[2] + '/boot.iso', sys.argv[2] + '/kern
 #[test]
 fn a_medium_for_a_server_is_made_by_ironic_and_has_its_loaders() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let bench = Bench::new();
+    let bench = Bench::on_loopback();
     bench.place(false);
     let folder = bench.at(STATE).join("tmp");
     for name in ["kernel", "ramdisk"] {

@@ -8,6 +8,8 @@ use super::{RUN, STATE};
 
 /// Where servers find what Ironic makes for them, below the content server's root.
 pub const HTTP_PATH: &str = "provisioning";
+/// The release's deploy ramdisk, below the content server's root, less the endings of its two files.
+const RAMDISK: &str = "netboot/ironic-python-agent";
 /// What the ramdisk's kernel is told. It checks whom it talks to by the token that Ironic gives it; the box's authority
 /// is handed to it where the medium can carry it.
 const KERNEL: &str = "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-insecure=1";
@@ -19,6 +21,7 @@ pub fn render(address: IpAddr) -> String {
     let version = if address.is_ipv4() { 4 } else { 6 };
     let api = format!("https://{}", SocketAddr::new(address, ports::IRONIC));
     let content = format!("http://{}/{HTTP_PATH}", SocketAddr::new(address, ports::CONTENT));
+    let ramdisk = format!("http://{}/{RAMDISK}", SocketAddr::new(address, ports::CONTENT));
     let port = ports::IRONIC;
     format!(
         "[DEFAULT]
@@ -65,6 +68,8 @@ enable_ssl_api = true
 
 [conductor]
 automated_clean = true
+deploy_kernel = {ramdisk}.kernel
+deploy_ramdisk = {ramdisk}.initramfs
 disable_zstandard_decompression = true
 enable_mdns = false
 

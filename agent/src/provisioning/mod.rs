@@ -26,6 +26,7 @@ pub mod credentials;
 pub mod database;
 pub mod pod;
 pub mod segment;
+pub mod served;
 
 use credentials::Credentials;
 

@@ -19,6 +19,7 @@ use crate::config::Appliance;
 use crate::lock::Lock;
 use crate::lock::apt::Apt;
 use crate::pipeline::Builder;
+use crate::ramdisk::{self, Ramdisk};
 use crate::release::sign::Signer;
 use crate::store::Made;
 use crate::toolbox::Toolbox;
@@ -52,11 +53,21 @@ pub struct Input<'a> {
     pub signer: &'a Signer,
 }
 
+impl Input<'_> {
+    fn ramdisk(&self) -> ramdisk::Input<'_> {
+        let Self { lock, toolbox, toolbox_key, programs, .. } = *self;
+        ramdisk::Input { lock, toolbox, toolbox_key, programs, lists: self.at.packages() }
+    }
+}
+
 /// Resolves all content into `lock`.
 pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> {
     files::resolve(at, appliance, lock)?;
     debian::resolve(appliance, apt, lock)?;
     os_images::resolve(appliance, apt, lock)?;
+    if let Some(ramdisk) = Ramdisk::declared(&at.images(), &appliance.services)? {
+        ramdisk.resolve(apt, lock)?;
+    }
     manifests::resolve(&appliance.content, &appliance.directory, &at.workspace.join("packages"), lock)?;
     images::resolve(at, appliance, apt, lock)
 }
@@ -67,6 +78,9 @@ pub fn make(input: &Input<'_>) -> Result<Carried> {
     carried.files.extend(files::make(input)?);
     carried.files.extend(debian::make(input)?);
     carried.files.extend(os_images::make(input)?);
+    if let Some(ramdisk) = Ramdisk::declared(&input.at.images(), &input.appliance.services)? {
+        carried.files.extend(ramdisk::files(&ramdisk.make(input.at, &input.ramdisk())?)?);
+    }
     carried.files.extend(manifests::make(input)?);
     carried.images = images::make(input)?;
     let carried = finish(carried)?;

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 
 use super::seal;
 use super::squashfs::Packing;
-use crate::host::command::Run;
 use crate::lock::{Deb, Lock};
 use crate::rootfs::kernel::{self, ModuleList};
 use crate::rootfs::{self, INSIDE, scrub};
@@ -69,7 +68,8 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
         let mut made = Made::default();
         let tree = work.path().join("tree");
         scrub::scrub(&tree)?;
-        let release = add_kernel(input, work, &tree, linux, &modules, &mut made)?;
+        let (release, image) = kernel::install(input.cache, input.toolbox, work, "tree", linux, &modules)?;
+        made.files.insert(KERNEL.to_owned(), image);
         add_initrd_modules(input, work, &tree.join("usr/lib/modules").join(&release), &initrd, &mut made)?;
         made.set_fact("kernelRelease", &release)?;
         made.set_fact("packages", &package_list(os, linux))?;
@@ -81,32 +81,6 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
 
 fn package_list(os: &[Deb], linux: &[Deb]) -> Vec<Package> {
     os.iter().chain(linux).map(|deb| Package { name: deb.name.clone(), version: deb.version.clone() }).collect()
-}
-
-fn add_kernel(
-    input: &Input<'_>,
-    work: &WorkDir,
-    tree: &Path,
-    linux: &[Deb],
-    keep: &ModuleList,
-    made: &mut Made,
-) -> Result<String> {
-    let unpacked = work.path().join("linux");
-    for deb in linux.iter().filter(|deb| deb.name.starts_with("linux-image-6") || deb.name.starts_with("linux-image-7"))
-    {
-        Run::new("dpkg-deb").arg("--extract").arg(input.cache.blob_path(&deb.sha256)).arg(&unpacked).output()?;
-    }
-    let release = kernel::release_of(&unpacked)?;
-    let modules = unpacked.join("usr/lib/modules").join(&release);
-    kernel::trim(&modules, keep)?;
-    let image = unpacked.join("boot").join(format!("vmlinuz-{release}"));
-    made.files.insert(KERNEL.to_owned(), input.cache.adopt(&image).context("the kernel package has no kernel")?);
-    fs_err::create_dir_all(tree.join("usr/lib/modules"))?;
-    fs_err::rename(&modules, tree.join("usr/lib/modules").join(&release))?;
-    let depmod = input.toolbox.tool("depmod").args(["--basedir", &format!("{INSIDE}/tree"), &release]);
-    depmod.bind(work.path(), Path::new(INSIDE), true).run().context("listing the kernel's modules")?;
-    fs_err::remove_dir_all(&unpacked)?;
-    Ok(release)
 }
 
 fn add_initrd_modules(

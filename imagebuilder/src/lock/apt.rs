@@ -133,6 +133,11 @@ impl Apt {
         Ok(described.into_iter().map(|(deb, _)| deb).collect())
     }
 
+    /// These packages alone, whatever they depend on.
+    pub fn alone(&self, packages: &[String]) -> Result<Vec<Deb>> {
+        Ok(self.describe(packages)?.into_iter().map(|(deb, _)| deb).collect())
+    }
+
     /// What these packages and their dependencies need beyond what every Debian system of this suite has, of whichever
     /// point release.
     pub fn resolve_beyond_base(&self, packages: &[String]) -> Result<Vec<Deb>> {

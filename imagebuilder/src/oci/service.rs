@@ -21,6 +21,7 @@ use crate::disk::{Content, SourceFile};
 use crate::lock::apt::Apt;
 use crate::lock::{Deb, Lock, fetch};
 use crate::pipeline::Builder;
+use crate::rootfs::trim;
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 use crate::toolbox::{ImageTools, Toolbox};
 
@@ -251,9 +252,6 @@ struct Tree<'a> {
     built: u64,
 }
 
-/// Top folders of a tree that programs in it may change.
-const WRITABLE: [&str; 3] = ["usr", "etc", "var"];
-
 impl Tree<'_> {
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
@@ -267,17 +265,7 @@ impl Tree<'_> {
         say: &(dyn Fn(&str) + Sync),
     ) -> Result<Vec<(String, Blob)>> {
         let extra = &self.image.extra;
-        for pattern in &extra.remove {
-            let found = matches(self.root, pattern)?;
-            ensure!(!found.is_empty(), "`{}` has nothing at `{pattern}`, which its recipe removes", self.image.set());
-            for path in found {
-                if path.symlink_metadata()?.is_dir() {
-                    fs_err::remove_dir_all(path)?;
-                } else {
-                    fs_err::remove_file(path)?;
-                }
-            }
-        }
+        trim::remove(self.root, &extra.remove).with_context(|| self.image.set())?;
         for edit in &extra.edits {
             edit.apply(&self.at(&edit.file))?;
         }
@@ -286,7 +274,8 @@ impl Tree<'_> {
         }
         for argv in &extra.run {
             say(&argv.join(" "));
-            self.run(argv)?;
+            let folder = fs_err::canonicalize(&self.image.folder)?;
+            trim::run(self.root, self.helper, argv, &folder, self.built)?;
         }
         let mut exports = Vec::new();
         for (name, path) in &extra.exports {
@@ -300,23 +289,6 @@ impl Tree<'_> {
             fs_err::os::unix::fs::symlink(target, link)?;
         }
         Ok(exports)
-    }
-
-    /// Runs a program of the tree in the tree. Nothing of it depends on the order of a hash table.
-    fn run(&self, argv: &[String]) -> Result<()> {
-        let (program, arguments) = argv.split_first().context("a command of the recipe is empty")?;
-        for folder in WRITABLE {
-            fs_err::create_dir_all(self.root.join(folder))?;
-        }
-        let own = Toolbox::at(self.root, self.helper);
-        let mut tool = own.tool(program).args(arguments);
-        for folder in WRITABLE {
-            tool = tool.bind(&self.root.join(folder), &Path::new("/").join(folder), true);
-        }
-        let folder = fs_err::canonicalize(&self.image.folder)?;
-        let tool = tool.bind(&folder, Path::new("/mnt/recipe"), false).env("PYTHONHASHSEED", "0");
-        tool.env("SOURCE_DATE_EPOCH", self.built.to_string()).run()?;
-        Ok(())
     }
 
     fn write_esp(&self, esp: &Esp, tools: &ImageTools<'_>) -> Result<()> {
@@ -364,49 +336,6 @@ impl Edit {
             );
         }
         Ok(fs_err::write(path, text.replacen(&self.replace, &self.with, 1))?)
-    }
-}
-
-/// Paths below `root` that a pattern names. `*` is any part of one name, `**` any number of folders.
-fn matches(root: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
-    let parts: Vec<&str> = pattern.trim_matches('/').split('/').collect();
-    let mut found = Vec::new();
-    collect(root, &parts, &mut found)?;
-    found.sort();
-    found.dedup();
-    // What lies in a folder goes with it.
-    let folders = found.clone();
-    found.retain(|path| !folders.iter().any(|other| path != other && path.starts_with(other)));
-    Ok(found)
-}
-
-fn collect(folder: &Path, parts: &[&str], found: &mut Vec<PathBuf>) -> Result<()> {
-    let Some((first, rest)) = parts.split_first() else { return Ok(()) };
-    if *first == "**" {
-        collect(folder, rest, found)?;
-    }
-    for entry in fs_err::read_dir(folder)? {
-        let entry = entry?;
-        let (is_folder, path) = (entry.file_type()?.is_dir(), entry.path());
-        match *first {
-            "**" if is_folder => collect(&path, parts, found)?,
-            "**" => {}
-            first if !is_like(first, &entry.file_name().to_string_lossy()) => {}
-            _ if rest.is_empty() => found.push(path),
-            _ if is_folder => collect(&path, rest, found)?,
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Whether a name is like a pattern with any number of `*`.
-fn is_like(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((begin, rest)) => name
-            .strip_prefix(begin)
-            .is_some_and(|name| (0..=name.len()).any(|at| name.is_char_boundary(at) && is_like(rest, &name[at..]))),
     }
 }
 

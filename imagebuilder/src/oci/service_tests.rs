@@ -2,7 +2,7 @@ use std::path::Path;
 
 use agent_api::release::Digest;
 
-use super::{Edit, declared, is_like, matches};
+use super::{Edit, declared};
 use crate::config::{Provisioning, Services};
 use crate::lock::{Deb, Lock};
 use crate::oci::recipe::Recipe;
@@ -56,23 +56,4 @@ fn an_edit_wants_its_text_exactly_once() {
         let expected = if fits { "x\na = 2\ny\n" } else { text };
         assert_eq!(fs_err::read_to_string(&file).expect("text"), expected);
     }
-}
-
-#[test]
-fn patterns_name_paths_and_what_lies_in_them_goes_along() {
-    let dir = tempfile::tempdir().expect("a folder");
-    for path in ["a/tests/b/tests/x", "a/c/tests/x", "a/testsuite/x", "d/x.iso", "d/y.lkrn"] {
-        let path = dir.path().join(path);
-        fs_err::create_dir_all(path.parent().expect("a folder")).expect("made");
-        fs_err::write(path, "").expect("written");
-    }
-    let named = |pattern: &str| -> Vec<String> {
-        let found = matches(dir.path(), pattern).expect("read");
-        found.iter().map(|path| path.strip_prefix(dir.path()).expect("below").display().to_string()).collect()
-    };
-    assert_eq!(named("/a/**/tests"), ["a/c/tests", "a/tests"]);
-    assert_eq!(named("/d/*.iso"), ["d/x.iso"]);
-    assert_eq!(named("/d"), ["d"]);
-    assert_eq!(named("/e"), Vec::<String>::new());
-    assert!(is_like("*-riscv64.efi", "ipxe-riscv64.efi") && !is_like("*-riscv64.efi", "ipxe-arm64.efi"));
 }

@@ -78,7 +78,8 @@ pub fn make(input: &Input<'_>, work: &WorkDir, ids: &Ids) -> Result<()> {
     clamp(&tree, input.built)
 }
 
-fn scrub(tree: &Path) -> Result<()> {
+/// Takes out what differs from day to day, and what a machine makes for itself.
+pub fn scrub(tree: &Path) -> Result<()> {
     for name in REMOVE {
         let path = tree.join(name);
         if path.symlink_metadata().is_ok() {
@@ -144,7 +145,7 @@ fn remove_compiled(tree: &Path) -> Result<()> {
 }
 
 /// Copies a folder over the tree, owned by root: links as they are, files with their executable bit.
-fn lay_over(overlay: &Path, tree: &Path) -> Result<()> {
+pub fn lay_over(overlay: &Path, tree: &Path) -> Result<()> {
     for entry in walkdir::WalkDir::new(overlay).min_depth(1).sort_by_file_name() {
         let entry = entry?;
         let target = tree.join(entry.path().strip_prefix(overlay)?);
@@ -168,7 +169,7 @@ fn lay_over(overlay: &Path, tree: &Path) -> Result<()> {
 }
 
 /// No file is newer than the build: what was made while building has its time.
-fn clamp(tree: &Path, built: u64) -> Result<()> {
+pub fn clamp(tree: &Path, built: u64) -> Result<()> {
     let built = i64::try_from(built).context("a build time")?;
     for entry in walkdir::WalkDir::new(tree).contents_first(true) {
         let entry = entry?;

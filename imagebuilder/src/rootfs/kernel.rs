@@ -4,8 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use agent_api::release::Blob;
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
+
+use super::INSIDE;
+use crate::host::command::Run;
+use crate::lock::Deb;
+use crate::store::{Cache, WorkDir};
+use crate::toolbox::Toolbox;
 
 /// A list of path prefixes; a line with `-` takes out again, and the last line that fits decides.
 #[derive(Clone, Debug)]
@@ -40,6 +47,34 @@ pub fn release_of(tree: &Path) -> Result<String> {
         (Some(name), true) => Ok(name),
         _ => bail!("expected exactly one kernel in `{}`", tree.display()),
     }
+}
+
+/// Puts the kernel's modules that the list keeps into the tree `<work>/<name>`. Returns its release and its image.
+pub fn install(
+    cache: &Cache,
+    toolbox: &Toolbox,
+    work: &WorkDir,
+    name: &str,
+    linux: &[Deb],
+    keep: &ModuleList,
+) -> Result<(String, Blob)> {
+    let unpacked = work.path().join("linux");
+    for deb in linux.iter().filter(|deb| deb.name.starts_with("linux-image-6") || deb.name.starts_with("linux-image-7"))
+    {
+        Run::new("dpkg-deb").arg("--extract").arg(cache.blob_path(&deb.sha256)).arg(&unpacked).output()?;
+    }
+    let release = release_of(&unpacked)?;
+    let modules = unpacked.join("usr/lib/modules").join(&release);
+    trim(&modules, keep)?;
+    let image = unpacked.join("boot").join(format!("vmlinuz-{release}"));
+    let image = cache.adopt(&image).context("the kernel package has no kernel")?;
+    let into = work.path().join(name).join("usr/lib/modules");
+    fs_err::create_dir_all(&into)?;
+    fs_err::rename(&modules, into.join(&release))?;
+    let depmod = toolbox.tool("depmod").args(["--basedir", &format!("{INSIDE}/{name}"), &release]);
+    depmod.bind(work.path(), Path::new(INSIDE), true).run().context("listing the kernel's modules")?;
+    fs_err::remove_dir_all(&unpacked)?;
+    Ok((release, image))
 }
 
 /// All module files below `<modules>/kernel`, relative to it.

@@ -8,6 +8,7 @@
 
 pub mod kernel;
 pub mod scrub;
+pub mod trim;
 
 use std::path::Path;
 
@@ -49,7 +50,7 @@ pub fn bootstrap(cache: &Cache, toolbox: &Toolbox, work: &WorkDir, name: &str, d
         .args([SUITE, &format!("{INSIDE}/{name}"), &format!("deb [trusted=yes] copy://{INSIDE}/repository ./")])
         .env("SOURCE_DATE_EPOCH", built.to_string())
         .bind(work.path(), Path::new(INSIDE), true);
-    tool.run().context("making the Debian tree of the `os` layer")?;
+    tool.run().context("making a Debian tree")?;
     fs_err::remove_dir_all(&repository)?;
     Ok(())
 }

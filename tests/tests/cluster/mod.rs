@@ -193,3 +193,17 @@ pub async fn define_metal3(api: &Api) {
         served(api, definition.metadata.name.as_deref().unwrap_or_default()).await;
     }
 }
+
+/// The administrator's kubeconfig, with the port of the test.
+pub fn admin(cluster: &Cluster) -> PathBuf {
+    let from = cluster.places.root.join("etc/kubernetes").join(kubeconfig::SUPER_ADMIN);
+    let text = fs_err::read_to_string(from).expect("a kubeconfig");
+    let server = format!("server: https://127.0.0.1:{}", cluster.places.port("6443"));
+    let lines = text.lines().map(|line| match line.find("server: ") {
+        Some(at) => format!("{}{server}", &line[..at]),
+        None => line.to_owned(),
+    });
+    let path = cluster.dir.path().join("operator.conf");
+    fs_err::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").expect("written");
+    path
+}

@@ -1,7 +1,6 @@
 //! A site of one test: a namespace of a real API server, a fake Ironic, and the real controller between them.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Cluster, client, define_metal3};
+use crate::cluster::{Cluster, admin, client, define_metal3};
 use crate::ironic::{FakeIronic, PASSWORD};
 
 /// The control plane of all tests that run now: it ends with the last of them.
@@ -218,18 +217,4 @@ pub fn condition(host: &Value, kind: &str) -> (String, String, String) {
     let found = all.iter().find(|it| it["type"] == kind).cloned().unwrap_or_default();
     let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
     (text("status"), text("reason"), text("message"))
-}
-
-/// The administrator's kubeconfig, with the port of the test.
-pub fn admin(cluster: &Cluster) -> PathBuf {
-    let from = cluster.places.root.join("etc/kubernetes").join(kubeconfig::SUPER_ADMIN);
-    let text = fs_err::read_to_string(from).expect("a kubeconfig");
-    let server = format!("server: https://127.0.0.1:{}", cluster.places.port("6443"));
-    let lines = text.lines().map(|line| match line.find("server: ") {
-        Some(at) => format!("{}{server}", &line[..at]),
-        None => line.to_owned(),
-    });
-    let path = cluster.dir.path().join("operator.conf");
-    fs_err::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").expect("written");
-    path
 }

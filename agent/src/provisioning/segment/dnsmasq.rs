@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client                 gets
-//! iPXE (option 175)      http://BOX:6180/boot.ipxe
+//! iPXE (option 175)      http://BOX:6180/provisioning/boot.ipxe, which Ironic writes
 //! x86-64 UEFI (7, 9)     snponly.efi by TFTP
 //! arm64 UEFI (11)        ipxe-arm64.efi by TFTP
 //! UEFI HTTP (16, 19)     the same two by HTTP, and `HTTPClient`, without which firmware ignores the offer
@@ -17,6 +17,7 @@ use agent_api::ports::CONTENT;
 
 use super::guard::Serving;
 use super::settings::{Mac, Range, Reservation, Settings};
+use crate::provisioning::config::HTTP_PATH;
 
 /// Where Debian's package `ipxe` has the loaders.
 pub const LOADERS: &str = "/usr/lib/ipxe";
@@ -100,7 +101,7 @@ fn options(text: &mut String, settings: &Settings) {
 
 fn boot(text: &mut String, settings: &Settings, loaders: &Path, interface: &str) {
     let server = settings.server;
-    let http = format!("http://{server}:{CONTENT}");
+    let http = format!("http://{server}:{CONTENT}/{HTTP_PATH}");
     let _ = writeln!(text, "enable-tftp={interface}\ntftp-root={}", loaders.display());
     text.push_str("# Answers from port 69, which is the only one that the firewall knows.\ntftp-single-port\n");
     text.push_str("dhcp-match=set:ipxe,175\n");

@@ -28,6 +28,8 @@ use crate::release::{initrd, sbom, sign};
 use crate::store::{Cache, Made, NotMade};
 use crate::toolbox::{Toolbox, bootstrap};
 
+mod provisioning;
+
 /// Where a build would find things. Only read.
 pub struct Sources {
     /// The cache, for looking only.
@@ -139,6 +141,7 @@ pub fn survey(at: &Sources, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.cluster_state()?;
     surveyor.kubernetes_layer()?;
     surveyor.service_images()?;
+    surveyor.ramdisk()?;
     surveyor.containers_layer()?;
     surveyor.appliance_layer()?;
     surveyor.debian_repository()?;
@@ -348,32 +351,6 @@ impl Surveyor<'_> {
         let (cache, built) = (&self.at.cache, self.built());
         let looked = kubernetes::make(cache, &self.toolbox, &self.key, &self.programs()?, built, &silent);
         self.found(name, looked, Some("kubernetes"), note.to_owned())
-    }
-
-    fn service_images(&mut self) -> Result<()> {
-        for image in self.services.clone() {
-            let (name, note) = (image.set(), format!("the image `{}`", image.recipe.reference));
-            let Some(lock) = self.lock else {
-                self.ready(&name, &[LOCK], &note);
-                continue;
-            };
-            let key = service::Input { lock, toolbox: &self.toolbox, toolbox_key: &self.key }.key(&image)?;
-            let made = self.at.cache.recall(&key)?;
-            if made.is_none() {
-                self.survey.fetch.add(&self.at.cache, image.packages(lock)?)?;
-            }
-            self.found(&name, made.map(|made| (made, true)).ok_or_else(|| NotMade.into()), None, note)?;
-        }
-        Ok(())
-    }
-
-    /// What the images of services are made of, as far as they are there.
-    fn services(&self) -> Result<service::Images> {
-        let mut images = service::Images::default();
-        for made in self.services.iter().filter_map(|image| self.made.get(&image.set())) {
-            images.add(made)?;
-        }
-        Ok(images)
     }
 
     fn containers_layer(&mut self) -> Result<()> {

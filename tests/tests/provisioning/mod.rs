@@ -1,0 +1,151 @@
+//! Real Ironic of one test: the image that the builder makes, with what the agent lays out for it.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agent_api::ports;
+use agent_api::release::{Budgets, Image, Kubernetes, Provisioning, Release};
+use foothold::host::command::Running;
+use foothold::toolbox::{Tool, Toolbox};
+use foothold_agent::provisioning::client::Access;
+use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, pod};
+use foothold_tests::service_image::ServiceImage;
+use tempfile::TempDir;
+
+/// A start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Version of the API that has all of what is asked here.
+pub const VERSION: (&str, &str) = ("X-OpenStack-Ironic-API-Version", "1.95");
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// A release that declares provisioning and has nothing else.
+fn release(image: Image) -> Release {
+    Release {
+        api_version: "foothold.dev/v1".to_owned(),
+        kind: "Release".to_owned(),
+        name: "edge".to_owned(),
+        version: "1.0.0".to_owned(),
+        architecture: "amd64".to_owned(),
+        built: 1_700_000_000,
+        development_key: true,
+        layers: Vec::new(),
+        boot: Vec::new(),
+        kubernetes: Kubernetes {
+            version: "v1.36.4".to_owned(),
+            pod_cidr: "10.244.0.0/16".to_owned(),
+            service_cidr: "10.96.0.0/12".to_owned(),
+        },
+        images: vec![image],
+        content: Vec::new(),
+        packages: Vec::new(),
+        data: Vec::new(),
+        ntp_serve: false,
+        registry_writable_bytes: None,
+        provisioning: Some(Provisioning::default()),
+        budgets: Budgets::default(),
+    }
+}
+
+/// A box that only has what Ironic needs of it.
+pub struct Bench {
+    made: ServiceImage,
+    root: TempDir,
+    plan: Plan,
+    address: IpAddr,
+    port: u16,
+}
+
+impl Bench {
+    /// On a free port of the loopback address.
+    pub fn on_loopback() -> Self {
+        let free = TcpListener::bind((LOOPBACK, 0)).expect("a port").local_addr().expect("an address");
+        let made = ServiceImage::ironic().unwrap_or_else(|error| panic!("making the image: {error:#}"));
+        Self::new(made, LOOPBACK, free.port())
+    }
+
+    /// For servers of a segment, in a network namespace of its own.
+    pub fn on_segment(made: ServiceImage, address: Ipv4Addr) -> Self {
+        Self::new(made, address.into(), ports::IRONIC)
+    }
+
+    fn new(made: ServiceImage, address: IpAddr, port: u16) -> Self {
+        let root = tempfile::tempdir().expect("a folder");
+        let services = root.path().join("usr/share/foothold/services");
+        fs_err::create_dir_all(&services).expect("a folder");
+        for (name, blob) in &made.exports {
+            fs_err::copy(blob, services.join(name)).expect("copied");
+        }
+        let plan = Plan::of(&release(made.image.clone()), root.path()).expect("it is declared");
+        Self { made, root, plan, address, port }
+    }
+
+    /// Loaders of network boot, of the image.
+    pub fn loaders(&self) -> PathBuf {
+        self.made.tree.path().join("usr/lib/ipxe")
+    }
+
+    /// Where the box's files are.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    /// What the agent lays out, with another port.
+    pub fn place(&self, lost: bool) -> Placed {
+        let mut placed = self.plan.place(self.address, lost).expect("laid out");
+        if self.port == ports::IRONIC {
+            return placed;
+        }
+        placed.access.port = self.port;
+        let path = self.at(RUN).join("ironic.conf");
+        let text = fs_err::read_to_string(&path).expect("text");
+        let text = text.replace("host_ip = 0.0.0.0", "host_ip = 127.0.0.1");
+        let text = text.replace("port = 6385", &format!("port = {}", self.port));
+        fs_err::write(&path, text).expect("written");
+        placed
+    }
+
+    /// A program of the image, as the pod's user, with the pod's folders.
+    pub fn tool<'a>(&self, toolbox: &'a Toolbox, argv: &[&str]) -> Tool<'a> {
+        let user = pod::USER.to_string();
+        let tool = toolbox.tool("/usr/bin/setpriv").args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        // Another user does not end with its parent unless it says so anew.
+        let tool = tool.args(["--pdeathsig", "KILL"]);
+        let authority = Path::new("/etc/ssl/certs/ca-certificates.crt");
+        tool.args(argv)
+            .bind(&self.at(RUN), Path::new(RUN), false)
+            .bind(&self.at(RUN).join("ca.crt"), authority, false)
+            .bind(&self.at(STATE), Path::new(STATE), true)
+    }
+
+    pub fn toolbox(&self) -> Toolbox {
+        Toolbox::at(self.made.tree.path(), &self.made.helper)
+    }
+
+    pub fn start(&self) -> Running {
+        let (toolbox, config) = (self.toolbox(), format!("{RUN}/ironic.conf"));
+        self.tool(&toolbox, &["/usr/bin/ironic", "--config-file", &config]).start().expect("started")
+    }
+}
+
+/// Waits until it has drivers. An Ironic that has ended says why.
+pub async fn drivers(access: &Access, ironic: &mut Running) -> Vec<String> {
+    let begin = Instant::now();
+    loop {
+        let trouble = match access.drivers().await {
+            Ok(drivers) => return drivers,
+            Err(trouble) => trouble,
+        };
+        if let Some(words) = ironic.ended() {
+            panic!("Ironic has ended: {words}");
+        }
+        assert!(begin.elapsed() < PATIENCE, "no drivers: {trouble:?}");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}

@@ -1,0 +1,400 @@
+//! The box's half of a site, and its servers.
+
+use std::fmt::Write as _;
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agent_api::ports;
+use agent_api::release::{ContentKind, Digest};
+use foothold::config::DiskFormat;
+use foothold::host::command::Running;
+use foothold_agent::cluster::api::Api;
+use foothold_agent::cluster::kubeconfig;
+use foothold_agent::content::server::Content;
+use foothold_agent::content::{Held, Source};
+use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Settings};
+use foothold_agent::provisioning::segment::{self, Segment};
+use foothold_agent::provisioning::served::Served;
+use foothold_agent::{http, ironic, rest};
+use foothold_qemu::bmc::{Bmc, Images, Machine, Options, Profile, VmPower};
+use foothold_qemu::{Accel, Disk, Nic, TapDevice, Tools, VmBuilder, Writes};
+use foothold_tests::os_image::Workshop;
+use foothold_tests::programs::program;
+use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
+use nix::sched::{CloneFlags, unshare};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{Cluster, admin, client, define_metal3};
+use crate::provisioning::{Bench, drivers};
+
+/// The box on the segment.
+const BOX: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
+/// The bridge that is the segment.
+const BRIDGE: &str = "br0";
+/// A server's disk.
+pub const DISK: u64 = 8 << 30;
+/// The OS image that is written.
+const IMAGE: &str = "images/rescue.raw";
+/// Namespace of the hosts.
+const NAMESPACE: &str = "metal3";
+/// Password of the BMCs.
+const PASSWORD: &str = "of-this-test";
+
+/// Runs a test in a network namespace of its own, with a bridge that has the box's address. What it needs is made
+/// before: there, nothing can be fetched.
+pub fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(Parts) -> F + Send + 'static) {
+    let parts = Parts::make();
+    let thread = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace: this test wants to be root");
+        ip("link set lo up");
+        ip(&format!("link add {BRIDGE} type bridge"));
+        ip(&format!("address add {BOX}/24 dev {BRIDGE}"));
+        ip(&format!("link set {BRIDGE} up"));
+        // Its threads are in the namespace of the one that makes them.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
+        runtime.expect("a runtime").block_on(test(parts));
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Runs the toolbox's `ip`.
+fn ip(arguments: &str) {
+    let argv = Tools::program_or_make("usr/bin/ip").expect("ip is in the toolbox");
+    #[expect(clippy::disallowed_methods, reason = "the test's own process")]
+    let mut command = std::process::Command::new(&argv[0]);
+    let done = command.args(&argv[1..]).args(arguments.split(' ')).output().expect("started");
+    assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// What a site is made of.
+pub struct Parts {
+    ironic: ServiceImage,
+    files: Vec<Held>,
+    digest: Digest,
+}
+
+impl Parts {
+    fn make() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let tools = Tools::locate_or_make().expect("a toolbox");
+        Accel::detect(&tools);
+        program("etcd", "server");
+        program("kubernetes", "kube-apiserver");
+        let ironic = ServiceImage::ironic().unwrap_or_else(|error| panic!("making Ironic's image: {error:#}"));
+        let ramdisk = deploy_ramdisk().unwrap_or_else(|error| panic!("making the ramdisk: {error:#}"));
+        let mut files: Vec<Held> = ramdisk
+            .into_iter()
+            .map(|(it, file)| Held { path: it.path, kind: it.kind, file, digest: it.digest, size: it.size })
+            .collect();
+        let workshop = Workshop::open().expect("a workshop");
+        let made = workshop.make("rescue", &[DiskFormat::Raw], &workshop.builder.cache).expect("an OS image");
+        let blob = made.file("raw").expect("a disk").clone();
+        let digest = blob.digest.clone();
+        files.push(Held {
+            path: IMAGE.to_owned(),
+            kind: ContentKind::OsImage,
+            file: workshop.path(&blob),
+            digest: blob.digest,
+            size: blob.size,
+        });
+        Self { ironic, files, digest }
+    }
+}
+
+/// Files under fixed paths.
+struct Files(Vec<Held>);
+
+impl Source for Files {
+    fn find(&self, path: &str) -> Option<Held> {
+        self.0.iter().find(|held| held.path == path).cloned()
+    }
+
+    fn list(&self) -> Vec<Held> {
+        self.0.clone()
+    }
+}
+
+/// A site with a box that provisions.
+pub struct Site {
+    api: Api,
+    bench: Bench,
+    ironic: Running,
+    digest: Digest,
+    begun: Instant,
+    told: Vec<(String, Duration)>,
+    servers: JoinSet<()>,
+    tasks: JoinSet<anyhow::Result<()>>,
+    segment: Option<std::thread::JoinHandle<()>>,
+    stop: CancellationToken,
+    dir: TempDir,
+    // Last, so that it ends after what asks it.
+    _cluster: Cluster,
+}
+
+impl Site {
+    /// Starts the box's half.
+    pub async fn start(Parts { ironic, files, digest }: Parts) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let bench = Bench::on_segment(ironic, BOX);
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        serve(&mut tasks, &bench, files, &stop);
+        let segment = dhcp(&bench, dir.path(), &stop);
+        let cluster = Cluster::start();
+        let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
+        define_metal3(&api).await;
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        api.create("/api/v1/namespaces", &object).await.expect("a namespace");
+        let placed = bench.place(false);
+        let mut ironic = bench.start();
+        drivers(&placed.access, &mut ironic).await;
+        let user = (placed.access.credentials.username.clone(), placed.access.credentials.password.clone());
+        let settings = Settings {
+            kubeconfig: Some(admin(&cluster)),
+            namespace: Some(NAMESPACE.to_owned()),
+            ironic: ironic::Settings {
+                url: format!("https://{}", SocketAddr::from((BOX, ports::IRONIC))),
+                ca: Some(placed.access.authority),
+                user: Some(user),
+            },
+            ramdisk: Ramdisk::default(),
+            provisioning_limit: 20,
+            workers: 2,
+            limits: Limits::default(),
+            pace: Pace::default(),
+            serve: None,
+        };
+        let token = stop.clone();
+        tasks.spawn(async move { baremetalhost::run(&settings, &token).await });
+        Self {
+            api,
+            bench,
+            ironic,
+            digest,
+            begun: Instant::now(),
+            told: Vec::new(),
+            servers: JoinSet::new(),
+            tasks,
+            segment: Some(segment),
+            stop,
+            dir,
+            _cluster: cluster,
+        }
+    }
+
+    /// A server that is off, its BMC, and its cable.
+    pub fn server(&mut self, name: &str, mac: &str) -> Server {
+        let tools = Tools::locate_or_make().expect("a toolbox");
+        let device = format!("tap{}", self.servers.len());
+        let tap = TapDevice::new(&device).expect("a TAP device");
+        ip(&format!("link set {device} master {BRIDGE} up"));
+        let empty = self.dir.path().join(format!("{name}.raw"));
+        fs_err::File::create(&empty).and_then(|file| file.file().set_len(DISK)).expect("an empty disk");
+        let overlay = self.dir.path().join(format!("{name}.qcow2"));
+        let disk = Disk::open(&empty).expect("a disk").writes(Writes::Overlay(overlay)).serial(name);
+        let builder = VmBuilder::new(&tools, name)
+            .memory_mib(2560)
+            .cpus(2)
+            .disk(disk)
+            .nic(Nic::device(&tap).mac(mac).boot())
+            .keep_on_panic(Path::new(env!("CARGO_TARGET_TMPDIR")).join("site"));
+        let power = Arc::new(VmPower::new(builder, Duration::from_secs(60)));
+        let profile = Profile::known("generic").expect("a profile");
+        let media = self.dir.path().join(format!("{name}-media"));
+        fs_err::create_dir(&media).expect("a folder");
+        let machine = Machine {
+            name: name.to_owned(),
+            macs: vec![mac.to_owned()],
+            cpus: 2,
+            memory_mib: 2560,
+            ..Machine::default()
+        };
+        let options = Options {
+            machine,
+            images: Images::Fetched(media),
+            ..Options::on_loopback(profile, PASSWORD, power.clone())
+        };
+        let bmc = Bmc::start(&mut self.servers, options, &self.stop).expect("a BMC");
+        Server { bmc, power, mac: mac.to_owned(), _tap: tap }
+    }
+
+    /// A Secret.
+    pub async fn secret(&self, name: &str, texts: Value) {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": texts});
+        self.api.create(&path, &secret).await.expect("a Secret");
+    }
+
+    /// A host for a server; `spec` is laid over what hosts have here.
+    pub async fn host(&self, name: &str, server: &Server, spec: Value) {
+        self.secret(&format!("{name}-bmc"), json!({"username": "admin", "password": PASSWORD})).await;
+        let mut host = json!({
+            "apiVersion": "metal3.io/v1alpha1",
+            "kind": "BareMetalHost",
+            "metadata": {"name": name},
+            "spec": {
+                "online": true,
+                "bootMACAddress": server.mac,
+                "rootDeviceHints": {"deviceName": "/dev/vda"},
+                "bmc": {"credentialsName": format!("{name}-bmc"), "disableCertificateVerification": true},
+            },
+        });
+        merge(&mut host["spec"], spec);
+        let path = format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/baremetalhosts");
+        self.api.create(&path, &host).await.expect("a host");
+    }
+
+    /// The OS image as a host names it.
+    pub fn image(&self) -> Value {
+        let url = format!("http://{}/{IMAGE}", SocketAddr::from((BOX, ports::CONTENT)));
+        json!({"url": url, "checksum": self.digest.hex(), "checksumType": "sha256", "format": "raw"})
+    }
+
+    fn path(name: &str) -> String {
+        format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/baremetalhosts/{name}")
+    }
+
+    /// Merges something into a host.
+    pub async fn change(&self, name: &str, change: Value) {
+        self.api.merge(&Self::path(name), &change).await.expect("changed");
+    }
+
+    /// Deletes a host.
+    pub async fn delete(&self, name: &str) {
+        self.api.delete(&Self::path(name)).await.expect("deleted");
+    }
+
+    async fn get(&self, name: &str) -> Option<Value> {
+        self.api.get(&Self::path(name)).await.expect("asked")
+    }
+
+    /// Waits until a host is in a state. Every change of it on the way is told.
+    pub async fn state(&mut self, name: &str, state: &str, within: Duration) -> Value {
+        let (begun, mut said) = (Instant::now(), String::new());
+        loop {
+            let host = self.get(name).await.unwrap_or_else(|| panic!("{name} is gone"));
+            let status = &host["status"];
+            let is = status["provisioning"]["state"].as_str().unwrap_or_default().to_owned();
+            let now = format!("{is} {} {}", status["operationalStatus"], status["errorMessage"]);
+            if now != said {
+                self.told.push((format!("{name} {now}"), self.begun.elapsed()));
+                said = now;
+            }
+            if is == state && status["errorType"].is_null() {
+                return host;
+            }
+            assert!(self.ironic.ended().is_none(), "Ironic has ended");
+            if begun.elapsed() > within {
+                self.tell_times();
+                panic!("{name} is not {state}: {status:#}");
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Waits until a host is gone.
+    pub async fn gone(&mut self, name: &str, within: Duration) {
+        let begun = Instant::now();
+        while self.get(name).await.is_some() {
+            assert!(begun.elapsed() < within, "{name} is still there");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        self.told.push((format!("{name} gone"), self.begun.elapsed()));
+    }
+
+    /// What happened when.
+    #[expect(clippy::print_stderr, reason = "figures for people")]
+    pub fn tell_times(&self) {
+        let lines = self.told.iter().fold(String::new(), |mut text, (what, when)| {
+            let _ = writeln!(text, "{:7.1} s  {what}", when.as_secs_f64());
+            text
+        });
+        eprintln!("{lines}");
+    }
+
+    /// Ends everything.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        self.servers.shutdown().await;
+        self.tasks.shutdown().await;
+        self.ironic.stop(Duration::from_secs(20));
+        if let Some(segment) = self.segment.take() {
+            segment.join().expect("DHCP ended well");
+        }
+        drop(self.bench);
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn serve(tasks: &mut JoinSet<anyhow::Result<()>>, bench: &Bench, files: Vec<Held>, stop: &CancellationToken) {
+    let sources: Vec<Arc<dyn Source>> = vec![Arc::new(Files(files)), Arc::new(Served::of(bench.root()))];
+    let content = Arc::new(Content::new(sources, Path::new("/nowhere"), 1_700_000_000));
+    let (resolver, _) = rest::own_certificate(&bench.at("/web")).expect("a certificate");
+    let tls = rest::tls(resolver).expect("TLS");
+    http::start(tasks, &[(BOX, ports::CONTENT).into()], content, tls, stop);
+}
+
+/// DHCP and TFTP, on a thread of their own: dnsmasq ends with the thread that started it.
+fn dhcp(bench: &Bench, dir: &Path, stop: &CancellationToken) -> std::thread::JoinHandle<()> {
+    let text =
+        format!("server: {BOX}\nranges: [ {{ start: 172.22.0.10, end: 172.22.0.100, netmask: 255.255.255.0 }} ]\n");
+    let segment = Segment {
+        interface: BRIDGE.to_owned(),
+        settings: segment::settings::Settings::parse(&text).expect("settings"),
+        state_dir: dir.join("dhcp"),
+        hosts: None,
+        loaders: bench.loaders(),
+        program: Tools::program_or_make("usr/sbin/dnsmasq").expect("dnsmasq is in the toolbox"),
+    };
+    let stop = stop.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(segment::serve(&segment, &stop, &mut |_| ())).expect("DHCP");
+    })
+}
+
+/// A server: its BMC, and the machine.
+pub struct Server {
+    bmc: Bmc,
+    power: Arc<VmPower>,
+    mac: String,
+    _tap: TapDevice,
+}
+
+impl Server {
+    /// How a host names its BMC.
+    pub fn address(&self, scheme: &str) -> String {
+        format!("{scheme}://{}/redfish/v1/Systems/1", self.bmc.address())
+    }
+
+    /// What it said since it was last switched on.
+    pub fn serial(&self) -> String {
+        self.power.with_vm(foothold_qemu::Vm::serial_text).unwrap_or_default()
+    }
+
+    /// Waits until it says something, whatever its BMC does to it meanwhile.
+    pub async fn says(&self, text: &str, within: Duration) {
+        let begun = Instant::now();
+        while !self.serial().contains(text) {
+            assert!(begun.elapsed() < within, "`{text}` was not said\n{}", self.serial());
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
