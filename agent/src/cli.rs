@@ -90,7 +90,10 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Rehearse(rehearse) => rehearse.run(),
-        Command::Operator(Operator::BareMetalHost(operator)) => operator.run().map(|()| ExitCode::SUCCESS),
+        Command::Operator(Operator::BareMetalHost(operator)) => {
+            log_to_stderr();
+            operator.run().map(|()| ExitCode::SUCCESS)
+        }
         Command::Hosts(hosts) => hosts.run(),
         Command::Dhcp(dhcp) => dhcp.run(),
         Command::RamdiskNetwork(network) => {
@@ -103,6 +106,12 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
 /// The events of this boot, as they were written.
 fn events() -> anyhow::Result<String> {
     fs_err::read_to_string(EVENTS).context("no events: this is not a running box")
+}
+
+/// Log lines of a program in a pod: `kubectl logs` shows them. `RUST_LOG` chooses others than those from `info` on.
+fn log_to_stderr() {
+    let wanted = env_logger::Env::new().default_filter_or("info");
+    env_logger::Builder::from_env(wanted).format_timestamp(None).init();
 }
 
 /// What was asked for.

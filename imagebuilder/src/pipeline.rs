@@ -287,7 +287,10 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         at.stage("kubernetes-layer", |say| kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say))?;
     let recipes = Recipe::read_all(&at.images())?;
     let declared = service::declared(&at.images(), &appliance.services)?;
-    let services = service_images(at, lock, &declared, &toolbox, &key)?;
+    let mut with_agent = programs.clone();
+    with_agent.files.extend(parts.agent.files.clone());
+    let input = service::Input { lock, toolbox: &toolbox, toolbox_key: &key, programs: &with_agent };
+    let services = service_images(at, &declared, &input)?;
     let containers = at.stage("containers-layer", |say| {
         containers::make(&containers::Input {
             cache: &at.cache,
@@ -361,15 +364,12 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
 
 fn service_images(
     at: &Builder,
-    lock: &Lock,
     declared: &[service::Declared],
-    toolbox: &Toolbox,
-    key: &str,
+    input: &service::Input<'_>,
 ) -> Result<service::Images> {
     let mut images = service::Images::default();
-    let input = service::Input { lock, toolbox, toolbox_key: key };
     for image in declared {
-        images.add(&service::make(at, image, &input)?)?;
+        images.add(&service::make(at, image, input)?)?;
     }
     Ok(images)
 }

@@ -56,7 +56,8 @@ impl ServiceImage {
 pub fn make(at: &Builder) -> Result<Made> {
     let kit = Kit::open(at)?;
     let (toolbox, key) = pipeline::toolbox(at, &kit.lock)?;
-    service::make(at, &kit.image, &Input { lock: &kit.lock, toolbox: &toolbox, toolbox_key: &key })
+    let input = Input { lock: &kit.lock, toolbox: &toolbox, toolbox_key: &key, programs: &Made::default() };
+    service::make(at, &kit.image, &input)
 }
 
 /// Makes the deploy ramdisk: what is served of it, and where that lies in the cache.
@@ -88,7 +89,8 @@ impl Kit {
         let lock = common::locked(at, &job, false)?;
         let provisioning = Some(Provisioning::default());
         let services = Services { ntp_serve: true, registry_writable: None, provisioning };
-        let image = service::declared(&at.images(), &services)?.pop().context("a recipe for provisioning")?;
+        let mut declared = service::declared(&at.images(), &services)?.into_iter();
+        let image = declared.find(|image| image.set() == "service-image/ironic").context("the recipe of Ironic")?;
         let ramdisk = Ramdisk::declared(&at.images(), &services)?.context("a deploy ramdisk")?;
         let mut kit = Self { image, ramdisk, lock };
         kit.resolve(at)?;

@@ -20,10 +20,11 @@ pub const TEMPLATE_CA: &str = "foothold-ca-data";
 const URGENT: [&str; 4] = ["kube-proxy", "node-proxier", "coredns", "kube-dns"];
 
 /// A kind the templates may hold: kind, plural, whether it lies in a namespace.
-const KINDS: [(&str, &str, bool); 13] = [
+const KINDS: [(&str, &str, bool); 14] = [
     ("ClusterRole", "clusterroles", false),
     ("ClusterRoleBinding", "clusterrolebindings", false),
     ("ConfigMap", "configmaps", true),
+    ("CustomResourceDefinition", "customresourcedefinitions", false),
     ("DaemonSet", "daemonsets", true),
     ("Deployment", "deployments", true),
     ("EndpointSlice", "endpointslices", true),
@@ -94,7 +95,8 @@ pub fn read(template: &str, node: &Node, ca_pem: &str) -> Result<Vec<Placed>, Ob
     objects.into_iter().map(place).collect()
 }
 
-pub(super) fn place(object: Value) -> Result<Placed, ObjectsError> {
+/// Where an object belongs.
+pub fn place(object: Value) -> Result<Placed, ObjectsError> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let wrong = |what: &str| ObjectsError::Template(format!("an object without {what}"));
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));

@@ -1,5 +1,5 @@
-//! Ironic, where the release declares provisioning: laid out, started by the kubelet, asked until it answers, and started
-//! anew when its database is lost or the box's address has changed.
+//! Provisioning, where the release declares it. Ironic: laid out, started by the kubelet, asked until it answers, and
+//! started anew when its database is lost or the box's address has changed. Then the controller of `BareMetalHost`s.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,26 +8,31 @@ use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::steps::{Outcome, Steps, blocking};
-use super::{Machine, network, phase, ready};
+use super::{Machine, control_plane, network, phase, ready};
+use crate::cluster::api::Api;
 use crate::cluster::checks::Missing;
-use crate::cluster::{Node, files, manifests};
+use crate::cluster::{Node, files, manifests, objects};
 use crate::provisioning::client::{Access, Trouble};
-use crate::provisioning::{Placed, Plan, database, pod};
+use crate::provisioning::{Placed, Plan, database, operator, pod};
 
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Ironic on this box. Everybody may ask it; one at a time changes it.
+/// Ironic and its controller on this box. Everybody may ask it; one at a time changes it.
 #[derive(Debug)]
 pub struct Ironic {
     plan: Plan,
+    operator: String,
     access: Mutex<Option<Access>>,
 }
 
 impl Ironic {
     /// None where the release does not declare it.
     pub fn of(machine: &Machine) -> Option<Self> {
-        Some(Self { plan: Plan::of(machine.release(), &machine.at("/"))?, access: Mutex::new(None) })
+        let plan = Plan::of(machine.release(), &machine.at("/"))?;
+        let images = machine.release().images.iter();
+        let operator = images.map(|image| &image.reference).find(|name| name.starts_with(operator::IMAGE))?.clone();
+        Some(Self { plan, operator, access: Mutex::new(None) })
     }
 
     /// Starts it, and waits until it has drivers.
@@ -40,6 +45,33 @@ impl Ironic {
             Ok(if changed { Outcome::Done((), detail) } else { Outcome::Current(()) })
         };
         steps.perform(&phase::IRONIC, act).await;
+    }
+
+    /// Starts the controller, and waits until it is there.
+    pub async fn start_operator(&self, steps: &Steps, api: &Api) {
+        let act = || async {
+            let made = self.place_operator(api).await?;
+            steps.wait(&phase::OPERATOR, ready::EVERY, || Self::ask_operator(api)).await;
+            Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })
+        };
+        steps.perform(&phase::OPERATOR, act).await;
+    }
+
+    /// Brings its objects up to date. Returns how many are new.
+    async fn place_operator(&self, api: &Api) -> anyhow::Result<usize> {
+        let access = self.access.lock().await.clone();
+        let access = access.ok_or_else(|| anyhow::anyhow!("Ironic is not laid out yet"))?;
+        let mut made = 0;
+        for placed in operator::objects(&self.operator, &access)? {
+            made += usize::from(objects::apply(api, &placed).await?);
+        }
+        Ok(made)
+    }
+
+    /// Whether the controller is there.
+    pub async fn ask_operator(api: &Api) -> Result<(), Missing> {
+        let found = api.get(operator::DEPLOYMENT).await;
+        operator::available(found.map_err(|error| Missing::new("the API server", error.to_string()))?.as_ref())
     }
 
     /// Lays out everything, the pod's manifest last. Returns whether the pod is another one now.
@@ -77,10 +109,17 @@ impl Ironic {
             tokio::time::sleep(LOOK).await;
             let lost = matches!(self.drivers().await, Some(Err(Trouble::DatabaseLost(_))));
             match self.place(machine, node, lost).await {
-                Ok((true, Placed { new_database: Some(reason), .. })) => {
-                    log::warn!("Ironic is started with an empty database: {}", reason.text());
+                Ok((true, placed)) => {
+                    match placed.new_database {
+                        Some(reason) => log::warn!("Ironic is started with an empty database: {}", reason.text()),
+                        None => log::info!("Ironic is started anew: its address or certificate has changed"),
+                    }
+                    // Its authority may be another one.
+                    let placed = async { self.place_operator(&control_plane::client(machine)?).await };
+                    if let Err(error) = placed.await {
+                        log::error!("the controller of BareMetalHosts is not told: {error:#}");
+                    }
                 }
-                Ok((true, _)) => log::info!("Ironic is started anew: its address or certificate has changed"),
                 Ok((false, _)) => {}
                 Err(error) => log::error!("Ironic cannot be laid out: {error:#}"),
             }

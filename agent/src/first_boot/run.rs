@@ -60,7 +60,7 @@ fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, declared: De
         step if *step == phase::IMAGES => has_images,
         step if *step == phase::FILES => !machine.release().content.is_empty(),
         step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => declared.0.is_some(),
-        step if *step == phase::IRONIC => declared.1.is_some(),
+        step if *step == phase::IRONIC || *step == phase::OPERATOR => declared.1.is_some(),
         _ => true,
     }
 }
@@ -141,6 +141,7 @@ async fn bring_up_cluster(
     let provisioning = async {
         if let Some(ironic) = ironic {
             ironic.start(machine, steps, &node).await;
+            ironic.start_operator(steps, &api).await;
         }
     };
     tokio::join!(ready::everything(machine, steps, &node, &api, front), declared, provisioning);

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::control_plane::{bring_up_to_date, client};
 use super::phase::{self, Step};
+use super::provisioning::Ironic;
 use super::run::Declared;
 use super::steps::{Steps, blocking};
 use super::{Machine, decide, network, ready, registry};
@@ -112,7 +113,10 @@ async fn once(
 ) -> Result<(), (&'static Step, String)> {
     let mut checked = ready::check_once(machine, node, api, front).await;
     if let (Ok(()), Some(ironic)) = (&checked, declared.1) {
-        checked = ironic.ask().await.map_err(|missing| (&phase::IRONIC, missing));
+        checked = match ironic.ask().await {
+            Err(missing) => Err((&phase::IRONIC, missing)),
+            Ok(()) => Ironic::ask_operator(api).await.map_err(|missing| (&phase::OPERATOR, missing)),
+        };
     }
     if let (Ok(()), Some(objects)) = (&checked, declared.0) {
         checked = objects.check(steps, api).await.map_err(|missing| (&phase::SITE_HEALTH, missing));

@@ -24,6 +24,7 @@ pub mod client;
 pub mod config;
 pub mod credentials;
 pub mod database;
+pub mod operator;
 pub mod pod;
 pub mod segment;
 pub mod served;

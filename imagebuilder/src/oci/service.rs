@@ -123,7 +123,16 @@ impl Declared {
 
     /// Its packages.
     pub fn packages<'a>(&self, lock: &'a Lock) -> Result<&'a [Deb]> {
+        if self.recipe.debian.is_empty() {
+            return Ok(&[]);
+        }
         lock.packages_for(&self.set(), &self.asked())
+    }
+
+    /// Programs of the release that it holds.
+    pub fn programs(&self) -> impl Iterator<Item = &str> {
+        let sources = self.recipe.files.values().filter_map(|source| source.split_once(':'));
+        sources.filter_map(|(kind, name)| matches!(kind, "module" | "agent").then_some(name))
     }
 
     fn check_versions(&self, debs: &[Deb]) -> Result<()> {
@@ -157,7 +166,7 @@ pub fn declared(images: &Path, services: &Services) -> Result<Vec<Declared>> {
 
 /// Resolves their packages into the lock.
 pub fn resolve(images: &[Declared], apt: &Apt, lock: &mut Lock) -> Result<()> {
-    for image in images {
+    for image in images.iter().filter(|image| !image.recipe.debian.is_empty()) {
         let debs = apt
             .resolve_without(&image.recipe.debian, &image.extra.without)
             .with_context(|| format!("resolving the packages of `{}`", image.set()))?;
@@ -176,6 +185,8 @@ pub struct Input<'a> {
     pub toolbox: &'a Toolbox,
     /// Key of the toolbox.
     pub toolbox_key: &'a str,
+    /// Programs of the release, for images that hold some.
+    pub programs: &'a Made,
 }
 
 impl Input<'_> {
@@ -188,6 +199,9 @@ impl Input<'_> {
             .with("built", self.lock.made);
         for deb in image.packages(self.lock)? {
             key = key.with(&deb.name, &deb.sha256);
+        }
+        for program in image.programs() {
+            key = key.with(program, &self.programs.file(program)?.digest);
         }
         Ok(key)
     }
@@ -225,8 +239,7 @@ pub fn make(at: &Builder, image: &Declared, input: &Input<'_>) -> Result<Made> {
     at.stage(&image.set(), |say| {
         at.cache.stage(&key, &mut || say("another build is making the same"), |work| {
             fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line))?;
-            // Packages and files: nothing of the release's own programs.
-            let (cache, programs, built) = (&at.cache, &Made::default(), input.lock.made);
+            let (cache, programs, built) = (&at.cache, input.programs, input.lock.made);
             let kitchen = Kitchen { cache, programs, built, version: "" };
             let root = work.path().join("root");
             say(&format!("unpacking {} packages", debs.len()));

@@ -11,11 +11,16 @@ impl Surveyor<'_> {
     pub(super) fn service_images(&mut self) -> Result<()> {
         for image in self.services.clone() {
             let (name, note) = (image.set(), format!("the image `{}`", image.recipe.reference));
-            let Some(lock) = self.lock else {
-                self.ready(&name, &[LOCK], &note);
+            let has_programs = image.programs().next().is_some();
+            let parts = if has_programs { needed(&[LOCK, "agent"]) } else { vec![LOCK] };
+            if !self.ready(&name, &parts, &note) {
                 continue;
-            };
-            let key = service::Input { lock, toolbox: &self.toolbox, toolbox_key: &self.key }.key(&image)?;
+            }
+            let lock = self.lock.context("a lock")?;
+            let programs = self.with_agent(has_programs)?;
+            let input =
+                service::Input { lock, toolbox: &self.toolbox, toolbox_key: &self.key, programs: &programs };
+            let key = input.key(&image)?;
             let made = self.at.cache.recall(&key)?;
             if made.is_none() {
                 self.survey.fetch.add(&self.at.cache, image.packages(lock)?)?;
@@ -44,8 +49,7 @@ impl Surveyor<'_> {
             return Ok(());
         }
         let lock = self.lock.context("a lock")?;
-        let mut programs = if has_programs { self.programs()? } else { Made::default() };
-        programs.files.extend(self.made.get("agent").map(|agent| agent.files.clone()).unwrap_or_default());
+        let programs = self.with_agent(has_programs)?;
         let input = ramdisk::Input {
             lock,
             toolbox: &self.toolbox,
@@ -58,5 +62,15 @@ impl Surveyor<'_> {
             self.survey.fetch.add(&self.at.cache, &ramdisk.packages(lock)?.concat())?;
         }
         self.found(name, made.map(|made| (made, true)).ok_or_else(|| NotMade.into()), None, note.to_owned())
+    }
+
+    /// All programs of the release and the agent's, where some are wanted.
+    fn with_agent(&self, wanted: bool) -> Result<Made> {
+        let mut all = Made::default();
+        if wanted {
+            all.files.extend(self.programs()?.files);
+            all.files.extend(self.made.get("agent").map(|agent| agent.files.clone()).unwrap_or_default());
+        }
+        Ok(all)
     }
 }
