@@ -362,11 +362,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     Ok(built)
 }
 
-fn service_images(
-    at: &Builder,
-    declared: &[service::Declared],
-    input: &service::Input<'_>,
-) -> Result<service::Images> {
+fn service_images(at: &Builder, declared: &[service::Declared], input: &service::Input<'_>) -> Result<service::Images> {
     let mut images = service::Images::default();
     for image in declared {
         images.add(&service::make(at, image, input)?)?;

@@ -70,7 +70,8 @@ fn secret(access: &Access) -> Value {
 
 /// One pod at a time, on the box's own network, where Ironic is.
 fn deployment(image: &str, generation: &str) -> Value {
-    let probe = |path: &str| json!({"httpGet": {"host": "127.0.0.1", "port": METRICS, "path": path}, "periodSeconds": 10});
+    let probe =
+        |path: &str| json!({"httpGet": {"host": "127.0.0.1", "port": METRICS, "path": path}, "periodSeconds": 10});
     let labels = json!({"app.kubernetes.io/name": NAME});
     let ironic = format!("https://127.0.0.1:{}", ports::IRONIC);
     let ca = format!("{MOUNTED}/ca.crt");

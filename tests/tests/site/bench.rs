@@ -27,6 +27,8 @@ use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -122,6 +124,15 @@ impl Source for Files {
     }
 }
 
+/// Whether the box answers DHCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dhcp {
+    /// Nobody does.
+    Off,
+    /// When nobody else does.
+    Guarded,
+}
+
 /// A site with a box that provisions.
 pub struct Site {
     api: Api,
@@ -141,12 +152,12 @@ pub struct Site {
 
 impl Site {
     /// Starts the box's half.
-    pub async fn start(Parts { ironic, files, digest }: Parts) -> Self {
+    pub async fn start(Parts { ironic, files, digest }: Parts, with: Dhcp) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let bench = Bench::on_segment(ironic, BOX);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         serve(&mut tasks, &bench, files, &stop);
-        let segment = dhcp(&bench, dir.path(), &stop);
+        let segment = (with == Dhcp::Guarded).then(|| dhcp(&bench, dir.path(), &stop));
         let cluster = Cluster::start();
         let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
         define_metal3(&api).await;
@@ -182,7 +193,7 @@ impl Site {
             told: Vec::new(),
             servers: JoinSet::new(),
             tasks,
-            segment: Some(segment),
+            segment,
             stop,
             dir,
             _cluster: cluster,
@@ -379,6 +390,26 @@ pub struct Server {
 }
 
 impl Server {
+    /// Of its only card.
+    pub fn mac(&self) -> &str {
+        &self.mac
+    }
+
+    /// Waits until its ssh server greets.
+    pub async fn answers_ssh(&self, address: Ipv4Addr, within: Duration) {
+        let begun = Instant::now();
+        let greet = async || {
+            let mut stream = TcpStream::connect((address, 22)).await.ok()?;
+            let mut greeting = [0; 4];
+            stream.read_exact(&mut greeting).await.ok()?;
+            (&greeting == b"SSH-").then_some(())
+        };
+        while tokio::time::timeout(Duration::from_secs(5), greet()).await != Ok(Some(())) {
+            assert!(begun.elapsed() < within, "no ssh at {address}\n{}", self.serial());
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
     /// How a host names its BMC.
     pub fn address(&self, scheme: &str) -> String {
         format!("{scheme}://{}/redfish/v1/Systems/1", self.bmc.address())

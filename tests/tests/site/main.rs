@@ -7,6 +7,7 @@
 //!                                                 └── ironic-python-agent ◄──┤
 //!                        content, boot scripts, media ◄── HTTP, DHCP, TFTP ◄─┘
 //! ```
+//! `cargo test -p foothold-tests --test site -- --ignored --nocapture` prints what happened when.
 
 #![allow(clippy::needless_pass_by_value, reason = "`json!` where it is needed reads best")]
 
@@ -18,39 +19,70 @@ mod provisioning;
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use bench::{Site, in_namespace};
+use bench::{Dhcp, Server, Site, in_namespace};
 
 /// What a machine does under emulation, beside others.
 const BOOT: Duration = Duration::from_secs(900);
 
+/// Inspected, installed with user data, cleaned, and let go.
+async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
+    site.host(name, server, spec).await;
+    let host = site.state(name, "available", BOOT).await;
+    let hardware = &host["status"]["hardware"];
+    assert_eq!(hardware["nics"][0]["mac"], server.mac(), "{hardware}");
+    assert!(hardware["ramMebibytes"].as_u64() > Some(1500), "{hardware}");
+    assert!(hardware["storage"][0]["sizeBytes"].as_u64() == Some(bench::DISK), "{hardware}");
+
+    let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'echo user-data was here > /dev/ttyS0' ] ]\n";
+    site.secret("user-data", json!({"userData": user_data})).await;
+    let spec = json!({"image": site.image(), "userData": {"name": "user-data"}});
+    site.change(name, json!({"spec": spec})).await;
+    site.state(name, "provisioned", BOOT).await;
+    server.says("user-data was here", BOOT).await;
+    server.says(&format!("{name} login:"), BOOT).await;
+}
+
+async fn leaves(mut site: Site, name: &str) {
+    site.change(name, json!({"spec": {"image": null, "userData": null}})).await;
+    site.state(name, "available", BOOT).await;
+    site.delete(name).await;
+    site.gone(name, BOOT).await;
+    site.tell_times();
+    site.stop().await;
+}
+
 #[test]
-fn a_server_without_network_boot_is_inspected_installed_and_cleaned_by_virtual_media() {
+#[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
+fn a_server_is_inspected_installed_and_cleaned_by_virtual_media_without_dhcp() {
     in_namespace(|parts| async {
-        let mut site = Site::start(parts).await;
+        let mut site = Site::start(parts, Dhcp::Off).await;
         let server = site.server("server-1", "52:54:00:22:00:01");
+        let network = json!({
+            "links": [{"id": "nic0", "type": "phy", "ethernet_mac_address": server.mac()}],
+            "networks": [{"id": "site", "link": "nic0", "type": "ipv4", "ip_address": "172.22.0.20",
+                          "netmask": "255.255.255.0", "routes": []}],
+            "services": [],
+        });
+        site.secret("network", json!({"networkData": network.to_string()})).await;
         let address = server.address("redfish-virtualmedia+https");
-        site.host("server-1", &server, json!({"bmc": {"address": address}})).await;
-        let host = site.state("server-1", "available", BOOT).await;
-        let hardware = &host["status"]["hardware"];
-        assert_eq!(hardware["nics"][0]["mac"], "52:54:00:22:00:01", "{hardware}");
-        assert!(hardware["ramMebibytes"].as_u64() > Some(1500), "{hardware}");
-        assert!(hardware["storage"][0]["sizeBytes"].as_u64() == Some(bench::DISK), "{hardware}");
+        // Ironic's ramdisk and the system have the same address, one after the other.
+        let spec = json!({"bmc": {"address": address}, "preprovisioningNetworkDataName": "network"});
+        lives(&mut site, &server, "server-1", spec).await;
+        server.answers_ssh([172, 22, 0, 20].into(), BOOT).await;
+        leaves(site, "server-1").await;
+    });
+}
 
-        let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'echo user-data was here > /dev/ttyS0' ] ]\n";
-        site.secret("server-1-user-data", json!({"userData": user_data, "value": user_data})).await;
-        let spec = json!({"image": site.image(), "userData": {"name": "server-1-user-data"}});
-        site.change("server-1", json!({"spec": spec})).await;
-        site.state("server-1", "provisioned", BOOT).await;
-        server.says("user-data was here", BOOT).await;
-        server.says("server-1 login:", BOOT).await;
-
-        site.change("server-1", json!({"spec": {"image": null, "userData": null}})).await;
-        site.state("server-1", "available", BOOT).await;
-        site.delete("server-1").await;
-        site.gone("server-1", BOOT).await;
-        site.tell_times();
-        site.stop().await;
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
+fn a_server_is_inspected_installed_and_cleaned_over_the_network() {
+    in_namespace(|parts| async {
+        let mut site = Site::start(parts, Dhcp::Guarded).await;
+        let server = site.server("server-2", "52:54:00:22:00:02");
+        let address = server.address("redfish+https");
+        lives(&mut site, &server, "server-2", json!({"bmc": {"address": address}})).await;
+        leaves(site, "server-2").await;
     });
 }

@@ -18,8 +18,7 @@ impl Surveyor<'_> {
             }
             let lock = self.lock.context("a lock")?;
             let programs = self.with_agent(has_programs)?;
-            let input =
-                service::Input { lock, toolbox: &self.toolbox, toolbox_key: &self.key, programs: &programs };
+            let input = service::Input { lock, toolbox: &self.toolbox, toolbox_key: &self.key, programs: &programs };
             let key = input.key(&image)?;
             let made = self.at.cache.recall(&key)?;
             if made.is_none() {
