@@ -4,6 +4,7 @@
 //! `cargo test -p foothold-tests --test boot -- --ignored`.
 
 use foothold::cli::{Attach, MachineFirmware, Network};
+use foothold_tests::appliance::program;
 use foothold_tests::client::Kubernetes;
 use foothold_tests::{Appliance, How, stock};
 use rstest::rstest;
@@ -13,6 +14,23 @@ fn reaches_ready(format: &str, attach: Attach, firmware: MachineFirmware) {
     let mut machine = Appliance::get().boot(How { format, attach, firmware, ..How::default() });
     let ready = machine.until_ready();
     assert!(ready.detail["timings"]["nodeReady"].as_f64().is_some_and(|secs| secs > 0.0), "{ready:?}");
+}
+
+#[test]
+fn a_plan_of_what_was_built_has_nothing_to_make() {
+    let appliance = Appliance::get();
+    let mut plan = assert_cmd::Command::new(program());
+    let plan = plan.current_dir(&appliance.builder().workspace).args(["plan", "images/appliance", "--json"]).assert();
+    let plan = plan.success().get_output().stdout.clone();
+    let last = String::from_utf8_lossy(&plan).lines().last().map(str::to_owned).expect("a result");
+    let result: Value = serde_json::from_str(&last).expect("JSON");
+    let plan = &result["data"];
+    let stages = plan["stages"].as_array().expect("stages").clone();
+    assert!(stages.len() > 12, "{stages:?}");
+    for stage in &stages {
+        assert_eq!(stage["state"], "cached", "{stage}");
+    }
+    assert_eq!(plan["fetch"]["packages"], 0, "{plan}");
 }
 
 #[test]

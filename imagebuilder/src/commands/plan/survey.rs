@@ -24,6 +24,7 @@ use crate::medium::check::count;
 use crate::oci::recipe::Recipe as ContainerRecipe;
 use crate::oci::service;
 use crate::osimage::{self, recipe::Recipe};
+use crate::ramdisk;
 use crate::release::{initrd, sbom, sign};
 use crate::store::{Cache, Made, NotMade};
 use crate::toolbox::{Toolbox, bootstrap};
@@ -443,7 +444,7 @@ impl Surveyor<'_> {
         if !self.ready(name, &needed(&["agent"]), note) {
             return Ok(());
         }
-        let (at, programs) = (self.at, self.programs()?);
+        let (at, programs) = (self.at, self.with_agent(true)?);
         let looked = sbom::parts::make(&at.cache, &at.workspace, &programs, true, &silent);
         self.found(name, looked, None, note.to_owned())
     }
@@ -451,7 +452,7 @@ impl Surveyor<'_> {
     fn os_images(&mut self) -> Result<()> {
         for image in &self.appliance.content.os_images {
             let OsImageSource::Recipe { directory, formats } = &image.source else { continue };
-            let (recipe, name) = (Recipe::read(directory)?, format!("os-image {}", image.name));
+            let (recipe, name) = (Recipe::read(directory)?, format!("{OS_IMAGE}{}", image.name));
             let note = format!("a server's disk: {}", count(recipe.packages.len(), "package"));
             let parts = if recipe.programs.is_empty() { vec![LOCK] } else { needed(&[LOCK, "agent"]) };
             if !self.ready(&name, &parts, &note) {
@@ -532,7 +533,7 @@ impl Surveyor<'_> {
         self.lock.map_or(0, |lock| lock.made)
     }
 
-    /// Layers, blobs of images, kernel and initrd: what every format carries.
+    /// Layers, blobs of images, kernel, initrd, and files that are served: what every format carries.
     fn content_bytes(&self) -> Result<Option<u64>> {
         let names = ["os", "kubernetes-layer", "containers-layer", "appliance-layer", "initrd"];
         if !self.missing(&names).is_empty() {
@@ -544,14 +545,18 @@ impl Surveyor<'_> {
         }
         let images: Vec<Image> = self.made["containers-layer"].fact("images")?;
         blobs.extend(images.into_iter().flat_map(|image| image.blobs));
-        if let Some(manifests) = self.made.get("manifests") {
-            blobs.extend(manifests.files.values().cloned());
+        let served = |name: &str| ["manifests", ramdisk::SET].contains(&name) || name.starts_with(OS_IMAGE);
+        for (_, made) in self.made.iter().filter(|(name, _)| served(name)) {
+            blobs.extend(made.files.values().cloned());
         }
         blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
         blobs.dedup();
         Ok(Some(blobs.iter().map(|blob| blob.size).sum()))
     }
 }
+
+/// What the names of OS images' stages begin with.
+const OS_IMAGE: &str = "os-image ";
 
 /// All module sets, and these.
 fn needed(more: &[&'static str]) -> Vec<&'static str> {

@@ -64,7 +64,7 @@ impl Surveyor<'_> {
     }
 
     /// All programs of the release and the agent's, where some are wanted.
-    fn with_agent(&self, wanted: bool) -> Result<Made> {
+    pub(super) fn with_agent(&self, wanted: bool) -> Result<Made> {
         let mut all = Made::default();
         if wanted {
             all.files.extend(self.programs()?.files);
