@@ -61,7 +61,7 @@ fn a_server_is_inspected_installed_and_cleaned_by_virtual_media_without_dhcp() {
         let server = site.server("server-1", "52:54:00:22:00:01");
         let network = json!({
             "links": [{"id": "nic0", "type": "phy", "ethernet_mac_address": server.mac()}],
-            "networks": [{"id": "site", "link": "nic0", "type": "ipv4", "ip_address": "172.22.0.20",
+            "networks": [{"id": "site", "network_id": "site", "link": "nic0", "type": "ipv4", "ip_address": "172.22.0.20",
                           "netmask": "255.255.255.0", "routes": []}],
             "services": [],
         });
