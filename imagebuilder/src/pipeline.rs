@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use agent_api::proof::{self, PROOF};
 use agent_api::release::{
-    self, Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release, SBOM,
+    Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release, SBOM,
 };
 use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
@@ -321,7 +321,6 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     })?;
     let mut images: Vec<Image> = containers.fact("images")?;
     content::closure::check_own(&at.cache, &rendered, &images)?;
-    programs.files.extend(parts.agent.files.clone());
     let carried = content::make(&content::Input {
         at,
         appliance,
@@ -329,7 +328,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         toolbox: &toolbox,
         own: &images,
         toolbox_key: &key,
-        programs: &programs,
+        programs: &with_agent,
         signer: &signer,
     })?;
     let config =
@@ -339,7 +338,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         initrd::make(&initrd::Input { cache: &at.cache, agent: &parts.agent, os: &parts.os, public_key, config })
     })?;
     let bill =
-        at.stage("sbom", |say| sbom::parts::make(&at.cache, &at.workspace, &programs, at.network.offline, say))?;
+        at.stage("sbom", |say| sbom::parts::make(&at.cache, &at.workspace, &with_agent, at.network.offline, say))?;
     let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
     images.extend(carried.images.iter().cloned());
     let carried = Carried { images, ..carried };
@@ -352,7 +351,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         release: &built.release,
         id: &built.id,
         lock,
-        programs: &programs,
+        programs: &with_agent,
         agent: &parts.agent,
         parts: &known,
         recipes: &recipes,
@@ -422,19 +421,13 @@ fn manifest(
         data: appliance.first_boot.data.clone(),
         ntp_serve: appliance.services.ntp_serve,
         registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
-        provisioning: appliance.services.provisioning.as_ref().map(provisioning),
+        provisioning: appliance.services.provisioning.clone(),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),
             ready_within_secs: appliance.budgets.ready_within.map(|time| time.as_secs()),
         },
     })
-}
-
-fn provisioning(declared: &crate::config::Provisioning) -> release::Provisioning {
-    let crate::config::Provisioning { mac_address, interface, range } = declared.clone();
-    let range = range.map(|(first, last)| release::Range { first, last });
-    release::Provisioning { mac_address, interface, range }
 }
 
 /// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.

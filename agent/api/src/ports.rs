@@ -63,5 +63,7 @@ pub const PORTS: &[Port] = &[
     Port { number: CONTENT, protocol: Protocol::Tcp, name: "content", when: OpenWhen::Always },
     Port { number: IRONIC, protocol: Protocol::Tcp, name: "ironic", when: OpenWhen::Provisioning },
     Port { number: 22, protocol: Protocol::Tcp, name: "ssh", when: OpenWhen::SshKeys },
+    Port { number: 67, protocol: Protocol::Udp, name: "dhcp", when: OpenWhen::Provisioning },
+    Port { number: 69, protocol: Protocol::Udp, name: "tftp", when: OpenWhen::Provisioning },
     Port { number: 123, protocol: Protocol::Udp, name: "ntp", when: OpenWhen::NtpServe },
 ];

@@ -4,8 +4,10 @@
 //! `release.json.minisig`. The id is the SHA-256 of the file's bytes in hex.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Directory on the medium that holds everything of ours.
@@ -186,7 +188,7 @@ pub struct Package {
 }
 
 /// The cluster of the box.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kubernetes {
     /// `v1.36.4`.
@@ -253,7 +255,7 @@ pub struct Budgets {
 }
 
 /// `release.json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Release {
     /// `foothold.dev/v1`.
@@ -307,9 +309,70 @@ pub struct Provisioning {
     /// Name of that interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Addresses to lease.
+    /// The box's own address there; else it has what Site or another DHCP server gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<OwnAddress>,
+    /// Addresses to lease. Without them the box serves no DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
+    /// Whom DHCP answers.
+    #[serde(default)]
+    pub dhcp: DhcpPolicy,
+}
+
+/// An address of an interface, and how many bits of it name the subnet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OwnAddress {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// 1 to 30.
+    pub prefix: u8,
+}
+
+impl OwnAddress {
+    /// Whether another address is in its subnet.
+    pub fn reaches(&self, other: Ipv4Addr) -> bool {
+        (u32::from(self.address) ^ u32::from(other)).leading_zeros() >= u32::from(self.prefix)
+    }
+}
+
+impl fmt::Display for OwnAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl FromStr for OwnAddress {
+    type Err = NotAnAddress;
+
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        let read = || {
+            let (address, prefix) = text.split_once('/')?;
+            Some(Self { address: address.parse().ok()?, prefix: prefix.parse().ok()? })
+        };
+        read().filter(|it| (1..=30).contains(&it.prefix)).ok_or_else(|| NotAnAddress(text.to_owned()))
+    }
+}
+
+/// A text that is no address of an interface.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is not an IPv4 address with a prefix length")]
+pub struct NotAnAddress(String);
+
+/// Whom DHCP on the servers' network answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DhcpPolicy {
+    /// Known machines; unknown ones only right after a probe found no other server.
+    #[default]
+    Guard,
+    /// Known machines.
+    Known,
+    /// Everybody, whoever else answers.
+    Always,
+    /// Nobody.
+    Off,
 }
 
 /// First and last address.
@@ -317,9 +380,9 @@ pub struct Provisioning {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Range {
     /// First.
-    pub first: std::net::Ipv4Addr,
+    pub first: Ipv4Addr,
     /// Last.
-    pub last: std::net::Ipv4Addr,
+    pub last: Ipv4Addr,
 }
 
 impl Release {

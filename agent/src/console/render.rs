@@ -6,10 +6,12 @@ use std::fmt::Write as _;
 
 use agent_api::boot::Mode;
 use agent_api::events::{Event, Phase, State, StepStatus};
+use serde_json::Value;
 
 use super::View;
 use super::serial::{ascii, state_of};
 use super::view::{duration, estimate, short_duration, words};
+use crate::first_boot::phase::DHCP;
 
 /// Width of the list of phases, its bar included.
 const PHASES_WIDTH: usize = 27;
@@ -262,6 +264,7 @@ fn details(view: &View, width: usize) -> Vec<Line> {
     }
     going_on(view, width, &mut lines);
     objects(view, width, &mut lines);
+    other_dhcp(view, width, &mut lines);
     access(view, width, &mut lines);
     lines
 }
@@ -271,7 +274,7 @@ fn failure(step: &StepStatus, now: f64, width: usize, lines: &mut Vec<Line>) {
     lines.push(Line::of(Style::Bad, format!("{}/{} failed", step.phase, step.step)).and(Style::Dim, ago));
     indent(&words(step.state, &step.detail), Style::Plain, width, lines);
     for (word, style) in [("next", Style::Bold), ("log", Style::Dim)] {
-        if let Some(value) = step.detail.get(word).and_then(serde_json::Value::as_str).filter(|text| !text.is_empty()) {
+        if let Some(value) = step.detail.get(word).and_then(Value::as_str).filter(|text| !text.is_empty()) {
             indent(&format!("{word}: {value}"), style, width, lines);
         }
     }
@@ -313,6 +316,18 @@ fn objects(view: &View, width: usize, lines: &mut Vec<Line>) {
     }
     if bad > MOST_OBJECTS {
         indent(&format!("and {} more", bad - MOST_OBJECTS), Style::Dim, width, lines);
+    }
+}
+
+/// Other DHCP servers on the servers' network, as the guard has told of them last: somebody must know, though nothing
+/// has failed.
+fn other_dhcp(view: &View, width: usize, lines: &mut Vec<Line>) {
+    let step = view.steps.iter().find(|step| step.step == DHCP.name && step.phase == DHCP.phase.name());
+    let Some(step) = step.filter(|step| step.state == State::Done) else { return };
+    let has_others = step.detail.get("others").and_then(Value::as_array).is_some_and(|others| !others.is_empty());
+    if let Some(message) = step.detail.get("message").and_then(Value::as_str).filter(|_| has_others) {
+        lines.push(Line::of(Style::Warn, "another DHCP server"));
+        indent(message, Style::Plain, width, lines);
     }
 }
 

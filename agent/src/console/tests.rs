@@ -162,6 +162,20 @@ fn deploying() -> View {
     }
 }
 
+/// Ready, beside a stranger.
+fn guarded() -> View {
+    let message = "DHCP answers the 3 known machines only on enp2s0: another server answers; DHCP server 192.0.2.1 \
+                   (02:00:00:00:00:07) offered 192.0.2.7 at 2027-01-15T08:00:00Z";
+    let mut view = ready();
+    let mut told = event(60.0, Phase::Services, "dhcp", State::Done).with("message", message);
+    told.detail.insert("others".to_owned(), json!([{"server": "192.0.2.1"}]));
+    let mut status = Status::default();
+    status.apply(&event(55.0, Phase::Services, "dhcp", State::Started));
+    status.apply(&told);
+    view.steps.extend(status.steps);
+    view
+}
+
 fn unclaimed() -> View {
     View { claim: Some("7KQ2M-XV9RD".to_owned()), data: "in memory only: no disk has 8 GiB free".to_owned(), ..ready() }
 }
@@ -178,6 +192,7 @@ fn text(view: &View, page: Page, width: usize, height: usize) -> String {
 #[case::deploying("deploying", deploying())]
 #[case::failed("failed", failed())]
 #[case::ready("ready", ready())]
+#[case::guarded("guarded", guarded())]
 #[case::unclaimed("unclaimed", unclaimed())]
 fn screens(#[case] name: &str, #[case] view: View) {
     for (width, height) in [(80, 25), (132, 43)] {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use agent_api::release::Provisioning;
 use agent_api::site::{Cidr, Interface, Site};
 
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE};
@@ -97,6 +98,22 @@ pub fn static_network(interface: &Interface, dns: &[IpAddr]) -> (String, String)
     (name, text)
 }
 
+/// systemd-networkd's file for the box's own address on the servers' network, where the release gives one: name and
+/// text. Site's word about the same interface comes before it. It has the address without a cable, too.
+pub fn servers_network(declared: &Provisioning) -> Option<(String, String)> {
+    let own = declared.address?;
+    let interface = match (&declared.mac_address, &declared.interface) {
+        (Some(mac), _) => format!("PermanentMACAddress={mac}"),
+        (None, Some(name)) => format!("Name={name}"),
+        (None, None) => return None,
+    };
+    let text = format!(
+        "[Match]\n{interface}\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nAddress={own}\n\
+         ConfigureWithoutCarrier=yes\nLLMNR=no\nMulticastDNS=no\n"
+    );
+    Some(("40-site-provisioning.network".to_owned(), text))
+}
+
 /// systemd-resolved's settings for Site's name servers, beside those of the image.
 pub fn resolved(dns: &[IpAddr]) -> String {
     let servers: Vec<String> = dns.iter().map(IpAddr::to_string).collect();
@@ -122,9 +139,12 @@ pub fn chrony(peers: &[String], serve: bool) -> String {
 mod tests {
     use std::net::IpAddr;
 
+    use agent_api::release::Provisioning;
     use agent_api::site::{Interface, Plane, Site};
 
-    use super::{Address, advertise, chrony, hostname, hosts, resolved, site_addresses, static_network};
+    use super::{
+        Address, advertise, chrony, hostname, hosts, resolved, servers_network, site_addresses, static_network,
+    };
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -207,5 +227,19 @@ mod tests {
         assert!(resolved(&[ip("10.0.0.2"), ip("10.0.0.3")]).ends_with("DNS=10.0.0.2 10.0.0.3\n"));
         assert!(chrony(&["ntp.site".to_owned()], true).contains("server ntp.site iburst\n"));
         assert!(!chrony(&[], false).contains("allow"));
+    }
+
+    #[test]
+    fn the_box_has_its_own_address_where_the_servers_are() {
+        let own = Some("172.22.0.1/24".parse().expect("an address"));
+        let named = Provisioning { address: own, interface: Some("enp2s0".to_owned()), ..Provisioning::default() };
+        let (name, text) = servers_network(&named).expect("an address");
+        // Site's files come before it, the image's after it.
+        assert!(("10-site-525400123456.network"..="80-dhcp.network").contains(&name.as_str()));
+        insta::assert_snapshot!(text);
+        let mac_address = Some("52:54:00:12:34:56".to_owned());
+        let by_mac = Provisioning { mac_address, ..named };
+        assert!(servers_network(&by_mac).expect("an address").1.contains("\nPermanentMACAddress=52:54:00:12:34:56\n"));
+        assert_eq!(servers_network(&Provisioning { address: None, ..by_mac }), None);
     }
 }

@@ -6,7 +6,7 @@
 //! site, name ─┬─ network, firewall ──────────────┐
 //!             ├─ keys, kubeconfigs, manifests ─┬─┴─ kubelet ─ API ─┬─ controllers
 //!             ├─ containerd's state ─ start ───┘                   ├─ objects, labels
-//!             └─ clock, content                                    └─ readiness, really asked ─ registry's pod, Ironic
+//!             └─ clock, content                                    └─ readiness, really asked ─ registry's pod, Ironic, DHCP
 //! ```
 //!
 //! [`phase`] lists the steps, [`steps`] runs one of them (events, retries, ledger), [`mod@run`] holds
@@ -16,6 +16,7 @@ pub mod addons;
 pub mod content;
 pub mod control_plane;
 pub mod decide;
+pub mod dhcp;
 pub mod firewall;
 pub mod identity;
 pub mod machine;

@@ -93,7 +93,8 @@ pub async fn interfaces(machine: &Machine, steps: &Steps, site: &Site) {
 fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcome<()>> {
     let dir = machine.at("/etc/systemd/network");
     let dns = &site.networks.dns;
-    let wanted: Vec<_> = site.networks.interfaces.iter().map(|one| decide::static_network(one, dns)).collect();
+    let mut wanted: Vec<_> = site.networks.interfaces.iter().map(|one| decide::static_network(one, dns)).collect();
+    wanted.extend(machine.release().provisioning.as_ref().and_then(decide::servers_network));
     let mut changed = remove_others(&dir, &wanted)?;
     for (name, text) in &wanted {
         changed |= files::write(&dir.join(name), text.as_bytes(), files::PUBLIC)?;
@@ -102,7 +103,7 @@ fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcom
         return Ok(Outcome::Current(()));
     }
     machine.program(&["systemctl", "--no-block", "reload-or-restart", "systemd-networkd.service"], b"")?;
-    Ok(Outcome::Done((), json!({"static": site.networks.interfaces.len()})))
+    Ok(Outcome::Done((), json!({"static": wanted.len()})))
 }
 
 fn remove_others(dir: &Path, wanted: &[(String, String)]) -> std::io::Result<bool> {

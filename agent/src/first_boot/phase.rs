@@ -90,6 +90,8 @@ steps! {
     IRONIC = Services "ironic", "the kubelet restarts it; a lost database is made anew", PODS_LOG;
     /// The controller of `BareMetalHost`s, with its kinds and rights.
     OPERATOR = Services "baremetal-operator", "it is tried again", PODS_LOG;
+    /// DHCP and TFTP for servers, behind its guard.
+    DHCP = Services "dhcp", "it is tried again; `kubectl -n kube-system logs dhcp-NODE` says what it does", PODS_LOG;
     /// What the release declares beside the cluster itself.
     SITE_OBJECTS = Services "site-objects", "it is tried again; an object that the API server calls wrong must be corrected in the definition, and the image built again", AGENT_LOG;
     /// Each of these objects does what it is for.

@@ -1,5 +1,6 @@
 //! Provisioning, where the release declares it. Ironic: laid out, started by the kubelet, asked until it answers, and
 //! started anew when its database is lost or the box's address has changed. Then the controller of `BareMetalHost`s.
+//! Beside them DHCP, in [`super::dhcp`].
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,36 +8,89 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use super::dhcp::{self as own, Dhcp};
+use super::phase::Step;
 use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, control_plane, network, phase, ready};
 use crate::cluster::api::Api;
 use crate::cluster::checks::Missing;
 use crate::cluster::{Node, files, manifests, objects};
 use crate::provisioning::client::{Access, Trouble};
-use crate::provisioning::{Placed, Plan, database, operator, pod};
+use crate::provisioning::{Placed, Plan, database, dhcp, operator, pod};
 
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// All of it on this box.
+#[derive(Debug)]
+pub struct Provisioning {
+    ironic: Ironic,
+    dhcp: Option<Dhcp>,
+}
+
+impl Provisioning {
+    /// None where the release does not declare it.
+    pub fn of(machine: &Machine) -> Option<Self> {
+        let plan = Plan::of(machine.release(), &machine.at("/"))?;
+        let operator = image(machine, operator::IMAGE)?;
+        let dhcp = image(machine, dhcp::IMAGE).and_then(|image| Dhcp::of(&plan, image));
+        Some(Self { ironic: Ironic { plan, operator, access: Mutex::new(None) }, dhcp })
+    }
+
+    /// Whether this release has that step.
+    pub fn has(&self, step: &Step) -> bool {
+        *step != phase::DHCP || self.dhcp.is_some()
+    }
+
+    /// Starts it, and waits until all of it answers.
+    pub async fn start(&self, machine: &Machine, steps: &Steps, node: &Node, api: &Api) {
+        let ironic = async {
+            self.ironic.start(machine, steps, node).await;
+            self.ironic.start_operator(steps, api).await;
+        };
+        let dhcp = async {
+            if let Some(dhcp) = &self.dhcp {
+                dhcp.start(machine, steps, api).await;
+            }
+        };
+        tokio::join!(ironic, dhcp);
+    }
+
+    /// Whether all of it answers; else the step that does not.
+    pub async fn ask(&self, machine: &Machine, api: &Api) -> Result<(), (&'static Step, Missing)> {
+        self.ironic.ask().await.map_err(|missing| (&phase::IRONIC, missing))?;
+        Ironic::ask_operator(api).await.map_err(|missing| (&phase::OPERATOR, missing))?;
+        let dhcp = self.dhcp.as_ref().map_or(Ok(()), |_| own::answers(machine));
+        dhcp.map_err(|missing| (&phase::DHCP, missing))
+    }
+
+    /// Keeps it right. Ends only when it is dropped.
+    pub async fn tend(&self, machine: &Machine, steps: &Steps, node: &Node) {
+        let dhcp = async {
+            if let Some(dhcp) = &self.dhcp {
+                dhcp.tend(machine, steps, node).await;
+            }
+        };
+        tokio::join!(self.ironic.tend(machine, node), dhcp);
+    }
+}
+
+/// The image of the release whose name begins so.
+fn image(machine: &Machine, name: &str) -> Option<String> {
+    machine.release().images.iter().map(|image| &image.reference).find(|it| it.starts_with(name)).cloned()
+}
+
 /// Ironic and its controller on this box. Everybody may ask it; one at a time changes it.
 #[derive(Debug)]
-pub struct Ironic {
+struct Ironic {
     plan: Plan,
     operator: String,
     access: Mutex<Option<Access>>,
 }
 
 impl Ironic {
-    /// None where the release does not declare it.
-    pub fn of(machine: &Machine) -> Option<Self> {
-        let plan = Plan::of(machine.release(), &machine.at("/"))?;
-        let images = machine.release().images.iter();
-        let operator = images.map(|image| &image.reference).find(|name| name.starts_with(operator::IMAGE))?.clone();
-        Some(Self { plan, operator, access: Mutex::new(None) })
-    }
-
     /// Starts it, and waits until it has drivers.
-    pub async fn start(&self, machine: &Machine, steps: &Steps, node: &Node) {
+    async fn start(&self, machine: &Machine, steps: &Steps, node: &Node) {
         let act = || async {
             let (changed, placed) = self.place(machine, node, false).await?;
             let made = placed.new_database.map(database::Reason::text);
@@ -48,7 +102,7 @@ impl Ironic {
     }
 
     /// Starts the controller, and waits until it is there.
-    pub async fn start_operator(&self, steps: &Steps, api: &Api) {
+    async fn start_operator(&self, steps: &Steps, api: &Api) {
         let act = || async {
             let made = self.place_operator(api).await?;
             steps.wait(&phase::OPERATOR, ready::EVERY, || Self::ask_operator(api)).await;
@@ -69,7 +123,7 @@ impl Ironic {
     }
 
     /// Whether the controller is there.
-    pub async fn ask_operator(api: &Api) -> Result<(), Missing> {
+    async fn ask_operator(api: &Api) -> Result<(), Missing> {
         let found = api.get(operator::DEPLOYMENT).await;
         operator::available(found.map_err(|error| Missing::new("the API server", error.to_string()))?.as_ref())
     }
@@ -89,7 +143,7 @@ impl Ironic {
     }
 
     /// Whether it has drivers.
-    pub async fn ask(&self) -> Result<(), Missing> {
+    async fn ask(&self) -> Result<(), Missing> {
         match self.drivers().await {
             None => Err(Missing::new("Ironic", "it is not laid out yet")),
             Some(Err(trouble)) => Err(Missing::new("an answer of Ironic", trouble.why())),
@@ -104,7 +158,7 @@ impl Ironic {
 
     /// Lays it out anew whenever that comes to something else: another address, a certificate that was renewed, a
     /// database that was lost. Ends only when it is dropped.
-    pub async fn tend(&self, machine: &Machine, node: &Node) {
+    async fn tend(&self, machine: &Machine, node: &Node) {
         loop {
             tokio::time::sleep(LOOK).await;
             let lost = matches!(self.drivers().await, Some(Err(Trouble::DatabaseLost(_))));
@@ -128,7 +182,11 @@ impl Ironic {
 }
 
 fn address(plan: &Plan, own: IpAddr) -> IpAddr {
+    plan.address(&addresses(), own)
+}
+
+/// The box's addresses now, by name of the interface.
+pub(super) fn addresses() -> Vec<(String, IpAddr)> {
     let have = network::addresses().unwrap_or_default();
-    let have: Vec<(String, IpAddr)> = have.into_iter().map(|one| (one.interface, one.address)).collect();
-    plan.address(&have, own)
+    have.into_iter().map(|one| (one.interface, one.address)).collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_api::site::Site;
 use tokio::sync::watch;
 
-use super::provisioning::Ironic;
+use super::provisioning::Provisioning;
 use super::site_objects::SiteObjects;
 use super::steps::{Pace, Steps};
 use super::{
@@ -30,15 +30,19 @@ impl Default for Published {
     }
 }
 
-/// What a release may declare beside the cluster: objects, Ironic.
-pub type Declared<'a> = (Option<&'a SiteObjects>, Option<&'a Ironic>);
+/// What a release may declare beside the cluster.
+#[derive(Debug)]
+pub struct Declared {
+    /// Objects of the cluster.
+    pub objects: Option<SiteObjects>,
+    /// Servers that are provisioned.
+    pub provisioning: Option<Provisioning>,
+}
 
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
 pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published, front: Arc<Front>) {
     let steps = steps(&machine, bus, ledger);
-    let objects = SiteObjects::of(&machine, &steps);
-    let ironic = Ironic::of(&machine);
-    let declared = (objects.as_ref(), ironic.as_ref());
+    let declared = &Declared { objects: SiteObjects::of(&machine, &steps), provisioning: Provisioning::of(&machine) };
     let planned = phase::ALL.iter().filter(|step| is_planned(step, &machine, &front, declared));
     steps.bus.set_plan(planned.map(|step| (step.phase, step.name)));
     let (machine, steps) = (&machine, &steps);
@@ -52,15 +56,17 @@ pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Pub
 }
 
 /// Whether every boot of this release comes to that step.
-fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, declared: Declared<'_>) -> bool {
+fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, declared: &Declared) -> bool {
     let has_images = !front.catalog().repositories.is_empty();
     match step {
         step if *step == phase::SSH || *step == phase::GATE => false,
         step if *step == phase::REGISTRY => registry::is_declared(front),
         step if *step == phase::IMAGES => has_images,
         step if *step == phase::FILES => !machine.release().content.is_empty(),
-        step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => declared.0.is_some(),
-        step if *step == phase::IRONIC || *step == phase::OPERATOR => declared.1.is_some(),
+        step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => declared.objects.is_some(),
+        step if [&phase::IRONIC, &phase::OPERATOR, &phase::DHCP].contains(&step) => {
+            declared.provisioning.as_ref().is_some_and(|it| it.has(step))
+        }
         _ => true,
     }
 }
@@ -99,7 +105,7 @@ async fn bring_up_cluster(
     steps: &Steps,
     site: &Site,
     name: String,
-    (objects, ironic): Declared<'_>,
+    declared: &Declared,
     front: &Arc<Front>,
 ) -> (Node, f64) {
     let runtime = async {
@@ -133,18 +139,17 @@ async fn bring_up_cluster(
         ready::node(steps, &node, &api),
     );
     services::host_services(machine, steps).await;
-    let declared = async {
-        if let Some(objects) = objects {
+    let objects = async {
+        if let Some(objects) = &declared.objects {
             objects.bring_up(steps, &api).await;
         }
     };
     let provisioning = async {
-        if let Some(ironic) = ironic {
-            ironic.start(machine, steps, &node).await;
-            ironic.start_operator(steps, &api).await;
+        if let Some(provisioning) = &declared.provisioning {
+            provisioning.start(machine, steps, &node, &api).await;
         }
     };
-    tokio::join!(ready::everything(machine, steps, &node, &api, front), declared, provisioning);
+    tokio::join!(ready::everything(machine, steps, &node, &api, front), objects, provisioning);
     ready::tell_ready(machine, steps, node_ready);
     (node, node_ready)
 }

@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep};
 
 use super::control_plane::{bring_up_to_date, client};
 use super::phase::{self, Step};
-use super::provisioning::Ironic;
 use super::run::Declared;
 use super::steps::{Steps, blocking};
 use super::{Machine, decide, network, ready, registry};
@@ -37,7 +36,7 @@ pub async fn forever(
     steps: &Steps,
     node: Node,
     node_ready: f64,
-    declared: Declared<'_>,
+    declared: &Declared,
     front: &Arc<Front>,
 ) {
     let certificates = follow(machine, steps, node.clone());
@@ -48,8 +47,8 @@ pub async fn forever(
         check(machine, steps, &node, node_ready, declared, front).await;
     };
     let provisioning = async {
-        if let Some(ironic) = declared.1 {
-            ironic.tend(machine, &node).await;
+        if let Some(provisioning) = &declared.provisioning {
+            provisioning.tend(machine, steps, &node).await;
         }
     };
     tokio::join!(certificates, checks, lead_to_uploads(machine, &node), provisioning);
@@ -72,7 +71,7 @@ async fn apply_uploads(machine: &Machine, node: &Node) -> anyhow::Result<()> {
 }
 
 /// Repeats the checks; tells the step that fails, and `ready` again when all is well again.
-async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, declared: Declared<'_>, front: &Front) {
+async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, declared: &Declared, front: &Front) {
     // What failed since `ready` is over when all is well.
     let mut failed: Option<&'static Step> = (!steps.bus.now().ready).then_some(&phase::REGISTRY);
     let mut suspicious = false;
@@ -108,17 +107,14 @@ async fn once(
     steps: &Steps,
     node: &Node,
     api: &Api,
-    declared: Declared<'_>,
+    declared: &Declared,
     front: &Front,
 ) -> Result<(), (&'static Step, String)> {
     let mut checked = ready::check_once(machine, node, api, front).await;
-    if let (Ok(()), Some(ironic)) = (&checked, declared.1) {
-        checked = match ironic.ask().await {
-            Err(missing) => Err((&phase::IRONIC, missing)),
-            Ok(()) => Ironic::ask_operator(api).await.map_err(|missing| (&phase::OPERATOR, missing)),
-        };
+    if let (Ok(()), Some(provisioning)) = (&checked, &declared.provisioning) {
+        checked = provisioning.ask(machine, api).await;
     }
-    if let (Ok(()), Some(objects)) = (&checked, declared.0) {
+    if let (Ok(()), Some(objects)) = (&checked, &declared.objects) {
         checked = objects.check(steps, api).await.map_err(|missing| (&phase::SITE_HEALTH, missing));
     }
     checked.map_err(|(step, missing)| (step, format!("{}: {}", missing.what, missing.why)))

@@ -9,7 +9,7 @@
 //! One process is API and conductor: its database is sqlite's, which two must not share. The database holds nothing
 //! that cannot be made again from the cluster's resources, so a lost or foreign one is replaced by an empty one.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use agent_api::ports;
@@ -24,6 +24,7 @@ pub mod client;
 pub mod config;
 pub mod credentials;
 pub mod database;
+pub mod dhcp;
 pub mod operator;
 pub mod pod;
 pub mod segment;
@@ -46,7 +47,8 @@ const FOLDERS: [&str; 9] =
 /// What a box with that release provisions with; none where it does not.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    declared: Provisioning,
+    /// What the release says of it.
+    pub declared: Provisioning,
     image: Image,
     built: u64,
     root: PathBuf,
@@ -78,8 +80,20 @@ impl Plan {
     /// The address under which servers reach the box: the first of the declared interface, else one beside the range
     /// of leases, else `own`. `addresses` are the box's, by name of the interface.
     pub fn address(&self, addresses: &[(String, IpAddr)], own: IpAddr) -> IpAddr {
+        self.servers_side(addresses).map_or(own, |(_, address)| address)
+    }
+
+    /// The interface on the servers' network, and the box's IPv4 address there; none while it has none.
+    pub fn segment(&self, addresses: &[(String, IpAddr)]) -> Option<(String, Ipv4Addr)> {
+        match self.servers_side(addresses)? {
+            (interface, IpAddr::V4(address)) => Some((interface, address)),
+            _ => None,
+        }
+    }
+
+    fn servers_side(&self, addresses: &[(String, IpAddr)]) -> Option<(String, IpAddr)> {
         let by_mac = self.declared.mac_address.as_deref().and_then(|mac| self.interface_of(mac));
-        address(&self.declared, by_mac.as_deref(), addresses).unwrap_or(own)
+        servers_side(&self.declared, by_mac.as_deref(), addresses)
     }
 
     /// Name of the interface with that MAC address.
@@ -134,19 +148,25 @@ impl Plan {
     }
 }
 
-fn address(declared: &Provisioning, by_mac: Option<&str>, addresses: &[(String, IpAddr)]) -> Option<IpAddr> {
+/// The interface on the servers' network, and the address there: that which is declared before others.
+fn servers_side(
+    declared: &Provisioning,
+    by_mac: Option<&str>,
+    addresses: &[(String, IpAddr)],
+) -> Option<(String, IpAddr)> {
     let usable = || addresses.iter().filter(|(_, ip)| !ip.is_loopback() && !is_link_local(*ip));
-    let mut named: Vec<IpAddr> = Vec::new();
+    let mut found: Vec<&(String, IpAddr)> = Vec::new();
     if let Some(interface) = by_mac.or(declared.interface.as_deref()) {
-        named.extend(usable().filter(|(name, _)| name == interface).map(|(_, ip)| *ip));
+        found.extend(usable().filter(|(name, _)| name == interface));
     }
     if let Some(range) = declared.range {
         // Without the prefix length: servers that are given these addresses are rarely further away than a /24.
         let beside = |ip: &IpAddr| matches!(ip, IpAddr::V4(v4) if v4.octets()[..3] == range.first.octets()[..3]);
-        named.extend(usable().map(|(_, ip)| *ip).filter(beside));
+        found.extend(usable().filter(|(_, ip)| beside(ip)));
     }
-    named.sort_by_key(IpAddr::is_ipv6);
-    named.first().copied()
+    let own = declared.address.map(|own| IpAddr::from(own.address));
+    found.sort_by_key(|(_, ip)| (Some(*ip) != own, ip.is_ipv6()));
+    found.first().map(|found| (*found).clone())
 }
 
 /// What is the pod's. An agent that is not root runs no pods.

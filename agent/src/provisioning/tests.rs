@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use agent_api::release::{Blob, Digest, Image, Provisioning, Range};
 
-use super::{EMPTY_DATABASE, Plan, RUN, STATE, address};
+use super::{EMPTY_DATABASE, Plan, RUN, STATE, servers_side};
 use crate::provisioning::database::Reason;
 
 fn ip(text: &str) -> IpAddr {
@@ -30,17 +30,19 @@ fn servers_reach_the_box_at_the_declared_interface_then_beside_the_range_of_leas
         ("ens4", "fd00::1"),
         ("ens4", "172.22.0.1"),
         ("ens5", "10.0.0.1"),
+        ("ens4", "172.22.0.2"),
     ]
     .map(|(name, address)| (name.to_owned(), ip(address)))
     .into();
     let declared = |interface: Option<&str>, range: Option<(&str, &str)>| Provisioning {
-        mac_address: None,
         interface: interface.map(str::to_owned),
         range: range.map(|(first, last)| Range {
             first: first.parse().expect("an address"),
             last: last.parse().expect("an address"),
         }),
+        ..Provisioning::default()
     };
+    let own = Some("172.22.0.2/24".parse().expect("an address"));
     let leases = Some(("172.22.0.10", "172.22.0.100"));
     let table = [
         (declared(None, None), None, None),
@@ -49,10 +51,12 @@ fn servers_reach_the_box_at_the_declared_interface_then_beside_the_range_of_leas
         (declared(Some("ens4"), None), None, Some("172.22.0.1")),
         (declared(Some("ens9"), leases), None, Some("172.22.0.1")),
         (declared(None, leases), None, Some("172.22.0.1")),
+        (Provisioning { address: own, ..declared(Some("ens4"), leases) }, None, Some("172.22.0.2")),
         (declared(None, Some(("172.23.0.10", "172.23.0.11"))), None, None),
     ];
     for (declared, by_mac, expected) in table {
-        assert_eq!(address(&declared, by_mac, &have), expected.map(ip), "{declared:?} {by_mac:?}");
+        let found = servers_side(&declared, by_mac, &have).map(|(_, address)| address);
+        assert_eq!(found, expected.map(ip), "{declared:?} {by_mac:?}");
     }
 }
 

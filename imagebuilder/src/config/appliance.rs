@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_api::release::{DataPlace, Digest};
+use agent_api::release::{DataPlace, Digest, Provisioning};
 use agent_api::site::Site;
 use serde::Serialize;
 
@@ -269,18 +269,6 @@ pub struct Services {
     pub registry_writable: Option<ByteSize>,
     /// Network boot and provisioning.
     pub provisioning: Option<Provisioning>,
-}
-
-/// Network boot and provisioning of servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Provisioning {
-    /// MAC address of the interface.
-    pub mac_address: Option<String>,
-    /// Name of the interface.
-    pub interface: Option<String>,
-    /// First and last address to lease.
-    pub range: Option<(std::net::Ipv4Addr, std::net::Ipv4Addr)>,
 }
 
 /// Limits.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use agent_api::release::DhcpPolicy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -425,9 +426,15 @@ pub struct Services {
 pub struct Provisioning {
     /// The interface of the provisioning network.
     pub interface: Option<Interface>,
-    /// First and last address to lease, such as `172.22.0.10-172.22.0.100`.
+    /// The box's own address there with its prefix length, such as `172.22.0.1/24`. Default: what Site or another DHCP
+    /// server gives.
+    #[schemars(title = "an address such as `172.22.0.1/24`")]
+    pub address: Option<String>,
+    /// First and last address to lease, such as `172.22.0.10-172.22.0.100`. Without it the box serves no DHCP.
     #[schemars(title = "a range such as `172.22.0.10-172.22.0.100`")]
     pub range: Option<String>,
+    /// Whom DHCP answers. Default: `guard`.
+    pub dhcp: Option<DhcpPolicy>,
 }
 
 /// Selects a network interface.

@@ -24,9 +24,11 @@ mod validate;
 
 use std::path::Path as FilePath;
 
+pub use agent_api::release::Provisioning;
+
 pub use self::appliance::{
     Appliance, Boot, Budgets, CarriedImage, Chart, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin,
-    OsImage, OsImageSource, Output, Provisioning, RegistryAccess, ServedFile, Services, Target,
+    OsImage, OsImageSource, Output, RegistryAccess, ServedFile, Services, Target,
 };
 pub use self::input::{Closure, DiskFormat, Format};
 pub use self::problem::{Problem, Problems, Severity};

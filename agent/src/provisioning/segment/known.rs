@@ -1,6 +1,8 @@
 //! Machines that are known: the `BareMetalHost`s of a file, as `kubectl get -o yaml` or `foothold-agent hosts` print them.
 
-use agent_api::metal3::BareMetalHost;
+use agent_api::metal3::Nic;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::settings::{Mac, Reservation};
@@ -26,15 +28,44 @@ pub fn read(text: &str) -> Result<Vec<Reservation>, String> {
             one => vec![one],
         };
         for item in items.into_iter().filter(|item| item["kind"] == "BareMetalHost") {
-            let host: BareMetalHost = serde_json::from_value(item).map_err(|error| error.to_string())?;
+            let host: Host = serde_json::from_value(item).map_err(|error| error.to_string())?;
             of_host(&host, &mut known)?;
         }
     }
     Ok(known)
 }
 
+/// What is read of a `BareMetalHost`: it is known before inspection has filled in the rest.
+#[derive(Debug, Deserialize)]
+struct Host {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    #[serde(rename = "bootMACAddress")]
+    boot_mac_address: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    hardware: Option<Hardware>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Hardware {
+    nics: Option<Vec<Nic>>,
+}
+
 /// Adds what a host is known by.
-fn of_host(host: &BareMetalHost, known: &mut Vec<Reservation>) -> Result<(), String> {
+fn of_host(host: &Host, known: &mut Vec<Reservation>) -> Result<(), String> {
     let name = host.metadata.name.clone().unwrap_or_default();
     let mut add = |mac: &str, address: Option<&str>, hostname: Option<String>| {
         let mac_address: Mac = mac.parse().map_err(|error| format!("host `{name}`: {error}"))?;
@@ -48,10 +79,11 @@ fn of_host(host: &BareMetalHost, known: &mut Vec<Reservation>) -> Result<(), Str
     if let Some(mac) = &host.spec.boot_mac_address {
         // Only the interface that is booted from has the host's name: it can stand for one address only.
         let hostname = Some(name.replace(['.', '_'], "-")).filter(|name| (1..=63).contains(&name.len()));
-        add(mac, host.annotation(ADDRESS), hostname)?;
+        let address = host.metadata.annotations.as_ref().and_then(|all| all.get(ADDRESS));
+        add(mac, address.map(String::as_str), hostname)?;
     }
-    let hardware = host.status.as_ref().and_then(|status| status.hardware.as_ref());
-    for nic in hardware.iter().flat_map(|found| found.nics.iter().flatten()) {
+    let nics = host.status.hardware.as_ref().and_then(|found| found.nics.as_ref());
+    for nic in nics.into_iter().flatten() {
         if let (Some(true), Some(mac)) = (nic.pxe, &nic.mac) {
             add(mac, None, None)?;
         }

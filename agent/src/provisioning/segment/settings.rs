@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub use agent_api::release::DhcpPolicy as Policy;
 use serde::{Deserialize, Serialize};
 
 /// A MAC address.
@@ -53,21 +54,6 @@ impl fmt::Display for Mac {
         }
         Ok(())
     }
-}
-
-/// Whom DHCP answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Policy {
-    /// Known machines; unknown ones only right after a probe found no other server.
-    #[default]
-    Guard,
-    /// Known machines.
-    Known,
-    /// Everybody, whoever else answers.
-    Always,
-    /// Nobody.
-    Off,
 }
 
 /// Addresses to give away, both ends included.

@@ -1,0 +1,147 @@
+//! DHCP for servers, where the release gives it addresses to lease: its pod is laid out, told of new machines, and what
+//! its guard finds is told on the console, in REST and as events of the cluster.
+
+use std::path::Path;
+use std::time::Duration;
+
+use agent_api::release::DhcpPolicy;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::provisioning::addresses;
+use super::steps::{Outcome, Steps, blocking};
+use super::{Machine, control_plane, phase, ready};
+use crate::cluster::api::Api;
+use crate::cluster::checks::Missing;
+use crate::cluster::{Node, files, manifests};
+use crate::provisioning::Plan;
+use crate::provisioning::dhcp::{HOSTS, MANIFEST, RUN, SETTINGS, STATE, hosts, manifest, settings};
+use crate::provisioning::segment::state::{self, Answers, State};
+
+/// Pause between two looks at hosts, addresses and the guard's state.
+const LOOK: Duration = Duration::from_secs(10);
+/// All hosts of the cluster.
+const BARE_METAL_HOSTS: &str = "/apis/metal3.io/v1alpha1/baremetalhosts";
+
+/// The DHCP server of this box.
+#[derive(Debug)]
+pub struct Dhcp {
+    plan: Plan,
+    image: String,
+}
+
+impl Dhcp {
+    /// None where there is nothing to lease.
+    pub fn of(plan: &Plan, image: String) -> Option<Self> {
+        let wanted = plan.declared.range.is_some() && plan.declared.dhcp != DhcpPolicy::Off;
+        wanted.then(|| Self { plan: plan.clone(), image })
+    }
+
+    /// Starts it, and waits until its guard knows whom it may answer.
+    pub async fn start(&self, machine: &Machine, steps: &Steps, api: &Api) {
+        let act = || async {
+            steps.wait(&phase::DHCP, ready::EVERY, || async { self.place(machine).await.map(drop) }).await;
+            self.tell_hosts(machine, api).await?;
+            steps.wait(&phase::DHCP, ready::EVERY, || async { answers(machine) }).await;
+            Ok(Outcome::Done((), read(machine).map_or(Value::Null, |state| detail(&state))))
+        };
+        steps.perform(&phase::DHCP, act).await;
+    }
+
+    /// Lays everything out for the box's address of now, the pod's manifest last.
+    async fn place(&self, machine: &Machine) -> Result<(), Missing> {
+        let what = "DHCP for servers";
+        let Some((interface, own)) = self.plan.segment(&addresses()) else {
+            let why = "the box has no IPv4 address on their network: give it one with `services.provisioning.address`, \
+                       or by Site";
+            return Err(Missing::new(what, why));
+        };
+        let Some(settings) = settings(&self.plan.declared, own, machine.release().ntp_serve) else { return Ok(()) };
+        let (machine, image) = (machine.clone(), self.image.clone());
+        let laid_out = blocking(move || {
+            let text = serde_json::to_string(&settings)? + "\n";
+            let generation = hex::encode(&Sha256::digest(&text)[..8]);
+            let state = machine.at(STATE);
+            fs_err::create_dir_all(&state)?;
+            let path = machine.at(RUN).join(SETTINGS);
+            if files::write(&path, text.as_bytes(), files::PUBLIC)? {
+                // What an earlier pod has found there is none of this one's.
+                remove(&state.join(state::STATE))?;
+            }
+            let manifest = manifest(&image, &interface, &generation);
+            files::write(&machine.at(manifests::DIR).join(MANIFEST), manifest.as_bytes(), files::SECRET)?;
+            Ok(())
+        });
+        laid_out.await.map_err(|error: anyhow::Error| Missing::new(what, format!("{error:#}")))
+    }
+
+    /// Writes the file of known machines.
+    async fn tell_hosts(&self, machine: &Machine, api: &Api) -> anyhow::Result<()> {
+        let text = hosts(api.get(BARE_METAL_HOSTS).await?.as_ref());
+        let path = machine.at(RUN).join(HOSTS);
+        blocking(move || Ok(files::write(&path, text.as_bytes(), files::PUBLIC).map(drop)?)).await
+    }
+
+    /// Follows addresses and hosts, and tells what the guard finds. Ends only when it is dropped.
+    pub async fn tend(&self, machine: &Machine, steps: &Steps, node: &Node) {
+        let mut told = read(machine).map(|state| state.sentence());
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if let Err(missing) = self.place(machine).await {
+                log::warn!("{}: {}", missing.what, missing.why);
+            }
+            let state = read(machine);
+            let tending = async {
+                let api = control_plane::client(machine)?;
+                self.tell_hosts(machine, &api).await?;
+                for event in state.iter().flat_map(|state| state.events(&node.name)) {
+                    let event = serde_json::to_value(event)?;
+                    let name = event["metadata"]["name"].as_str().unwrap_or_default();
+                    let path = format!("/api/v1/namespaces/default/events/{name}");
+                    api.apply(&path, &event, "foothold-agent", true).await?;
+                }
+                Ok::<_, anyhow::Error>(())
+            };
+            if let Err(error) = tending.await {
+                log::warn!("DHCP is not told of new machines, or the cluster of what DHCP found: {error:#}");
+            }
+            let sentence = state.as_ref().map(State::sentence);
+            if let Some(state) = state.filter(|_| sentence != told) {
+                log::info!("{}", state.sentence());
+                steps.bus.started(phase::DHCP.phase, phase::DHCP.name);
+                steps.bus.done_with(phase::DHCP.phase, phase::DHCP.name, detail(&state));
+                told = sentence;
+            }
+        }
+    }
+}
+
+/// Whether the guard knows whom it may answer, and nothing is wrong.
+pub fn answers(machine: &Machine) -> Result<(), Missing> {
+    let missing = |why: &str| Err(Missing::new("an answer of DHCP's guard", why));
+    let Some(state) = read(machine) else { return missing("its pod is being started") };
+    match (&state.problem, state.answers) {
+        (Some(problem), _) => missing(problem),
+        (None, Answers::Nobody) if state.others.is_empty() => missing(&state.why),
+        _ => Ok(()),
+    }
+}
+
+fn read(machine: &Machine) -> Option<State> {
+    let text = fs_err::read_to_string(machine.at(STATE).join(state::STATE)).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// What is told of it: the sentence, and all of the state.
+fn detail(state: &State) -> Value {
+    let mut detail = json!(state);
+    detail["message"] = state.sentence().into();
+    detail
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match fs_err::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

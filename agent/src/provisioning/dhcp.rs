@@ -1,0 +1,158 @@
+//! DHCP and TFTP on the servers' network, in a pod of its own: the image of dnsmasq, under the agent's guard. Pure text.
+//!
+//! ```text
+//! release, own address ─settings─> RUN ─┐
+//! BareMetalHosts ─known─> RUN ──────────┼─ pod (static, kubelet): `foothold-agent dhcp` ─ dnsmasq
+//! leases, state.json on DATA <──────────┘
+//! ```
+
+use std::net::Ipv4Addr;
+
+use agent_api::release::Provisioning;
+use serde_json::{Value, json};
+
+use super::segment::settings::{Options, Probing, Range, Settings};
+
+/// What the image's name begins with.
+pub const IMAGE: &str = "foothold.dev/dnsmasq:";
+/// File among the static pods.
+pub const MANIFEST: &str = "foothold-dhcp.yaml";
+/// What the pod only reads, forgotten at power-off.
+pub const RUN: &str = "/run/foothold/dhcp";
+/// Leases, and what the guard finds: on DATA.
+pub const STATE: &str = "/var/lib/foothold/dhcp";
+/// The settings, in [`RUN`].
+pub const SETTINGS: &str = "settings.yaml";
+/// The known machines, in [`RUN`].
+pub const HOSTS: &str = "hosts.yaml";
+/// Seconds that an address is lent for: a server is installed in less, and one that is gone frees it the same day.
+const LEASE_SECS: u32 = 3600;
+
+/// What is served: nothing without a range. `server` is the box's address there, which is also where time is when the
+/// box serves it.
+pub fn settings(declared: &Provisioning, server: Ipv4Addr, serves_time: bool) -> Option<Settings> {
+    let range = declared.range?;
+    Some(Settings {
+        policy: declared.dhcp,
+        server,
+        ranges: vec![Range { start: range.first, end: range.last, netmask: None, router: None }],
+        relayed: Vec::new(),
+        lease_secs: LEASE_SECS,
+        options: Options { ntp: serves_time.then_some(server).into_iter().collect(), ..Options::default() },
+        reservations: Vec::new(),
+        probing: Probing::default(),
+    })
+}
+
+/// The file of known machines, from the API server's list of `BareMetalHost`s; none before there are such.
+pub fn hosts(list: Option<&Value>) -> String {
+    let items = list.and_then(|list| list["items"].as_array()).map(Vec::as_slice).unwrap_or_default();
+    let known = items.iter().map(|host| {
+        let (metadata, status) = (&host["metadata"], &host["status"]);
+        json!({
+            "apiVersion": "metal3.io/v1alpha1",
+            "kind": "BareMetalHost",
+            // Nothing that changes again and again: dnsmasq reads the file anew each time.
+            "metadata": {
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "annotations": metadata["annotations"],
+            },
+            "spec": host["spec"],
+            "status": {"hardware": {"nics": status["hardware"]["nics"]}},
+        })
+    });
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": known.collect::<Vec<_>>()});
+    // JSON is YAML.
+    format!("{list}\n")
+}
+
+/// The manifest. Another `generation` is another pod: it reads its settings only when it starts.
+///
+/// Root, for dnsmasq gives up no rights that it does not have: only those of the network are left.
+pub fn manifest(image: &str, interface: &str, generation: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  name: dhcp
+  namespace: kube-system
+  labels: {{ component: dhcp, tier: foothold }}
+  annotations: {{ foothold.dev/generation: \"{generation}\" }}
+spec:
+  hostNetwork: true
+  priorityClassName: system-node-critical
+  terminationGracePeriodSeconds: 10
+  securityContext:
+    seccompProfile: {{ type: RuntimeDefault }}
+  containers:
+  - name: dhcp
+    image: {image}
+    imagePullPolicy: Never
+    args: [ --interface, \"{interface}\", --config, {RUN}/{SETTINGS}, --hosts, {RUN}/{HOSTS}, --state, {STATE} ]
+    resources: {{ requests: {{ cpu: 10m, memory: 16Mi }}, limits: {{ memory: 128Mi }} }}
+    securityContext:
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities: {{ drop: [ ALL ], add: [ NET_ADMIN, NET_BIND_SERVICE, NET_RAW ] }}
+    volumeMounts:
+    - {{ name: run, mountPath: {RUN}, readOnly: true }}
+    - {{ name: state, mountPath: {STATE} }}
+  volumes:
+  - {{ name: run, hostPath: {{ path: {RUN}, type: Directory }} }}
+  - {{ name: state, hostPath: {{ path: {STATE}, type: Directory }} }}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::release::{Provisioning, Range};
+    use serde_json::json;
+
+    use super::{Settings, hosts, manifest, settings};
+    use crate::provisioning::segment::known;
+
+    #[test]
+    fn the_pod() {
+        insta::assert_snapshot!(manifest("foothold.dev/dnsmasq:2.91", "enp1s0", "0123456789abcdef"));
+    }
+
+    #[test]
+    fn the_pod_reads_what_the_box_writes() {
+        let range = Range { first: [172, 22, 0, 10].into(), last: [172, 22, 0, 100].into() };
+        let declared = Provisioning { range: Some(range), ..Provisioning::default() };
+        let written = settings(&declared, [172, 22, 0, 1].into(), true).expect("a range");
+        let read = Settings::parse(&serde_json::to_string(&written).expect("JSON")).expect("good");
+        assert_eq!(read, written);
+        assert_eq!(settings(&Provisioning::default(), [172, 22, 0, 1].into(), true), None);
+    }
+
+    #[test]
+    fn hosts_of_the_cluster_are_known_machines() {
+        let list = json!({"items": [{
+            "metadata": {"name": "node-1", "namespace": "metal3", "resourceVersion": "7", "managedFields": []},
+            "spec": {"online": true, "bootMACAddress": "52:54:00:00:00:0a"},
+            "status": {"lastUpdated": "2026-01-01T00:00:00Z", "hardware": {"nics": [
+                {"mac": "52:54:00:00:00:0b", "pxe": true},
+                {"mac": "52:54:00:00:00:0c"},
+            ]}},
+        }]});
+        let known = known::read(&hosts(Some(&list))).expect("hosts");
+        let macs: Vec<String> = known.iter().map(|one| one.mac_address.to_string()).collect();
+        assert_eq!(macs, ["52:54:00:00:00:0a", "52:54:00:00:00:0b"]);
+        assert_eq!(known::read(&hosts(None)).expect("none"), []);
+    }
+
+    #[test]
+    fn what_changes_again_and_again_is_no_other_file() {
+        let host = |version: &str| {
+            json!({"items": [{
+                "metadata": {"name": "node-1", "resourceVersion": version},
+                "spec": {"online": true},
+                "status": {"lastUpdated": version},
+            }]})
+        };
+        assert_eq!(hosts(Some(&host("1"))), hosts(Some(&host("2"))));
+    }
+}
