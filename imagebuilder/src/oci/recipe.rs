@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::service::Extra;
 use super::tarball;
-use crate::host::command::Run;
 use crate::lock::Deb;
+use crate::rootfs;
 use crate::store::{Cache, Made, WorkDir};
 
 /// zstd level of layers: they are read once per pull, and kept on every medium.
@@ -190,12 +190,9 @@ impl Kitchen<'_> {
     /// Unpacks packages into a new tree, whole.
     pub fn unpack<'d>(&self, root: &Path, debs: impl IntoIterator<Item = &'d Deb>) -> Result<()> {
         fs_err::create_dir(root)?;
-        let mut any = false;
-        for deb in debs {
-            Run::new("dpkg-deb").arg("--extract").arg(self.cache.blob_path(&deb.sha256)).arg(root).output()?;
-            any = true;
-        }
-        if any {
+        let mut debs = debs.into_iter().peekable();
+        if debs.peek().is_some() {
+            rootfs::unpack(self.cache, debs, root)?;
             // Debian's /lib is a link into /usr (file-system hierarchy since trixie); packages only bring /usr.
             for (link, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64"), ("sbin", "usr/sbin"), ("bin", "usr/bin")]
             {

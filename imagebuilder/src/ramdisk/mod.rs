@@ -17,7 +17,6 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Services;
-use crate::host::command::Run;
 use crate::layer::kubernetes::place;
 use crate::lock::apt::Apt;
 use crate::lock::{Deb, Lock, fetch};
@@ -144,9 +143,7 @@ impl Ramdisk {
         say(&format!("unpacking {} packages", installed.len() + unpacked.len()));
         rootfs::bootstrap(cache, input.toolbox, work, TREE, installed, built)?;
         let root = work.path().join(TREE);
-        for deb in unpacked {
-            Run::new("dpkg-deb").arg("--extract").arg(cache.blob_path(&deb.sha256)).arg(&root).output()?;
-        }
+        rootfs::unpack(cache, unpacked, &root)?;
         let keep = ModuleList::parse(&modules(input)?);
         let (_, image) = kernel::install(cache, input.toolbox, work, TREE, linux, &keep)?;
         tree::scrub(&root)?;

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
 use super::INSIDE;
-use crate::host::command::Run;
 use crate::lock::Deb;
 use crate::store::{Cache, WorkDir};
 use crate::toolbox::Toolbox;
@@ -59,13 +58,11 @@ pub fn install(
     keep: &ModuleList,
 ) -> Result<(String, Blob)> {
     let unpacked = work.path().join("linux");
-    for deb in linux.iter().filter(|deb| deb.name.starts_with("linux-image-6") || deb.name.starts_with("linux-image-7"))
-    {
-        Run::new("dpkg-deb").arg("--extract").arg(cache.blob_path(&deb.sha256)).arg(&unpacked).output()?;
-    }
+    let is_kernel = |deb: &&Deb| deb.name.starts_with("linux-image-6") || deb.name.starts_with("linux-image-7");
+    super::unpack(cache, linux.iter().filter(is_kernel), &unpacked)?;
     let release = release_of(&unpacked)?;
     let modules = unpacked.join("usr/lib/modules").join(&release);
-    trim(&modules, keep)?;
+    choose(&modules, keep)?;
     let image = unpacked.join("boot").join(format!("vmlinuz-{release}"));
     let image = cache.adopt(&image).context("the kernel package has no kernel")?;
     let into = work.path().join(name).join("usr/lib/modules");
@@ -91,7 +88,7 @@ fn modules_in(modules: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Removes the modules that the list does not keep, then empty folders.
-pub fn trim(modules: &Path, list: &ModuleList) -> Result<()> {
+fn choose(modules: &Path, list: &ModuleList) -> Result<()> {
     for module in modules_in(modules)? {
         if !list.keeps(&module.to_string_lossy()) {
             fs_err::remove_file(modules.join("kernel").join(module))?;

@@ -1,9 +1,9 @@
-//! The `os` layer: a Debian tree made of exactly the locked packages, without anything that differs from
-//! one machine or one day to the next.
+//! Debian trees made of exactly the locked packages, without anything that differs from one machine or one day to the
+//! next: for the `os` layer, the servers' OS images, the deploy ramdisk and the images of services.
 //!
 //! ```text
-//! lock's sets `os` + `kernel` --> mmdebstrap in the toolbox --> scrub --> kernel unpacked, modules chosen
-//!     --> squashfs.  Beside it: kernel image, initrd's modules, list of packages.
+//! packages --> mmdebstrap in the toolbox, or only unpacked --> kernel unpacked, modules chosen --> scrub
+//!     --> programs of the tree run in it, what nothing reads removed
 //! ```
 
 pub mod kernel;
@@ -14,6 +14,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::host::command::Run;
 use crate::host::enter::Bind;
 use crate::lock::apt::SUITE;
 use crate::lock::{Deb, index};
@@ -52,6 +53,14 @@ pub fn bootstrap(cache: &Cache, toolbox: &Toolbox, work: &WorkDir, name: &str, d
         .bind(work.path(), Path::new(INSIDE), true);
     tool.run().context("making a Debian tree")?;
     fs_err::remove_dir_all(&repository)?;
+    Ok(())
+}
+
+/// Unpacks packages into a tree, without what they would do when they are installed.
+pub fn unpack<'a>(cache: &Cache, debs: impl IntoIterator<Item = &'a Deb>, root: &Path) -> Result<()> {
+    for deb in debs {
+        Run::new("dpkg-deb").arg("--extract").arg(cache.blob_path(&deb.sha256)).arg(root).output()?;
+    }
     Ok(())
 }
 

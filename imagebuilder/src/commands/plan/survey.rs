@@ -444,7 +444,7 @@ impl Surveyor<'_> {
         if !self.ready(name, &needed(&["agent"]), note) {
             return Ok(());
         }
-        let (at, programs) = (self.at, self.with_agent(true)?);
+        let (at, programs) = (self.at, self.all_programs()?);
         let looked = sbom::parts::make(&at.cache, &at.workspace, &programs, true, &silent);
         self.found(name, looked, None, note.to_owned())
     }
@@ -460,8 +460,7 @@ impl Surveyor<'_> {
             }
             let lock = self.lock.context("a lock")?;
             let debs = lock.packages_for(&os_images::set(image.name.as_str()), &recipe.packages)?;
-            let mut programs = if recipe.programs.is_empty() { Made::default() } else { self.programs()? };
-            programs.files.extend(self.made.get("agent").map(|agent| agent.files.clone()).unwrap_or_default());
+            let programs = if recipe.programs.is_empty() { Made::default() } else { self.all_programs()? };
             let looked = osimage::make(&osimage::Input {
                 cache: &self.at.cache,
                 toolbox: &self.toolbox,
