@@ -9,6 +9,8 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
+use crate::provisioning::segment::settings::Mac;
+
 /// The whole file. Keys that say nothing about addresses are passed over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -243,15 +245,8 @@ fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {
     Ok(text)
 }
 
-fn mac_of(key: &'static str, text: &str) -> Result<String, NetworkDataError> {
-    let good = text.len() == 17
-        && text.split(':').count() == 6
-        && text.split(':').all(|part| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    if good {
-        Ok(text.to_ascii_lowercase())
-    } else {
-        Err(wrong(key, text, "a MAC address such as `52:54:00:12:34:56`"))
-    }
+fn mac_of(key: &'static str, text: &str) -> Result<Mac, NetworkDataError> {
+    text.parse().map_err(|_| wrong(key, text, "a MAC address such as `52:54:00:12:34:56`"))
 }
 
 fn address_of(key: &'static str, text: &str) -> Result<IpAddr, NetworkDataError> {
