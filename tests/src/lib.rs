@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 
 pub mod appliance;
 pub mod client;
+pub mod fixture;
 pub mod objects;
 pub mod os_image;
 pub mod programs;

@@ -1,4 +1,5 @@
-//! What `services.provisioning` is made of, which no appliance of the tests declares: images, made from a lock that the tests keep, and unpacked.
+//! What `services.provisioning` is made of, which no appliance of the tests declares, made from a lock that the tests
+//! keep: the image of Ironic, unpacked, and the deploy ramdisk.
 
 use std::path::{Path, PathBuf};
 

@@ -19,13 +19,13 @@ use foothold_agent::ledger::Ledger;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
-use cluster::{Cluster, client, define_metal3, fixture, node};
+use cluster::{Cluster, client, define_metal3, node, rendered};
 
 #[tokio::test]
 async fn a_real_api_server_takes_what_the_agent_makes() {
     let cluster = Cluster::start();
     let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
-    let template = fs_err::read_to_string(fixture("objects.json")).expect("objects");
+    let template = fs_err::read_to_string(rendered("objects.json")).expect("objects");
     let all = objects::read(&template, &node(), &cluster.credentials.ca).expect("a template");
     let (all, nodes) = objects::split_node(all);
     for placed in &all {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_api::bundle::blobs_of;
-use agent_api::release::{Blob, BootEntry, Budgets, Digest, Image, Kubernetes, Layer, Release};
+use agent_api::release::{Blob, BootEntry, Digest, Image, Layer, Release};
 use agent_api::rest::{BoxStatus, Problem, Taken};
 use agent_api::site::Access;
 use foothold::config::SecretReference;
@@ -22,7 +22,7 @@ use foothold_agent::releases::Releases;
 use foothold_agent::rest::{self, Gate, Web};
 use foothold_agent::site_out::SiteOut;
 use foothold_agent::vitals::Vitals;
-use foothold_tests::noise;
+use foothold_tests::{fixture, noise};
 use reqwest::{Client, Response, StatusCode};
 use sha2::Digest as _;
 use tempfile::TempDir;
@@ -84,11 +84,7 @@ fn sample(version: &str, seeds: [u64; 5], signer: &Signer) -> Sample {
     let (os, top, image) = (add(os, 900_000), add(top, 300_001), add(image, 70_000));
     let (kernel, initrd) = (add(kernel, 100_000), add(initrd, 400_000));
     let release = Release {
-        api_version: "foothold.dev/v1".to_owned(),
-        kind: "Release".to_owned(),
-        name: "edge".to_owned(),
         version: version.to_owned(),
-        architecture: "amd64".to_owned(),
         built: 1_790_000_000,
         development_key: false,
         layers: vec![layer("os", os), layer("appliance", top)],
@@ -99,24 +95,13 @@ fn sample(version: &str, seeds: [u64; 5], signer: &Signer) -> Sample {
             command_line: "quiet".to_owned(),
             kernel_release: "6.12.0-test".to_owned(),
         }],
-        kubernetes: Kubernetes {
-            version: "v1.36.4".to_owned(),
-            pod_cidr: "10.244.0.0/16".to_owned(),
-            service_cidr: "10.96.0.0/12".to_owned(),
-        },
         images: vec![Image {
             reference: "example.org/a:1".to_owned(),
             index: None,
             manifest: image.digest.clone(),
             blobs: vec![image],
         }],
-        content: Vec::new(),
-        packages: Vec::new(),
-        data: Vec::new(),
-        ntp_serve: false,
-        registry_writable_bytes: None,
-        provisioning: None,
-        budgets: Budgets::default(),
+        ..fixture::release()
     };
     let json = serde_json::to_vec_pretty(&release).expect("JSON");
     let folder = hex::encode(sha2::Sha256::digest(&json));

@@ -70,3 +70,14 @@ impl Source for Carried {
         self.0.values().cloned().collect()
     }
 }
+
+/// Files that stay the same.
+impl Source for Vec<Held> {
+    fn find(&self, path: &str) -> Option<Held> {
+        self.iter().find(|held| held.path == path).cloned()
+    }
+
+    fn list(&self) -> Vec<Held> {
+        self.clone()
+    }
+}

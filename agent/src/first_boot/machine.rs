@@ -96,7 +96,7 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use agent_api::boot::{BootFacts, DataFound, Mode};
-    use agent_api::release::{Budgets, Kubernetes, Release};
+    use agent_api::release::{Kubernetes, Release};
 
     use super::{Machine, parameter};
     use crate::host::runner::FakeRunner;
@@ -111,21 +111,12 @@ pub(crate) mod tests {
             architecture: "amd64".to_owned(),
             built: 1_790_000_000,
             development_key: true,
-            layers: Vec::new(),
-            boot: Vec::new(),
             kubernetes: Kubernetes {
                 version: "v1.36.4".to_owned(),
                 pod_cidr: "10.244.0.0/16".to_owned(),
                 service_cidr: "10.96.0.0/12".to_owned(),
             },
-            images: Vec::new(),
-            content: Vec::new(),
-            packages: Vec::new(),
-            data: Vec::new(),
-            ntp_serve: false,
-            registry_writable_bytes: None,
-            provisioning: None,
-            budgets: Budgets::default(),
+            ..Release::default()
         }
     }
 

@@ -4,27 +4,45 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use agent_api::boot::{BootFacts, DataFound, Mode};
-use agent_api::release::{Budgets, Kubernetes, Release};
+use foothold::host::command::Run;
 use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::{Node, kubeconfig};
 use foothold_agent::first_boot::{Machine, control_plane};
 use foothold_agent::host::System;
+use foothold_tests::fixture;
 use foothold_tests::programs::program;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A process that ends with its handle.
-struct Process(Child);
+/// A process that ends with its handle, and with the test's own process: then the thread that started it ends, for which
+/// it waits (prctl(2), `PR_SET_PDEATHSIG`).
+struct Process {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    fn start(program: Run) -> Self {
+        let (end, ended) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let running = program.start().expect("started");
+            let _ = ended.recv();
+            drop(running);
+        });
+        Self { end: Some(end), thread: Some(thread) }
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        drop(self.end.take());
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -59,7 +77,7 @@ impl Places {
 
     /// Starts what a manifest says, as a process of the host.
     fn start(&self, manifest: &str, program: PathBuf) -> Process {
-        let text = fs_err::read_to_string(fixture("manifests").join(manifest)).expect("a manifest");
+        let text = fs_err::read_to_string(rendered("manifests").join(manifest)).expect("a manifest");
         let text = text.replace("foothold-node-name", "edge").replace("198.18.0.1", "127.0.0.1");
         let pod: Value = serde_saphyr::from_str(&text).expect("YAML");
         let command = pod["spec"]["containers"][0]["command"].as_array().expect("a command");
@@ -69,44 +87,16 @@ impl Places {
             let doubled = argument.strip_prefix("--listen-client-urls=").and_then(|urls| urls.split(',').next());
             doubled.map_or_else(|| argument.clone(), |one| format!("--listen-client-urls={one}"))
         });
-        let log = fs_err::File::create(self.root.join(format!("{manifest}.log"))).expect("a log");
-        #[expect(clippy::disallowed_methods, reason = "the test's own processes")]
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.into_file());
-        Process(command.spawn().expect("started"))
+        Process::start(Run::new(program).args(arguments))
     }
 }
 
-pub fn fixture(name: &str) -> PathBuf {
+/// What kubeadm renders, kept for tests.
+pub fn rendered(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/kubernetes").join(name)
 }
 
 fn machine(root: &Path) -> Machine {
-    let kubernetes = Kubernetes {
-        version: "v1.36.4".to_owned(),
-        pod_cidr: "10.244.0.0/16".to_owned(),
-        service_cidr: "10.96.0.0/12".to_owned(),
-    };
-    let release = Release {
-        api_version: "foothold.dev/v1".to_owned(),
-        kind: "Release".to_owned(),
-        name: "edge".to_owned(),
-        version: "1.0.0".to_owned(),
-        architecture: "amd64".to_owned(),
-        built: 1_700_000_000,
-        development_key: true,
-        layers: Vec::new(),
-        boot: Vec::new(),
-        kubernetes,
-        images: Vec::new(),
-        content: Vec::new(),
-        packages: Vec::new(),
-        data: Vec::new(),
-        ntp_serve: false,
-        registry_writable_bytes: None,
-        provisioning: None,
-        budgets: Budgets::default(),
-    };
     let facts = BootFacts {
         release: "ab".repeat(32),
         mode: Mode::Run,
@@ -116,7 +106,7 @@ fn machine(root: &Path) -> Machine {
         first_boot: true,
         clock_was_before_build: false,
     };
-    Machine::new(root, Arc::new(System::new()), release, facts, String::new())
+    Machine::new(root, Arc::new(System::new()), fixture::release(), facts, String::new())
 }
 
 pub fn node() -> Node {

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agent_api::ports;
-use agent_api::release::{Budgets, Image, Kubernetes, Provisioning, Release};
+use agent_api::release::{Provisioning, Release};
 use foothold::host::command::Running;
 use foothold::toolbox::{Tool, Toolbox};
 use foothold_agent::provisioning::client::Access;
 use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, pod};
+use foothold_tests::fixture;
 use foothold_tests::service_image::ServiceImage;
 use tempfile::TempDir;
 
@@ -20,34 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Version of the API that has all of what is asked here.
 pub const VERSION: (&str, &str) = ("X-OpenStack-Ironic-API-Version", "1.95");
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-/// A release that declares provisioning and has nothing else.
-fn release(image: Image) -> Release {
-    Release {
-        api_version: "foothold.dev/v1".to_owned(),
-        kind: "Release".to_owned(),
-        name: "edge".to_owned(),
-        version: "1.0.0".to_owned(),
-        architecture: "amd64".to_owned(),
-        built: 1_700_000_000,
-        development_key: true,
-        layers: Vec::new(),
-        boot: Vec::new(),
-        kubernetes: Kubernetes {
-            version: "v1.36.4".to_owned(),
-            pod_cidr: "10.244.0.0/16".to_owned(),
-            service_cidr: "10.96.0.0/12".to_owned(),
-        },
-        images: vec![image],
-        content: Vec::new(),
-        packages: Vec::new(),
-        data: Vec::new(),
-        ntp_serve: false,
-        registry_writable_bytes: None,
-        provisioning: Some(Provisioning::default()),
-        budgets: Budgets::default(),
-    }
-}
 
 /// A box that only has what Ironic needs of it.
 pub struct Bench {
@@ -78,7 +51,12 @@ impl Bench {
         for (name, blob) in &made.exports {
             fs_err::copy(blob, services.join(name)).expect("copied");
         }
-        let plan = Plan::of(&release(made.image.clone()), root.path()).expect("it is declared");
+        let release = Release {
+            images: vec![made.image.clone()],
+            provisioning: Some(Provisioning::default()),
+            ..fixture::release()
+        };
+        let plan = Plan::of(&release, root.path()).expect("it is declared");
         Self { made, root, plan, address, port }
     }
 

@@ -111,19 +111,6 @@ impl Parts {
     }
 }
 
-/// Files under fixed paths.
-struct Files(Vec<Held>);
-
-impl Source for Files {
-    fn find(&self, path: &str) -> Option<Held> {
-        self.0.iter().find(|held| held.path == path).cloned()
-    }
-
-    fn list(&self) -> Vec<Held> {
-        self.0.clone()
-    }
-}
-
 /// Whether the box answers DHCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dhcp {
@@ -355,7 +342,7 @@ fn merge(into: &mut Value, from: Value) {
 }
 
 fn serve(tasks: &mut JoinSet<anyhow::Result<()>>, bench: &Bench, files: Vec<Held>, stop: &CancellationToken) {
-    let sources: Vec<Arc<dyn Source>> = vec![Arc::new(Files(files)), Arc::new(Served::of(bench.root()))];
+    let sources: Vec<Arc<dyn Source>> = vec![Arc::new(files), Arc::new(Served::of(bench.root()))];
     let content = Arc::new(Content::new(sources, Path::new("/nowhere"), 1_700_000_000));
     let (resolver, _) = rest::own_certificate(&bench.at("/web")).expect("a certificate");
     let tls = rest::tls(resolver).expect("TLS");

@@ -22,18 +22,6 @@ const BUILT: u64 = 1_790_000_000;
 /// More than fits into any socket's buffer.
 const BIG: usize = 20 << 20;
 
-struct Files(Vec<Held>);
-
-impl Source for Files {
-    fn find(&self, path: &str) -> Option<Held> {
-        self.0.iter().find(|held| held.path == path).cloned()
-    }
-
-    fn list(&self) -> Vec<Held> {
-        self.0.clone()
-    }
-}
-
 struct Fixture {
     address: SocketAddr,
     client: Client,
@@ -57,17 +45,17 @@ impl Fixture {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a folder");
         let at = dir.path();
-        let carried = Files(vec![
+        let carried = vec![
             held(at, "images/big.raw", &big()),
             held(at, "images/big.raw.sha256", b"digest  big.raw\n"),
             held(at, "files/empty", b""),
             held(at, "files/ü 1.txt", b"first"),
             held(at, "debian/dists/site/by-hash/SHA256/ab", b"Packages"),
-        ]);
-        let uploaded = Files(vec![held(at, "files/ü 1.txt", b"second"), held(at, "files/new", b"new")]);
+        ];
+        let uploaded = vec![held(at, "files/ü 1.txt", b"second"), held(at, "files/new", b"new")];
         let mut gone = held(at, "files/gone", b"gone");
         gone.file = at.join("none");
-        let sources: Vec<Arc<dyn Source>> = vec![Arc::new(carried), Arc::new(uploaded), Arc::new(Files(vec![gone]))];
+        let sources: Vec<Arc<dyn Source>> = vec![Arc::new(carried), Arc::new(uploaded), Arc::new(vec![gone])];
         let (tls, authority) = testing::tls();
         let mut tasks = JoinSet::new();
         let content = Arc::new(Content::new(sources, at, BUILT));
