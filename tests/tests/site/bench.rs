@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_api::ports;
 use agent_api::release::{ContentKind, Digest};
+use foothold::cli::Network;
 use foothold::config::DiskFormat;
 use foothold::host::command::Running;
 use foothold_agent::cluster::api::Api;
@@ -24,6 +25,7 @@ use foothold_qemu::{Accel, Disk, Nic, TapDevice, Tools, VmBuilder, Writes};
 use foothold_tests::os_image::Workshop;
 use foothold_tests::programs::program;
 use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
+use foothold_tests::{Appliance, Boxed, How};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -37,6 +39,10 @@ use crate::provisioning::{Bench, drivers};
 
 /// The box on the segment.
 const BOX: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
+/// The card that it is there with, where it is a machine.
+const BOX_MAC: &str = "52:54:00:22:00:99";
+/// This machine, where the box is one of its own.
+const BESIDE: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 254);
 /// The bridge that is the segment.
 const BRIDGE: &str = "br0";
 /// A server's disk.
@@ -48,19 +54,24 @@ const NAMESPACE: &str = "metal3";
 /// Password of the BMCs.
 const PASSWORD: &str = "of-this-test";
 
-/// Runs a test in a network namespace of its own, with a bridge that has the box's address. What it needs is made
-/// before: there, nothing can be fetched.
-pub fn in_namespace<F: Future<Output = ()>>(test: impl FnOnce(Parts) -> F + Send + 'static) {
-    let parts = Parts::make();
+/// Runs a test in a network namespace of its own, with a bridge. What it needs is made before: there, nothing can be
+/// fetched. The test begins outside of any runtime.
+pub fn in_namespace<P: Send + 'static, F: Future<Output = ()>>(
+    make: impl FnOnce() -> P,
+    test: impl FnOnce(P) -> F + Send + 'static,
+) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Accel::detect(&Tools::locate_or_make().expect("a toolbox"));
+    let parts = make();
     let thread = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace: this test wants to be root");
         ip("link set lo up");
         ip(&format!("link add {BRIDGE} type bridge"));
-        ip(&format!("address add {BOX}/24 dev {BRIDGE}"));
         ip(&format!("link set {BRIDGE} up"));
+        let test = test(parts);
         // Its threads are in the namespace of the one that makes them.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
-        runtime.expect("a runtime").block_on(test(parts));
+        runtime.expect("a runtime").block_on(test);
     });
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
@@ -76,7 +87,7 @@ fn ip(arguments: &str) {
     assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// What a site is made of.
+/// What the box's half is made of on this machine.
 pub struct Parts {
     ironic: ServiceImage,
     files: Vec<Held>,
@@ -84,10 +95,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    fn make() -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let tools = Tools::locate_or_make().expect("a toolbox");
-        Accel::detect(&tools);
+    /// Makes all of it.
+    pub fn make() -> Self {
         program("etcd", "server");
         program("kubernetes", "kube-apiserver");
         let ironic = ServiceImage::ironic().unwrap_or_else(|error| panic!("making Ironic's image: {error:#}"));
@@ -120,26 +129,57 @@ pub enum Dhcp {
     Guarded,
 }
 
-/// A site with a box that provisions.
-pub struct Site {
-    api: Api,
+/// The box's half of a site.
+enum Half {
+    /// On this machine, a process each.
+    Here(Box<Here>),
+    /// A machine that has booted an image.
+    Booted(Box<Boxed>),
+}
+
+/// What a box runs, as processes and tasks of this machine.
+struct Here {
     bench: Bench,
     ironic: Running,
-    digest: Digest,
-    begun: Instant,
-    told: Vec<(String, Duration)>,
-    servers: JoinSet<()>,
     tasks: JoinSet<anyhow::Result<()>>,
     segment: Option<std::thread::JoinHandle<()>>,
-    stop: CancellationToken,
-    dir: TempDir,
     // Last, so that it ends after what asks it.
     _cluster: Cluster,
 }
 
+impl Here {
+    fn alive(&mut self) {
+        assert!(self.ironic.ended().is_none(), "Ironic has ended");
+    }
+
+    async fn stop(mut self) {
+        self.tasks.shutdown().await;
+        self.ironic.stop(Duration::from_secs(20));
+        if let Some(segment) = self.segment.take() {
+            segment.join().expect("DHCP ended well");
+        }
+        drop(self.bench);
+    }
+}
+
+/// A site with a box that provisions.
+pub struct Site {
+    api: Api,
+    half: Half,
+    /// This machine's address on the segment, where the BMCs are.
+    own: Ipv4Addr,
+    checksum: String,
+    begun: Instant,
+    told: Vec<(String, Duration)>,
+    servers: JoinSet<()>,
+    stop: CancellationToken,
+    dir: TempDir,
+}
+
 impl Site {
-    /// Starts the box's half.
+    /// A box that is made of processes of this machine.
     pub async fn start(Parts { ironic, files, digest }: Parts, with: Dhcp) -> Self {
+        ip(&format!("address add {BOX}/24 dev {BRIDGE}"));
         let dir = tempfile::tempdir().expect("a folder");
         let bench = Bench::on_segment(ironic, BOX);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
@@ -148,8 +188,6 @@ impl Site {
         let cluster = Cluster::start();
         let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
         define_metal3(&api).await;
-        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        api.create("/api/v1/namespaces", &object).await.expect("a namespace");
         let placed = bench.place(false);
         let mut ironic = bench.start();
         drivers(&placed.access, &mut ironic).await;
@@ -171,20 +209,31 @@ impl Site {
         };
         let token = stop.clone();
         tasks.spawn(async move { baremetalhost::run(&settings, &token).await });
-        Self {
-            api,
-            bench,
-            ironic,
-            digest,
-            begun: Instant::now(),
-            told: Vec::new(),
-            servers: JoinSet::new(),
-            tasks,
-            segment,
-            stop,
-            dir,
-            _cluster: cluster,
-        }
+        let half = Half::Here(Box::new(Here { bench, ironic, tasks, segment, _cluster: cluster }));
+        Self::with(api, half, BOX, digest.hex().to_owned(), stop, dir).await
+    }
+
+    /// A box that was booted, which this machine is beside.
+    pub async fn booted(machine: Boxed, kubeconfig: &str) -> Self {
+        ip(&format!("address add {BESIDE}/24 dev {BRIDGE}"));
+        let api = Api::new(&kubeconfig::parse(kubeconfig).expect("a kubeconfig")).expect("a client");
+        let checksum = format!("http://{}/{IMAGE}.sha256", SocketAddr::from((BOX, ports::CONTENT)));
+        let (stop, dir) = (CancellationToken::new(), tempfile::tempdir().expect("a folder"));
+        Self::with(api, Half::Booted(Box::new(machine)), BESIDE, checksum, stop, dir).await
+    }
+
+    async fn with(
+        api: Api,
+        half: Half,
+        own: Ipv4Addr,
+        checksum: String,
+        stop: CancellationToken,
+        dir: TempDir,
+    ) -> Self {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        api.create("/api/v1/namespaces", &object).await.expect("a namespace");
+        let (begun, told, servers) = (Instant::now(), Vec::new(), JoinSet::new());
+        Self { api, half, own, checksum, begun, told, servers, stop, dir }
     }
 
     /// A server that is off, its BMC, and its cable.
@@ -217,6 +266,7 @@ impl Site {
         let options = Options {
             machine,
             images: Images::Fetched(media),
+            listen: (self.own, 0).into(),
             ..Options::on_loopback(profile, PASSWORD, power.clone())
         };
         let bmc = Bmc::start(&mut self.servers, options, &self.stop).expect("a BMC");
@@ -252,7 +302,7 @@ impl Site {
     /// The OS image as a host names it.
     pub fn image(&self) -> Value {
         let url = format!("http://{}/{IMAGE}", SocketAddr::from((BOX, ports::CONTENT)));
-        json!({"url": url, "checksum": self.digest.hex(), "checksumType": "sha256", "format": "raw"})
+        json!({"url": url, "checksum": self.checksum, "checksumType": "sha256", "format": "raw"})
     }
 
     fn path(name: &str) -> String {
@@ -288,7 +338,9 @@ impl Site {
             if is == state && status["errorType"].is_null() {
                 return host;
             }
-            assert!(self.ironic.ended().is_none(), "Ironic has ended");
+            if let Half::Here(here) = &mut self.half {
+                here.alive();
+            }
             if begun.elapsed() > within {
                 self.tell_times();
                 panic!("{name} is not {state}: {status:#}");
@@ -317,17 +369,56 @@ impl Site {
         eprintln!("{lines}");
     }
 
+    /// The machine that was booted.
+    pub fn machine(&self) -> Option<&Boxed> {
+        match &self.half {
+            Half::Booted(machine) => Some(machine),
+            Half::Here(_) => None,
+        }
+    }
+
+    /// Whatever lies at a path of the API.
+    pub async fn at(&self, path: &str) -> Value {
+        self.api.get(path).await.expect("asked").unwrap_or_default()
+    }
+
     /// Ends everything.
     pub async fn stop(mut self) {
         self.stop.cancel();
         self.servers.shutdown().await;
-        self.tasks.shutdown().await;
-        self.ironic.stop(Duration::from_secs(20));
-        if let Some(segment) = self.segment.take() {
-            segment.join().expect("DHCP ended well");
+        match self.half {
+            Half::Here(here) => here.stop().await,
+            Half::Booted(machine) => drop(machine),
         }
-        drop(self.bench);
     }
+}
+
+/// A box that provisions on the segment, switched on: its other card leads to forwarded ports of this machine's loopback.
+/// Ready; with its kubeconfig.
+pub fn boot(appliance: &Appliance) -> (Boxed, String) {
+    let tap = TapDevice::new("tapbox").expect("a TAP device");
+    ip(&format!("link set tapbox master {BRIDGE} up"));
+    let nics = [Nic::device(&tap).mac(BOX_MAC)];
+    let mut machine = appliance.boot(How { network: Network::User, nics: &nics, ..How::default() });
+    machine.until_ready();
+    let kubeconfig = machine.session.kubeconfig(appliance.builder()).expect("a kubeconfig");
+    (machine, fs_err::read_to_string(kubeconfig).expect("text"))
+}
+
+/// A definition of a box that provisions, in a folder of its own.
+pub fn definition(dir: &Path) -> PathBuf {
+    let rescue = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/os/rescue");
+    let text = format!(
+        "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: site, version: 1.0.0 }}\n\
+         kubernetes: {{ version: v1.36.4, from: modules }}\noutputs: [{{ format: qcow2 }}]\n\
+         content: {{ osImages: [{{ name: rescue, from: {}, formats: [raw] }}] }}\n\
+         services: {{ provisioning: {{ interface: {{ macAddress: \"{BOX_MAC}\" }}, address: {BOX}/24, \
+         range: 172.22.0.10-172.22.0.100 }} }}\n",
+        rescue.display()
+    );
+    let path = dir.join("appliance.yaml");
+    fs_err::write(&path, text).expect("written");
+    path
 }
 
 fn merge(into: &mut Value, from: Value) {

@@ -1,5 +1,6 @@
 //! Servers of a site, installed from nothing: the controller, a real API server, real Ironic, the deploy ramdisk, DHCP
-//! behind its guard, and emulated servers behind emulated BMCs, all in a network namespace of the test's own.
+//! behind its guard, and emulated servers behind emulated BMCs, all in a network namespace of the test's own. The box is
+//! its parts on this machine, or a machine that boots an image.
 //!
 //! ```text
 //! BareMetalHost ─► API server ─► controller ─► Ironic ─► Redfish ─► BMC ─► machine (QEMU)
@@ -21,7 +22,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use bench::{Dhcp, Server, Site, in_namespace};
+use bench::{Dhcp, Parts, Server, Site, in_namespace};
+use foothold_tests::Appliance;
 
 /// What a machine does under emulation, beside others.
 const BOOT: Duration = Duration::from_secs(900);
@@ -56,7 +58,7 @@ async fn leaves(mut site: Site, name: &str) {
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
 fn a_server_is_inspected_installed_and_cleaned_by_virtual_media_without_dhcp() {
-    in_namespace(|parts| async {
+    in_namespace(Parts::make, |parts| async {
         let mut site = Site::start(parts, Dhcp::Off).await;
         let server = site.server("server-1", "52:54:00:22:00:01");
         let network = json!({
@@ -78,11 +80,33 @@ fn a_server_is_inspected_installed_and_cleaned_by_virtual_media_without_dhcp() {
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
 fn a_server_is_inspected_installed_and_cleaned_over_the_network() {
-    in_namespace(|parts| async {
+    in_namespace(Parts::make, |parts| async {
         let mut site = Site::start(parts, Dhcp::Guarded).await;
         let server = site.server("server-2", "52:54:00:22:00:02");
         let address = server.address("redfish+https");
         lives(&mut site, &server, "server-2", json!({"bmc": {"address": address}})).await;
         leaves(site, "server-2").await;
+    });
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
+fn a_server_is_inspected_installed_and_cleaned_by_a_box_that_was_just_switched_on() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let definition = bench::definition(dir.path());
+    let make = move || Appliance::of(&definition);
+    in_namespace(make, |appliance| {
+        let (machine, kubeconfig) = bench::boot(&appliance);
+        async move {
+            let mut site = Site::booted(machine, &kubeconfig).await;
+            let server = site.server("server-3", "52:54:00:22:00:03");
+            let address = server.address("redfish+https");
+            lives(&mut site, &server, "server-3", json!({"bmc": {"address": address}})).await;
+            let screen = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("site-box.png");
+            site.machine().expect("it was booted").session.vm.screenshot(&screen).expect("a picture");
+            let dhcp = site.at("/api/v1/namespaces/kube-system/pods?labelSelector=component%3Ddhcp").await;
+            assert_eq!(dhcp["items"][0]["status"]["containerStatuses"][0]["restartCount"], 0, "{dhcp:#}");
+            leaves(site, "server-3").await;
+        }
     });
 }
