@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use foothold_agent::cluster::kubeconfig::Parsed;
 use serde_json::Value;
 
 /// A client. Every call panics with what went wrong.
@@ -53,21 +54,30 @@ impl Client {
         body
     }
 
+    /// An admin's kubeconfig, with the address of this client's.
+    pub fn kubeconfig(&self) -> Parsed {
+        let text = self.get(&format!("/api/v1/kubeconfig?server=https://{}", self.api));
+        let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig");
+        let text = |pointer: &str| {
+            let text = config.pointer(pointer).and_then(Value::as_str);
+            text.unwrap_or_else(|| panic!("no {pointer}")).to_owned()
+        };
+        let data = |pointer: &str| String::from_utf8(base64_decode(&text(pointer))).expect("PEM");
+        Parsed {
+            server: text("/clusters/0/cluster/server"),
+            ca: data("/clusters/0/cluster/certificate-authority-data"),
+            certificate: data("/users/0/user/client-certificate-data"),
+            key: data("/users/0/user/client-key-data"),
+        }
+    }
+
     /// An admin's connection to the Kubernetes API, made from the box's own kubeconfig: its authority is trusted
     /// and nothing else.
     pub fn kubernetes(&self) -> Kubernetes<'_> {
-        let text = self.get("/api/v1/kubeconfig");
-        let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig");
-        let data = |pointer: &str| {
-            let text = config.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no {pointer}"));
-            base64_decode(text)
-        };
-        let mut identity = data("/users/0/user/client-certificate-data");
-        identity.extend(data("/users/0/user/client-key-data"));
-        let authority = data("/clusters/0/cluster/certificate-authority-data");
+        let Parsed { ca, certificate, key, .. } = self.kubeconfig();
         let client = reqwest::Client::builder()
-            .tls_certs_only([reqwest::Certificate::from_pem(&authority).expect("an authority")])
-            .identity(reqwest::Identity::from_pem(&identity).expect("a client certificate"))
+            .tls_certs_only([reqwest::Certificate::from_pem(ca.as_bytes()).expect("an authority")])
+            .identity(reqwest::Identity::from_pem((certificate + &key).as_bytes()).expect("a client certificate"))
             // The certificate names `kubernetes`, and the port is forwarded.
             .resolve("kubernetes", self.api)
             .no_proxy()

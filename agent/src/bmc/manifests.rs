@@ -48,15 +48,24 @@ pub struct Host {
     pub authority: Option<String>,
 }
 
-/// The hosts of a text, in order.
-pub fn read(text: &str) -> Result<Vec<Host>, ManifestError> {
+/// All objects of a text, in order.
+///
+/// # Errors
+/// What is no YAML, in words.
+pub fn objects(text: &str) -> Result<Vec<Value>, String> {
     let options = serde_saphyr::options! { strict_booleans: true };
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| ManifestError::Yaml(error.to_string()))?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?;
     let mut objects = Vec::new();
     for document in documents {
         take(document, &mut objects);
     }
+    Ok(objects)
+}
+
+/// The hosts of a text, in order.
+pub fn read(text: &str) -> Result<Vec<Host>, ManifestError> {
+    let objects = objects(text).map_err(ManifestError::Yaml)?;
     let mut secrets = BTreeMap::new();
     for object in objects.iter().filter(|object| object["kind"] == SECRET) {
         secrets.insert(name_of(object)?, object);

@@ -82,6 +82,7 @@ erase_devices_metadata_priority = 10
 erase_devices_priority = 0
 external_callback_url = {api}
 external_http_url = {content}
+fast_track = true
 http_root = {STATE}/http
 http_url = {content}
 iso_master_path = {STATE}/master-iso

@@ -1,6 +1,6 @@
 //! The box's half of a site, and its servers.
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use agent_api::ports;
 use agent_api::release::{ContentKind, Digest};
-use foothold::cli::Network;
 use foothold::config::DiskFormat;
 use foothold::host::command::Running;
 use foothold_agent::cluster::api::Api;
-use foothold_agent::cluster::kubeconfig;
+use foothold_agent::cluster::kubeconfig::{self, Parsed};
 use foothold_agent::content::server::Content;
 use foothold_agent::content::{Held, Source};
 use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Settings};
@@ -25,7 +24,7 @@ use foothold_qemu::{Accel, Disk, Nic, TapDevice, Tools, VmBuilder, Writes};
 use foothold_tests::os_image::Workshop;
 use foothold_tests::programs::program;
 use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
-use foothold_tests::{Appliance, Boxed, How};
+use foothold_tests::{Appliance, Boxed, Client, How};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -214,9 +213,10 @@ impl Site {
     }
 
     /// A box that was booted, which this machine is beside.
-    pub async fn booted(machine: Boxed, kubeconfig: &str) -> Self {
-        ip(&format!("address add {BESIDE}/24 dev {BRIDGE}"));
-        let api = Api::new(&kubeconfig::parse(kubeconfig).expect("a kubeconfig")).expect("a client");
+    pub async fn booted(machine: Boxed, kubeconfig: &Parsed) -> Self {
+        let api = Api::new(kubeconfig).expect("a client");
+        // Its certificate follows its addresses.
+        patiently(async || api.get("/version").await).await;
         let checksum = format!("http://{}/{IMAGE}.sha256", SocketAddr::from((BOX, ports::CONTENT)));
         let (stop, dir) = (CancellationToken::new(), tempfile::tempdir().expect("a folder"));
         Self::with(api, Half::Booted(Box::new(machine)), BESIDE, checksum, stop, dir).await
@@ -311,16 +311,16 @@ impl Site {
 
     /// Merges something into a host.
     pub async fn change(&self, name: &str, change: Value) {
-        self.api.merge(&Self::path(name), &change).await.expect("changed");
+        patiently(async || self.api.merge(&Self::path(name), &change).await).await;
     }
 
     /// Deletes a host.
     pub async fn delete(&self, name: &str) {
-        self.api.delete(&Self::path(name)).await.expect("deleted");
+        patiently(async || self.api.delete(&Self::path(name)).await).await;
     }
 
     async fn get(&self, name: &str) -> Option<Value> {
-        self.api.get(&Self::path(name)).await.expect("asked")
+        patiently(async || self.api.get(&Self::path(name)).await).await
     }
 
     /// Waits until a host is in a state. Every change of it on the way is told.
@@ -379,7 +379,7 @@ impl Site {
 
     /// Whatever lies at a path of the API.
     pub async fn at(&self, path: &str) -> Value {
-        self.api.get(path).await.expect("asked").unwrap_or_default()
+        patiently(async || self.api.get(path).await).await.unwrap_or_default()
     }
 
     /// Ends everything.
@@ -393,16 +393,18 @@ impl Site {
     }
 }
 
-/// A box that provisions on the segment, switched on: its other card leads to forwarded ports of this machine's loopback.
-/// Ready; with its kubeconfig.
-pub fn boot(appliance: &Appliance) -> (Boxed, String) {
+/// A box that provisions on the segment, which is all that it is connected to, switched on and ready; with its
+/// kubeconfig.
+pub fn boot(appliance: &Appliance) -> (Boxed, Parsed) {
+    ip(&format!("address add {BESIDE}/24 dev {BRIDGE}"));
     let tap = TapDevice::new("tapbox").expect("a TAP device");
     ip(&format!("link set tapbox master {BRIDGE} up"));
     let nics = [Nic::device(&tap).mac(BOX_MAC)];
-    let mut machine = appliance.boot(How { network: Network::User, nics: &nics, ..How::default() });
+    let mut machine = appliance.boot(How { nics: &nics, ..How::default() });
     machine.until_ready();
-    let kubeconfig = machine.session.kubeconfig(appliance.builder()).expect("a kubeconfig");
-    (machine, fs_err::read_to_string(kubeconfig).expect("text"))
+    let client = Client::new((BOX, ports::WEB).into(), (BOX, ports::KUBERNETES_API).into(), machine.token());
+    let kubeconfig = client.kubeconfig();
+    (machine, kubeconfig)
 }
 
 /// A definition of a box that provisions, in a folder of its own.
@@ -419,6 +421,18 @@ pub fn definition(dir: &Path) -> PathBuf {
     let path = dir.join("appliance.yaml");
     fs_err::write(&path, text).expect("written");
     path
+}
+
+/// Asks again while there is no good answer: a box that is emulated beside a server has moments without one.
+async fn patiently<T, E: Debug>(ask: impl AsyncFn() -> Result<T, E>) -> T {
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(180), "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 fn merge(into: &mut Value, from: Value) {

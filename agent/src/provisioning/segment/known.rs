@@ -3,9 +3,9 @@
 use agent_api::metal3::Nic;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::settings::{Mac, Reservation};
+use crate::bmc::manifests;
 
 /// Annotation of a `BareMetalHost`: the address that DHCP keeps for it.
 pub const ADDRESS: &str = "foothold.dev/provisioning-address";
@@ -15,22 +15,10 @@ pub const ADDRESS: &str = "foothold.dev/provisioning-address";
 /// # Errors
 /// What is no YAML, or no `BareMetalHost`, in words.
 pub fn read(text: &str) -> Result<Vec<Reservation>, String> {
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?;
     let mut known = Vec::new();
-    for document in documents {
-        let items = match document {
-            Value::Object(mut map) if map.contains_key("items") => match map.remove("items") {
-                Some(Value::Array(items)) => items,
-                _ => return Err("`items` is no list".into()),
-            },
-            one => vec![one],
-        };
-        for item in items.into_iter().filter(|item| item["kind"] == "BareMetalHost") {
-            let host: Host = serde_json::from_value(item).map_err(|error| error.to_string())?;
-            of_host(&host, &mut known)?;
-        }
+    for object in manifests::objects(text)?.into_iter().filter(|object| object["kind"] == "BareMetalHost") {
+        let host: Host = serde_json::from_value(object).map_err(|error| error.to_string())?;
+        of_host(&host, &mut known)?;
     }
     Ok(known)
 }
