@@ -86,6 +86,7 @@ async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, d
             (Ok(()), None) => suspicious = false,
             (Ok(()), Some(step)) => {
                 steps.bus.done(step.phase, step.name);
+                steps.bus.started(phase::READY.phase, phase::READY.name);
                 ready::tell_ready(machine, steps, node_ready);
                 (failed, suspicious) = (None, false);
             }
@@ -94,6 +95,8 @@ async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, d
                 if let Some(before) = before {
                     steps.bus.done(before.phase, before.name);
                 }
+                // What it took when the box came up is told: from here on it is the failure that lasts.
+                steps.bus.started(step.phase, step.name);
                 steps.fail(step, &cause);
                 failed = Some(step);
             }
