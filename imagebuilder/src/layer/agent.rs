@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use agent_api::release::Digest;
+use anyhow::{Context, Result, bail};
 
 use crate::host::command::Run;
 use crate::host::flock;
@@ -25,14 +26,15 @@ pub(crate) const FOREIGN_ENV: &[&str] =
 pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {
     let compiler = Run::new("rustc").arg("-vV").output().context("asking for the Rust compiler's version")?;
     let mut key = StageKey::new("agent", 3).with("rustc", String::from_utf8_lossy(&compiler).replace('\n', " "));
-    for part in ["agent", "Cargo.toml", "Cargo.lock"] {
-        key = key.with(part, hash::tree(&workspace.join(part))?);
+    let sources = sources(workspace)?;
+    for (part, digest) in &sources {
+        key = key.with(part, digest);
     }
     cache.stage(&key, &mut || say("another build is compiling the agent"), |work| {
         let target = cache.path("agent-target");
         fs_err::create_dir_all(&target)?;
         let _held = flock::lock(&cache.path("locks").join("agent-target"), &mut || say("another build compiles"))?;
-        compile(workspace, &target, offline, say)?;
+        while_they_are(workspace, &sources, || compile(workspace, &target, offline, say))?;
         let mut made = Made::default();
         for program in PROGRAMS {
             let copy = work.path().join(program);
@@ -41,6 +43,30 @@ pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) 
         }
         Ok(made)
     })
+}
+
+/// What the programs are compiled from, each part with the digest of its files.
+fn sources(workspace: &Path) -> Result<Vec<(&'static str, Digest)>> {
+    let digest = |part| Ok((part, hash::tree(&workspace.join(part))?));
+    ["agent", "Cargo.toml", "Cargo.lock"].into_iter().map(digest).collect()
+}
+
+/// Does the work, and refuses what came of it when somebody has changed these sources meanwhile: the cache would have it
+/// under their name.
+fn while_they_are<T>(
+    workspace: &Path,
+    sources: &[(&'static str, Digest)],
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let made = work()?;
+    let now = self::sources(workspace)?;
+    match sources.iter().zip(&now).find(|(before, now)| before != now) {
+        None => Ok(made),
+        Some(((part, _), _)) => {
+            let path = workspace.join(part);
+            bail!("`{}` has changed while the agent was compiled from it\nhint: build again", path.display())
+        }
+    }
 }
 
 fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
@@ -70,4 +96,23 @@ fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) +
     }
     run.output_with(&mut |line| say(line.trim())).context("compiling the agent")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{sources, while_they_are};
+
+    #[test]
+    fn nothing_is_kept_of_sources_that_change_meanwhile() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs_err::create_dir_all(dir.path().join("agent/src")).expect("folders");
+        for name in ["agent/src/main.rs", "Cargo.toml", "Cargo.lock"] {
+            fs_err::write(dir.path().join(name), name).expect("written");
+        }
+        let before = sources(dir.path()).expect("hashed");
+        assert_eq!(while_they_are(dir.path(), &before, || Ok(7)).expect("nothing changed"), 7);
+        let edit = || Ok(fs_err::write(dir.path().join("agent/src/main.rs"), "edited")?);
+        let error = while_they_are(dir.path(), &before, edit).expect_err("edited").to_string();
+        assert!(error.contains("agent` has changed while"), "{error}");
+    }
 }
