@@ -1,10 +1,11 @@
 //! DHCP for servers, where the release gives it addresses to lease: its pod is laid out, told of new machines, and what
 //! its guard finds is told on the console, in REST and as events of the cluster.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use agent_api::release::DhcpPolicy;
+use agent_api::release::{DhcpPolicy, Provisioning};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -56,22 +57,8 @@ impl Dhcp {
                        or by Site";
             return Err(Missing::new(what, why));
         };
-        let Some(settings) = settings(&self.plan.declared, own, machine.release().ntp_serve) else { return Ok(()) };
-        let (machine, image) = (machine.clone(), self.image.clone());
-        let laid_out = blocking(move || {
-            let text = serde_json::to_string(&settings)? + "\n";
-            let generation = hex::encode(&Sha256::digest(&text)[..8]);
-            let state = machine.at(STATE);
-            fs_err::create_dir_all(&state)?;
-            let path = machine.at(RUN).join(SETTINGS);
-            if files::write(&path, text.as_bytes(), files::PUBLIC)? {
-                // What an earlier pod has found there is none of this one's.
-                remove(&state.join(state::STATE))?;
-            }
-            let manifest = manifest(&image, &interface, &generation);
-            files::write(&machine.at(manifests::DIR).join(MANIFEST), manifest.as_bytes(), files::SECRET)?;
-            Ok(())
-        });
+        let (machine, image, declared) = (machine.clone(), self.image.clone(), self.plan.declared.clone());
+        let laid_out = blocking(move || lay_out(&machine, &image, &declared, &interface, own));
         laid_out.await.map_err(|error: anyhow::Error| Missing::new(what, format!("{error:#}")))
     }
 
@@ -116,6 +103,28 @@ impl Dhcp {
     }
 }
 
+/// Settings, the folder of leases, and last the pod's manifest.
+fn lay_out(
+    machine: &Machine,
+    image: &str,
+    declared: &Provisioning,
+    interface: &str,
+    own: Ipv4Addr,
+) -> anyhow::Result<()> {
+    let Some(settings) = settings(declared, own, machine.release().ntp_serve) else { return Ok(()) };
+    let text = serde_json::to_string(&settings)? + "\n";
+    let generation = hex::encode(&Sha256::digest(&text)[..8]);
+    let state = machine.at(STATE);
+    fs_err::create_dir_all(&state)?;
+    if files::write(&machine.at(RUN).join(SETTINGS), text.as_bytes(), files::PUBLIC)? {
+        // What an earlier pod has found there is none of this one's.
+        remove(&state.join(state::STATE))?;
+    }
+    let manifest = manifest(image, interface, &generation);
+    files::write(&machine.at(manifests::DIR).join(MANIFEST), manifest.as_bytes(), files::SECRET)?;
+    Ok(())
+}
+
 /// Whether the guard knows whom it may answer, and nothing is wrong.
 pub fn answers(machine: &Machine) -> Result<(), Missing> {
     let missing = |why: &str| Err(Missing::new("an answer of DHCP's guard", why));
@@ -143,5 +152,79 @@ fn remove(path: &Path) -> std::io::Result<()> {
     match fs_err::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::release::{Provisioning, Range};
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::{MANIFEST, STATE, answers, lay_out, manifests, state};
+    use crate::first_boot::machine::tests::machine;
+    use crate::host::runner::FakeRunner;
+    use crate::provisioning::segment::guard::Other;
+    use crate::provisioning::segment::settings::{Mac, Policy};
+    use crate::provisioning::segment::state::{Answers, State};
+
+    fn found() -> State {
+        State {
+            interface: "enp2s0".to_owned(),
+            policy: Policy::Guard,
+            answers: Answers::Nobody,
+            why: "the first look for other servers is not over".to_owned(),
+            others: Vec::new(),
+            known: 0,
+            admitted: Vec::new(),
+            waiting: Vec::new(),
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_pod_found_does_not_outlive_its_settings() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let machine = machine(dir.path(), FakeRunner::default());
+        let state = machine.at(STATE).join(state::STATE);
+        let range = Range { first: [172, 22, 0, 10].into(), last: [172, 22, 0, 100].into() };
+        let declared = Provisioning { range: Some(range), ..Provisioning::default() };
+        let place = |own: [u8; 4]| {
+            lay_out(&machine, "foothold.dev/dnsmasq:2.91", &declared, "enp2s0", own.into()).expect("laid out");
+            fs_err::read_to_string(machine.at(manifests::DIR).join(MANIFEST)).expect("a manifest")
+        };
+        fs_err::create_dir_all(machine.at(STATE)).expect("a folder");
+        fs_err::write(&state, "of the boot before").expect("written");
+        let first = place([172, 22, 0, 1]);
+        assert!(!state.exists());
+        fs_err::write(&state, json!(found()).to_string()).expect("written");
+        assert_eq!(place([172, 22, 0, 1]), first);
+        assert!(state.exists());
+        assert_ne!(place([172, 22, 0, 2]), first, "its settings are others: another pod");
+        assert!(!state.exists());
+    }
+
+    #[test]
+    fn it_answers_once_the_guard_has_looked() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let machine = machine(dir.path(), FakeRunner::default());
+        fs_err::create_dir_all(machine.at(STATE)).expect("a folder");
+        let said = |state: &State| {
+            fs_err::write(machine.at(STATE).join(state::STATE), json!(state).to_string()).expect("written");
+            answers(&machine).map_err(|missing| missing.why)
+        };
+        assert_eq!(answers(&machine).expect_err("nothing yet").why, "its pod is being started");
+        assert_eq!(said(&found()), Err("the first look for other servers is not over".to_owned()));
+        assert_eq!(said(&State { answers: Answers::KnownAndAdmitted, ..found() }), Ok(()));
+        let other = Other {
+            server: [192, 0, 2, 1].into(),
+            mac: Mac([2, 0, 0, 0, 0, 7]),
+            offered: None,
+            first: Timestamp::UNIX_EPOCH,
+            last: Timestamp::UNIX_EPOCH,
+        };
+        assert_eq!(said(&State { answers: Answers::Known, others: vec![other], ..found() }), Ok(()));
+        let problem = "dnsmasq ended by itself".to_owned();
+        assert_eq!(said(&State { problem: Some(problem.clone()), ..found() }), Err(problem));
     }
 }
