@@ -512,6 +512,13 @@ impl Server {
         self.power.with_vm(foothold_qemu::Vm::serial_text).unwrap_or_default()
     }
 
+    /// Keeps what it said so far, for people.
+    pub fn keep_words(&self, name: &str) {
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("site-{}-{name}.log", self.mac.replace(':', "")));
+        fs_err::write(path, self.serial()).expect("written");
+    }
+
     /// Waits until it says something, whatever its BMC does to it meanwhile.
     pub async fn says(&self, text: &str, within: Duration) {
         let begun = Instant::now();

@@ -32,6 +32,7 @@ const BOOT: Duration = Duration::from_secs(900);
 async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
     site.host(name, server, spec).await;
     let host = site.state(name, "available", BOOT).await;
+    server.keep_words("ramdisk");
     let hardware = &host["status"]["hardware"];
     assert_eq!(hardware["nics"][0]["mac"], server.mac(), "{hardware}");
     assert!(hardware["ramMebibytes"].as_u64() > Some(1500), "{hardware}");
