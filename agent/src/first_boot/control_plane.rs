@@ -15,7 +15,7 @@ use crate::cluster::checks::{Missing, chain};
 use crate::cluster::pki::{self, Issued};
 use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests, state};
 use crate::ledger::Key;
-use crate::provisioning::pod as ironic;
+use crate::provisioning::{dhcp, pod as ironic};
 use crate::registry::pod;
 
 /// How often the API server is asked while it starts: refused connections cost nothing.
@@ -90,7 +90,7 @@ pub async fn place_manifests(machine: &Machine, steps: &Steps, node: &Node) {
             // An agent that was restarted leaves running pods alone.
             if !has_answered(&machine) {
                 manifests::hold_back(&dir, &manifests::SECOND)?;
-                manifests::hold_back(&dir, &[pod::MANIFEST, ironic::MANIFEST])?;
+                manifests::hold_back(&dir, &[pod::MANIFEST, ironic::MANIFEST, dhcp::MANIFEST])?;
             }
             changed += manifests::place(&templates.join("manifests"), &dir, &manifests::FIRST, &node)?;
             Ok(if changed == 0 { Outcome::Current(()) } else { Outcome::Done((), json!({"files": changed})) })

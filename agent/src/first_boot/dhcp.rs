@@ -71,12 +71,14 @@ impl Dhcp {
 
     /// Follows addresses and hosts, and tells what the guard finds. Ends only when it is dropped.
     pub async fn tend(&self, machine: &Machine, steps: &Steps, node: &Node) {
-        let mut told = read(machine).map(|state| state.sentence());
+        let (mut told, mut missed) = (read(machine).map(|state| state.sentence()), None);
         loop {
             tokio::time::sleep(LOOK).await;
-            if let Err(missing) = self.place(machine).await {
+            let missing = self.place(machine).await.err();
+            if let Some(missing) = missing.as_ref().filter(|_| missing != missed) {
                 log::warn!("{}: {}", missing.what, missing.why);
             }
+            missed = missing;
             let state = read(machine);
             let tending = async {
                 let api = control_plane::client(machine)?;
