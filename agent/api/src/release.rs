@@ -4,11 +4,13 @@
 //! `release.json.minisig`. The id is the SHA-256 of the file's bytes in hex.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::site::Cidr;
 
 /// Directory on the medium that holds everything of ours.
 pub const MEDIUM_ROOT: &str = "foothold";
@@ -333,7 +335,7 @@ pub struct OwnAddress {
 impl OwnAddress {
     /// Whether another address is in its subnet.
     pub fn reaches(&self, other: Ipv4Addr) -> bool {
-        (u32::from(self.address) ^ u32::from(other)).leading_zeros() >= u32::from(self.prefix)
+        Cidr { address: self.address.into(), prefix: self.prefix }.contains(other.into())
     }
 }
 
@@ -347,11 +349,10 @@ impl FromStr for OwnAddress {
     type Err = NotAnAddress;
 
     fn from_str(text: &str) -> Result<Self, NotAnAddress> {
-        let read = || {
-            let (address, prefix) = text.split_once('/')?;
-            Some(Self { address: address.parse().ok()?, prefix: prefix.parse().ok()? })
-        };
-        read().filter(|it| (1..=30).contains(&it.prefix)).ok_or_else(|| NotAnAddress(text.to_owned()))
+        match Cidr::parse(text) {
+            Some(Cidr { address: IpAddr::V4(address), prefix: prefix @ 1..=30 }) => Ok(Self { address, prefix }),
+            _ => Err(NotAnAddress(text.to_owned())),
+        }
     }
 }
 
@@ -389,6 +390,11 @@ impl Release {
     /// The layer of that name.
     pub fn layer(&self, name: &str) -> Option<&Layer> {
         self.layers.iter().find(|layer| layer.name == name)
+    }
+
+    /// The image whose reference begins so: its name with the colon, whatever its version.
+    pub fn image(&self, name: &str) -> Option<&Image> {
+        self.images.iter().find(|image| image.reference.starts_with(name))
     }
 }
 

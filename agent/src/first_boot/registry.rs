@@ -25,8 +25,8 @@ pub async fn start(machine: &Machine, steps: &Steps, front: &Arc<Front>) {
         let placed = blocking(move || {
             let secret: [u8; 32] = rand::random();
             storage.prepare(carried.catalog(), carried.store(), &hex::encode(secret))?;
-            let Some(image) = pod::image(&machine.release().images) else { return Ok(Outcome::Current(())) };
-            let text = pod::manifest(image, storage.limit().is_some());
+            let Some(image) = machine.release().image(pod::IMAGE) else { return Ok(Outcome::Current(())) };
+            let text = pod::manifest(&image.reference, storage.limit().is_some());
             let path = machine.at(manifests::DIR).join(pod::MANIFEST);
             let changed = files::write(&path, text.as_bytes(), files::SECRET)?;
             let (repositories, blobs) = (carried.catalog().repositories.len(), carried.catalog().sizes.len());

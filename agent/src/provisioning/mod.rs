@@ -69,7 +69,7 @@ impl Plan {
     /// That of a release, on the box at `root`.
     pub fn of(release: &Release, root: &Path) -> Option<Self> {
         let declared = release.provisioning.clone()?;
-        let image = release.images.iter().find(|image| image.reference.starts_with(pod::IMAGE))?.clone();
+        let image = release.image(pod::IMAGE)?.clone();
         Some(Self { declared, image, built: release.built, root: root.to_owned() })
     }
 

@@ -49,7 +49,7 @@ impl Front {
     pub fn new(release: &Release, root: &Path, gate: Arc<Gate>, recorder: Arc<Recorder>) -> Self {
         let at = |path: &str| root.join(path.trim_start_matches('/'));
         let limit = release.registry_writable_bytes;
-        let storage = pod::image(&release.images).map(|_| Arc::new(Storage::new(root, limit)));
+        let storage = release.image(pod::IMAGE).map(|_| Arc::new(Storage::new(root, limit)));
         let own: [u8; 32] = rand::random();
         Self {
             catalog: Catalog::new(&release.images),

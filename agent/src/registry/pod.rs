@@ -1,7 +1,7 @@
 //! `distribution` as a static pod: its manifest and its configuration. Pure text.
 
 use agent_api::boot::MEDIUM;
-use agent_api::release::{Image, MEDIUM_ROOT};
+use agent_api::release::MEDIUM_ROOT;
 
 /// What the image's name begins with.
 pub const IMAGE: &str = "foothold.dev/registry:";
@@ -19,11 +19,6 @@ pub const CONFIG: &str = "/run/foothold/registry/config.yml";
 pub const ROOT: &str = "/run/foothold/registry/root";
 /// User and group of the pod.
 pub const USER: u32 = 65532;
-
-/// The registry's image, when the release has one.
-pub fn image(images: &[Image]) -> Option<&str> {
-    images.iter().map(|image| image.reference.as_str()).find(|reference| reference.starts_with(IMAGE))
-}
 
 /// The configuration. `secret` signs the state of uploads that clients carry.
 pub fn config(writable: bool, secret: &str) -> String {
@@ -95,8 +90,7 @@ spec:
 
 #[cfg(test)]
 mod tests {
-    use super::{config, image, manifest};
-    use crate::registry::catalog::tests::image as of;
+    use super::{config, manifest};
 
     #[test]
     fn the_pod_and_its_configuration() {
@@ -104,11 +98,5 @@ mod tests {
         insta::assert_snapshot!(text);
         assert!(config(false, "s3").contains("readonly: { enabled: true }"));
         assert!(manifest("a", false).contains("mountPath: /var/lib/registry, readOnly: true"));
-    }
-
-    #[test]
-    fn a_release_without_the_registrys_image_has_no_registry() {
-        assert_eq!(image(&[of("registry.k8s.io/etcd:1", None, &["a"])]), None);
-        assert_eq!(image(&[of("foothold.dev/registry:3", None, &["a"])]), Some("foothold.dev/registry:3"));
     }
 }
