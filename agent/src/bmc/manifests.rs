@@ -51,14 +51,14 @@ pub struct Host {
 /// All objects of a text, in order.
 ///
 /// # Errors
-/// What is no YAML, in words.
+/// What is no YAML, or a list without items, in words.
 pub fn objects(text: &str) -> Result<Vec<Value>, String> {
     let options = serde_saphyr::options! { strict_booleans: true };
     let documents: Vec<Value> =
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?;
     let mut objects = Vec::new();
     for document in documents {
-        take(document, &mut objects);
+        take(document, &mut objects)?;
     }
     Ok(objects)
 }
@@ -78,18 +78,18 @@ pub fn read(text: &str) -> Result<Vec<Host>, ManifestError> {
     if hosts.is_empty() { Err(ManifestError::NoHosts) } else { Ok(hosts) }
 }
 
-fn take(document: Value, objects: &mut Vec<Value>) {
-    let list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+/// Lists are known by their items, whatever they call themselves.
+fn take(document: Value, objects: &mut Vec<Value>) -> Result<(), String> {
     match document {
-        Value::Object(mut map) if list => {
-            if let Some(Value::Array(items)) = map.remove("items") {
-                for item in items {
-                    take(item, objects);
-                }
-            }
+        Value::Object(mut map) if map.contains_key("items") => match map.remove("items") {
+            Some(Value::Array(items)) => items.into_iter().try_for_each(|item| take(item, objects)),
+            _ => Err("`items` is no list".into()),
+        },
+        Value::Object(_) => {
+            objects.push(document);
+            Ok(())
         }
-        Value::Object(_) => objects.push(document),
-        _ => {}
+        _ => Ok(()),
     }
 }
 

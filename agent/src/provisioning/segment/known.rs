@@ -108,6 +108,7 @@ spec: { online: true }
         assert_eq!((known[0].mac_address.to_string(), known[0].address, known[0].hostname.clone()), wanted);
         let bad = read(&HOSTS.replace("172.22.0.50", "nowhere")).expect_err("no address");
         assert_eq!(bad, "host `node.1`: annotation `foothold.dev/provisioning-address`: `nowhere` is no IPv4 address");
+        assert_eq!(read("kind: List\nitems: all of them\n").expect_err("no list"), "`items` is no list");
     }
 
     proptest! {
