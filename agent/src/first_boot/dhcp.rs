@@ -2,7 +2,6 @@
 //! its guard finds is told on the console, in REST and as events of the cluster.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::time::Duration;
 
 use agent_api::release::{DhcpPolicy, Provisioning};
@@ -41,7 +40,7 @@ impl Dhcp {
     /// Starts it, and waits until its guard knows whom it may answer.
     pub async fn start(&self, machine: &Machine, steps: &Steps, api: &Api) {
         let act = || async {
-            steps.wait(&phase::DHCP, ready::EVERY, || async { self.place(machine).await.map(drop) }).await;
+            steps.wait(&phase::DHCP, ready::EVERY, || self.place(machine)).await;
             self.tell_hosts(machine, api).await?;
             steps.wait(&phase::DHCP, ready::EVERY, || async { answers(machine) }).await;
             Ok(Outcome::Done((), read(machine).map_or(Value::Null, |state| detail(&state))))
@@ -71,7 +70,7 @@ impl Dhcp {
 
     /// Follows addresses and hosts, and tells what the guard finds. Ends only when it is dropped.
     pub async fn tend(&self, machine: &Machine, steps: &Steps, node: &Node) {
-        let (mut told, mut missed) = (read(machine).map(|state| state.sentence()), None);
+        let (mut told, mut missed) = (read(machine).map(|state| state.news()), None);
         loop {
             tokio::time::sleep(LOOK).await;
             let missing = self.place(machine).await.err();
@@ -94,12 +93,12 @@ impl Dhcp {
             if let Err(error) = tending.await {
                 log::warn!("DHCP is not told of new machines, or the cluster of what DHCP found: {error:#}");
             }
-            let sentence = state.as_ref().map(State::sentence);
-            if let Some(state) = state.filter(|_| sentence != told) {
+            let news = state.as_ref().map(State::news);
+            if let Some(state) = state.filter(|_| news != told) {
                 log::info!("{}", state.sentence());
                 steps.bus.started(phase::DHCP.phase, phase::DHCP.name);
                 steps.bus.done_with(phase::DHCP.phase, phase::DHCP.name, detail(&state));
-                told = sentence;
+                told = news;
             }
         }
     }
@@ -120,7 +119,7 @@ fn lay_out(
     fs_err::create_dir_all(&state)?;
     if files::write(&machine.at(RUN).join(SETTINGS), text.as_bytes(), files::PUBLIC)? {
         // What an earlier pod has found there is none of this one's.
-        remove(&state.join(state::STATE))?;
+        files::remove(&state.join(state::STATE))?;
     }
     let manifest = manifest(image, interface, &generation);
     files::write(&machine.at(manifests::DIR).join(MANIFEST), manifest.as_bytes(), files::SECRET)?;
@@ -148,13 +147,6 @@ fn detail(state: &State) -> Value {
     let mut detail = json!(state);
     detail["message"] = state.sentence().into();
     detail
-}
-
-fn remove(path: &Path) -> std::io::Result<()> {
-    match fs_err::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

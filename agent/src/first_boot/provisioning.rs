@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::dhcp::{self as own, Dhcp};
+use super::dhcp::{self, Dhcp};
 use super::phase::Step;
 use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, control_plane, network, phase, ready};
@@ -16,7 +16,8 @@ use crate::cluster::api::Api;
 use crate::cluster::checks::Missing;
 use crate::cluster::{Node, files, manifests, objects};
 use crate::provisioning::client::{Access, Trouble};
-use crate::provisioning::{Placed, Plan, database, dhcp, operator, pod};
+use crate::provisioning::dhcp::IMAGE as DHCP_IMAGE;
+use crate::provisioning::{Placed, Plan, database, operator, pod};
 
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
@@ -32,8 +33,9 @@ impl Provisioning {
     /// None where the release does not declare it.
     pub fn of(machine: &Machine) -> Option<Self> {
         let plan = Plan::of(machine.release(), &machine.at("/"))?;
-        let operator = image(machine, operator::IMAGE)?;
-        let dhcp = image(machine, dhcp::IMAGE).and_then(|image| Dhcp::of(&plan, image));
+        let image = |name: &str| machine.release().image(name).map(|image| image.reference.clone());
+        let operator = image(operator::IMAGE)?;
+        let dhcp = image(DHCP_IMAGE).and_then(|image| Dhcp::of(&plan, image));
         Some(Self { ironic: Ironic { plan, operator, access: Mutex::new(None) }, dhcp })
     }
 
@@ -60,8 +62,10 @@ impl Provisioning {
     pub async fn ask(&self, machine: &Machine, api: &Api) -> Result<(), (&'static Step, Missing)> {
         self.ironic.ask().await.map_err(|missing| (&phase::IRONIC, missing))?;
         Ironic::ask_operator(api).await.map_err(|missing| (&phase::OPERATOR, missing))?;
-        let dhcp = self.dhcp.as_ref().map_or(Ok(()), |_| own::answers(machine));
-        dhcp.map_err(|missing| (&phase::DHCP, missing))
+        if self.dhcp.is_some() {
+            dhcp::answers(machine).map_err(|missing| (&phase::DHCP, missing))?;
+        }
+        Ok(())
     }
 
     /// Keeps it right. Ends only when it is dropped.
@@ -73,11 +77,6 @@ impl Provisioning {
         };
         tokio::join!(self.ironic.tend(machine, node), dhcp);
     }
-}
-
-/// The image of the release whose name begins so.
-fn image(machine: &Machine, name: &str) -> Option<String> {
-    machine.release().images.iter().map(|image| &image.reference).find(|it| it.starts_with(name)).cloned()
 }
 
 /// Ironic and its controller on this box. Everybody may ask it; one at a time changes it.

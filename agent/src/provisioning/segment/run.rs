@@ -202,14 +202,7 @@ impl<'a> Work<'a> {
         let Segment { interface, settings, state_dir, .. } = self.segment;
         let problem = self.problem.clone().or_else(|| self.server.problem.clone());
         let state = State::of(interface, settings.policy, &self.guard, self.known.len(), problem);
-        // Who is heard again and again is no news.
-        let news = format!(
-            "{:?} {} {:?} {:?}",
-            state.answers,
-            state.why,
-            state.problem,
-            state.others.iter().map(|other| (other.server, other.mac)).collect::<Vec<_>>()
-        );
+        let news = state.news();
         let same = news == self.said;
         let recent = |(when, shown): &(Instant, State)| *shown == state || when.elapsed() < CALM;
         if same && self.shown.as_ref().is_some_and(recent) {

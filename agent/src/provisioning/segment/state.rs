@@ -75,6 +75,12 @@ impl State {
         Self { interface: interface.to_owned(), policy, answers, why, others, known, admitted, waiting, problem }
     }
 
+    /// What is news for people when it changes. Who is heard again and again is none.
+    pub fn news(&self) -> String {
+        let others: Vec<_> = self.others.iter().map(|other| (other.server, other.mac)).collect();
+        format!("{:?} {} {:?} {others:?}", self.answers, self.why, self.problem)
+    }
+
     /// One line for the console.
     pub fn sentence(&self) -> String {
         let answered = match self.answers {
@@ -140,6 +146,25 @@ mod tests {
     use crate::provisioning::segment::guard::{Guard, Now};
     use crate::provisioning::segment::packet::Answer;
     use crate::provisioning::segment::settings::{Mac, Policy, Probing};
+
+    #[test]
+    fn who_is_heard_again_is_no_news() {
+        let answer = |server: [u8; 4]| {
+            let (from, to) = (Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8]));
+            Answer { server: server.into(), from, to, offered: None }
+        };
+        let mut guard = Guard::new(Policy::Guard, Probing::default());
+        let mut hear = |server: [u8; 4], seconds: i64| {
+            let wall = Timestamp::from_second(1_800_000_000 + seconds).expect("a time");
+            let run = std::time::Duration::from_secs(seconds.unsigned_abs());
+            guard.heard(Now { run, wall }, &answer(server));
+            State::of("prov0", Policy::Guard, &guard, 3, None)
+        };
+        let (first, again) = (hear([192, 0, 2, 1], 0), hear([192, 0, 2, 1], 30));
+        assert_ne!(first.sentence(), again.sentence());
+        assert_eq!(first.news(), again.news());
+        assert_ne!(again.news(), hear([192, 0, 2, 2], 60).news());
+    }
 
     #[test]
     fn who_the_other_is_is_told_everywhere() {
