@@ -46,6 +46,14 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<bool> {
     Ok(changed)
 }
 
+/// Removes a file; one that is gone already is as good.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs_err::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

@@ -30,15 +30,8 @@ pub fn place(templates: &Path, dir: &Path, files: &[&str], node: &Node) -> io::R
 }
 
 /// Takes these manifests away, so that a kubelet that starts now does not start their pods yet.
-pub fn hold_back(dir: &Path, files: &[&str]) -> io::Result<()> {
-    for file in files {
-        match fs_err::remove_file(dir.join(file)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+pub fn hold_back(dir: &Path, manifests: &[&str]) -> io::Result<()> {
+    manifests.iter().try_for_each(|file| files::remove(&dir.join(file)))
 }
 
 #[cfg(test)]

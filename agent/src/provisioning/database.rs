@@ -68,10 +68,7 @@ pub fn ensure(dir: &Path, empty: &Path, image: &str, lost: bool) -> io::Result<D
     };
     // The mark goes first and comes last: a power cut between leaves nothing that is taken for whole.
     for name in [MARK.to_owned(), format!("{FILE}-journal"), format!("{FILE}-wal"), format!("{FILE}-shm")] {
-        match fs_err::remove_file(dir.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        files::remove(&dir.join(name))?;
     }
     // The same bytes as those of a damaged one are no reason to keep that one's pages.
     let _ = fs_err::remove_file(&file);

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use super::{Key, Uploads, disk, secs};
+use super::{Key, Uploads, secs};
+use crate::cluster::files;
 
 /// An upload that got no byte for so long is given up.
 const ABANDONED: Duration = Duration::from_secs(14 * 86_400);
@@ -64,7 +65,7 @@ impl Uploads {
             if !named.contains(&file.file_name()) {
                 collected.files += 1;
                 collected.bytes += file.metadata().map_or(0, |metadata| metadata.len());
-                disk::remove(&file.path())?;
+                files::remove(&file.path())?;
             }
         }
         Ok(())

@@ -36,11 +36,3 @@ pub(super) fn make_dirs(root: &Path, dir: &Path) -> io::Result<()> {
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     fs_err::File::open(dir)?.sync_all()
 }
-
-/// Removes a file; one that is gone already is as good.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    match fs_err::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}

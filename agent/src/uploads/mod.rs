@@ -19,6 +19,7 @@ use agent_api::bpa::{Description, Kind, Published, Storage};
 use agent_api::release::ContentKind;
 use tokio::sync::watch;
 
+use crate::cluster::files;
 use crate::content::Held;
 
 mod collect;
@@ -284,7 +285,7 @@ impl Uploads {
             return Err(UploadError::InUse(entry.users.values().cloned().collect()));
         }
         let path = self.inner.root.join(key.index_path());
-        disk::remove(&path)?;
+        files::remove(&path)?;
         path.parent().map_or(Ok(()), disk::sync_dir)?;
         let Some(entry) = state.images.remove(key) else { return Err(UploadError::Missing) };
         self.drop_bytes(&state, &entry)?;
@@ -401,10 +402,10 @@ impl Uploads {
 
     /// Removes the bytes of an entry that is not in the index any more.
     fn drop_bytes(&self, state: &State, gone: &Entry) -> io::Result<()> {
-        disk::remove(&self.partial_path(&gone.record))?;
+        files::remove(&self.partial_path(&gone.record))?;
         let Some(blob) = self.blob(&gone.record) else { return Ok(()) };
         let shared = state.images.values().any(|entry| entry.record.digest == gone.record.digest);
-        if shared { Ok(()) } else { disk::remove(&blob) }
+        if shared { Ok(()) } else { files::remove(&blob) }
     }
 
     fn partial_path(&self, record: &Record) -> PathBuf {
@@ -432,7 +433,7 @@ fn read_index(dir: &Path) -> io::Result<(Vec<Record>, bool)> {
                 folders.push(path);
             } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')) {
                 // Half a record of a power cut.
-                disk::remove(&path)?;
+                files::remove(&path)?;
             } else {
                 match read_record(&path) {
                     Ok(record) => records.push(record),

@@ -13,6 +13,7 @@ use agent_api::release::Digest;
 use super::hashes::Hashes;
 use super::record::{Checkpoint, Record};
 use super::{Key, NoRoom, UploadError, Uploads, disk, secs};
+use crate::cluster::files;
 use crate::content::Held;
 
 /// Bytes that are gathered before they are written.
@@ -108,12 +109,12 @@ impl Uploads {
         if wrong.is_some() || !(partial.exists() || blob.exists()) {
             record.checkpoint = Checkpoint::default();
             self.keep(record)?;
-            disk::remove(&partial)?;
+            files::remove(&partial)?;
             let expected = wrong.unwrap_or_else(|| "bytes on the disk".to_owned());
             return Err(UploadError::Mismatch { expected, found: digest.hex().to_owned() });
         }
         if blob.exists() {
-            disk::remove(&partial)?;
+            files::remove(&partial)?;
         } else {
             fs_err::rename(&partial, &blob)?;
             disk::sync_dir(&self.inner.root.join("sha256"))?;
