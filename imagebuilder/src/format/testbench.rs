@@ -17,8 +17,10 @@ impl Toolbox {
         let cache = || std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
         let current = || cache().map(|cache| cache.join("foothold/toolbox/current"));
         let root = std::env::var_os("FOOTHOLD_TOOLBOX").map(PathBuf::from).or_else(current).unwrap_or_default();
-        if !root.join("usr/bin/qemu-img").exists() {
-            let _ = foothold_qemu::Tools::locate_or_make();
+        if !root.join("usr/bin/qemu-img").exists()
+            && let Err(error) = foothold_qemu::Tools::locate_or_make()
+        {
+            panic!("no toolbox at `{}`: {error:?}", root.display());
         }
         let root = root.canonicalize().unwrap_or(root);
         assert!(

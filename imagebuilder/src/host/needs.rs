@@ -1,8 +1,9 @@
 //! What the host must have, and how it gets it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::command::Run;
+use super::flock;
 use crate::error::HostLacks;
 
 /// A program that the host must have, and the Debian package that brings it.
@@ -16,6 +17,9 @@ const PROGRAMS: &[(&str, &str)] = &[
 
 /// Where Debian's archive keys are on an apt host.
 pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Builds of all users that may install packages take turns: apt refuses a second one at once.
+const LOCK: &str = "/run/lock/foothold-packages.lock";
 
 /// Path of a program in `PATH` or the usual system folders.
 pub fn find(program: &str) -> Option<PathBuf> {
@@ -47,6 +51,8 @@ fn missing() -> Vec<&'static str> {
 /// Makes sure that the host has what it needs: installs it where we are root on an apt host, otherwise
 /// names it in one line that can be pasted.
 pub fn ensure(say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    // What another build is installing right now is not there before that one has ended.
+    let _held = is_root().then(|| install_lock(say)).transpose()?;
     let packages = missing();
     if !packages.is_empty() {
         let list = packages.join(" ");
@@ -60,11 +66,18 @@ pub fn ensure(say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         say(&format!("installing {list}"));
         let apt = |args: &[&str]| Run::new("apt-get").args(args).env("DEBIAN_FRONTEND", "noninteractive").output();
         apt(&["update"]).map_err(|error| anyhow::Error::new(error).context(lacks()))?;
-        let mut install = vec!["install", "--yes", "--no-install-recommends"];
+        // Somebody else's apt or dpkg is waited for, ten minutes at most.
+        let mut install = vec!["install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600"];
         install.extend(&packages);
         apt(&install).map_err(|error| anyhow::Error::new(error).context(lacks()))?;
     }
     check_subordinate_ids()
+}
+
+fn install_lock(say: &mut dyn FnMut(&str)) -> anyhow::Result<flock::Held> {
+    let lock = Path::new(LOCK);
+    fs_err::create_dir_all(lock.parent().unwrap_or(lock))?;
+    flock::lock(lock, &mut || say("another build is installing packages"))
 }
 
 /// Without root, a range of subordinate ids must be there (subuid(5)).
