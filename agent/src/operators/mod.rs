@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! baremetalhost  servers of the site, by metal3's `BareMetalHost`
+//! admission      the webhook of metal3's group
 //! ```
 
+pub mod admission;
 pub mod baremetalhost;

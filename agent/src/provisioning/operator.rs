@@ -22,6 +22,8 @@ const CREDENTIALS: &str = "ironic-credentials";
 const MOUNTED: &str = "/etc/ironic";
 /// Metrics and health, on the loopback address: metal3's port for them.
 const METRICS: u16 = 8085;
+/// The webhook, on the loopback address: metal3's port for it.
+const WEBHOOK: u16 = 9443;
 /// Path of the Deployment.
 pub const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/kube-system/deployments/baremetal-operator";
 
@@ -43,6 +45,8 @@ pub fn objects(image: &str, access: &Access) -> Result<Vec<Placed>, ObjectsError
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NAME}, "rules": [
             {"apiGroups": ["metal3.io"], "resources": ["*"], "verbs": ["*"]},
             {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch", "update", "patch"]},
+            {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["validatingwebhookconfigurations"],
+                "verbs": ["get", "create", "patch"]},
             {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
         ]}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": NAME},
@@ -79,7 +83,8 @@ fn deployment(image: &str, generation: &str) -> Value {
         "name": "operator",
         "image": image,
         "imagePullPolicy": "Never",
-        "args": ["operator", "baremetalhost", "--ironic", ironic, "--ironic-ca", ca, "--ironic-auth", MOUNTED],
+        "args": ["operator", "baremetalhost", "--ironic", ironic, "--ironic-ca", ca, "--ironic-auth", MOUNTED,
+            "--webhook-address", format!("127.0.0.1:{WEBHOOK}")],
         "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "300Mi"}},
         "livenessProbe": probe("/healthz"),
         "readinessProbe": probe("/readyz"),

@@ -307,3 +307,37 @@ async fn hosts_that_come_with_what_they_run_are_left_as_they_are() {
     assert!(world.power.is_empty() && world.deployed.is_empty());
     assert!(!world.changes.iter().any(|change| change.contains("states/power")), "{:?}", world.changes);
 }
+
+/// What metal3's webhooks refuse is refused in their words, and nothing passes unseen while nobody answers.
+#[tokio::test]
+async fn what_makes_no_sense_is_refused() {
+    let mut site = Site::prepare("refused", Duration::from_millis(150)).await;
+    site.settings.webhook = Some(site::free_address());
+    site.run();
+    site.asks_what_is_admitted().await;
+    let path = format!("/apis/metal3.io/v1alpha1/namespaces/{}/baremetalhosts", site.namespace);
+    let host = |address: &str| {
+        json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "a"},
+            "spec": {"online": true, "bmc": {"address": address, "credentialsName": "a-bmc"}}})
+    };
+    let refused = site.api.create(&path, &host("foo://10.0.0.1")).await.expect_err("refused").to_string();
+    let said = "admission webhook \"baremetalhost.metal3.io\" denied the request: Unknown BMC type 'foo' for address foo://10.0.0.1";
+    assert!(refused.contains(said), "{refused}");
+
+    site.host("a", json!({"bootMACAddress": MAC})).await;
+    site.state("a", "available").await;
+    let moved = json!({"spec": {"bootMACAddress": "52:54:00:AB:00:02"}});
+    let refused = site.api.merge(&site.path("a"), &moved).await.expect_err("refused").to_string();
+    assert!(refused.ends_with("denied the request: bootMACAddress can not be changed once it is set"), "{refused}");
+
+    site.stop();
+    let change = json!({"spec": {"description": "moved to rack 2"}});
+    let refused = site.api.merge(&site.path("a"), &change).await.expect_err("nobody answers").to_string();
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+    // With another certificate, at the same address.
+    site.run();
+    site.asks_what_is_admitted().await;
+    site.change("a", change).await;
+    site.delete("a").await;
+    site.gone("a").await;
+}

@@ -32,6 +32,11 @@ fn cluster() -> Arc<Cluster> {
     })
 }
 
+/// An address of this machine that nobody has.
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
+}
+
 /// A site.
 pub struct Site {
     /// The API server, as an administrator.
@@ -68,7 +73,6 @@ impl Site {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         api.create("/api/v1/namespaces", &object).await.expect("a namespace");
         let ironic = FakeIronic::start(step).await;
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
         let settings = Settings {
             kubeconfig: Some(admin(&cluster)),
             namespace: Some(namespace.to_owned()),
@@ -78,7 +82,8 @@ impl Site {
             workers: 16,
             limits: Limits::default(),
             pace: Pace { short: Duration::from_millis(100), long: Duration::from_millis(200) },
-            serve: Some(SocketAddr::from(([127, 0, 0, 1], free.port()))),
+            serve: Some(free_address()),
+            webhook: None,
         };
         Self { api, ironic, namespace: namespace.to_owned(), settings, operator: None, _cluster: cluster }
     }
@@ -201,6 +206,20 @@ impl Site {
         let all = self.api.get(&path).await.expect("asked").expect("a list");
         let all = all["items"].as_array().cloned().unwrap_or_default();
         all.iter().filter_map(|event| event["reason"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Waits until the controller is ready: the API server asks it then.
+    pub async fn asks_what_is_admitted(&self) {
+        let url = format!("http://{}/readyz", self.settings.serve.expect("an address"));
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let begun = Instant::now();
+        loop {
+            if client.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "the controller is not ready");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// What the controller serves.

@@ -205,6 +205,7 @@ impl Site {
             limits: Limits::default(),
             pace: Pace::default(),
             serve: None,
+            webhook: None,
         };
         let token = stop.clone();
         tasks.spawn(async move { baremetalhost::run(&settings, &token).await });

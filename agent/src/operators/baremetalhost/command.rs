@@ -58,6 +58,9 @@ pub struct BareMetalHosts {
     /// Where metrics and health are served.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8085")]
     metrics_address: SocketAddr,
+    /// Where the API server asks what is admitted, as it reaches it; without it the API server is not told to ask.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    webhook_address: Option<SocketAddr>,
 }
 
 /// A variable of the environment; an empty one is none.
@@ -96,6 +99,7 @@ impl BareMetalHosts {
             limits: Limits { provisioning_tries: self.max_provisioning_retries.max(1) },
             pace: Pace::default(),
             serve: Some(self.metrics_address),
+            webhook: self.webhook_address,
         })
     }
 

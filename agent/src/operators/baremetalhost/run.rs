@@ -27,7 +27,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio::net::TcpListener;
-use tokio::sync::{OnceCell, mpsc};
+use tokio::sync::{OnceCell, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,7 @@ use super::objects::{ObjectError, Objects};
 use super::slots::Slots;
 use super::wishes::Ramdisk;
 use crate::ironic;
+use crate::operators::admission;
 
 /// Name of the controller in events.
 const NAME: &str = "metal3-baremetal-controller";
@@ -63,6 +64,8 @@ pub struct Settings {
     pub pace: Pace,
     /// Where metrics and health are served; nowhere when `None`.
     pub serve: Option<SocketAddr>,
+    /// Where the API server asks what is admitted; it is not told to ask when `None`.
+    pub webhook: Option<SocketAddr>,
 }
 
 type Queue = Pin<Box<dyn Stream<Item = Result<ObjectRef<BareMetalHost>, watcher::Error>> + Send>>;
@@ -84,9 +87,14 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     let operator = Arc::new(Operator::new(executor, slots, recorder, settings.limits));
 
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    let admission = settings.webhook.map(|address| {
+        let settings = admission::Settings { address, namespace: settings.namespace.clone() };
+        admission::start(&mut tasks, &settings, client.clone(), hosts.clone(), stop)
+    });
+    let admission = admission.transpose()?;
     if let Some(address) = settings.serve {
         let listener = TcpListener::bind(address).await.with_context(|| format!("listening at {address}"))?;
-        let router = router(operator.clone(), hosts.clone());
+        let router = router(operator.clone(), hosts.clone(), admission);
         let stop = stop.clone();
         tasks.spawn(
             async move { Ok(axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await?) },
@@ -120,7 +128,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     tokio::select! {
         () = turns => {}
         () = stop.cancelled() => {}
-        Some(ended) = tasks.join_next() => ended.context("the server of metrics")??,
+        Some(ended) = tasks.join_next() => ended.context("a server of the controller")??,
     }
     Ok(())
 }
@@ -184,7 +192,7 @@ fn of_slots(woken: mpsc::UnboundedReceiver<super::slots::Key>) -> Queue {
     }))
 }
 
-fn router(operator: Arc<Operator>, hosts: Store<BareMetalHost>) -> Router {
+fn router(operator: Arc<Operator>, hosts: Store<BareMetalHost>, admission: Option<watch::Receiver<bool>>) -> Router {
     let metrics = {
         let hosts = hosts.clone();
         move || async move {
@@ -200,6 +208,9 @@ fn router(operator: Arc<Operator>, hosts: Store<BareMetalHost>) -> Router {
     let ready = move || async move {
         let listed = tokio::time::timeout(std::time::Duration::from_millis(100), hosts.wait_until_ready()).await;
         match listed {
+            _ if admission.is_some_and(|known| !*known.borrow()) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the API server does not ask yet what is admitted")
+            }
             Ok(Ok(())) => (StatusCode::OK, "ok"),
             Ok(Err(_)) | Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the hosts are not listed yet"),
         }
