@@ -1,5 +1,6 @@
 //! One question to a name server over UDP (RFC 1035), enough to know that CoreDNS really answers.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -16,7 +17,10 @@ const HEADER: usize = 12;
 pub enum DnsError {
     /// Nothing came, or nothing could be sent.
     #[error("asking {0}")]
-    Io(SocketAddr, #[source] std::io::Error),
+    Io(SocketAddr, #[source] io::Error),
+    /// The kernel refuses it: kube-proxy's answer for a Service without endpoints.
+    #[error("no pod stands behind {0} yet; kube-controller-manager writes its EndpointSlice, kube-proxy follows that")]
+    NoEndpoints(SocketAddr),
     /// Nothing came in time.
     #[error("{0} did not answer within {1:?}")]
     Silent(SocketAddr, Duration),
@@ -31,7 +35,11 @@ pub enum DnsError {
 /// The first IPv4 address of `name`, asked of `server`.
 pub async fn lookup(server: IpAddr, name: &str, patience: Duration) -> Result<Ipv4Addr, DnsError> {
     let server = SocketAddr::new(server, 53);
-    let io = |error| DnsError::Io(server, error);
+    let io = |error: io::Error| match error.kind() {
+        // `reject` in the output chain is EPERM for who sends, and an ICMP message for who then receives.
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ConnectionRefused => DnsError::NoEndpoints(server),
+        _ => DnsError::Io(server, error),
+    };
     let local: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let id: u16 = rand::random();
     let mut buffer = [0; 512];
@@ -109,7 +117,9 @@ fn skip_name(mut rest: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{answer, question};
+    use std::time::Duration;
+
+    use super::{DnsError, answer, lookup, question};
 
     /// CoreDNS's answer to `kubernetes.default.svc.cluster.local. A`.
     fn reply(code: u8, with_address: bool) -> Vec<u8> {
@@ -121,6 +131,13 @@ mod tests {
             message.extend([0xc0, 0x0c, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 10, 96, 0, 1]);
         }
         message
+    }
+
+    #[tokio::test]
+    async fn a_service_that_is_refused_is_told_as_one_without_pods() {
+        // Nobody has this address of the loopback network.
+        let error = lookup([127, 83, 2, 9].into(), "a", Duration::from_secs(5)).await.expect_err("refused");
+        assert!(matches!(error, DnsError::NoEndpoints(_)), "{error}");
     }
 
     #[test]
