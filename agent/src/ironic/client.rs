@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::firmware::{BiosSetting, FirmwareComponent};
 use super::node::{Node, Patch, Port};
 
 /// Header that says which version of the API is spoken.
@@ -310,13 +311,23 @@ impl Client {
     }
 
     /// BIOS settings, with what they may be.
-    pub async fn bios(&self, uuid: &str) -> Result<Value, IronicError> {
-        self.get(&format!("/v1/nodes/{uuid}/bios?detail=true")).await
+    pub async fn bios(&self, uuid: &str) -> Result<Vec<BiosSetting>, IronicError> {
+        #[derive(Deserialize)]
+        struct Bios {
+            bios: Vec<BiosSetting>,
+        }
+        let found: Bios = self.get(&format!("/v1/nodes/{uuid}/bios?detail=true")).await?;
+        Ok(found.bios)
     }
 
     /// Versions of the firmware.
-    pub async fn firmware(&self, uuid: &str) -> Result<Value, IronicError> {
-        self.get(&format!("/v1/nodes/{uuid}/firmware")).await
+    pub async fn firmware(&self, uuid: &str) -> Result<Vec<FirmwareComponent>, IronicError> {
+        #[derive(Deserialize)]
+        struct Firmware {
+            firmware: Vec<FirmwareComponent>,
+        }
+        let found: Firmware = self.get(&format!("/v1/nodes/{uuid}/firmware")).await?;
+        Ok(found.firmware)
     }
 
     /// Whether Ironic shall leave a node alone, and why.

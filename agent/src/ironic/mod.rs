@@ -3,12 +3,15 @@
 //! ```text
 //! client   one call a method: version negotiation, credentials, errors in Ironic's own words
 //! node     what Ironic says about a node
+//! firmware what it says about BIOS settings and firmware
 //! ```
 //!
 //! By the "Bare Metal API" reference, microversions 1.89 to 1.95 (Ironic 29 is release 2025.1).
 
 mod client;
+mod firmware;
 mod node;
 
 pub use client::{Client, IronicError, Settings, Version};
+pub use firmware::{BiosSetting, FirmwareComponent};
 pub use node::{Node, Patch, Port, ProvisionState};

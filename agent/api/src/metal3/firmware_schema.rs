@@ -77,26 +77,52 @@ pub struct FirmwareSchemaSpec {
 
 impl SettingSchema {
     /// Whether a setting may be given this value. What is not known about the setting is not held against it.
-    pub fn accepts(&self, value: &IntOrString) -> bool {
-        let text = value.to_string();
-        let within = |number: i64, low: Option<i64>, high: Option<i64>| match (low, high) {
-            (Some(low), Some(high)) => (low..=high).contains(&number),
-            (Some(_) | None, None) | (None, Some(_)) => true,
-        };
+    ///
+    /// # Errors
+    /// Why not, in the words of the original controller.
+    pub fn validate(&self, name: &str, value: &IntOrString) -> Result<(), String> {
+        self.problem(name, &value.to_string()).map_or(Ok(()), |why| Err(format!("Setting {name} is invalid, {why}")))
+    }
+
+    fn problem(&self, name: &str, value: &str) -> Option<String> {
         if self.read_only == Some(true) {
-            return false;
+            return Some("it is ReadOnly".to_owned());
         }
-        match self.attribute_type {
-            Some(AttributeType::Enumeration) => self.allowable_values.iter().flatten().any(|allowed| *allowed == text),
-            Some(AttributeType::Integer) => {
-                text.parse().is_ok_and(|number| within(number, self.lower_bound, self.upper_bound))
+        if name.contains("Password") {
+            return Some("Password fields can't be set".to_owned());
+        }
+        match self.attribute_type? {
+            AttributeType::Enumeration => {
+                let known = self.allowable_values.iter().flatten().any(|allowed| allowed == value);
+                (!known).then(|| format!("unknown enumeration value - {value}"))
             }
-            Some(AttributeType::String) => {
-                i64::try_from(text.len()).is_ok_and(|length| within(length, self.min_length, self.max_length))
+            AttributeType::Integer => match value.parse::<i64>() {
+                Err(_) => Some(format!("String {value} entered while integer expected")),
+                Ok(number) => self.outside(number),
+            },
+            AttributeType::String => self.ill_sized(value),
+            AttributeType::Boolean => {
+                (value != "true" && value != "false").then(|| format!("{value} is not a boolean"))
             }
-            Some(AttributeType::Boolean) => text == "true" || text == "false",
-            Some(AttributeType::Password) => false,
-            None => true,
+            AttributeType::Password => Some("passwords are immutable".to_owned()),
+        }
+    }
+
+    fn outside(&self, number: i64) -> Option<String> {
+        match (self.lower_bound, self.upper_bound) {
+            (Some(low), _) if number < low => Some(format!("integer {number} is below minimum value {low}")),
+            (_, Some(high)) if number > high => Some(format!("integer {number} is above maximum value {high}")),
+            (Some(_) | None, Some(_) | None) => None,
+        }
+    }
+
+    /// Lengths are counted in bytes.
+    fn ill_sized(&self, text: &str) -> Option<String> {
+        let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
+        match (self.min_length, self.max_length) {
+            (Some(least), _) if length < least => Some(format!("string {text} length is below minimum length {least}")),
+            (_, Some(most)) if length > most => Some(format!("string {text} length is above maximum length {most}")),
+            (Some(_) | None, Some(_) | None) => None,
         }
     }
 }

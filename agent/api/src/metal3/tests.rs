@@ -385,24 +385,36 @@ fn the_schemas_have_the_limits_and_defaults_that_users_know() {
 #[test]
 fn a_setting_takes_what_its_schema_says() {
     let read = |value: Value| serde_json::from_value::<SettingSchema>(value).expect("a schema");
+    let choice = json!({"attribute_type": "Enumeration", "allowable_values": ["On"]});
+    let number = json!({"attribute_type": "Integer", "lower_bound": 1, "upper_bound": 3});
+    let text = json!({"attribute_type": "String", "min_length": 2, "max_length": 3});
+    let truth = json!({"attribute_type": "Boolean"});
+    // Schema, value, what speaks against it.
     let table = [
-        (json!({}), json!("anything"), true),
-        (json!({"read_only": true}), json!("anything"), false),
-        (json!({"attribute_type": "Enumeration", "allowable_values": ["On"]}), json!("On"), true),
-        (json!({"attribute_type": "Enumeration", "allowable_values": ["On"]}), json!("on"), false),
-        (json!({"attribute_type": "Integer", "lower_bound": 1, "upper_bound": 3}), json!(3), true),
-        (json!({"attribute_type": "Integer", "lower_bound": 1, "upper_bound": 3}), json!("4"), false),
-        (json!({"attribute_type": "Integer"}), json!(99), true),
-        (json!({"attribute_type": "String", "min_length": 2, "max_length": 3}), json!("a"), false),
-        (json!({"attribute_type": "String", "min_length": 2, "max_length": 3}), json!("abc"), true),
-        (json!({"attribute_type": "Boolean"}), json!("true"), true),
-        (json!({"attribute_type": "Boolean"}), json!("yes"), false),
-        (json!({"attribute_type": "Password"}), json!("secret"), false),
+        (json!({}), json!("anything"), ""),
+        (json!({"read_only": true}), json!("anything"), "it is ReadOnly"),
+        (choice.clone(), json!("On"), ""),
+        (choice, json!("on"), "unknown enumeration value - on"),
+        (number.clone(), json!(3), ""),
+        (number.clone(), json!("4"), "integer 4 is above maximum value 3"),
+        (number.clone(), json!(0), "integer 0 is below minimum value 1"),
+        (number, json!("two"), "String two entered while integer expected"),
+        (json!({"attribute_type": "Integer", "upper_bound": 9}), json!(10), "integer 10 is above maximum value 9"),
+        (json!({"attribute_type": "Integer"}), json!(99), ""),
+        (text.clone(), json!("a"), "string a length is below minimum length 2"),
+        (text.clone(), json!("abcd"), "string abcd length is above maximum length 3"),
+        (text, json!("abc"), ""),
+        (truth.clone(), json!("true"), ""),
+        (truth, json!("yes"), "yes is not a boolean"),
+        (json!({"attribute_type": "Password"}), json!("secret"), "passwords are immutable"),
     ];
-    for (schema, value, accepted) in table {
+    for (schema, value, problem) in table {
         let typed: IntOrString = serde_json::from_value(value.clone()).expect("a value");
-        assert_eq!(read(schema.clone()).accepts(&typed), accepted, "{schema} {value}");
+        let wanted = if problem.is_empty() { Ok(()) } else { Err(format!("Setting Name is invalid, {problem}")) };
+        assert_eq!(read(schema.clone()).validate("Name", &typed), wanted, "{schema} {value}");
     }
+    let password = read(json!({})).validate("SetupPassword", &IntOrString::String("secret".to_owned()));
+    assert_eq!(password, Err("Setting SetupPassword is invalid, Password fields can't be set".to_owned()));
 }
 
 fn annotated(annotations: &Value) -> BareMetalHost {
