@@ -99,7 +99,8 @@ async fn a_thousand_hosts() {
 /// Requests that change something, as the API server counts them.
 async fn writes(site: &Site) -> f64 {
     let (_, text) = site.api.health("/metrics").await.expect("asked");
-    let ours = ["baremetalhosts", "hardwaredata", "events", "secrets"];
+    let firmware = ["hostfirmwaresettings", "hostfirmwarecomponents", "firmwareschemas"];
+    let ours = [["baremetalhosts", "hardwaredata", "events", "secrets"].as_slice(), &firmware].concat();
     let lines = text.lines().filter(|line| {
         line.starts_with("apiserver_request_total")
             && ["POST", "PUT", "PATCH", "APPLY"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))

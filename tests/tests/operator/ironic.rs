@@ -3,6 +3,8 @@
 //! It stands where Ironic and the servers behind it are too slow or too well-behaved for a test: a thousand nodes,
 //! a lost database, a conductor that answers no more.
 
+mod firmware;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,6 +52,8 @@ pub struct World {
     pub deployed: Vec<Value>,
     /// Most nodes that were inspected, deployed or cleaned at a time.
     pub most_busy: usize,
+    /// BIOS settings and firmware.
+    pub firmware: firmware::Firmware,
     /// How long each step takes.
     pub step: Duration,
     pending: BTreeMap<String, (Instant, Then)>,
@@ -65,6 +69,7 @@ enum Then {
     Available,
     Cleaned,
     Adopted,
+    Serviced,
     Power(bool),
 }
 
@@ -251,13 +256,29 @@ impl World {
                 self.switch(uuid, false);
                 self.set(uuid, "available");
             }
-            Then::Cleaned => self.set(uuid, "manageable"),
+            Then::Cleaned => self.written(uuid, "manageable"),
+            Then::Serviced => self.serviced(uuid),
             Then::Adopted => self.set(uuid, "active"),
             Then::Power(on) => {
                 self.nodes.get_mut(uuid).expect("there")["target_power_state"] = json!(null);
                 self.switch(uuid, on);
             }
         }
+    }
+
+    fn serviced(&mut self, uuid: &str) {
+        if self.firmware.fails {
+            self.fail(uuid, "service failed", "Node failed to perform service step: the file is damaged");
+            self.nodes.get_mut(uuid).expect("there")["maintenance"] = json!(true);
+            return;
+        }
+        self.switch(uuid, true);
+        self.written(uuid, "active");
+    }
+
+    fn written(&mut self, uuid: &str, state: &str) {
+        self.firmware.finish(uuid);
+        self.set(uuid, state);
     }
 
     fn clean(&mut self, uuid: &str, then: Then) {
@@ -283,7 +304,15 @@ impl World {
                 self.fail(uuid, "inspect failed", "Inspection was aborted by request.");
             }
             ("provide", "manageable") => self.clean(uuid, Then::Available),
-            ("clean", "manageable") => self.begin(uuid, "cleaning", Then::Cleaned),
+            ("clean", "manageable") => {
+                self.firmware.begin(uuid, target, &body["clean_steps"]);
+                self.begin(uuid, "cleaning", Then::Cleaned);
+            }
+            ("service", "active" | "service failed") => {
+                self.firmware.begin(uuid, target, &body["service_steps"]);
+                self.begin(uuid, "servicing", Then::Serviced);
+            }
+            ("abort", "service failed") => self.set(uuid, "active"),
             ("active", "available") => {
                 self.nodes.get_mut(uuid).expect("there")["configdrive"] = body["configdrive"].clone();
                 self.begin(uuid, "wait call-back", Then::Deployed);
@@ -482,6 +511,8 @@ async fn part(
         ("states/raid", "PUT") => world.nodes.get_mut(&uuid).expect("there")["target_raid_config"] = body,
         ("maintenance", "PUT") => world.nodes.get_mut(&uuid).expect("there")["maintenance"] = json!(true),
         ("maintenance", "DELETE") => world.nodes.get_mut(&uuid).expect("there")["maintenance"] = json!(false),
+        ("bios", "GET") => return axum::Json(world.firmware.bios(&uuid)).into_response(),
+        ("firmware", "GET") => return axum::Json(world.firmware.components(&uuid)).into_response(),
         ("validate", "GET") => {
             return axum::Json(json!({"boot": {"result": true}, "deploy": {"result": true}})).into_response();
         }

@@ -29,7 +29,12 @@ pub fn conclude(host: &BareMetalHost, facts: &Facts, action: &Action, report: &R
     let status = host.status.clone().unwrap_or_default();
     match report {
         Report::Continues(pause) => {
-            Outcome::wait(WaitReason::Working(action.clone()), facts.after(*pause)).with(going_on(&status))
+            let mut changes: Vec<Change> = going_on(&status).into_iter().collect();
+            // Over the error of an earlier try.
+            if *action == Action::Service && !changes.is_empty() {
+                changes.push(Change::Operational(OperationalStatus::Servicing));
+            }
+            Outcome::wait(WaitReason::Working(action.clone()), facts.after(*pause)).with(changes)
         }
         Report::Done => done(host, facts, action),
         Report::Failed(message) => failed(host, &status, facts, action, message),
@@ -72,6 +77,11 @@ fn done(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
         Action::Provision { .. } => Outcome::to(State::Provisioned).with(success).with([Change::Provisioned]),
         Action::PowerOn => Outcome::only(Step::Again).with(success).with([Change::Powered(true)]),
         Action::Reboot(_) => Outcome::act(Action::RemoveAnnotation(REBOOT)).with(success),
+        // A host that may not be powered off was rebooted by it; of others the annotation is gone already.
+        Action::Service if host.spec.disable_power_off == Some(true) && host.annotation(REBOOT).is_some() => {
+            Outcome::act(Action::RemoveAnnotation(REBOOT)).with(success)
+        }
+        Action::Service => Outcome::only(Step::Again).with(success),
         Action::Deprovision => {
             let next = if deleting { State::PoweringOffBeforeDelete } else { State::Available };
             // Why provisioning failed stays to be read until it is tried again.
@@ -146,6 +156,7 @@ const fn kind(action: &Action, state: State) -> ErrorType {
         }
         Action::Inspect { .. } => ErrorType::Inspection,
         Action::Prepare => ErrorType::Preparation,
+        Action::Service => ErrorType::Servicing,
         Action::Provision { .. } | Action::Deprovision | Action::Forget => ErrorType::Provisioning,
         Action::PowerOn | Action::PowerOff(_) | Action::Reboot(_) | Action::PowerOffForGood => {
             ErrorType::PowerManagement
@@ -169,6 +180,7 @@ fn unknown(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
         | Action::Inspect { .. }
         | Action::Prepare
         | Action::Adopt
+        | Action::Service
         | Action::Provision { .. }
         | Action::PowerOn
         | Action::PowerOff(_)

@@ -9,6 +9,7 @@ use agent_api::metal3::annotations::{self, DETACHED, HARDWARE_DETAILS, PAUSED, S
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
 use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ProvisioningState as State};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action as Next;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Resource as _, ResourceExt as _};
@@ -110,6 +111,7 @@ impl Operator {
 
     fn forget(&self, key: &Key) {
         self.slots.release(key);
+        self.executor.firmware.forget(key);
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
@@ -271,6 +273,9 @@ impl Operator {
         if done.rebooted {
             self.remove_reboots(host, memory).await?;
         }
+        if matches!((&report, action), (Report::Failed(_), Action::Prepare | Action::Service)) {
+            self.executor.firmware.failed(host);
+        }
         let concluded = conclude(host, &known.facts, action, &report);
         Ok(Outcome { changes: [done.learned, concluded.changes].concat(), step: concluded.step })
     }
@@ -388,6 +393,10 @@ impl Operator {
     }
 
     async fn tell(&self, host: &BareMetalHost, told: &Told) {
+        self.tell_of(&host.object_ref(&()), told).await;
+    }
+
+    pub(super) async fn tell_of(&self, about: &ObjectReference, told: &Told) {
         let mut note = told.message.clone();
         if note.len() > 1000 {
             note = note.chars().take(250).collect::<String>() + "...";
@@ -400,8 +409,10 @@ impl Operator {
             secondary: None,
         };
         // An event that is lost is no reason to do less.
-        if let Err(error) = self.recorder.publish(&event, &host.object_ref(&())).await {
-            log::warn!("event `{}` of BareMetalHost `{}/{}`: {error}", told.reason, namespace(host), host.name_any());
+        if let Err(error) = self.recorder.publish(&event, about).await {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (kind, namespace, name) = (text(&about.kind), text(&about.namespace), text(&about.name));
+            log::warn!("event `{}` of {kind} `{namespace}/{name}`: {error}", told.reason);
         }
     }
 
@@ -423,8 +434,10 @@ impl Operator {
         } else {
             self.see(host, bmc.as_ref(), memory).await?
         };
+        let now = Timestamp::now();
+        let firmware = self.look_at_firmware(host, seen.node.as_ref(), bmc.as_ref(), now).await?;
         let facts = Facts {
-            now: Timestamp::now(),
+            now,
             chance: chance(host),
             credentials,
             ironic: seen.ironic,
@@ -433,6 +446,7 @@ impl Operator {
             slot: Slot::Held,
             unprepared: host.spec.raid.is_some()
                 && host.spec.raid != status.and_then(|status| status.provisioning.raid.clone()),
+            firmware,
             powered_on: seen.node.as_ref().and_then(Node::powered_on),
             failed_generation: story::failed_generation(host),
             limits: self.limits,
@@ -549,7 +563,7 @@ fn exempt(host: &BareMetalHost) -> bool {
 }
 
 /// Spreads waits: the same for one error of one host, so that a wait does not move each time it is looked at.
-fn chance(host: &BareMetalHost) -> f64 {
+pub(super) fn chance(host: &BareMetalHost) -> f64 {
     let mut hasher = DefaultHasher::new();
     host.metadata.uid.hash(&mut hasher);
     host.status.as_ref().map(|status| status.error_count).hash(&mut hasher);

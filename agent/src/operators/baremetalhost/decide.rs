@@ -77,6 +77,29 @@ impl Default for Limits {
     }
 }
 
+/// A change of BIOS settings or firmware that is asked for and can be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// There is none.
+    #[default]
+    None,
+    /// Before the host is in use.
+    Prepare,
+    /// Also while it is in use, at its next reboot.
+    Service,
+}
+
+/// What is known of the host's BIOS settings and firmware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// What is asked for.
+    pub wish: Wish,
+    /// Whether something else is asked for than what failed.
+    pub changed: bool,
+    /// Whether Ironic is at it with a host in use, or failed.
+    pub servicing: bool,
+}
+
 /// What is known besides the host itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
@@ -94,8 +117,10 @@ pub struct Facts {
     pub adopted: bool,
     /// Whether one more host may be worked on.
     pub slot: Slot,
-    /// Whether RAID, BIOS settings or firmware are not as asked for.
+    /// Whether RAID volumes are not as asked for.
     pub unprepared: bool,
+    /// BIOS settings and firmware.
+    pub firmware: Standing,
     /// Whether the host is powered on, when that is known.
     pub powered_on: Option<bool>,
     /// `metadata.generation` that the last error was about.
@@ -308,7 +333,8 @@ impl View<'_> {
             || self.facts.secret().is_some_and(|secret| !same(self.status.tried_credentials.as_ref(), secret));
         let since = self.status.last_updated.map_or(self.facts.now, |time| time.0);
         let until = backoff::until(since, self.status.error_count, self.facts.chance);
-        let over = changed || self.facts.now >= until;
+        let mended = self.facts.firmware.changed && matches!(kind, ErrorType::Preparation | ErrorType::Servicing);
+        let over = changed || mended || self.facts.now >= until;
         (!over).then(|| Outcome::wait(WaitReason::Failed(kind), Some(until)))
     }
 
@@ -371,7 +397,7 @@ impl View<'_> {
         if self.host.annotation(INSPECT).is_some_and(|value| value != "disabled") {
             return Outcome::to(State::Inspecting);
         }
-        if self.facts.unprepared {
+        if self.facts.unprepared || self.facts.firmware.wish != Wish::None {
             return Outcome::to(State::Preparing);
         }
         if !self.host.needs_provisioning() {

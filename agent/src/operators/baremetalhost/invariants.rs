@@ -27,6 +27,7 @@ fn hosts() -> Vec<BareMetalHost> {
         failed("registration error", 1),
         failed("power management error", 9),
         failed("provisioning error", 0),
+        failed("servicing error", 1),
         json!({"status": {"operationalStatus": "detached"}}),
     ];
     let mut all = Vec::new();
@@ -64,9 +65,13 @@ fn surroundings() -> Vec<Facts> {
     for ironic in [Ironic::Ready, Ironic::Away("connection refused".into())] {
         for credentials in [found.clone(), Credentials::Missing("gone".into()), Credentials::Bad("no user".into())] {
             for slot in [Slot::Free, Slot::None] {
-                for powered_on in [Some(true), Some(false), None] {
+                let none = Standing::default();
+                let asked = Standing { wish: Wish::Service, changed: true, servicing: false };
+                for (powered_on, firmware) in
+                    [(Some(true), none), (Some(false), none), (Some(false), asked), (None, none)]
+                {
                     let (ironic, credentials) = (ironic.clone(), credentials.clone());
-                    all.push(Facts { credentials, ironic, slot, powered_on, ..facts() });
+                    all.push(Facts { credentials, ironic, slot, firmware, powered_on, ..facts() });
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::story;
 const BUCKETS: [f64; 10] = [1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0];
 
 /// Counters that tell by being 0, too.
-const PLAIN: [&str; 8] = [
+const PLAIN: [&str; 9] = [
     "metal3_reconcile_total",
     "metal3_reconcile_error_total",
     "metal3_credentials_missing_total",
@@ -21,6 +21,7 @@ const PLAIN: [&str; 8] = [
     "metal3_delayed__deprovisioning_total",
     "metal3_delete_without_deprovision_total",
     "metal3_delete_without_poweroff_total",
+    "foothold_firmware_reads_total",
 ];
 
 #[derive(Clone, Debug, Default)]

@@ -5,6 +5,7 @@
 //! controller  a turn with a host: look, decide, write the status, act, conclude
 //! executor    an action as calls of Ironic     wishes, inventory   what it is told, what it found
 //! objects     the cluster's objects            slots     who may be worked on at a time
+//! firmware    BIOS settings and firmware: what is asked for, what there is, what is to be written
 //! story       conditions and events            metrics   what is counted
 //! ```
 //!
@@ -13,7 +14,7 @@
 //! ```text
 //! host, Facts ──► decide ──► Transition ───────────────► apply ──► status, written before anything else happens
 //!                   ▲        Wait { reason, until } ───► apply ──► status, seen by the user
-//!                   │        Act ──► (executor) ──► Report ──► conclude ──► Transition | Wait | Again
+//!       firmware ───┤        Act ──► (executor) ──► Report ──► conclude ──► Transition | Wait | Again
 //!                   │        Deleted ──► finalizer is removed
 //!                   └──────────────────────────────────────────────┘
 //!
@@ -22,6 +23,9 @@
 //!  ▼         ▼                              └────────┘ └──────── deprovisioning ◄───┘
 //! unmanaged  externally provisioned                                 │ (deleted)
 //!                                         powering off before delete ─► deleting ─► gone
+//!
+//! available ─► preparing      RAID volumes, BIOS settings or firmware are not as asked for: clean steps
+//! provisioned ─► provisioned  `servicing` on its way from off to on, where `HostUpdatePolicy` says `onReboot`: service steps
 //! ```
 //!
 //! The states and their order are those of metal3's baremetal-operator. What differs, because its users suffer from it:
@@ -34,6 +38,7 @@ mod conclude;
 mod controller;
 mod decide;
 mod executor;
+mod firmware;
 #[cfg(test)]
 mod invariants;
 pub mod inventory;
@@ -50,7 +55,7 @@ mod tests;
 mod wishes;
 
 pub use conclude::{Report, conclude};
-pub use decide::{Credentials, Facts, Ironic, Limits, SecretVersion, Slot, decide};
+pub use decide::{Credentials, Facts, Ironic, Limits, SecretVersion, Slot, Standing, Wish, decide};
 pub use executor::Pace;
 pub use outcome::{Action, Change, Outcome, Step, WaitReason};
 pub use run::{Settings, run};

@@ -2,10 +2,7 @@
 
 use agent_api::metal3::annotations::{FINALIZER, SECRET_LABEL};
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
-use agent_api::metal3::{
-    BareMetalHost, HardwareData, HardwareDataSpec, HardwareDetails, HostFirmwareComponents, HostFirmwareSettings,
-    SecretReference,
-};
+use agent_api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, HardwareDetails, SecretReference};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::NamespaceResourceScope;
@@ -15,7 +12,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::decide::{Credentials, SecretVersion};
 use super::wishes::CloudData;
@@ -56,7 +53,7 @@ pub struct Objects {
     secrets: Store<Secret>,
 }
 
-fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObjectError {
+pub(super) fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObjectError {
     let doing = what.into();
     |source| ObjectError { doing, source }
 }
@@ -295,29 +292,6 @@ impl Objects {
         }))
     }
 
-    /// BIOS settings that are asked for and differ from what there is.
-    pub async fn bios_changes(&self, host: &BareMetalHost) -> Result<Map<String, Value>, ObjectError> {
-        let Some(found) = self.get::<HostFirmwareSettings>(namespace(host), &host.name_any()).await? else {
-            return Ok(Map::new());
-        };
-        let found = json!(found);
-        let there = &found["status"]["settings"];
-        let wanted = found["spec"]["settings"].as_object().cloned().unwrap_or_default();
-        let same = |name: &str, value: &Value| there.get(name).is_some_and(|it| plain(it) == plain(value));
-        Ok(wanted.into_iter().filter(|(name, value)| !same(name, value)).collect())
-    }
-
-    /// Firmware that is asked for and was not flashed yet.
-    pub async fn firmware_updates(&self, host: &BareMetalHost) -> Result<Vec<Value>, ObjectError> {
-        let Some(found) = self.get::<HostFirmwareComponents>(namespace(host), &host.name_any()).await? else {
-            return Ok(Vec::new());
-        };
-        let found = json!(found);
-        let wanted = found["spec"]["updates"].as_array().cloned().unwrap_or_default();
-        let done = found["status"]["updates"].as_array().cloned().unwrap_or_default();
-        Ok(wanted.into_iter().filter(|update| !done.contains(update)).collect())
-    }
-
     /// Writes what was found in a host beside it; it goes with its host.
     pub async fn save_hardware(&self, host: &BareMetalHost, details: &HardwareDetails) -> Result<(), ObjectError> {
         let (namespace, name) = (namespace(host), host.name_any());
@@ -340,11 +314,6 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(bytes.0.clone()).ok()
 }
 
-/// Numbers and their texts are the same setting.
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
 /// `user:password` in base64, as `~/.docker/config.json` has it for a registry.
 fn registry_login(text: &str, registry: &str) -> Option<String> {
     let config: Value = serde_json::from_str(text).ok()?;
@@ -362,7 +331,7 @@ fn registry_login(text: &str, registry: &str) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use super::{plain, registry_login};
+    use super::registry_login;
 
     #[test]
     fn a_registrys_login_is_found_by_its_host() {
@@ -372,10 +341,5 @@ mod tests {
         assert_eq!(registry_login(&config, "b.test:5000").as_deref(), Some("dTpw"));
         assert_eq!(registry_login(&config, "c.test"), None);
         assert_eq!(registry_login("no", "a.test"), None);
-    }
-
-    #[test]
-    fn a_number_and_its_text_are_the_same_setting() {
-        assert_eq!(plain(&json!(3)), plain(&json!("3")));
     }
 }

@@ -89,6 +89,8 @@ pub enum Action {
     Prepare,
     /// Ironic is told that the host runs an image already.
     Adopt,
+    /// BIOS settings and firmware of a host in use are changed.
+    Service,
     /// The image is written.
     Provision {
         /// The ramdisk is rebooted.

@@ -1,10 +1,10 @@
 //! Power of hosts that nothing else is done with.
 
 use agent_api::metal3::annotations::{self, REBOOT, RebootMode, Reboots};
-use agent_api::metal3::{ErrorType, ProvisioningState as State};
+use agent_api::metal3::{ErrorType, OperationalStatus, ProvisioningState as State};
 use jiff::SignedDuration;
 
-use super::decide::View;
+use super::decide::{View, Wish};
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 
 /// Until a host's power is looked at again.
@@ -12,9 +12,14 @@ const POLL: SignedDuration = SignedDuration::from_secs(60);
 
 /// Keeps a host as wanted: on, off, or rebooted once.
 pub(super) fn steady(view: &View<'_>) -> Outcome {
-    let installed = matches!(view.state, State::Provisioned | State::ExternallyProvisioned);
+    let installed = installed(view);
     if installed && !view.facts.adopted {
         return Outcome::act(Action::Adopt);
+    }
+    let begun = view.status.operational_status == OperationalStatus::Servicing
+        || view.status.error_type == Some(ErrorType::Servicing);
+    if installed && (begun || view.facts.firmware.servicing) {
+        return service(view);
     }
     let Some(on) = view.facts.powered_on else {
         return Outcome::wait(WaitReason::Steady, view.facts.after(POLL));
@@ -22,6 +27,17 @@ pub(super) fn steady(view: &View<'_>) -> Outcome {
     let asked = Some(annotations::reboots(view.host)).filter(|asked| installed || asked.force).unwrap_or_default();
     let seen = (on != view.status.powered_on).then_some(Change::Powered(on));
     power(view, &asked, on).with(seen)
+}
+
+const fn installed(view: &View<'_>) -> bool {
+    matches!(view.state, State::Provisioned | State::ExternallyProvisioned)
+}
+
+/// A host is serviced until Ironic says how that ended; its power is Ironic's meanwhile.
+fn service(view: &View<'_>) -> Outcome {
+    let told = view.status.operational_status == OperationalStatus::Servicing;
+    let change = (!told).then_some(Change::Operational(OperationalStatus::Servicing));
+    Outcome::act(Action::Service).with(change)
 }
 
 fn power(view: &View<'_>, asked: &Reboots, on: bool) -> Outcome {
@@ -45,13 +61,19 @@ fn power(view: &View<'_>, asked: &Reboots, on: bool) -> Outcome {
     if online && !asked.held_by.is_empty() {
         return Outcome::wait(WaitReason::HeldOff(asked.held_by.clone()), view.facts.after(POLL)).with(healed(view));
     }
-    if online { Outcome::act(Action::PowerOn) } else { fine(view) }
+    match online {
+        // On its way from off to on, nobody uses it.
+        true if installed(view) && view.facts.firmware.wish == Wish::Service => service(view),
+        true => Outcome::act(Action::PowerOn),
+        false => fine(view),
+    }
 }
 
 /// A host that may not be powered off is rebooted instead, once: clients cannot hold it off.
 fn without_off(view: &View<'_>, asked: &Reboots, mode: RebootMode, on: bool) -> Outcome {
     match (on, asked.once) {
         (false, _) => Outcome::act(Action::PowerOn),
+        (true, true) if installed(view) && view.facts.firmware.wish == Wish::Service => service(view),
         (true, true) => Outcome::act(Action::Reboot(mode)),
         (true, false) => fine(view),
     }

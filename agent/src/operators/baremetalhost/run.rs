@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! BareMetalHost  (spec, annotations, finalizers) ─┐
-//! Secret         (with the label)                 ├─► queue, each host once ─► workers ─► Operator::reconcile
+//! Secret         (with the label)                 │
+//! BIOS settings, firmware, their policy           ├─► queue, each host once ─► workers ─► Operator::reconcile
 //! a free slot    (its turn in the queue)          ┘        ▲                                   │
 //!                                                          └────────── asked again later ◄─────┘
 //! ```
@@ -34,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 use super::controller::{Operator, key};
 use super::decide::Limits;
 use super::executor::{Executor, Pace};
+use super::firmware;
 use super::objects::{ObjectError, Objects};
 use super::slots::Slots;
 use super::wishes::Ramdisk;
@@ -68,7 +70,9 @@ pub struct Settings {
     pub webhook: Option<SocketAddr>,
 }
 
-type Queue = Pin<Box<dyn Stream<Item = Result<ObjectRef<BareMetalHost>, watcher::Error>> + Send>>;
+type Queued = Result<ObjectRef<BareMetalHost>, watcher::Error>;
+/// Hosts that are to have a turn.
+pub(super) type Queue = Pin<Box<dyn Stream<Item = Queued> + Send>>;
 
 /// Runs until told to stop.
 pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Result<()> {
@@ -76,9 +80,11 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     let (secrets, secret_writer) = reflector::store::<Secret>();
     let (hosts, host_writer) = reflector::store::<BareMetalHost>();
     let (wake, woken) = mpsc::unbounded_channel();
+    let (firmware, of_firmware) = firmware::watch(&client, settings.namespace.as_deref());
     let executor = Executor {
         ironic: ironic::Client::new(&settings.ironic)?,
         objects: Objects::new(client.clone(), secrets),
+        firmware,
         pace: settings.pace,
         ramdisk: settings.ramdisk.clone(),
     };
@@ -101,11 +107,31 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         );
     }
 
-    let queue = stream::select_all([
-        of_hosts(watched(&client, settings.namespace.as_deref()), host_writer, operator.clone()),
-        of_secrets(watched(&client, settings.namespace.as_deref()), secret_writer, hosts.clone()),
-        of_slots(woken),
-    ]);
+    let queue = stream::select_all(
+        [
+            of_hosts(watched(&client, settings.namespace.as_deref()), host_writer, operator.clone()),
+            of_secrets(watched(&client, settings.namespace.as_deref()), secret_writer, hosts.clone()),
+            of_slots(woken),
+        ]
+        .into_iter()
+        .chain(of_firmware),
+    );
+    let turns = turns(operator, hosts, queue, settings.workers);
+    tokio::select! {
+        () = turns => {}
+        () = stop.cancelled() => {}
+        Some(ended) = tasks.join_next() => ended.context("a server of the controller")??,
+    }
+    Ok(())
+}
+
+/// Turns with hosts, for as long as they are watched.
+async fn turns(
+    operator: Arc<Operator>,
+    hosts: Store<BareMetalHost>,
+    queue: impl Stream<Item = Queued> + Send + 'static,
+    workers: u16,
+) {
     let kept = Arc::new(OnceCell::new());
     let all = hosts.clone();
     let reconcile = move |host: Arc<BareMetalHost>, operator: Arc<Operator>| {
@@ -116,21 +142,17 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         })
     };
     let failed = |_: Arc<BareMetalHost>, error: &ObjectError, operator: Arc<Operator>| operator.failed(error);
-    let workers = Workers::default().concurrency(settings.workers);
+    let workers = Workers::default().concurrency(workers);
     let turns = controller::applier(reconcile, failed, operator, hosts, queue, workers);
-    let turns = turns.for_each(|turn| async move {
-        match turn {
-            // Told where they happen; a host that went meanwhile is no matter.
-            Ok(_) | Err(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
-            Err(error) => log::warn!("watching BareMetalHosts: {error}"),
-        }
-    });
-    tokio::select! {
-        () = turns => {}
-        () = stop.cancelled() => {}
-        Some(ended) = tasks.join_next() => ended.context("a server of the controller")??,
-    }
-    Ok(())
+    turns
+        .for_each(|turn| async move {
+            match turn {
+                // Told where they happen; a host that went meanwhile is no matter.
+                Ok(_) | Err(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
+                Err(error) => log::warn!("watching BareMetalHosts: {error}"),
+            }
+        })
+        .await;
 }
 
 async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {

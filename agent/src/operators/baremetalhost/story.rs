@@ -18,6 +18,9 @@ use jiff::Timestamp;
 
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 
+/// Reason of the event that servicing is over.
+pub const SERVICED: &str = "ServicingComplete";
+
 /// What the user is told once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
@@ -231,6 +234,7 @@ const fn doing(action: &Action) -> &'static str {
         Action::Inspect { .. } => "Inspecting",
         Action::Prepare => "Preparing",
         Action::Adopt => "Adopting",
+        Action::Service => "Servicing",
         Action::Provision { .. } => "Provisioning",
         Action::PowerOn => "PoweringOn",
         Action::PowerOff(_) | Action::PowerOffForGood => "PoweringOff",

@@ -29,6 +29,7 @@ pub(super) fn facts() -> Facts {
         adopted: true,
         slot: Slot::Free,
         unprepared: false,
+        firmware: Standing::default(),
         powered_on: Some(true),
         failed_generation: Some(1),
         limits: Limits::default(),

@@ -1,7 +1,7 @@
 //! Inspecting, preparing, provisioning and deprovisioning.
 
-use agent_api::metal3::{BareMetalHost, InspectionMode, Nullable};
-use serde_json::json;
+use agent_api::metal3::{BareMetalHost, FirmwareUpdate, InspectionMode, Nullable};
+use serde_json::{Map, Value, json};
 
 use super::super::inventory;
 use super::super::outcome::Change;
@@ -11,10 +11,10 @@ use super::{ActError, Asked, Done, Executor, Job};
 use crate::ironic::{Node, Patch, ProvisionState as State};
 
 /// When Ironic does not say why.
-const NO_REASON: &str = "Ironic gives no reason";
+pub(super) const NO_REASON: &str = "Ironic gives no reason";
 
 /// A node in a state in which this cannot be done and which it does not leave by itself.
-fn stuck(node: &Node, what: &str) -> Done {
+pub(super) fn stuck(node: &Node, what: &str) -> Done {
     let error = node.error().map(|error| format!(": {error}")).unwrap_or_default();
     Done::badly(format!("Ironic has the host in `{}`, where it cannot be {what}{error}", node.provision_state))
 }
@@ -78,21 +78,28 @@ impl Executor {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         match &node.provision_state {
             State::Enroll | State::Verifying => Ok(Done::unknown()),
-            State::Manageable if job.scratch.answered(Asked::Clean) => Ok(prepared()),
+            State::Manageable if job.scratch.answered(Asked::Clean) => match self.written(job, node).await? {
+                Ok(()) => Ok(prepared()),
+                Err(why) => Ok(Done::badly(why)),
+            },
             State::Manageable => self.begin_cleaning(job, node).await,
             // Nothing to do leaves it available.
-            State::Available if self.steps(job).await?.is_empty() => Ok(prepared()),
-            State::CleanFail if job.scratch.answered(Asked::Clean) => {
-                Ok(Done::badly(node.error().unwrap_or(NO_REASON)))
+            State::Available if self.steps(job, node).await?.0.is_empty() => Ok(prepared()),
+            State::CleanFail => {
+                self.in_vain(job).await?;
+                if job.scratch.answered(Asked::Clean) {
+                    return Ok(Done::badly(node.error().unwrap_or(NO_REASON)));
+                }
+                self.recover(job, node).await
             }
-            State::CleanFail => self.recover(job, node).await,
             State::Available | State::InspectFail => self.ask(job, node, "manage", None).await,
             busy if busy.is_busy() => Ok(self.later()),
             _ => Ok(stuck(node, "prepared")),
         }
     }
 
-    async fn steps(&self, job: &Job<'_>) -> Result<Vec<serde_json::Value>, ActError> {
+    /// Steps of cleaning, and the firmware that they write.
+    async fn steps(&self, job: &Job<'_>, node: &Node) -> Result<(Vec<Value>, Vec<FirmwareUpdate>), ActError> {
         let status = job.host.status.as_ref();
         let raid = job.host.spec.raid.as_ref();
         let changed = raid.filter(|raid| {
@@ -102,13 +109,14 @@ impl Executor {
             let told = said(true) || said(false) && raid.software_raid_volumes != Some(Nullable(None));
             told && status.and_then(|status| status.provisioning.raid.as_ref()) != Some(*raid)
         });
-        let bios = self.objects.bios_changes(job.host).await?;
-        let firmware = self.objects.firmware_updates(job.host).await?;
-        Ok(wishes::clean_steps(changed, &bios, &firmware))
+        let wanted = self.wanted(job, node).await?;
+        let mut steps = Self::firmware_steps(&wanted);
+        steps.extend(wishes::clean_steps(changed, &Map::new(), &[]));
+        Ok((steps, wanted.updates))
     }
 
     async fn begin_cleaning(&self, job: &mut Job<'_>, node: &Node) -> Result<Done, ActError> {
-        let steps = self.steps(job).await?;
+        let (steps, updates) = self.steps(job, node).await?;
         if steps.is_empty() {
             return Ok(prepared());
         }
@@ -121,6 +129,7 @@ impl Executor {
         }
         self.ironic.set_provision_state(&node.uuid, &json!({"target": "clean", "clean_steps": steps})).await?;
         job.scratch.asked = Some(Asked::Clean);
+        self.begun(job, &updates).await?;
         Ok(self.soon().tell(Told::normal("PreparationStarted", "Preparation of RAID, BIOS and firmware started")))
     }
 

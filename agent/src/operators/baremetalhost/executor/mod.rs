@@ -7,12 +7,14 @@
 //! Every action may be begun again at any time: what was already asked for is seen by the node's state. Only whether a
 //! failure is the answer to this try or to an earlier one is remembered, in [`Scratch`]; a restart costs one more try.
 
+mod firmware;
 mod install;
 mod power;
 mod register;
 
 pub use register::macs;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::metal3::BareMetalHost;
@@ -21,6 +23,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 use super::conclude::Report;
+use super::firmware::Firmware;
 use super::objects::{ObjectError, Objects};
 use super::outcome::{Action, Change};
 use super::story::Told;
@@ -64,6 +67,8 @@ pub enum Asked {
     Adopt,
     /// To change the power.
     Power,
+    /// To change the firmware of an instance.
+    Service,
 }
 
 /// What is remembered of a host from one try to the next; lost with the process.
@@ -159,6 +164,8 @@ pub struct Executor {
     pub ironic: Client,
     /// The cluster.
     pub objects: Objects,
+    /// What is known of firmware.
+    pub firmware: Arc<Firmware>,
     /// How often Ironic is asked.
     pub pace: Pace,
     /// Where the ramdisk is.
@@ -183,6 +190,7 @@ impl Executor {
             Action::Adopt => self.adopt(job).await,
             Action::Provision { reboot } => self.provision(job, *reboot).await,
             Action::Deprovision => self.deprovision(job).await,
+            Action::Service => self.service(job).await,
             Action::PowerOn => self.power_on(job).await,
             Action::PowerOff(mode) => self.power_off(job, *mode).await,
             Action::Reboot(mode) => self.reboot(job, *mode).await,

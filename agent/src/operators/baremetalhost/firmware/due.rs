@@ -1,0 +1,271 @@
+//! When Ironic is asked for a host's BIOS settings and firmware, and what is known of them in between.
+//!
+//! Ironic answers out of its database, which changes only with what it does itself: it is asked when inspection ended,
+//! when the user asks for another setting, before and after something is written, and else every six hours. A steady
+//! fleet of 10,000 hosts is half a host a second.
+
+use agent_api::metal3::{HostUpdatePolicy, ProvisioningState as State, UpdatePolicy};
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::decide::{Standing, Wish};
+use crate::ironic::{Node, ProvisionState};
+
+/// Until Ironic is asked again when nothing happens, give or take a quarter.
+const RESYNC: SignedDuration = SignedDuration::from_hours(6);
+/// Until Ironic is asked again that did not answer.
+const RETRY: SignedDuration = SignedDuration::from_secs(60);
+
+/// What an object's copy in the watch tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Its `metadata.generation`.
+    pub generation: i64,
+    /// Whether it asks for a change that can be made; not known when nobody has judged this generation.
+    pub pending: Option<bool>,
+}
+
+/// Generations of the two objects of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generations {
+    /// Of `HostFirmwareSettings`.
+    pub settings: i64,
+    /// Of `HostFirmwareComponents`.
+    pub components: i64,
+}
+
+/// What is remembered of a host from when Ironic was asked last; lost with the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Objects that were judged.
+    pub judged: Generations,
+    /// Whether there are settings to write.
+    pub settings: bool,
+    /// Whether there are updates to write.
+    pub updates: bool,
+    /// Inspection that Ironic's answer was from.
+    pub inspected: Option<String>,
+    /// Until when its answer is taken to hold.
+    pub next: Option<Timestamp>,
+    /// No question before then.
+    pub retry: Option<Timestamp>,
+    /// `FirmwareSchema` that is known to have the host's settings among its owners.
+    pub schema: Option<String>,
+    /// `HostUpdatePolicy`, by UID, that is known to go with the host.
+    pub policy: Option<String>,
+    /// Objects that could not be had.
+    pub failed: Option<Generations>,
+}
+
+/// What is to be done about a host's objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// They are to be there; nothing is known of them yet.
+    Create,
+    /// Ironic is to be asked.
+    Ask,
+}
+
+/// What is to be done now.
+pub fn due(
+    state: State,
+    node: &Node,
+    known: Option<&Known>,
+    seen: (Option<Seen>, Option<Seen>),
+    now: Timestamp,
+) -> Due {
+    if matches!(node.provision_state, ProvisionState::Enroll | ProvisionState::Verifying) {
+        return Due::Nothing;
+    }
+    let early = matches!(state, State::Registering | State::Inspecting);
+    let Some(known) = known else { return if early { Due::Create } else { Due::Ask } };
+    let waits = known.retry.is_some_and(|retry| now < retry);
+    if early || waits || node.provision_state.is_busy() {
+        return Due::Nothing;
+    }
+    let newer = seen.0.is_some_and(|seen| seen.generation > known.judged.settings)
+        || seen.1.is_some_and(|seen| seen.generation > known.judged.components);
+    let over = known.next.is_none_or(|next| now >= next);
+    if newer || over || known.inspected != node.inspection_finished_at { Due::Ask } else { Due::Nothing }
+}
+
+impl Known {
+    /// What the objects of a host that nothing is done with tell after a restart. `chance`, from 0 to 1, spreads when
+    /// Ironic is asked again.
+    pub fn recalled(
+        state: State,
+        node: &Node,
+        seen: (Option<Seen>, Option<Seen>),
+        now: Timestamp,
+        chance: f64,
+    ) -> Option<Self> {
+        let steady =
+            matches!(state, State::Ready | State::Available | State::Provisioned | State::ExternallyProvisioned);
+        let (settings, components) = (seen.0.filter(|_| steady)?, seen.1?);
+        Some(Self {
+            judged: Generations { settings: settings.generation, components: components.generation },
+            settings: settings.pending?,
+            updates: components.pending?,
+            inspected: node.inspection_finished_at.clone(),
+            next: after(now, RESYNC.mul_f64(chance)),
+            ..Self::default()
+        })
+    }
+
+    /// Until when an answer of now holds.
+    pub fn holds_until(now: Timestamp, chance: f64) -> Option<Timestamp> {
+        after(now, RESYNC.mul_f64(0.75 + chance / 2.0))
+    }
+
+    /// Ironic did not answer.
+    pub fn later(&mut self, now: Timestamp) {
+        self.retry = after(now, RETRY);
+    }
+
+    /// What a decision needs.
+    pub fn standing(&self, policy: Option<&HostUpdatePolicy>, seen: (Option<Seen>, Option<Seen>)) -> Standing {
+        let allowed = Allowed::by(policy);
+        let newest = Generations {
+            settings: seen.0.map_or(0, |seen| seen.generation).max(self.judged.settings),
+            components: seen.1.map_or(0, |seen| seen.generation).max(self.judged.components),
+        };
+        let wish = if self.settings && allowed.settings || self.updates && allowed.updates {
+            Wish::Service
+        } else if self.settings || self.updates {
+            Wish::Prepare
+        } else {
+            Wish::None
+        };
+        Standing { wish, changed: self.failed.is_some_and(|failed| failed != newest), servicing: false }
+    }
+}
+
+/// What may be changed on a host that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// BIOS settings.
+    pub settings: bool,
+    /// Firmware.
+    pub updates: bool,
+}
+
+impl Allowed {
+    /// By the host's policy; nothing without one.
+    pub fn by(policy: Option<&HostUpdatePolicy>) -> Self {
+        let on_reboot = |policy: Option<UpdatePolicy>| policy == Some(UpdatePolicy::OnReboot);
+        Self {
+            settings: policy.is_some_and(|policy| on_reboot(policy.spec.firmware_settings)),
+            updates: policy.is_some_and(|policy| on_reboot(policy.spec.firmware_updates)),
+        }
+    }
+}
+
+fn after(now: Timestamp, pause: SignedDuration) -> Option<Timestamp> {
+    now.checked_add(pause).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::metal3::HostUpdatePolicySpec;
+    use rstest::rstest;
+
+    use super::super::super::tests::start;
+    use super::*;
+
+    fn node(state: ProvisionState, inspected: Option<&str>) -> Node {
+        Node { provision_state: state, inspection_finished_at: inspected.map(str::to_owned), ..Node::default() }
+    }
+
+    fn seen(settings: i64, components: i64) -> (Option<Seen>, Option<Seen>) {
+        let one = |generation| Some(Seen { generation, pending: Some(false) });
+        (one(settings), one(components))
+    }
+
+    fn unanswered() -> Known {
+        Known { retry: after(start(), RETRY), next: None, ..known() }
+    }
+
+    fn known() -> Known {
+        Known {
+            judged: Generations { settings: 2, components: 1 },
+            inspected: Some("1".to_owned()),
+            next: after(start(), RESYNC),
+            ..Known::default()
+        }
+    }
+
+    /// State of the host, of its node with its inspection, what is known, generations, seconds from now.
+    #[rstest]
+    #[case::not_tried_yet(State::Registering, (ProvisionState::Verifying, None), None, (0, 0), 0, Due::Nothing)]
+    #[case::new(State::Inspecting, (ProvisionState::InspectWait, None), None, (0, 0), 0, Due::Create)]
+    #[case::made(State::Inspecting, (ProvisionState::InspectWait, None), Some(known()), (0, 0), 0, Due::Nothing)]
+    #[case::inspected(State::Preparing, (ProvisionState::Manageable, Some("2")), Some(known()), (2, 1), 0, Due::Ask)]
+    #[case::steady(State::Available, (ProvisionState::Available, Some("1")), Some(known()), (2, 1), 0, Due::Nothing)]
+    #[case::settings(State::Available, (ProvisionState::Available, Some("1")), Some(known()), (3, 1), 0, Due::Ask)]
+    #[case::updates(State::Available, (ProvisionState::Available, Some("1")), Some(known()), (2, 2), 0, Due::Ask)]
+    #[case::an_old_copy(State::Available, (ProvisionState::Available, Some("1")), Some(known()), (1, 1), 0, Due::Nothing)]
+    #[case::busy(State::Available, (ProvisionState::Cleaning, Some("1")), Some(known()), (3, 1), 0, Due::Nothing)]
+    #[case::within_hours(State::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), 21_599, Due::Nothing)]
+    #[case::after_hours(State::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), 21_600, Due::Ask)]
+    #[case::no_answer(State::Available, (ProvisionState::Available, Some("1")), Some(unanswered()), (3, 1), 59, Due::Nothing)]
+    #[case::again(State::Available, (ProvisionState::Available, Some("1")), Some(unanswered()), (2, 1), 60, Due::Ask)]
+    #[case::restarted(State::Provisioned, (ProvisionState::Active, Some("1")), None, (2, 1), 0, Due::Ask)]
+    fn ironic_is_asked_only_when_it_may_say_something_new(
+        #[case] state: State,
+        #[case] (provision_state, inspected): (ProvisionState, Option<&str>),
+        #[case] known: Option<Known>,
+        #[case] (settings, components): (i64, i64),
+        #[case] seconds: i64,
+        #[case] wanted: Due,
+    ) {
+        let now = start() + SignedDuration::from_secs(seconds);
+        let node = node(provision_state, inspected);
+        assert_eq!(due(state, &node, known.as_ref(), seen(settings, components), now), wanted);
+    }
+
+    #[test]
+    fn after_a_restart_the_objects_tell() {
+        let active = node(ProvisionState::Active, Some("1"));
+        let told =
+            (Some(Seen { generation: 4, pending: Some(true) }), Some(Seen { generation: 1, pending: Some(false) }));
+        let known = Known::recalled(State::Provisioned, &active, told, start(), 0.5).expect("known");
+        assert_eq!((known.settings, known.updates, known.judged.settings), (true, false, 4));
+        assert_eq!(known.next, after(start(), SignedDuration::from_hours(3)));
+        assert_eq!(due(State::Provisioned, &active, Some(&known), told, start()), Due::Nothing);
+        // What nobody has judged, and what was being worked on, is asked for.
+        let unjudged = (told.0.map(|seen| Seen { pending: None, ..seen }), told.1);
+        assert_eq!(Known::recalled(State::Provisioned, &active, unjudged, start(), 0.5), None);
+        assert_eq!(Known::recalled(State::Preparing, &active, told, start(), 0.5), None);
+    }
+
+    #[test]
+    fn a_host_in_use_is_changed_only_as_its_policy_says() {
+        let policy = |settings, updates| {
+            HostUpdatePolicy::new("a", HostUpdatePolicySpec { firmware_settings: settings, firmware_updates: updates })
+        };
+        let (reboot, preparing) = (Some(UpdatePolicy::OnReboot), Some(UpdatePolicy::OnPreparing));
+        let both = Known { settings: true, updates: true, ..known() };
+        let settings = Known { settings: true, ..known() };
+        let table = [
+            (&both, None, Wish::Prepare),
+            (&both, Some(policy(None, None)), Wish::Prepare),
+            (&both, Some(policy(preparing, preparing)), Wish::Prepare),
+            (&both, Some(policy(preparing, reboot)), Wish::Service),
+            (&settings, Some(policy(preparing, reboot)), Wish::Prepare),
+            (&settings, Some(policy(reboot, None)), Wish::Service),
+        ];
+        for (known, policy, wanted) in table {
+            let standing = known.standing(policy.as_ref(), seen(2, 1));
+            assert_eq!(standing.wish, wanted, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn another_wish_after_a_failure_is_seen() {
+        let failed = Known { failed: Some(Generations { settings: 2, components: 1 }), ..known() };
+        assert!(!failed.standing(None, seen(2, 1)).changed);
+        assert!(failed.standing(None, seen(3, 1)).changed);
+        assert!(!known().standing(None, seen(3, 1)).changed);
+    }
+}

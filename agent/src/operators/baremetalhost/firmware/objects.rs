@@ -1,0 +1,148 @@
+//! The kinds that tell of firmware, in the cluster.
+
+use agent_api::metal3::{
+    BareMetalHost, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents, HostFirmwareComponentsSpec,
+    HostFirmwareSettings, HostFirmwareSettingsSpec, HostUpdatePolicy,
+};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::super::objects::{ObjectError, doing, namespace};
+use super::schema::Bios;
+
+/// Owners that a schema has at most: each takes 200 bytes of an object that may have 1.5 MB. Those who share it beyond
+/// that need no more of them to keep it.
+const OWNERS: usize = 1000;
+
+/// Objects of a kind that is written here.
+pub(super) trait Kind:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize
+{
+}
+impl Kind for HostFirmwareSettings {}
+impl Kind for HostFirmwareComponents {}
+impl Kind for FirmwareSchema {}
+impl Kind for HostUpdatePolicy {}
+
+/// Reads and writes them.
+#[derive(Clone)]
+pub(super) struct Objects {
+    pub client: Client,
+}
+
+/// What is gone under our hands was taken by somebody who was faster, as with any other conflict.
+fn conflicting(error: kube::Error) -> kube::Error {
+    match error {
+        kube::Error::Api(mut status) if status.code == 404 => {
+            status.code = 409;
+            kube::Error::Api(status)
+        }
+        other => other,
+    }
+}
+
+fn what<K: Kind>(verb: &str, object: &K) -> String {
+    format!("{verb} {} `{}/{}`", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
+}
+
+impl Objects {
+    fn api<K: Kind>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// The settings of a host, made where they are not there.
+    pub async fn settings(&self, host: &BareMetalHost) -> Result<HostFirmwareSettings, ObjectError> {
+        let new = HostFirmwareSettings::new(&host.name_any(), HostFirmwareSettingsSpec::default());
+        self.ensured(host, new, host.controller_owner_ref(&())).await
+    }
+
+    /// The components of a host, made where they are not there.
+    pub async fn components(&self, host: &BareMetalHost) -> Result<HostFirmwareComponents, ObjectError> {
+        let new = HostFirmwareComponents::new(&host.name_any(), HostFirmwareComponentsSpec::default());
+        self.ensured(host, new, host.owner_ref(&())).await
+    }
+
+    /// The object of a host's name, which goes with its host.
+    async fn ensured<K: Kind>(
+        &self,
+        host: &BareMetalHost,
+        mut new: K,
+        owner: Option<OwnerReference>,
+    ) -> Result<K, ObjectError> {
+        let api = self.api::<K>(namespace(host));
+        new.meta_mut().namespace = host.namespace();
+        let found = api.get_opt(&host.name_any()).await.map_err(doing(what("reading", &new)))?;
+        let Some(found) = found else {
+            new.meta_mut().owner_references = owner.map(|owner| vec![owner]);
+            return api.create(&PostParams::default(), &new).await.map_err(doing(what("making", &new)));
+        };
+        match owner {
+            Some(owner) if !is_owned(&found, &owner.uid) => self.owned(&found, owner).await,
+            Some(_) | None => Ok(found),
+        }
+    }
+
+    /// An object with one more owner, in the place of an earlier one of the same name.
+    async fn owned<K: Kind>(&self, object: &K, owner: OwnerReference) -> Result<K, ObjectError> {
+        let mut all = object.meta().owner_references.clone().unwrap_or_default();
+        all.retain(|other| (&other.kind, &other.name) != (&owner.kind, &owner.name));
+        all.push(owner);
+        let metadata = json!({"ownerReferences": all, "resourceVersion": object.meta().resource_version});
+        let api = self.api::<K>(&object.namespace().unwrap_or_default());
+        let change = Patch::Merge(json!({"metadata": metadata}));
+        let patched = api.patch(&object.name_any(), &PatchParams::default(), &change).await;
+        patched.map_err(conflicting).map_err(doing(what("owning", object)))
+    }
+
+    /// Writes the status that an object has here, unless the object was changed in between.
+    pub async fn write_status<K: Kind>(&self, object: &K) -> Result<(), ObjectError> {
+        let api = self.api::<K>(&object.namespace().unwrap_or_default());
+        let written = api.replace_status(&object.name_any(), &PostParams::default(), object).await;
+        written.map(drop).map_err(conflicting).map_err(doing(what("writing the status of", object)))
+    }
+
+    /// A policy goes with its host, whoever made it.
+    pub async fn claim(&self, host: &BareMetalHost, policy: &HostUpdatePolicy) -> Result<(), ObjectError> {
+        match host.owner_ref(&()) {
+            Some(owner) if !is_owned(policy, &owner.uid) => self.owned(policy, owner).await.map(drop),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The schema of these settings is there, and stays as long as they do.
+    pub async fn schema(
+        &self,
+        host: &BareMetalHost,
+        settings: &HostFirmwareSettings,
+        bios: &Bios,
+    ) -> Result<(), ObjectError> {
+        let vendor = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.system_vendor.as_ref());
+        let spec = FirmwareSchemaSpec {
+            hardware_vendor: vendor.and_then(|vendor| vendor.manufacturer.clone()),
+            hardware_model: vendor.and_then(|vendor| vendor.product_name.clone()),
+            schema: bios.schema.clone(),
+        };
+        let mut new = FirmwareSchema::new(&bios.name, spec);
+        new.meta_mut().namespace = settings.namespace();
+        let Some(owner) = settings.owner_ref(&()) else { return Ok(()) };
+        let api = self.api::<FirmwareSchema>(namespace(host));
+        let found = api.get_opt(&bios.name).await.map_err(doing(what("reading", &new)))?;
+        let Some(found) = found else {
+            new.meta_mut().owner_references = Some(vec![owner]);
+            return api.create(&PostParams::default(), &new).await.map(drop).map_err(doing(what("making", &new)));
+        };
+        if is_owned(&found, &owner.uid) || found.owner_references().len() >= OWNERS {
+            return Ok(());
+        }
+        self.owned(&found, owner).await.map(drop)
+    }
+}
+
+fn is_owned<K: Kind>(object: &K, uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.uid == uid)
+}
