@@ -12,6 +12,7 @@
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
 //! rehearsal  what a site's BMCs answered    agent answers; people read
+//! host_story  servers' signs of life       agent answers; controller, people read
 //! metal3   resources of metal3.io         users and Cluster API write, agent reads and reports
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
@@ -21,6 +22,7 @@ pub mod boot;
 pub mod bpa;
 pub mod bundle;
 pub mod events;
+pub mod host_story;
 pub mod image;
 pub mod metal3;
 pub mod openpgp;

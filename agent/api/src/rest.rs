@@ -10,6 +10,8 @@
 //! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
 //! | `bundles` (POST tar) | 201: [`Taken`], what turns this release into the next |
 //! | `rehearsals` (POST YAML: `BareMetalHost`s and their Secrets) | [`crate::rehearsal::Rehearsal`]: nothing is changed |
+//! | `hosts` | [`crate::host_story::HostList`]; 404 where the release does not provision |
+//! | `hosts/NAMESPACE/NAME` | [`crate::host_story::HostStory`] |
 //! | `site/report` (POST) | 202: [`SiteReport`]; the event `services/site-report` tells how it ended |
 //! | `claim` (POST [`Claim`]) | [`Claimed`] |
 //!

@@ -5,9 +5,12 @@
 //!                           ├─► Source ─► HTTP content, apt repository, operators
 //! DATA         ─► uploads ──┘
 //! ```
+//! Who fetched what last is kept in a table, [`fetches::Fetches`].
+//!
 //! A path is that of [`ContentFile`](agent_api::release::ContentFile): `images/debian-node.qcow2`, `files/tools.tar`.
 //! The bytes are read where they lie: on the medium, or in DATA.
 
+pub mod fetches;
 mod listing;
 pub mod server;
 pub mod space;

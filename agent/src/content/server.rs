@@ -14,9 +14,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use agent_api::ports;
+use jiff::Timestamp;
 
+use super::fetches::Fetches;
 use super::{Held, Source, listing};
-use crate::http::{Answer, File, Head, Method, Peer, Rewound, Service, Text};
+use crate::http::{Answer, File, Head, Method, Peer, Rewound, Sent, Service, Text};
 
 /// What other nodes put into `/etc/containerd/certs.d/_default/`.
 pub const HOSTS_TOML: &str = "/containerd/hosts.toml";
@@ -27,13 +29,20 @@ pub struct Content {
     sources: Vec<Arc<dyn Source>>,
     medium: PathBuf,
     built: u64,
+    fetches: Fetches,
 }
 
 impl Content {
     /// The files of these sources. Those below `medium` are as old as the release, which was `built` then, in seconds
     /// since 1970; none is older.
     pub fn new(sources: Vec<Arc<dyn Source>>, medium: &Path, built: u64) -> Self {
-        Self { sources, medium: medium.to_owned(), built }
+        Self { sources, medium: medium.to_owned(), built, fetches: Fetches::default() }
+    }
+
+    /// The same, which notes in `fetches` who fetched what.
+    #[must_use]
+    pub fn noting(self, fetches: Fetches) -> Self {
+        Self { fetches, ..self }
     }
 
     fn find(&self, path: &str) -> Option<Held> {
@@ -74,6 +83,7 @@ impl Content {
 
 impl Service for Content {
     fn answer(&self, head: &Head, peer: &Peer) -> Answer {
+        self.fetches.began(peer.ip, &head.path, Timestamp::now());
         if head.method == Method::Other {
             return Answer::Text(Text::problem(405, "files are only read here").with("Allow", "GET, HEAD"));
         }
@@ -92,6 +102,10 @@ impl Service for Content {
             return nothing_at(&head.path);
         }
         Answer::Text(Text::problem(301, "it is a folder").with("Location", listing::encode(&format!("/{below}"))))
+    }
+
+    fn sent(&self, head: &Head, peer: &Peer, sent: &Sent) {
+        self.fetches.ended(peer.ip, &head.path, sent, Timestamp::now());
     }
 
     fn pass_on(self: Arc<Self>, _: Rewound, _: Peer) -> Pin<Box<dyn Future<Output = ()> + Send>> {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::answer::{self, http_date, reason};
 use super::head::{self, Bad, Head};
 use super::wire::{self, Wire};
-use super::{Answer, File, Method, Peer, Service, Text};
+use super::{Answer, File, Method, Peer, Sent, Service, Text};
 
 /// The head of a request is whole within this time.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -40,12 +40,11 @@ pub async fn serve<S: Service>(mut wire: Wire, peer: Peer, service: Arc<S>, hops
         read.drain(..length);
         let sent = match answer {
             Answer::File(file) => send_file(&mut wire, &head, file, &hops).await,
-            Answer::Text(text) => {
-                wire.write_all(&whole_text(&text, head.keep_alive, head.method == Method::Head)).await
-            }
+            Answer::Text(text) => send_text(&mut wire, &head, &text).await,
             Answer::PassOn => break,
         };
-        if sent.is_err() || !head.keep_alive {
+        service.sent(&head, &peer, &sent);
+        if sent.cut || !head.keep_alive {
             wire.shut_down().await;
             return;
         }
@@ -87,20 +86,31 @@ async fn next_head(wire: &mut Wire, read: &mut Vec<u8>) -> Result<Option<(Head, 
     timeout(HEAD_WITHIN, rest).await.unwrap_or(Err(Refusal::Bad(Bad(408))))
 }
 
-async fn send_file(wire: &mut Wire, head: &Head, file: File, hops: &Arc<Semaphore>) -> io::Result<()> {
+async fn send_file(wire: &mut Wire, head: &Head, file: File, hops: &Arc<Semaphore>) -> Sent {
     let decision = answer::decide(head, &file);
     let mut first = status_line(decision.status, head.keep_alive);
     first.extend_from_slice(decision.headers.as_bytes());
     first.extend_from_slice(b"\r\n");
-    let Some(bytes) = decision.bytes.filter(|(_, length)| *length > 0) else { return wire.write_all(&first).await };
-    match wire::open(file.file).await {
-        Ok(opened) => wire.send_file(first, opened, bytes, hops).await,
-        Err(error) => {
-            log::error!("`{}` cannot be served: {error}", head.path);
-            let text = Text::problem(500, "the file is listed, and cannot be read: the box's console says why");
-            wire.write_all(&whole_text(&text, head.keep_alive, false)).await
-        }
-    }
+    let bytes = decision.bytes.filter(|(_, length)| *length > 0);
+    let sent = match bytes {
+        None => wire.write_all(&first).await,
+        Some(bytes) => match wire::open(file.file).await {
+            Ok(opened) => wire.send_file(first, opened, bytes, hops).await,
+            Err(error) => {
+                log::error!("`{}` cannot be served: {error}", head.path);
+                let text = Text::problem(500, "the file is listed, and cannot be read: the box's console says why");
+                return send_text(wire, head, &text).await;
+            }
+        },
+    };
+    Sent { status: decision.status, bytes: bytes.map_or(0, |(_, length)| length), cut: sent.is_err() }
+}
+
+async fn send_text(wire: &mut Wire, head: &Head, text: &Text) -> Sent {
+    let only_head = head.method == Method::Head;
+    let sent = wire.write_all(&whole_text(text, head.keep_alive, only_head)).await;
+    let bytes = if only_head { 0 } else { text.body.len() as u64 };
+    Sent { status: text.status, bytes, cut: sent.is_err() }
 }
 
 fn status_line(status: u16, keep_alive: bool) -> Vec<u8> {

@@ -47,8 +47,22 @@ pub trait Service: Send + Sync + 'static {
     /// What a request gets. Must be quick: nothing in it waits.
     fn answer(&self, head: &Head, peer: &Peer) -> Answer;
 
+    /// What a request got, once it was sent. Must be quick, too.
+    fn sent(&self, _: &Head, _: &Peer, _: &Sent) {}
+
     /// Serves a connection whose next request was answered with [`Answer::PassOn`], to its end.
     fn pass_on(self: Arc<Self>, io: Rewound, peer: Peer) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// What a request got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// HTTP status.
+    pub status: u16,
+    /// Bytes of the body that belong to the answer.
+    pub bytes: u64,
+    /// The client was gone before the end of them.
+    pub cut: bool,
 }
 
 /// What a request gets.

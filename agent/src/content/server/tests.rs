@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::super::fetches::Fetches;
 use super::super::{Held, Source};
 use super::Content;
 use crate::http;
@@ -25,6 +26,7 @@ const BIG: usize = 20 << 20;
 struct Fixture {
     address: SocketAddr,
     client: Client,
+    fetches: Fetches,
     _dir: TempDir,
     _tasks: JoinSet<anyhow::Result<()>>,
 }
@@ -58,12 +60,13 @@ impl Fixture {
         let sources: Vec<Arc<dyn Source>> = vec![Arc::new(carried), Arc::new(uploaded), Arc::new(vec![gone])];
         let (tls, authority) = testing::tls();
         let mut tasks = JoinSet::new();
-        let content = Arc::new(Content::new(sources, at, BUILT));
+        let fetches = Fetches::default();
+        let content = Arc::new(Content::new(sources, at, BUILT).noting(fetches.clone()));
         let listen = ["127.0.0.1:0".parse().expect("an address")];
         let started = http::start(&mut tasks, &listen, content, tls, &CancellationToken::new());
         let authority = reqwest::Certificate::from_pem(authority.as_bytes()).expect("the authority");
         let client = Client::builder().no_proxy().tls_certs_only([authority]).build().expect("a client");
-        Self { address: started[0], client, _dir: dir, _tasks: tasks }
+        Self { address: started[0], client, fetches, _dir: dir, _tasks: tasks }
     }
 
     async fn get(&self, path: &str, headers: &[(&str, &str)]) -> reqwest::Response {
@@ -185,4 +188,48 @@ async fn other_nodes_learn_where_to_pull_from(#[case] host: &str, #[case] url: &
     let text = format!("GET /containerd/hosts.toml HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let answer = Fixture::start().by_hand(&text).await;
     assert!(answer.contains(&format!("server = \"{url}\"\n\n[host.\"{url}\"]\n")), "{answer}");
+}
+
+#[rstest]
+#[case::whole("GET /images/big.raw.sha256", "", Some(200), 16, false)]
+#[case::part("GET /images/big.raw.sha256", "Range: bytes=0-5\r\n", Some(206), 6, false)]
+#[case::only_its_head("HEAD /images/big.raw.sha256", "", Some(200), 0, false)]
+#[case::none("GET /provisioning/pxelinux.cfg/01-52-54-00-00-00-01", "", Some(404), 86, false)]
+#[tokio::test]
+async fn the_last_fetch_of_a_client_is_noted(
+    #[case] asked: &str,
+    #[case] header: &str,
+    #[case] status: Option<u16>,
+    #[case] bytes: u64,
+    #[case] cut: bool,
+) {
+    let fixture = Fixture::start();
+    fixture.by_hand(&format!("{asked} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{header}\r\n")).await;
+    let all = fixture.fetches.all();
+    assert_eq!(all.len(), 1);
+    let path = asked.split(' ').nth(1).expect("a path");
+    assert_eq!((&*all[0].path, all[0].client), (path, std::net::Ipv4Addr::LOCALHOST.into()));
+    assert_eq!((all[0].status, all[0].bytes, all[0].cut), (status, Some(bytes), cut));
+    assert!(all[0].ended.is_some_and(|ended| ended >= all[0].at));
+}
+
+/// A server that is reset while it fetches its image.
+#[tokio::test]
+async fn a_fetch_that_its_client_leaves_is_noted_as_cut() {
+    let fixture = Fixture::start();
+    let address = fixture.address;
+    let leave = move || {
+        let mut stream = TcpStream::connect(address).expect("connected");
+        stream.write_all(b"GET /images/big.raw HTTP/1.1\r\nHost: a\r\n\r\n").expect("written");
+        stream.read_exact(&mut [0; 1000]).expect("its beginning");
+    };
+    tokio::task::spawn_blocking(leave).await.expect("left");
+    let ended = || fixture.fetches.all().into_iter().find(|fetch| fetch.ended.is_some());
+    let fetch = loop {
+        match ended() {
+            Some(fetch) => break fetch,
+            None => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+        }
+    };
+    assert!(fetch.cut && fetch.bytes == Some(BIG as u64), "{fetch:?}");
 }
