@@ -3,8 +3,9 @@
 //! ```text
 //! settings, BareMetalHosts ─► known machines ─────────────┐
 //! interface ─packets─► guard: who may be answered now ────┼─► dnsmasq's configuration and hosts ─► dnsmasq (child)
-//!      ▲                 └─► probes (DHCPDISCOVER)        └─► state.json: who is answered, who else answers
-//!      └──────────────────────┘
+//!    │ ▲                 └─► probes (DHCPDISCOVER)        └─► state.json: who is answered, who else answers
+//!    │ └──────────────────────┘
+//!    └─► signs: the last question and answer of each known machine ─► signs.json
 //! ```
 //! dnsmasq does all of DHCP and TFTP. It answers who stands in its hosts file; the guard writes that file, and starts
 //! dnsmasq only after the first look for other servers. Leases lie in the state folder and outlive both.
@@ -17,6 +18,7 @@ pub mod leases;
 pub mod packet;
 mod run;
 pub mod settings;
+pub mod signs;
 pub mod state;
 mod supervised;
 

@@ -59,8 +59,42 @@ pub enum Seen {
     Answer(Answer),
 }
 
-/// Reads a packet that came from `from`; `None` when it is no DHCP of Ethernet.
-pub fn read(packet: &[u8], from: Mac) -> Option<Seen> {
+/// A DHCP packet of Ethernet, less what nobody here needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dhcp<'a> {
+    /// A server sent it.
+    pub reply: bool,
+    /// Whose matter it is.
+    pub mac: Mac,
+    /// IP address that it came from.
+    pub source: Ipv4Addr,
+    /// The address that it gives; unspecified when it gives none.
+    pub yiaddr: Ipv4Addr,
+    /// The relay that passed it on; unspecified when none did.
+    pub giaddr: Ipv4Addr,
+    options: &'a [u8],
+}
+
+impl<'a> Dhcp<'a> {
+    /// Value of the first option with that code.
+    pub fn option(&self, wanted: u8) -> Option<&'a [u8]> {
+        option(self.options, wanted)
+    }
+
+    /// How the server calls itself (option 54), or where the packet came from.
+    pub fn server(&self) -> Ipv4Addr {
+        let named = self.option(SERVER_IDENTIFIER).and_then(|value| <[u8; 4]>::try_from(value).ok());
+        named.map_or(self.source, Ipv4Addr::from)
+    }
+
+    /// The address that it gives, if it gives one.
+    pub fn gives(&self) -> Option<Ipv4Addr> {
+        Some(self.yiaddr).filter(|address| !address.is_unspecified())
+    }
+}
+
+/// Takes a packet apart; `None` when it is no DHCP of Ethernet.
+pub(super) fn dhcp(packet: &[u8]) -> Option<Dhcp<'_>> {
     let header = usize::from(packet.first()? & 0x0f) * 4;
     let (whole, protocol) = (packet.first()? >> 4 == 4 && header >= IPV4_HEADER, *packet.get(9)?);
     if !whole || protocol != UDP {
@@ -78,16 +112,21 @@ pub fn read(packet: &[u8], from: Mac) -> Option<Seen> {
     if body.get(OPTIONS - COOKIE.len()..OPTIONS)? != COOKIE {
         return None;
     }
-    match *body.first()? {
-        BOOT_REQUEST => Some(Seen::Ask { mac, relayed: !giaddr.is_unspecified() }),
-        BOOT_REPLY => {
-            let named = option(body.get(OPTIONS..)?, SERVER_IDENTIFIER);
-            let server = Ipv4Addr::from(named.and_then(|value| value.try_into().ok()).unwrap_or(source));
-            let offered = Some(yiaddr).filter(|address| !address.is_unspecified());
-            Some(Seen::Answer(Answer { server, from, to: mac, offered }))
-        }
-        _ => None,
+    let reply = match *body.first()? {
+        BOOT_REQUEST => false,
+        BOOT_REPLY => true,
+        _ => return None,
+    };
+    Some(Dhcp { reply, mac, source: source.into(), yiaddr, giaddr, options: body.get(OPTIONS..)? })
+}
+
+/// Reads a packet that came from `from`; `None` when it is no DHCP of Ethernet.
+pub fn read(packet: &[u8], from: Mac) -> Option<Seen> {
+    let dhcp = dhcp(packet)?;
+    if !dhcp.reply {
+        return Some(Seen::Ask { mac: dhcp.mac, relayed: !dhcp.giaddr.is_unspecified() });
     }
+    Some(Seen::Answer(Answer { server: dhcp.server(), from, to: dhcp.mac, offered: dhcp.gives() }))
 }
 
 /// Value of the first option with that code; the others are not looked into, however they are made (RFC 2132, 2).

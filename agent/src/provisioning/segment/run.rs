@@ -15,6 +15,7 @@ use super::guard::{Guard, Now, Serving, Step};
 use super::known;
 use super::packet::{self, Seen};
 use super::settings::{Mac, Reservation, Settings};
+use super::signs::Signs;
 use super::state::{STATE, State};
 use super::supervised::{Supervised, Wanted};
 use crate::cluster::files;
@@ -89,6 +90,7 @@ struct Work<'a> {
     problem: Option<String>,
     shown: Option<(Instant, State)>,
     said: String,
+    signs: Signs,
 }
 
 impl<'a> Work<'a> {
@@ -104,6 +106,7 @@ impl<'a> Work<'a> {
             problem: None,
             shown: None,
             said: String::new(),
+            signs: Signs::open(&segment.state_dir),
         }
     }
 
@@ -126,6 +129,7 @@ impl<'a> Work<'a> {
             }
             self.act().await?;
             self.show(tell)?;
+            self.signs.keep(self.begun.elapsed())?;
             let due = self.begun + self.guard.due();
             let next = [Some(due), self.server.again()].into_iter().flatten().fold(Instant::now() + LOOK, Instant::min);
             tokio::select! {
@@ -150,10 +154,15 @@ impl<'a> Work<'a> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             };
+            let now = self.now();
+            if let Some(dhcp) = packet::dhcp(&buffer[..received.length])
+                && self.known.iter().any(|one| one.mac_address == dhcp.mac)
+            {
+                self.signs.heard(&dhcp, received.outgoing, now.wall);
+            }
             if received.outgoing {
                 continue;
             }
-            let now = self.now();
             match packet::read(&buffer[..received.length], Mac(received.from)) {
                 None => {}
                 Some(Seen::Answer(answer)) => self.guard.heard(now, &answer),
