@@ -21,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::content::fetches::Fetches;
 use crate::content::server::Content;
 use crate::content::{Carried, Source, space};
 use crate::events::{Bus, Paths, uptime};
@@ -33,7 +34,7 @@ use crate::rest::{Gate, Web};
 use crate::site_out::{self, SiteOut};
 use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
-use crate::{bpa, console, eta, http, medium, pulls, rest, uploads, usage};
+use crate::{bpa, console, eta, http, medium, pulls, rest, signs, uploads, usage};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -67,8 +68,10 @@ async fn run() -> anyhow::Result<()> {
     let site = published.site.subscribe();
     let site_out = Arc::new(SiteOut::new(Path::new("/")));
     let (gate_of_web, runner_of_web) = (Arc::clone(&gate), Arc::clone(&runner));
-    let web =
+    let fetches = Fetches::default();
+    let mut web =
         rest::Options::of_box(bus.clone(), gate_of_web, site, vitals.clone(), runner_of_web, Arc::clone(&site_out));
+    web.fetches = fetches.clone();
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
     site_out.set_fingerprint(&web.fingerprint);
     let sources = site_out::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
@@ -89,7 +92,8 @@ async fn run() -> anyhow::Result<()> {
     usage::start(&mut tasks, machine.usage().clone(), &bus, &stop);
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
-    let registry = serve(&mut tasks, &machine, uploads.clone(), &web, gate, &bus, &stop)?;
+    let content = ToServe { uploads: uploads.clone(), fetches };
+    let registry = serve(&mut tasks, &machine, content, &web, gate, &bus, &stop)?;
     space::start(&mut tasks, vitals, registry.storage(), uploads, &stop);
     let bring_up = first_boot_of(machine, bus, ledger, published, registry);
     let stopping = stop.clone();
@@ -111,11 +115,17 @@ async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is served besides the release, and where it is noted who fetches what.
+struct ToServe {
+    uploads: Option<Uploads>,
+    fetches: Fetches,
+}
+
 /// Registry and content, for box and site.
 fn serve(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     machine: &Machine,
-    uploads: Option<Uploads>,
+    ToServe { uploads, fetches }: ToServe,
     web: &Web,
     gate: Arc<Gate>,
     bus: &Bus,
@@ -134,8 +144,9 @@ fn serve(
         }
         if release.provisioning.is_some() {
             sources.push(Arc::new(Served::of(Path::new("/"))));
+            signs::keep::start(tasks, "/".into(), fetches.clone(), stop);
         }
-        let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built));
+        let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built).noting(fetches));
         let tls = rest::tls(Arc::clone(&web.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
         http::start(tasks, &anywhere(ports::CONTENT), content, tls, stop);

@@ -24,6 +24,7 @@
 //! bpa         uploads by REST on 9015
 //! operators   controllers of the cluster's resources
 //! ironic      Ironic's API, as much as the operators need of it
+//! signs       signs of life of servers that are provisioned, and what is waited for
 //! uploads     what was uploaded, on DATA, and who may need it
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! hosts       hosts of Akraino ICN's files, as metal3's objects
@@ -56,6 +57,7 @@ pub mod ramdisk;
 pub mod registry;
 pub mod releases;
 pub mod rest;
+pub mod signs;
 pub mod site_out;
 pub mod uploads;
 pub mod usage;

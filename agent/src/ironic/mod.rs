@@ -12,6 +12,10 @@ mod client;
 mod firmware;
 mod node;
 
+/// How long Ironic waits for a sign of a ramdisk before it gives up: its own default for inspecting, deploying and
+/// cleaning, which the box's Ironic is configured with.
+pub const CALLBACK_SECS: i64 = 1800;
+
 pub use client::{Client, IronicError, Settings, Version};
 pub use firmware::{BiosSetting, FirmwareComponent};
 pub use node::{Node, Patch, Port, ProvisionState};

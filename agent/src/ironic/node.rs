@@ -180,6 +180,16 @@ pub struct Node {
     pub inspect_interface: Option<String>,
     /// When it was inspected last.
     pub inspection_finished_at: Option<String>,
+    /// When its inspection began.
+    pub inspection_started_at: Option<String>,
+    /// When its state changed last, or a heartbeat kept it.
+    pub provision_updated_at: Option<String>,
+    /// The step of a deployment that is done: `step`, `interface`, ...; empty between them.
+    pub deploy_step: Value,
+    /// The step of a cleaning that is done, likewise.
+    pub clean_step: Value,
+    /// What Ironic notes for itself.
+    pub driver_internal_info: Map<String, Value>,
     /// Network configuration of the ramdisk.
     pub network_data: Option<Value>,
     /// Whether it may never be powered off (since 1.95).

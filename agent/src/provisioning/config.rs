@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use agent_api::ports;
 
 use super::{RUN, STATE};
+use crate::ironic::CALLBACK_SECS;
 
 /// Where servers find what Ironic makes for them, below the content server's root.
 pub const HTTP_PATH: &str = "provisioning";
@@ -14,15 +15,20 @@ const RAMDISK: &str = "netboot/ironic-python-agent";
 /// is handed to it where the medium can carry it.
 const KERNEL: &str = "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-insecure=1";
 
+/// Where to listen, the name of the own address's option, and the version of IP.
+fn family(address: IpAddr) -> (IpAddr, &'static str, u8) {
+    match address {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), "my_ip", 4),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), "my_ipv6", 6),
+    }
+}
+
 /// The configuration of a box that servers reach at `address`.
 pub fn render(address: IpAddr) -> String {
-    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let my = if address.is_ipv4() { "my_ip" } else { "my_ipv6" };
-    let version = if address.is_ipv4() { 4 } else { 6 };
-    let api = format!("https://{}", SocketAddr::new(address, ports::IRONIC));
-    let content = format!("http://{}/{HTTP_PATH}", SocketAddr::new(address, ports::CONTENT));
-    let ramdisk = format!("http://{}/{RAMDISK}", SocketAddr::new(address, ports::CONTENT));
-    let port = ports::IRONIC;
+    let (any, my, version) = family(address);
+    let at = |port: u16| SocketAddr::new(address, port);
+    let (port, api) = (ports::IRONIC, format!("https://{}", at(ports::IRONIC)));
+    let [content, ramdisk] = [HTTP_PATH, RAMDISK].map(|path| format!("http://{}/{path}", at(ports::CONTENT)));
     format!(
         "[DEFAULT]
 auth_strategy = http_basic
@@ -68,10 +74,13 @@ enable_ssl_api = true
 
 [conductor]
 automated_clean = true
+clean_callback_timeout = {CALLBACK_SECS}
+deploy_callback_timeout = {CALLBACK_SECS}
 deploy_kernel = {ramdisk}.kernel
 deploy_ramdisk = {ramdisk}.initramfs
 disable_zstandard_decompression = true
 enable_mdns = false
+inspect_wait_timeout = {CALLBACK_SECS}
 
 [database]
 connection = sqlite:///{STATE}/db/ironic.sqlite

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::client::Access;
 use crate::cluster::checks::Missing;
 use crate::cluster::objects::{ObjectsError, Placed, place};
+use crate::signs::keep;
 
 /// What the image's name begins with.
 pub const IMAGE: &str = "foothold.dev/agent:";
@@ -20,6 +21,8 @@ const NAMESPACE: &str = "kube-system";
 const CREDENTIALS: &str = "ironic-credentials";
 /// Where the pod finds it.
 const MOUNTED: &str = "/etc/ironic";
+/// Where the pod finds the box's table of signs of life.
+const SIGNS: &str = "/var/run/signs";
 /// Metrics and health, on the loopback address: metal3's port for them.
 const METRICS: u16 = 8085;
 /// The webhook, on the loopback address: metal3's port for it.
@@ -84,7 +87,7 @@ fn deployment(image: &str, generation: &str) -> Value {
         "image": image,
         "imagePullPolicy": "Never",
         "args": ["operator", "baremetalhost", "--ironic", ironic, "--ironic-ca", ca, "--ironic-auth", MOUNTED,
-            "--webhook-address", format!("127.0.0.1:{WEBHOOK}")],
+            "--webhook-address", format!("127.0.0.1:{WEBHOOK}"), "--signs", format!("{SIGNS}/{}", keep::FILE)],
         "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "300Mi"}},
         "livenessProbe": probe("/healthz"),
         "readinessProbe": probe("/readyz"),
@@ -93,7 +96,11 @@ fn deployment(image: &str, generation: &str) -> Value {
             "readOnlyRootFilesystem": true,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "ironic", "mountPath": MOUNTED, "readOnly": true}],
+        "volumeMounts": [
+            {"name": "ironic", "mountPath": MOUNTED, "readOnly": true},
+            // The folder, not the file: the file is replaced by another each time.
+            {"name": "signs", "mountPath": SIGNS, "readOnly": true},
+        ],
     });
     json!({
         "apiVersion": "apps/v1",
@@ -118,7 +125,10 @@ fn deployment(image: &str, generation: &str) -> Value {
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
                     "containers": [container],
-                    "volumes": [{"name": "ironic", "secret": {"secretName": CREDENTIALS, "defaultMode": 0o440}}],
+                    "volumes": [
+                        {"name": "ironic", "secret": {"secretName": CREDENTIALS, "defaultMode": 0o440}},
+                        {"name": "signs", "hostPath": {"path": keep::RUN, "type": "DirectoryOrCreate"}},
+                    ],
                 },
             },
         },
@@ -162,6 +172,17 @@ mod tests {
         assert!(all[..13].iter().all(|placed| placed.object["kind"] == "CustomResourceDefinition"));
         assert_eq!(all[0].path(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/baremetalhosts.metal3.io");
         assert_eq!(all[17].path(), DEPLOYMENT);
+    }
+
+    #[test]
+    fn the_pod_reads_the_table_where_the_agent_writes_it() {
+        let all = objects("foothold.dev/agent:1", &access("a")).expect("placed");
+        let pod = &all[17].object["spec"]["template"]["spec"];
+        assert_eq!(pod["volumes"][1]["hostPath"]["path"], "/run/foothold/hosts");
+        let mount = &pod["containers"][0]["volumeMounts"][1];
+        assert_eq!((&mount["name"], &mount["mountPath"]), (&json!("signs"), &json!("/var/run/signs")));
+        let args = pod["containers"][0]["args"].as_array().expect("arguments");
+        assert_eq!(args[args.len() - 2..], [json!("--signs"), json!("/var/run/signs/signs.json")]);
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl Site {
             pace: Pace { short: Duration::from_millis(100), long: Duration::from_millis(200) },
             serve: Some(free_address()),
             webhook: None,
+            signs: None,
         };
         Self { api, ironic, namespace: namespace.to_owned(), settings, operator: None, _cluster: cluster }
     }

@@ -61,6 +61,9 @@ pub struct BareMetalHosts {
     /// Where the API server asks what is admitted, as it reaches it; without it the API server is not told to ask.
     #[arg(long, value_name = "ADDRESS:PORT")]
     webhook_address: Option<SocketAddr>,
+    /// Where the box writes what it hears of hosts and serves them: how far a host is is told by that, too.
+    #[arg(long, value_name = "FILE")]
+    signs: Option<PathBuf>,
 }
 
 /// A variable of the environment; an empty one is none.
@@ -100,6 +103,7 @@ impl BareMetalHosts {
             pace: Pace::default(),
             serve: Some(self.metrics_address),
             webhook: self.webhook_address,
+            signs: self.signs.clone(),
         })
     }
 

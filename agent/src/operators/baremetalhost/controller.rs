@@ -28,6 +28,7 @@ use super::story::{self, Told};
 use super::wishes;
 use crate::cluster::checks::chain;
 use crate::ironic::{IronicError, Node, ProvisionState};
+use crate::signs;
 
 /// Decisions of one turn; a host that needs more has something wrong about it, and is left alone for a while.
 const DECISIONS: usize = 40;
@@ -62,6 +63,8 @@ pub struct Operator {
     pub recorder: Recorder,
     /// Limits.
     pub limits: Limits,
+    /// What the box hears of hosts and serves them; nothing, when nobody tells.
+    pub signs: signs::Reader,
     memory: Mutex<HashMap<Key, Arc<AsyncMutex<Memory>>>>,
     ready: Mutex<Option<Instant>>,
 }
@@ -96,8 +99,8 @@ pub fn key(host: &BareMetalHost) -> Key {
 impl Operator {
     /// A controller that has seen nothing yet.
     pub fn new(executor: Executor, slots: Slots, recorder: Recorder, limits: Limits) -> Self {
-        let metrics = Metrics::default();
-        Self { executor, slots, metrics, recorder, limits, memory: Mutex::default(), ready: Mutex::default() }
+        let (metrics, signs) = (Metrics::default(), signs::Reader::default());
+        Self { executor, slots, metrics, recorder, limits, signs, memory: Mutex::default(), ready: Mutex::default() }
     }
 
     fn memory(&self, key: &Key) -> Arc<AsyncMutex<Memory>> {
@@ -211,7 +214,7 @@ impl Operator {
         mut outcome: Outcome,
     ) -> Result<Flow, ObjectError> {
         loop {
-            self.write(host, memory, &outcome, known.facts.now).await?;
+            self.write(host, memory, known, &outcome).await?;
             match outcome.step {
                 Step::Transition(_) => {
                     memory.scratch = Scratch::default();
@@ -340,16 +343,17 @@ impl Operator {
         &self,
         host: &mut BareMetalHost,
         memory: &mut Memory,
+        known: &Known,
         outcome: &Outcome,
-        now: Timestamp,
     ) -> Result<(), ObjectError> {
         // A host that leaves has nobody left to read it; before the finalizer is there, nothing may be known of it.
         if matches!(outcome.step, Step::Deleted | Step::Act(Action::AddFinalizer | Action::RestoreStatus)) {
             return Ok(());
         }
-        let before = host.status.clone();
+        let (before, now) = (host.status.clone(), known.facts.now);
         let mut status = apply(host, outcome, now);
-        status.conditions = Some(story::conditions(host, &status, outcome, now));
+        let shown = known.node.as_ref().and_then(|node| self.shown(host, node, now));
+        status.conditions = Some(story::conditions(host, &status, outcome, shown.as_deref(), now));
         if before.as_ref() == Some(&status) {
             return Ok(());
         }
@@ -372,6 +376,12 @@ impl Operator {
             log::info!("provisioning of BareMetalHost `{}/{}` failed", namespace(host), host.name_any());
         }
         Ok(())
+    }
+
+    /// How far a host is that Ironic is at work with, by its signs of life.
+    fn shown(&self, host: &BareMetalHost, node: &Node, now: Timestamp) -> Option<String> {
+        let table = self.signs.table();
+        Some(signs::look(host, node, table.as_deref(), now)?.sentence(node))
     }
 
     /// Slots are for those that work: others get this one.

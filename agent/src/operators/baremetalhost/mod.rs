@@ -7,6 +7,7 @@
 //! objects     the cluster's objects            slots     who may be worked on at a time
 //! firmware    BIOS settings and firmware: what is asked for, what there is, what is to be written
 //! story       conditions and events            metrics   what is counted
+//! [`crate::signs`]  signs of life of a host, told in its condition `Progressing`
 //! ```
 //!
 //! The decision is pure: no clock, no API server, no Ironic.

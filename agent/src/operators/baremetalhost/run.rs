@@ -39,8 +39,8 @@ use super::firmware;
 use super::objects::{ObjectError, Objects};
 use super::slots::Slots;
 use super::wishes::Ramdisk;
-use crate::ironic;
 use crate::operators::admission;
+use crate::{ironic, signs};
 
 /// Name of the controller in events.
 const NAME: &str = "metal3-baremetal-controller";
@@ -68,6 +68,8 @@ pub struct Settings {
     pub serve: Option<SocketAddr>,
     /// Where the API server asks what is admitted; it is not told to ask when `None`.
     pub webhook: Option<SocketAddr>,
+    /// The box's table of signs of life ([`signs::keep`]); without it only Ironic's are told.
+    pub signs: Option<PathBuf>,
 }
 
 type Queued = Result<ObjectRef<BareMetalHost>, watcher::Error>;
@@ -90,7 +92,9 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     };
     let recorder = Recorder::new(client.clone(), Reporter { controller: NAME.to_owned(), instance: None });
     let slots = Slots::new(settings.provisioning_limit, wake);
-    let operator = Arc::new(Operator::new(executor, slots, recorder, settings.limits));
+    let mut operator = Operator::new(executor, slots, recorder, settings.limits);
+    operator.signs = signs::Reader::of(settings.signs.clone());
+    let operator = Arc::new(operator);
 
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     let admission = settings.webhook.map(|address| {

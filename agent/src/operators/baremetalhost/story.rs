@@ -6,7 +6,8 @@
 //! AvailableForProvisioning  it may be given an image
 //! Provisioned               it has one
 //! Ready                     it is as it shall be
-//! Progressing               something is being done, or why nothing is, and until when
+//! Progressing               something is being done, how far it is by the host's last sign of life, or why nothing is;
+//!                           and until when
 //! Healthy                   what is wrong; `observedGeneration` is that of the spec which was tried
 //! ```
 
@@ -73,11 +74,13 @@ pub fn failed_generation(host: &BareMetalHost) -> Option<i64> {
     unhealthy.observed_generation
 }
 
-/// Conditions of a status that an outcome led to. `host`: as it was before.
+/// Conditions of a status that an outcome led to. `host`: as it was before; `shown`: how far what is done is, as the
+/// host's signs of life show it.
 pub fn conditions(
     host: &BareMetalHost,
     status: &BareMetalHostStatus,
     outcome: &Outcome,
+    shown: Option<&str>,
     now: Timestamp,
 ) -> Vec<Condition> {
     let before = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
@@ -88,7 +91,7 @@ pub fn conditions(
         available(host, status, fine),
         provisioned(state),
         ready(outcome, fine, &before),
-        progressing(outcome, &before),
+        progressing(outcome, shown, &before),
         healthy(status, fine),
     ];
     for (.., message) in &mut all {
@@ -194,10 +197,12 @@ fn ready(outcome: &Outcome, fine: bool, before: &[Condition]) -> Line {
     }
 }
 
-fn progressing(outcome: &Outcome, before: &[Condition]) -> Line {
+fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> Line {
     let kind = "Progressing";
     match &outcome.step {
-        Step::Wait { reason: WaitReason::Working(action), .. } => (kind, true, doing(action), String::new()),
+        Step::Wait { reason: WaitReason::Working(action), .. } => {
+            (kind, true, doing(action), shown.unwrap_or_default().to_owned())
+        }
         Step::Wait { reason, until } => {
             let (word, mut message) = told(reason);
             // Moments that move with every look would be written with every look.
@@ -211,7 +216,7 @@ fn progressing(outcome: &Outcome, before: &[Condition]) -> Line {
         Step::Act(action) => match before.iter().find(|it| it.kind == kind) {
             // Written once it is seen to be under way.
             Some(old) if old.status == ConditionStatus::False => (kind, false, "Deciding", String::new()),
-            _ => (kind, true, doing(action), String::new()),
+            _ => (kind, true, doing(action), shown.unwrap_or_default().to_owned()),
         },
         Step::Again | Step::Deleted => (kind, true, "Deciding", String::new()),
     }
@@ -285,7 +290,7 @@ mod tests {
         let outcome =
             done.map_or_else(|| decide(host, &facts), |(action, report)| conclude(host, &facts, action, report));
         let mut status = apply(host, &outcome, start());
-        status.conditions = Some(conditions(host, &status, &outcome, start()));
+        status.conditions = Some(conditions(host, &status, &outcome, None, start()));
         BareMetalHost { status: Some(status), ..host.clone() }
     }
 
@@ -323,6 +328,27 @@ mod tests {
         assert_eq!(failed_generation(&again), Some(1));
     }
 
+    /// What a host shows is told as long as it is worked on, and written only when it shows something else.
+    #[test]
+    fn what_a_host_shows_is_told_and_the_same_again_is_no_news() {
+        let host = host(State::Inspecting, &json!({}));
+        let told = |host: &BareMetalHost, step: super::Step, shown: &str| {
+            let outcome = super::Outcome { changes: Vec::new(), step };
+            let mut status = apply(host, &outcome, start());
+            status.conditions = Some(conditions(host, &status, &outcome, Some(shown), start()));
+            BareMetalHost { status: Some(status), ..host.clone() }
+        };
+        let action = || Action::Inspect { again: false, reboot: false };
+        let wait = || super::Step::Wait { reason: super::WaitReason::Working(action()), until: Some(start()) };
+        let on = told(&host, wait(), "powered on; no DHCP request yet");
+        let (_, reason, message) = holds(&on, "Progressing");
+        assert_eq!((&*reason, &*message), ("Inspecting", "powered on; no DHCP request yet"));
+        let asked = told(&on, super::Step::Act(action()), "powered on; no DHCP request yet");
+        assert_eq!(holds(&asked, "Progressing"), holds(&on, "Progressing"));
+        assert_eq!(told(&on, wait(), "powered on; no DHCP request yet").status, on.status);
+        assert_eq!(holds(&told(&on, wait(), "ramdisk is up"), "Progressing").2, "ramdisk is up");
+    }
+
     #[test]
     fn a_wait_says_why() {
         let mut none = facts();
@@ -330,7 +356,7 @@ mod tests {
         let waiting = host(State::Registering, &json!({}));
         let outcome = decide(&waiting, &none);
         let status = apply(&waiting, &outcome, start());
-        let all = conditions(&waiting, &status, &outcome, start());
+        let all = conditions(&waiting, &status, &outcome, None, start());
         let progressing = all.iter().find(|it| it.kind == "Progressing").expect("told");
         assert_eq!((progressing.status, &*progressing.reason), (ConditionStatus::False, "Delayed"));
         let gave_up = json!({"spec": {"image": {"url": "http://a"}}, "status": {"provisioningFailCount": 5,

@@ -1,0 +1,168 @@
+//! What the box heard and served, for all servers, and what of it is a host's.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+
+use agent_api::host_story::{DhcpSign, HttpSign};
+use agent_api::metal3::BareMetalHost;
+use agent_api::metal3::bmc_address::BmcAddress;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::content::fetches::Fetches;
+use crate::provisioning::dhcp::STATE;
+use crate::provisioning::segment::settings::Mac;
+use crate::provisioning::segment::{leases, leases_in, signs};
+
+/// Paths that only servers fetch which are provisioned, and their BMCs.
+const THEIRS: [&str; 2] = ["/provisioning/", "/netboot/"];
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Table {
+    /// By MAC address.
+    pub dhcp: Vec<DhcpSign>,
+    /// By address of the client.
+    pub http: Vec<HttpSign>,
+}
+
+impl Table {
+    /// What is known now on the box at `root`. A file that is not there, or not whole, says nothing.
+    pub fn gather(root: &Path, fetches: &Fetches, now: Timestamp) -> Self {
+        let state = root.join(STATE.trim_start_matches('/'));
+        let heard = fs_err::read(state.join(signs::SIGNS)).ok().and_then(|bytes| signs::read(&bytes).ok());
+        let lent = leases_in(&state).unwrap_or_default();
+        let mut dhcp = heard.unwrap_or_default();
+        for sign in &mut dhcp {
+            let mac: Option<Mac> = sign.mac.parse().ok();
+            sign.lease = mac.and_then(|mac| leases::address_of(&lent, mac, now).ok());
+        }
+        Self { dhcp, http: fetches.all() }
+    }
+
+    /// The same without fetches of those who are no servers, as far as that is seen.
+    #[must_use]
+    pub fn of_servers(mut self) -> Self {
+        let lent: BTreeSet<IpAddr> = self.dhcp.iter().flat_map(addresses).collect();
+        let theirs = |path: &str| THEIRS.iter().any(|folder| path.starts_with(folder));
+        self.http.retain(|fetch| lent.contains(&fetch.client) || theirs(&fetch.path));
+        self
+    }
+
+    /// DHCP of a host: of its interfaces, the one that was heard last.
+    pub fn dhcp_of(&self, host: &BareMetalHost) -> Option<DhcpSign> {
+        let macs = macs(host);
+        let own = self.dhcp.iter().filter(|sign| macs.contains(&sign.mac));
+        own.max_by_key(|sign| sign.last()).cloned()
+    }
+
+    /// What a host, its ramdisk at `agent` or its BMC fetched last.
+    pub fn http_of(&self, host: &BareMetalHost, agent: Option<&str>) -> Option<HttpSign> {
+        let mut own: BTreeSet<IpAddr> = BTreeSet::new();
+        let macs = macs(host);
+        own.extend(self.dhcp.iter().filter(|sign| macs.contains(&sign.mac)).flat_map(addresses));
+        own.extend(agent.and_then(host_of));
+        let bmc = host.spec.bmc.as_ref().and_then(|bmc| bmc.address.parse::<BmcAddress>().ok());
+        own.extend(bmc.and_then(|bmc| bmc.hostname.parse::<IpAddr>().ok()));
+        self.http.iter().filter(|fetch| own.contains(&fetch.client)).max_by_key(|fetch| fetch.at).cloned()
+    }
+}
+
+fn addresses(sign: &DhcpSign) -> impl Iterator<Item = IpAddr> + use<> {
+    let answered = sign.answered.as_ref().and_then(|answered| answered.address);
+    [sign.lease, answered].into_iter().flatten().map(IpAddr::from)
+}
+
+/// MAC addresses by which a host is known: that of its spec, and those that inspection found.
+fn macs(host: &BareMetalHost) -> BTreeSet<String> {
+    let found = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.nics.as_ref());
+    let found = found.into_iter().flatten().filter_map(|nic| nic.mac.as_ref());
+    found.chain(&host.spec.boot_mac_address).map(|mac| mac.to_lowercase()).collect()
+}
+
+/// The IP address of a URL that names one.
+fn host_of(url: &str) -> Option<IpAddr> {
+    let uri: axum::http::Uri = url.parse().ok()?;
+    uri.host()?.trim_matches(['[', ']']).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use agent_api::metal3::BareMetalHost;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::{STATE, Table, host_of, signs};
+    use crate::content::fetches::Fetches;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
+    }
+
+    fn host(bmc: &str) -> BareMetalHost {
+        serde_json::from_value(json!({
+            "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "a"},
+            "spec": {"online": true, "bootMACAddress": "52:54:00:00:00:0A", "bmc": {"address": bmc, "credentialsName": "s"}},
+        }))
+        .expect("a host")
+    }
+
+    fn fetched(clients: &[(&str, &str)]) -> Fetches {
+        let fetches = Fetches::default();
+        for (second, (client, path)) in (0..).zip(clients) {
+            fetches.began(client.parse().expect("an address"), path, at(second));
+        }
+        fetches
+    }
+
+    #[test]
+    fn files_of_the_guard_and_of_dnsmasq_are_put_together() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert_eq!(Table::gather(dir.path(), &Fetches::default(), at(0)), Table::default());
+        let state = dir.path().join(STATE.trim_start_matches('/'));
+        fs_err::create_dir_all(&state).expect("a folder");
+        let heard = r#"[{"mac":"52:54:00:00:00:0a"},{"mac":"52:54:00:00:00:0b"}]"#;
+        fs_err::write(state.join(signs::SIGNS), heard).expect("written");
+        fs_err::write(state.join("dnsmasq.leases"), "1800000060 52:54:00:00:00:0a 172.22.0.50 a *\n").expect("written");
+        let fetches = fetched(&[
+            ("172.22.0.50", "/images/a.raw"),
+            ("192.0.2.9", "/files/a"),
+            ("10.0.0.1", "/provisioning/a.iso"),
+        ]);
+        let table = Table::gather(dir.path(), &fetches, at(0));
+        let leases: Vec<_> = table.dhcp.iter().map(|sign| sign.lease).collect();
+        assert_eq!(leases, [Some([172, 22, 0, 50].into()), None]);
+        assert_eq!(table.http.len(), 3);
+        let servers: Vec<IpAddr> = table.clone().of_servers().http.iter().map(|fetch| fetch.client).collect();
+        assert_eq!(servers, ["10.0.0.1", "172.22.0.50"].map(|ip| ip.parse::<IpAddr>().expect("an address")));
+        let later = Table::gather(dir.path(), &fetches, at(61));
+        assert_eq!(later.dhcp[0].lease, None, "the lease is over");
+    }
+
+    #[test]
+    fn a_fetch_is_a_hosts_by_its_lease_its_ramdisk_or_its_bmc() {
+        let mut table = Table::default();
+        table.dhcp.push(agent_api::host_story::DhcpSign {
+            mac: "52:54:00:00:00:0a".into(),
+            lease: Some([172, 22, 0, 50].into()),
+            ..Default::default()
+        });
+        let last = |table: &Table, agent| {
+            table.http_of(&host("redfish-virtualmedia://10.0.0.1"), agent).map(|fetch| fetch.client.to_string())
+        };
+        table.http = fetched(&[("172.22.0.51", "/a")]).all();
+        assert_eq!(last(&table, None), None);
+        assert_eq!(last(&table, Some("https://172.22.0.51:9999")).as_deref(), Some("172.22.0.51"));
+        table.http = fetched(&[("10.0.0.1", "/a"), ("172.22.0.50", "/b")]).all();
+        assert_eq!(last(&table, None).as_deref(), Some("172.22.0.50"));
+        table.http = fetched(&[("172.22.0.50", "/b"), ("10.0.0.1", "/a")]).all();
+        assert_eq!(last(&table, None).as_deref(), Some("10.0.0.1"), "its BMC");
+        assert_eq!(table.dhcp_of(&host("ipmi://bmc")).expect("heard").mac, "52:54:00:00:00:0a");
+        assert_eq!(host_of("https://[fd00::5]:9999"), "fd00::5".parse().ok());
+        assert_eq!(host_of("nowhere"), None);
+    }
+}
