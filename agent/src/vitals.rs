@@ -31,6 +31,8 @@ pub struct Identity {
     pub built: u64,
     /// The release is signed with a development key.
     pub development_key: bool,
+    /// The release provisions other servers.
+    pub provisioning: bool,
     /// How the box was asked to start.
     pub mode: Mode,
     /// Where DATA is.
@@ -143,6 +145,7 @@ fn identify(run: &Path) -> Identity {
         identity.version = release.version;
         identity.built = release.built;
         identity.development_key = release.development_key;
+        identity.provisioning = release.provisioning.is_some();
     }
     if let Some(facts) = facts {
         identity.release = facts.release;

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
 use super::server::Peer;
-use super::{ClaimError, Options, Verdict, body, bundle, page, rehearsals, timeline, upload};
+use super::{ClaimError, Options, Verdict, body, bundle, hosts, page, rehearsals, timeline, upload};
 use crate::cluster::files;
 use crate::events::uptime;
 use crate::releases::Refused;
@@ -36,7 +36,7 @@ const BODY_BYTES: usize = 16 * 1024;
 
 /// What the handlers share.
 pub(super) struct App {
-    options: Options,
+    pub(super) options: Options,
     fingerprint: String,
     authority: String,
     page: page::Page,
@@ -54,6 +54,8 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .route("/status", get(status))
         .route("/events", get(events))
         .route("/timeline", get(times))
+        .route("/hosts", get(hosts::list))
+        .route("/hosts/{namespace}/{name}", get(hosts::one))
         .route("/kubeconfig", get(admin))
         .route("/support-bundle", get(support))
         .route("/site", put(site))
@@ -95,7 +97,7 @@ impl Refusal {
         Self { status, problem, retry_after: None }
     }
 
-    fn again_in(mut self, secs: u64) -> Self {
+    pub(super) fn again_in(mut self, secs: u64) -> Self {
         self.retry_after = Some(secs);
         self
     }
@@ -185,8 +187,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 async fn nothing_here(uri: Uri) -> Refusal {
-    let hint =
-        "see /api/v1/{status,events,timeline,kubeconfig,support-bundle,site,site/report,rehearsals}, /healthz and /";
+    let hint = "see /api/v1/{status,events,timeline,hosts,kubeconfig,support-bundle,site,site/report,rehearsals}, /healthz and /";
     Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
 }
 

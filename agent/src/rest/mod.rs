@@ -8,6 +8,7 @@
 //! api          the routes                timeline, kubeconfig, bundle, redact   what they answer with
 //! upload       bodies that are taken while they come: bundles
 //! rehearsals   the site's BMCs are asked, and not changed
+//! hosts/       where the servers stand that the box provisions, and what is waited for
 //! page/        the web page, one file
 //! ```
 
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::content::fetches::Fetches;
 use crate::events::Bus;
 use crate::host::runner::Runner;
 use crate::releases::Releases;
@@ -34,6 +36,7 @@ pub(crate) mod api;
 pub(crate) mod body;
 pub(crate) mod bundle;
 mod certificate;
+mod hosts;
 mod kubeconfig;
 mod page;
 pub(crate) mod redact;
@@ -82,6 +85,10 @@ pub struct Options {
     pub root: PathBuf,
     /// Writes reports to the SITE partition.
     pub site_out: Arc<SiteOut>,
+    /// Who fetched what from the box.
+    pub fetches: Fetches,
+    /// URL of Ironic.
+    pub ironic: String,
 }
 
 impl Options {
@@ -108,6 +115,8 @@ impl Options {
             releases: Releases::of_box(),
             root: PathBuf::from("/"),
             site_out,
+            fetches: Fetches::default(),
+            ironic: hosts::ironic_of_box(),
         }
     }
 }

@@ -16,13 +16,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Gate, Options, Web, start};
+use crate::content::fetches::Fetches;
 use crate::events::Bus;
 use crate::host::runner::{Output, RunError, Runner};
 use crate::releases::Releases;
 use crate::site_out::SiteOut;
 use crate::vitals::Vitals;
 
-const TOKEN: &str = "a-token-of-this-test";
+pub(super) const TOKEN: &str = "a-token-of-this-test";
 
 /// Prints what it was asked, and a secret.
 #[derive(Debug)]
@@ -35,24 +36,28 @@ impl Runner for Echo {
 }
 
 /// A running server on a free port.
-struct Fixture {
+pub(super) struct Fixture {
     web: Web,
     client: Client,
     bus: Bus,
     gate: Arc<Gate>,
-    dir: TempDir,
+    pub(super) dir: TempDir,
     site: watch::Sender<Option<Arc<Site>>>,
     _tasks: JoinSet<anyhow::Result<()>>,
 }
 
 impl Fixture {
     fn start() -> Self {
+        Self::of(tempfile::tempdir().expect("a folder"), |_| {})
+    }
+
+    /// The box whose files are in `dir`.
+    fn of(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let dir = tempfile::tempdir().expect("a folder");
         let bus = Bus::in_memory();
         let gate = Arc::new(Gate::new(&dir.path().join("access")));
         let site = watch::Sender::new(None);
-        let options = Options {
+        let mut options = Options {
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
             bus: bus.clone(),
             gate: Arc::clone(&gate),
@@ -65,7 +70,10 @@ impl Fixture {
             releases: Releases::below(&dir.path().join("data"), &dir.path().join("medium"), dir.path()),
             root: dir.path().to_owned(),
             site_out: Arc::new(SiteOut::new(dir.path())),
+            fetches: Fetches::default(),
+            ironic: "http://127.0.0.1:1".to_owned(),
         };
+        change(&mut options);
         let mut tasks = JoinSet::new();
         let web = start(&mut tasks, options, &CancellationToken::new()).expect("started");
         let client = client_of(&web);
@@ -73,7 +81,16 @@ impl Fixture {
     }
 
     fn with_token() -> Self {
-        let fixture = Self::start();
+        Self::start().known()
+    }
+
+    /// The box whose files are in `dir`, for who has the token.
+    pub(super) fn with_files(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
+        Self::of(dir, change).known()
+    }
+
+    fn known(self) -> Self {
+        let fixture = self;
         let token_sha256 = Some(hex::encode(Sha256::digest(TOKEN)));
         fixture.gate.set_site(&Access { token_sha256, ..Access::default() });
         fixture
@@ -83,7 +100,7 @@ impl Fixture {
         format!("https://127.0.0.1:{}{path}", self.web.addresses[0].port())
     }
 
-    async fn ask(&self, path: &str) -> reqwest::Response {
+    pub(super) async fn ask(&self, path: &str) -> reqwest::Response {
         self.client.get(self.url(path)).bearer_auth(TOKEN).send().await.expect("an answer")
     }
 }
@@ -107,6 +124,9 @@ fn client_of(web: &Web) -> Client {
 #[case::bundles_are_not_read(Method::GET, "/api/v1/bundles", 401, 405)]
 #[case::rehearsal_of_nothing(Method::POST, "/api/v1/rehearsals", 401, 400)]
 #[case::rehearsals_are_not_read(Method::GET, "/api/v1/rehearsals", 401, 405)]
+#[case::hosts_of_a_box_that_provisions_none(Method::GET, "/api/v1/hosts", 401, 404)]
+#[case::a_host_of_such_a_box(Method::GET, "/api/v1/hosts/metal3/a", 401, 404)]
+#[case::hosts_are_not_written(Method::POST, "/api/v1/hosts", 401, 405)]
 #[case::unknown_below_the_door(Method::GET, "/api/v1/secrets", 401, 404)]
 #[case::wrong_method(Method::DELETE, "/api/v1/status", 401, 405)]
 #[case::escape(Method::GET, "/api/v1/../v1/status/", 401, 404)]

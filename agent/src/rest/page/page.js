@@ -114,6 +114,31 @@ function drawEvents(events) {
   });
   $('events').tBodies[0].replaceChildren(...rows);
 }
+function at(time) { return time ? time.slice(0, 19).replace('T', ' ') : ''; }
+function drawHosts(list) {
+  const rows = list.hosts.map(host => {
+    const row = el('tr'), waits = host.waits || {}, last = host.last || {};
+    row.append(el('td', host.namespace + '/' + host.name, 's'), el('td', host.state, 's'),
+      el('td', host.error || waits.for || 'nothing', host.error ? 'd is-failed' : 'd'), el('td', at(waits.until), 't'),
+      el('td', host.last ? at(last.at) + ' ' + last.says : 'none', 'd'));
+    return row;
+  });
+  $('hosts').tBodies[0].replaceChildren(...rows);
+  text('unasked', (list.problems || []).join('; '));
+  show('servers', rows.length > 0 || !!list.problems);
+}
+// Seldom: each answer asks the cluster and Ironic. A box that provisions no servers says 404, and is not asked again.
+let hostsAt = 0;
+async function pollHosts() {
+  if (Date.now() < hostsAt) return;
+  hostsAt = Date.now() + 10000;
+  try {
+    drawHosts(await (await ask('hosts')).json());
+  } catch (error) {
+    if (error.status === 404) { hostsAt = Infinity; show('servers', false); }
+    text('unasked', error.message);
+  }
+}
 function drawTrouble(status) {
   const failed = status.steps.filter(step => step.state === 'failed').map(step => item(step, status.uptimeSecs));
   for (const damage of status.medium.failures) {
@@ -162,6 +187,7 @@ async function poll() {
     draw(status, times);
     show('door', false);
     show('inside', $('given').hidden);
+    if (status.ready) await pollHosts();
   } catch (error) {
     if (error.status === 401 || error.status === 429) return shut(error);
     $('state').className = 'badge bad';
