@@ -3,7 +3,7 @@
 //! ```text
 //! release, own address ─settings─> RUN ─┐
 //! BareMetalHosts ─known─> RUN ──────────┼─ pod (static, kubelet): `foothold-agent dhcp` ─ dnsmasq
-//! leases, state.json on DATA <──────────┘
+//! leases, state, signs on DATA <────────┘
 //! ```
 
 use std::net::Ipv4Addr;
