@@ -139,6 +139,16 @@ impl Tools {
         self.invocation("usr/bin/qemu-img", arguments)
     }
 
+    /// Another program of the tree with `arguments`.
+    pub(crate) fn program(
+        &self,
+        program: &'static str,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Result<Invocation, ToolsError> {
+        self.file(program)?;
+        Ok(self.invocation(program, arguments))
+    }
+
     fn invocation(&self, program: &str, arguments: impl IntoIterator<Item = String>) -> Invocation {
         let library_path = format!("{}:{}/pulseaudio", self.path(LIB), self.path(LIB));
         let loader = [

@@ -255,7 +255,7 @@ mod tests {
     fn change(place: Place, body: Value) -> (Decided, State) {
         let profile = Profile::known("generic").expect("a profile");
         let account = Account { user: "admin".into(), password: "secret".into() };
-        let mut state = State::new(&profile, SignedDuration::ZERO);
+        let mut state = State::new(&profile, Mode::Uefi, SignedDuration::ZERO);
         let change =
             Change { profile: &profile, account: &account, place, body, on: false, now: Timestamp::UNIX_EPOCH };
         let decided = match change.place {

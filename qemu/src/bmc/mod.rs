@@ -1,4 +1,4 @@
-//! A BMC that speaks Redfish over HTTPS, for machines that are none, or QEMU's.
+//! A BMC that speaks Redfish over HTTPS, for machines that are none, or QEMU's; and one that speaks IPMI over LAN.
 //!
 //! ```text
 //!  client ── TLS ──► server ── faults: late, dropped, silent
@@ -27,6 +27,7 @@
 //! | `events` | telling subscribers |
 //! | `faults` | [`Faults`] on demand |
 //! | `refusal` | errors in Redfish's form |
+//! | `ipmi` | [`IpmiBmc`]: OpenIPMI's simulator before the same [`Power`] |
 //! | `service`, `server` | one request; TLS and connections |
 
 use std::io;
@@ -47,6 +48,7 @@ mod document;
 mod events;
 mod faults;
 mod images;
+mod ipmi;
 mod place;
 mod power;
 mod profile;
@@ -58,6 +60,7 @@ mod vm;
 
 pub use faults::{Faults, Flaps, Power as PowerFault};
 pub use images::Images;
+pub use ipmi::{IpmiBmc, IpmiError, IpmiOptions, is_ipmi_name};
 pub use power::{Act, Boot, From as BootFrom, MemoryPower, Mode, Power, PowerError};
 pub use profile::{Drive, Firmware, Ids, Insert, Media, Owner, Profile, ProfileError};
 pub use state::Machine;
@@ -156,7 +159,7 @@ impl Bmc {
         let (letters, box_) = mpsc::unbounded_channel();
         let (later, put_off) = mpsc::unbounded_channel();
         let service = Arc::new(Service {
-            state: Mutex::new(State::new(&profile, skew)),
+            state: Mutex::new(State::new(&profile, machine.firmware, skew)),
             account: Account { user, password },
             faults: Mutex::default(),
             asked: Mutex::default(),

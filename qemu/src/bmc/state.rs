@@ -23,10 +23,12 @@ pub struct Machine {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// The firmware that it boots by, as long as nobody overrides that.
+    pub firmware: Mode,
 }
 
 impl Default for Machine {
-    /// One processor, 2 GiB, one card.
+    /// One processor, 2 GiB, one card, UEFI.
     fn default() -> Self {
         Self {
             name: "server".to_owned(),
@@ -35,6 +37,7 @@ impl Default for Machine {
             macs: vec!["52:54:00:00:00:01".to_owned()],
             cpus: 1,
             memory_mib: 2048,
+            firmware: Mode::Uefi,
         }
     }
 }
@@ -105,9 +108,9 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn new(profile: &Profile, skew: SignedDuration) -> Self {
+    pub fn new(profile: &Profile, mode: Mode, skew: SignedDuration) -> Self {
         Self {
-            boot: Override { enabled: Enabled::Disabled, target: "None".to_owned(), mode: Mode::Uefi },
+            boot: Override { enabled: Enabled::Disabled, target: "None".to_owned(), mode },
             media: profile.media.drives.iter().map(|_| None).collect(),
             bios: profile.bios.clone(),
             pending: Map::new(),

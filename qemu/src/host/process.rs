@@ -1,12 +1,12 @@
 //! Child processes that cannot outlive us.
 //!
 //! `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, so all children are forked by one
-//! thread that lives as long as the process.
+//! thread that lives as long as the process. They are in its network namespace, but for those that are talked with.
 
-use std::io::{self, Read};
+use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
@@ -82,14 +82,23 @@ impl Process {
     /// Starts the program with nothing on stdin and stdout, stderr on a pipe, and the descriptors of
     /// `inherit` open in the child under the same numbers.
     pub(crate) fn spawn(run: &Invocation, inherit: Vec<OwnedFd>) -> io::Result<(Self, ChildStderr)> {
-        let mut command = command(run, inherit.iter().map(AsRawFd::as_raw_fd).collect());
+        let mut command = command(run, inherit.iter().map(AsRawFd::as_raw_fd).collect(), None);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let (answer, answered) = mpsc::channel();
-        let gone = || io::Error::other("the thread that starts processes is gone");
-        spawner().send(Request { command, inherit, answer }).map_err(|_| gone())?;
-        let mut child = answered.recv().map_err(|_| gone())??;
-        let stderr = child.stderr.take().ok_or_else(gone)?;
+        let mut child = spawn(command, inherit)?;
+        let stderr = child.stderr.take().ok_or_else(no_pipe)?;
         Ok((Self { child, status: None }, stderr))
+    }
+
+    /// Starts the program in the network namespace of the calling thread. What it and its children say on stdout and
+    /// stderr comes out of one pipe, in the order in which it was said; the other pipe is its stdin.
+    pub(crate) fn spawn_here(run: &Invocation) -> io::Result<(Self, ChildStdin, PipeReader)> {
+        let namespace = OwnedFd::from(fs_err::File::open("/proc/thread-self/ns/net")?.into_parts().0);
+        let (said, says) = io::pipe()?;
+        let mut command = command(run, Vec::new(), Some(namespace.as_raw_fd()));
+        command.stdin(Stdio::piped()).stdout(says.try_clone()?).stderr(says);
+        let mut child = spawn(command, vec![namespace])?;
+        let stdin = child.stdin.take().ok_or_else(no_pipe)?;
+        Ok((Self { child, status: None }, stdin, said))
     }
 
     /// The process id.
@@ -156,13 +165,39 @@ impl Invocation {
             Err(_) => Ok(None),
         }
     }
+
+    /// Runs it to its end in the network namespace of the calling thread. It must be one that ends soon.
+    pub(crate) fn run_here(&self, name: &str) -> Result<(), RunError> {
+        let failed = |source| RunError::Start { program: name.to_owned(), source };
+        let (mut process, stdin, mut says) = Process::spawn_here(self).map_err(failed)?;
+        drop(stdin);
+        let mut said = Vec::new();
+        says.read_to_end(&mut said).map_err(failed)?;
+        let status = process.wait().map_err(failed)?;
+        if status.success() {
+            return Ok(());
+        }
+        let stderr = String::from_utf8_lossy(&said).trim().to_owned();
+        Err(RunError::Failed { program: name.to_owned(), status, stderr })
+    }
 }
 
 struct Request {
     command: Command,
     /// Kept open until the child has them.
-    inherit: Vec<OwnedFd>,
+    held: Vec<OwnedFd>,
     answer: Sender<io::Result<Child>>,
+}
+
+fn spawn(command: Command, held: Vec<OwnedFd>) -> io::Result<Child> {
+    let gone = || io::Error::other("the thread that starts processes is gone");
+    let (answer, answered) = mpsc::channel();
+    spawner().send(Request { command, held, answer }).map_err(|_| gone())?;
+    answered.recv().map_err(|_| gone())?
+}
+
+fn no_pipe() -> io::Error {
+    io::Error::other("a pipe that was asked for is not there")
 }
 
 fn spawner() -> &'static Sender<Request> {
@@ -170,9 +205,9 @@ fn spawner() -> &'static Sender<Request> {
     SPAWNER.get_or_init(|| {
         let (sender, requests) = mpsc::channel::<Request>();
         std::thread::spawn(move || {
-            for Request { mut command, inherit, answer } in requests {
+            for Request { mut command, held, answer } in requests {
                 let spawned = command.spawn();
-                drop(inherit);
+                drop((command, held));
                 // An unwanted child must not run on.
                 if let Err(mpsc::SendError(Ok(mut child))) = answer.send(spawned) {
                     let _ = child.kill();
@@ -186,13 +221,13 @@ fn spawner() -> &'static Sender<Request> {
 
 #[expect(clippy::disallowed_methods, reason = "the one place that starts processes")]
 #[expect(unsafe_code, reason = "descriptors and the parent-death signal are set between fork and exec")]
-fn command(run: &Invocation, inherit: Vec<RawFd>) -> Command {
+fn command(run: &Invocation, inherit: Vec<RawFd>, network: Option<RawFd>) -> Command {
     let mut command = Command::new(&run.program);
     command.args(&run.arguments).envs(run.environment.iter().map(|(k, v)| (k, v)));
     // Ctrl-C on the terminal is for us; we end the child.
     command.process_group(0);
     let parent = std::process::id();
-    // SAFETY: only prctl, getppid, setrlimit and fcntl are called, all async-signal-safe; nothing is allocated.
+    // SAFETY: only prctl, getppid, setns, setrlimit and fcntl are called, all async-signal-safe; nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
@@ -201,6 +236,9 @@ fn command(run: &Invocation, inherit: Vec<RawFd>) -> Command {
             // The parent may have died before the signal was asked for.
             if u32::try_from(libc::getppid()) != Ok(parent) {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            if network.is_some_and(|fd| libc::setns(fd, libc::CLONE_NEWNET) != 0) {
+                return Err(io::Error::last_os_error());
             }
             // Memory of a machine does not belong into a core file.
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
