@@ -43,7 +43,8 @@
 //! | [`disk`], [`network`], [`tap`] | what is plugged in |
 //! | [`builder`] | [`VmBuilder`]: what machine, checked and started |
 //! | [`vm`] | [`Vm`]: the running machine |
-//! | [`bmc`] | an emulated Redfish BMC before a machine |
+//! | [`bmc`] | an emulated BMC before a machine: Redfish, or IPMI over LAN |
+//! | [`site`] | servers behind BMCs on a network of their own |
 //! | [`journal`] | events, serial output, and waiting for them |
 //! | [`qmp`] | the machine protocol: codec and client |
 //! | `argv` | validated machine -> command line (pure) |
@@ -59,6 +60,7 @@ mod host;
 pub mod journal;
 pub mod network;
 pub mod qmp;
+pub mod site;
 pub mod tap;
 pub mod tools;
 pub mod vm;

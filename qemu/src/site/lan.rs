@@ -1,0 +1,60 @@
+//! The network of a site: a bridge in the network namespace of the calling thread.
+
+use super::SiteError;
+use crate::tap::TapDevice;
+use crate::tools::Tools;
+
+/// Name of the bridge.
+pub const BRIDGE: &str = "br0";
+
+/// A bridge. All of its calls belong on threads of its namespace.
+#[derive(Clone, Debug)]
+pub struct Lan {
+    tools: Tools,
+}
+
+impl Lan {
+    /// Makes it, with nothing on it, and switches loopback on.
+    ///
+    /// # Errors
+    /// Where the namespace has such a bridge already, or is not ours.
+    pub fn make(tools: &Tools) -> Result<Self, SiteError> {
+        let lan = Self::of_this_thread(tools);
+        lan.ip(&["link", "set", "lo", "up"])?;
+        lan.ip(&["link", "add", BRIDGE, "type", "bridge"])?;
+        lan.ip(&["link", "set", BRIDGE, "up"])?;
+        Ok(lan)
+    }
+
+    /// The one that was made in this thread's namespace.
+    pub fn of_this_thread(tools: &Tools) -> Self {
+        Self { tools: tools.clone() }
+    }
+
+    /// Gives this machine an address there, with its prefix length: `172.22.0.1/24`. It may have it already.
+    ///
+    /// # Errors
+    /// For what is no such address.
+    pub fn address(&self, address: &str) -> Result<(), SiteError> {
+        self.ip(&["address", "replace", address, "dev", BRIDGE])
+    }
+
+    /// A cable to the bridge; its other end is a machine's card.
+    ///
+    /// # Errors
+    /// Where the name is taken.
+    pub fn cable(&self, name: &str) -> Result<TapDevice, SiteError> {
+        let tap = TapDevice::new(name).map_err(|source| SiteError::Tap { name: name.to_owned(), source })?;
+        self.ip(&["link", "set", name, "master", BRIDGE, "up"])?;
+        Ok(tap)
+    }
+
+    pub(super) const fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    fn ip(&self, arguments: &[&str]) -> Result<(), SiteError> {
+        let run = self.tools.program("usr/bin/ip", arguments.iter().map(|&argument| argument.to_owned()))?;
+        Ok(run.run_here(&format!("ip {}", arguments.join(" ")))?)
+    }
+}
