@@ -49,8 +49,8 @@ pub enum Command {
     Up(Up),
     /// Write a definition to start from
     Init(Init),
-    /// Print the JSON Schema of definitions
-    Schema,
+    /// Print the JSON Schema of definitions, or of simulations
+    Schema(Schema),
     /// Check a definition and report all its problems
     Lint(Lint),
     /// Show what a build would do, and what the cache already has
@@ -75,6 +75,8 @@ pub enum Command {
     Verify(Verify),
     /// Write an image to a device, read it back and compare
     Write(Write),
+    /// Run a site on this machine: servers behind emulated BMCs, and the box
+    Simulate(Simulate),
 }
 
 /// The definition to work on.
@@ -151,6 +153,40 @@ pub struct Init {
     /// Directory of the new `appliance.yaml`
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
+}
+
+/// `foothold schema`
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Schema {
+    /// Of which files
+    #[arg(long, value_enum, default_value_t = SchemaOf::Appliance)]
+    pub of: SchemaOf,
+}
+
+/// Files that have a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SchemaOf {
+    /// Definitions
+    Appliance,
+    /// Simulations
+    Simulation,
+}
+
+/// `foothold simulate`
+#[derive(Debug, Args)]
+pub struct Simulate {
+    /// The simulation
+    #[arg(value_name = "SITE")]
+    pub file: PathBuf,
+    /// Write the hosts and their Secrets here, for `kubectl apply` [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    pub manifests: Option<PathBuf>,
+    /// Keep what the servers say in this folder [default: until the end only]
+    #[arg(long, value_name = "DIR")]
+    pub consoles: Option<PathBuf>,
+    /// Where the toolbox is kept
+    #[command(flatten)]
+    pub sources: Sources,
 }
 
 /// `foothold lint`

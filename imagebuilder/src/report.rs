@@ -86,6 +86,11 @@ impl Report {
         self.build_event(phase, step, State::Skipped, details([("why", why.into())]));
     }
 
+    /// Says that something has happened which nobody waited for: `report.happened("server-1", "on")`.
+    pub fn happened(&self, phase: &str, step: &str) {
+        self.build_event(phase, step, State::Done, Map::new());
+    }
+
     /// Passes an event of the box on.
     pub fn event(&self, event: &Event) {
         if self.0.show.json {

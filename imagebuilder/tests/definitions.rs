@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use foothold::cli::SchemaOf;
 use foothold::config;
 use foothold::lint;
 use proptest::prelude::{ProptestConfig, any, prop, prop_oneof, proptest};
@@ -58,13 +59,14 @@ fn the_definition_that_everybody_starts_from_is_right() {
 }
 
 #[test]
-fn the_committed_schema_is_current() {
-    let file = "../images/appliance.schema.json";
-    let committed = fs_err::read_to_string(file).unwrap_or_default();
-    assert!(
-        committed == foothold::commands::schema::text(),
-        "`foothold schema > images/appliance.schema.json` makes it current"
-    );
+fn the_committed_schemas_are_current() {
+    for (file, of) in [("appliance", SchemaOf::Appliance), ("simulation", SchemaOf::Simulation)] {
+        let committed = fs_err::read_to_string(format!("../images/{file}.schema.json")).unwrap_or_default();
+        assert!(
+            committed == foothold::commands::schema::text(of),
+            "`foothold schema --of {file} > images/{file}.schema.json` makes it current"
+        );
+    }
 }
 
 /// Pieces that YAML readers stumble over, between pieces of a definition.

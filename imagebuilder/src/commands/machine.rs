@@ -79,8 +79,13 @@ pub struct Session {
 
 /// The tools of the toolbox, which is made when it is not there.
 pub fn tools(at: &Builder) -> Result<Tools> {
+    tools_with(at, &[])
+}
+
+/// The same, and made anew when it is from a time before these programs.
+pub fn tools_with(at: &Builder, programs: &[&str]) -> Result<Tools> {
     let current = at.cache.path("toolbox/current");
-    if !current.exists() {
+    if !current.exists() || programs.iter().any(|program| !current.join(program).exists()) {
         let job = Job::load(Path::new("images/appliance"))?;
         let lock = common::locked(at, &job, false)?;
         pipeline::toolbox(at, &lock)?;
@@ -88,13 +93,18 @@ pub fn tools(at: &Builder) -> Result<Tools> {
     Ok(Tools::from_toolbox(&current)?)
 }
 
+/// KVM or software emulation, found out by booting when it is not known.
+pub fn accelerator(at: &Builder, tools: &Tools) -> Result<Accel> {
+    at.report.step("run", "accelerator").run(|step| {
+        step.note("booting a few instructions to see whether KVM works");
+        Ok(Accel::detect_cached(tools, &at.cache.path("accelerator")))
+    })
+}
+
 /// Switches the machine on.
 pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     let tools = tools(at)?;
-    let accel = at.report.step("run", "accelerator").run(|step| {
-        step.note("booting a few instructions to see whether KVM works");
-        Ok::<_, anyhow::Error>(Accel::detect_cached(&tools, &at.cache.path("accelerator")))
-    })?;
+    let accel = accelerator(at, &tools)?;
     let work = at.cache.work_dir()?;
     let token = hex::encode(rand::random::<[u8; 32]>());
     let site = work.path().join("site.img");

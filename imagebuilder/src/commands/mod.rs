@@ -13,6 +13,7 @@ pub mod plan;
 pub mod prove;
 pub mod run;
 pub mod schema;
+pub mod simulate;
 mod table;
 pub mod toolbox;
 pub mod up;
@@ -34,7 +35,7 @@ pub fn execute(cli: &Cli, cancel: &Cancel) -> Exit {
 fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError> {
     match command {
         Command::Init(args) => init::run(args, report),
-        Command::Schema => schema::run(report),
+        Command::Schema(args) => schema::run(args, report),
         Command::Lint(args) => lint::run(args, report),
         Command::Up(args) => up::run(args, report),
         Command::Plan(args) => plan::run(args, report),
@@ -46,6 +47,7 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Prove(args) => prove::run(args, report),
         Command::Inspect(args) => inspect::run(args, report),
         Command::Diff(args) => diff::run(args, report),
+        Command::Simulate(args) => simulate::run(args, report),
         Command::Verify(args) => verify::run(args, report),
         Command::Write(args) => write::run(args, report),
     }

@@ -1,16 +1,26 @@
-//! `foothold schema`: the JSON Schema of definitions.
+//! `foothold schema`: the JSON Schema of definitions, or of simulations.
 
-use crate::config;
+use serde_json::Value;
+
+use crate::cli::{Schema, SchemaOf};
+use crate::config::{self, simulation};
 use crate::error::CommandError;
 use crate::report::{Outcome, Report};
 
-/// The schema as it is committed in `images/appliance.schema.json`.
-pub fn text() -> String {
-    format!("{:#}\n", config::json_schema())
+/// The schema as it is committed in `images/`.
+pub fn text(of: SchemaOf) -> String {
+    format!("{:#}\n", schema(of))
+}
+
+fn schema(of: SchemaOf) -> Value {
+    match of {
+        SchemaOf::Appliance => config::json_schema(),
+        SchemaOf::Simulation => simulation::json_schema(),
+    }
 }
 
 /// Prints the schema.
-pub fn run(report: &Report) -> Result<Outcome, CommandError> {
-    report.data(&text());
-    Ok(Outcome::Data { kind: "schema", data: config::json_schema() })
+pub fn run(args: &Schema, report: &Report) -> Result<Outcome, CommandError> {
+    report.data(&text(args.of));
+    Ok(Outcome::Data { kind: "schema", data: schema(args.of) })
 }

@@ -16,6 +16,7 @@ mod path;
 mod problem;
 mod schema;
 mod shape;
+pub mod simulation;
 mod site;
 mod support;
 mod tree;
@@ -83,18 +84,21 @@ pub fn load(file: &FilePath) -> Result<Appliance, LoadError> {
 
 /// Reads the definition and everything that is to be said about it.
 pub fn check_file(file: &FilePath) -> Result<Checked, LoadError> {
-    let unreadable = |hint| move |source| LoadError::Unreadable { file: file.display().to_string(), hint, source };
     let path = if file.is_dir() { file.join("appliance.yaml") } else { file.to_owned() };
-    let absent = "`foothold init` writes a definition to start from";
+    let text = read_text(&path, "`foothold init` writes a definition to start from")?;
+    Ok(check(&path, text))
+}
+
+/// The text of a file that is of a sensible size. `absent`: what to do when it is not there.
+fn read_text(path: &FilePath, absent: &'static str) -> Result<String, LoadError> {
+    let unreadable = |hint| move |source| LoadError::Unreadable { file: path.display().to_string(), hint, source };
     let size = path.metadata().map_err(unreadable(absent))?.len();
     if size > MOST_BYTES {
         let source = std::io::Error::other(format!("{size} bytes, at most {MOST_BYTES} are read"));
         return Err(unreadable("is this the right file?")(source));
     }
-    let bytes = fs_err::read(&path).map_err(unreadable("make it readable"))?;
-    let text =
-        String::from_utf8(bytes).map_err(|error| unreadable("save it as UTF-8")(std::io::Error::other(error)))?;
-    Ok(check(&path, text))
+    let bytes = fs_err::read(path).map_err(unreadable("make it readable"))?;
+    String::from_utf8(bytes).map_err(|error| unreadable("save it as UTF-8")(std::io::Error::other(error)))
 }
 
 /// Checks the text of a definition; paths in it are relative to the directory of `file`.

@@ -1,0 +1,137 @@
+//! The file of `foothold simulate`: `YAML -> tree -> input -> Simulation`, by the stages of definitions.
+
+mod input;
+mod validate;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path as FilePath, PathBuf};
+
+use foothold_qemu::bmc::{Faults, Profile};
+
+pub use self::input::{Driver, Firmware};
+
+use super::findings::Findings;
+use super::path::Path;
+use super::problem::Problems;
+use super::{ByteSize, LoadError, Name, read_text, schema, shape, tree};
+
+/// A site on this machine.
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    /// This machine's address on the network.
+    pub address: Ipv4Addr,
+    /// Length of the network's prefix.
+    pub prefix: u8,
+    /// Namespace of the hosts.
+    pub namespace: Name,
+    /// The box, if there is one.
+    pub appliance: Option<SimulatedBox>,
+    /// The servers.
+    pub servers: Vec<SimulatedServer>,
+}
+
+/// The box.
+#[derive(Clone, Debug)]
+pub struct SimulatedBox {
+    /// Its image.
+    pub image: PathBuf,
+    /// Hardware address of its card on the network.
+    pub mac: String,
+    /// A Site for it.
+    pub site: Option<PathBuf>,
+    /// Memory.
+    pub memory: ByteSize,
+    /// Processors.
+    pub cpus: u32,
+    /// Firmware.
+    pub firmware: Firmware,
+}
+
+/// A server and its BMC.
+#[derive(Clone, Debug)]
+pub struct SimulatedServer {
+    /// Name.
+    pub name: Name,
+    /// Hardware address of its only card.
+    pub mac: String,
+    /// Firmware.
+    pub firmware: Firmware,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Processors.
+    pub cpus: u32,
+    /// Size of its disk.
+    pub disk: ByteSize,
+    /// What its BMC speaks.
+    pub driver: Driver,
+    /// Where its BMC listens.
+    pub listen: SocketAddrV4,
+    /// The BMC's account.
+    pub user: String,
+    /// The account's password.
+    pub password: String,
+    /// The vendor's way; not of IPMI.
+    pub profile: Profile,
+    /// What is wrong with the BMC.
+    pub faults: Faults,
+}
+
+/// The schema that `foothold schema --of simulation` prints and editors use.
+pub fn json_schema() -> serde_json::Value {
+    schema::of::<input::Simulation>()
+}
+
+/// Reads and checks a simulation.
+///
+/// # Errors
+/// All problems of the file at once, or why it cannot be read.
+pub fn load(file: &FilePath) -> Result<Simulation, LoadError> {
+    let text = read_text(file, "README.md shows a simulation to start from")?;
+    check(file, text).map_err(LoadError::Problems)
+}
+
+/// Checks the text of a simulation; paths in it are relative to the directory of `file`.
+///
+/// # Errors
+/// All problems at once.
+pub fn check(file: &FilePath, text: String) -> Result<Simulation, Problems> {
+    let (documents, refused) = tree::read(&text);
+    let broken = !refused.is_empty();
+    let mut findings = Findings::new(&text);
+    for part in refused {
+        findings.refused(part);
+    }
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
+    let documents: Vec<_> = documents.iter().filter(|document| !document.is_null()).collect();
+    let simulation = match documents.as_slice() {
+        [document] => {
+            findings.enter(document);
+            shape::check(document, &json_schema(), &mut findings)
+                .and_then(|input| input_of(input, &mut findings))
+                .and_then(|input| validate::simulation(&input, directory, &mut findings))
+        }
+        [] if broken => None,
+        [] | [_, _, ..] => {
+            let found = format!("the file has {} documents", documents.len());
+            let start = documents.get(1).map_or(0, |document| document.span.start);
+            findings.add(start..start, &Path::default(), &found, "one document of `kind: Simulation`", "keep one");
+            None
+        }
+    };
+    let problems = Problems { file: file.to_owned(), list: findings.into_list(), text };
+    simulation.filter(|_| !problems.has_errors()).ok_or(problems)
+}
+
+/// Of the part of a document that fits the schema: a number may be too large for what it is.
+fn input_of(fits: serde_json::Value, findings: &mut Findings<'_>) -> Option<input::Simulation> {
+    let read = serde_json::from_value(fits);
+    if let Err(error) = &read {
+        let found = format!("the document cannot be read: {error}");
+        let hint = "compare it with `foothold schema --of simulation`";
+        findings.at(&Path::default(), &found, "a document of `kind: Simulation`", hint);
+    }
+    read.ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Right and wrong simulations.
+
+use std::path::Path;
+
+use super::*;
+use crate::lint;
+
+const FILE: &str = "../images/simulation/simulation.yaml";
+
+fn wrong(text: &str) -> String {
+    let problems = check(Path::new("tests/definitions/site.yaml"), text.to_owned()).expect_err("it is wrong");
+    lint::render(&problems, false)
+}
+
+#[test]
+fn the_simulation_that_everybody_starts_from_is_right() {
+    let simulation = load(Path::new(FILE)).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(simulation.servers.len(), 3);
+    let drivers: Vec<Driver> = simulation.servers.iter().map(|server| server.driver).collect();
+    assert_eq!(drivers, [Driver::Redfish, Driver::RedfishVirtualmedia, Driver::Ipmi]);
+    assert_eq!(simulation.servers[2].listen.port(), 623);
+    assert_eq!((simulation.address.to_string().as_str(), simulation.prefix), ("172.22.0.254", 24));
+}
+
+#[test]
+fn all_problems_of_a_simulation_are_told_at_once_with_their_places() {
+    insta::assert_snapshot!(wrong(
+        "apiVersion: foothold.dev/v1\nkind: Simulation\nnetwork: { address: 172.22.0.0/24 }\n\
+         box: { image: none.qcow2, macAddress: \"53:54:00:22:00:99\", memory: 1MiB }\nservers:\n\
+         - name: One\n  macAddress: \"52:54:00:22:00:01\"\n  cpus: 0\n  colour: red\n\
+         \x20 bmc: { type: ipmi, address: 172.22.0.201, password: longer than sixteen, profile: idrac,\n\
+         \x20        faults: { flaps: { answered: 1, dropped: 1 } } }\n\
+         - name: two\n  macAddress: \"52:54:00:22:00:01\"\n  bmc: { type: redfish, address: 10.0.0.1 }\n"
+    ));
+}
+
+#[test]
+fn an_address_beside_the_network_or_given_twice_is_refused() {
+    let server = |name: &str, mac: &str, address: &str| {
+        format!(
+            "- name: {name}\n  macAddress: \"52:54:00:22:00:{mac}\"\n\
+             \x20 bmc: {{ type: redfish, address: {address}, password: p, profile: irmc }}\n"
+        )
+    };
+    let servers = [("a", "01", "10.0.0.1"), ("b", "02", "172.22.0.201"), ("b", "03", "172.22.0.201")];
+    let servers: String = servers.iter().map(|(name, mac, address)| server(name, mac, address)).collect();
+    insta::assert_snapshot!(wrong(&format!("apiVersion: foothold.dev/v1\nkind: Simulation\nservers:\n{servers}")));
+}
