@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Write as _};
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Sett
 use foothold_agent::provisioning::segment::{self, Segment};
 use foothold_agent::provisioning::served::Served;
 use foothold_agent::{http, ironic, rest};
-use foothold_qemu::bmc::{Bmc, Images, Machine, Options, Profile, VmPower};
-use foothold_qemu::{Accel, Disk, Nic, TapDevice, Tools, VmBuilder, Writes};
+use foothold_qemu::bmc::{Faults, Mode, Profile};
+use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
+use foothold_qemu::{Accel, Nic, Tools};
 use foothold_tests::os_image::Workshop;
 use foothold_tests::programs::program;
 use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
 use foothold_tests::{Appliance, Boxed, Client, How};
-use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
@@ -42,8 +42,6 @@ const BOX: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
 const BOX_MAC: &str = "52:54:00:22:00:99";
 /// This machine, where the box is one of its own.
 const BESIDE: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 254);
-/// The bridge that is the segment.
-const BRIDGE: &str = "br0";
 /// A server's disk.
 pub const DISK: u64 = 8 << 30;
 /// The OS image that is written.
@@ -60,30 +58,21 @@ pub fn in_namespace<P: Send + 'static, F: Future<Output = ()>>(
     test: impl FnOnce(P) -> F + Send + 'static,
 ) {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Accel::detect(&Tools::locate_or_make().expect("a toolbox"));
+    let tools = Tools::program_or_make("usr/bin/ipmi_sim").and_then(|_| Tools::locate()).expect("a toolbox");
+    Accel::detect(&tools);
     let parts = make();
-    let thread = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace: this test wants to be root");
-        ip("link set lo up");
-        ip(&format!("link add {BRIDGE} type bridge"));
-        ip(&format!("link set {BRIDGE} up"));
+    Namespace::make().unwrap_or_else(|error| panic!("{error}")).run(move || {
+        Lan::make(&tools).unwrap_or_else(|error| panic!("{error}"));
         let test = test(parts);
         // Its threads are in the namespace of the one that makes them.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
         runtime.expect("a runtime").block_on(test);
     });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
 }
 
-/// Runs the toolbox's `ip`.
-fn ip(arguments: &str) {
-    let argv = Tools::program_or_make("usr/bin/ip").expect("ip is in the toolbox");
-    #[expect(clippy::disallowed_methods, reason = "the test's own process")]
-    let mut command = std::process::Command::new(&argv[0]);
-    let done = command.args(&argv[1..]).args(arguments.split(' ')).output().expect("started");
-    assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+/// The network of the namespace.
+fn lan() -> Lan {
+    Lan::of_this_thread(&Tools::locate().expect("a toolbox"))
 }
 
 /// What the box's half is made of on this machine.
@@ -178,7 +167,7 @@ pub struct Site {
 impl Site {
     /// A box that is made of processes of this machine.
     pub async fn start(Parts { ironic, files, digest }: Parts, with: Dhcp) -> Self {
-        ip(&format!("address add {BOX}/24 dev {BRIDGE}"));
+        lan().address(&format!("{BOX}/24")).expect("an address");
         let dir = tempfile::tempdir().expect("a folder");
         let bench = Bench::on_segment(ironic, BOX);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
@@ -237,41 +226,32 @@ impl Site {
         Self { api, half, own, checksum, begun, told, servers, stop, dir }
     }
 
-    /// A server that is off, its BMC, and its cable.
+    /// A UEFI server that is off, its Redfish BMC, and its cable.
     pub fn server(&mut self, name: &str, mac: &str) -> Server {
-        let tools = Tools::locate_or_make().expect("a toolbox");
-        let device = format!("tap{}", self.servers.len());
-        let tap = TapDevice::new(&device).expect("a TAP device");
-        ip(&format!("link set {device} master {BRIDGE} up"));
-        let empty = self.dir.path().join(format!("{name}.raw"));
-        fs_err::File::create(&empty).and_then(|file| file.file().set_len(DISK)).expect("an empty disk");
-        let overlay = self.dir.path().join(format!("{name}.qcow2"));
-        let disk = Disk::open(&empty).expect("a disk").writes(Writes::Overlay(overlay)).serial(name);
-        let builder = VmBuilder::new(&tools, name)
-            .memory_mib(2560)
-            .cpus(2)
-            .disk(disk)
-            .nic(Nic::device(&tap).mac(mac).boot())
-            .keep_on_panic(Path::new(env!("CARGO_TARGET_TMPDIR")).join("site"));
-        let power = Arc::new(VmPower::new(builder, Duration::from_secs(60)));
-        let profile = Profile::known("generic").expect("a profile");
-        let media = self.dir.path().join(format!("{name}-media"));
-        fs_err::create_dir(&media).expect("a folder");
-        let machine = Machine {
+        let profile = Box::new(Profile::known("generic").expect("a profile"));
+        self.server_with(name, mac, Mode::Uefi, Controller::Redfish(profile))
+    }
+
+    /// A server that is off, its BMC, and its cable.
+    pub fn server_with(&mut self, name: &str, mac: &str, firmware: Mode, controller: Controller) -> Server {
+        let options = ServerOptions {
             name: name.to_owned(),
-            macs: vec![mac.to_owned()],
-            cpus: 2,
+            mac: mac.to_owned(),
+            firmware,
             memory_mib: 2560,
-            ..Machine::default()
+            cpus: 2,
+            disk_bytes: DISK,
+            controller,
+            listen: SocketAddrV4::new(self.own, 0),
+            user: "admin".to_owned(),
+            password: PASSWORD.to_owned(),
+            faults: Faults::default(),
+            accel: None,
+            console: None,
+            keep_in: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("site")),
         };
-        let options = Options {
-            machine,
-            images: Images::Fetched(media),
-            listen: (self.own, 0).into(),
-            ..Options::on_loopback(profile, PASSWORD, power.clone())
-        };
-        let bmc = Bmc::start(&mut self.servers, options, &self.stop).expect("a BMC");
-        Server { bmc, power, mac: mac.to_owned(), _tap: tap }
+        let started = site::Server::start(&lan(), self.dir.path(), options, &mut self.servers, &self.stop);
+        Server(started.unwrap_or_else(|error| panic!("{error}")))
     }
 
     /// A Secret.
@@ -290,7 +270,7 @@ impl Site {
             "metadata": {"name": name},
             "spec": {
                 "online": true,
-                "bootMACAddress": server.mac,
+                "bootMACAddress": server.mac(),
                 "rootDeviceHints": {"deviceName": "/dev/vda"},
                 "bmc": {"credentialsName": format!("{name}-bmc"), "disableCertificateVerification": true},
             },
@@ -397,9 +377,8 @@ impl Site {
 /// A box that provisions on the segment, which is all that it is connected to, switched on and ready; with its
 /// kubeconfig.
 pub fn boot(appliance: &Appliance) -> (Boxed, Parsed) {
-    ip(&format!("address add {BESIDE}/24 dev {BRIDGE}"));
-    let tap = TapDevice::new("tapbox").expect("a TAP device");
-    ip(&format!("link set tapbox master {BRIDGE} up"));
+    lan().address(&format!("{BESIDE}/24")).expect("an address");
+    let tap = lan().cable("tapbox").expect("a cable");
     let nics = [Nic::device(&tap).mac(BOX_MAC)];
     let mut machine = appliance.boot(How { nics: &nics, ..How::default() });
     machine.until_ready();
@@ -475,17 +454,22 @@ fn dhcp(bench: &Bench, dir: &Path, stop: &CancellationToken) -> std::thread::Joi
 }
 
 /// A server: its BMC, and the machine.
-pub struct Server {
-    bmc: Bmc,
-    power: Arc<VmPower>,
-    mac: String,
-    _tap: TapDevice,
-}
+pub struct Server(site::Server);
 
 impl Server {
     /// Of its only card.
     pub fn mac(&self) -> &str {
-        &self.mac
+        self.0.mac()
+    }
+
+    /// How a host names its BMC.
+    pub fn address(&self, scheme: &str) -> String {
+        self.0.address(scheme)
+    }
+
+    /// What it said since it was last switched on.
+    pub fn serial(&self) -> String {
+        self.0.serial()
     }
 
     /// Waits until its ssh server greets.
@@ -503,20 +487,10 @@ impl Server {
         }
     }
 
-    /// How a host names its BMC.
-    pub fn address(&self, scheme: &str) -> String {
-        format!("{scheme}://{}/redfish/v1/Systems/1", self.bmc.address())
-    }
-
-    /// What it said since it was last switched on.
-    pub fn serial(&self) -> String {
-        self.power.with_vm(foothold_qemu::Vm::serial_text).unwrap_or_default()
-    }
-
     /// Keeps what it said so far, for people.
     pub fn keep_words(&self, name: &str) {
         let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("site-{}-{name}.log", self.mac.replace(':', "")));
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("site-{}-{name}.log", self.mac().replace(':', "")));
         fs_err::write(path, self.serial()).expect("written");
     }
 

@@ -3,7 +3,7 @@
 //! its parts on this machine, or a machine that boots an image.
 //!
 //! ```text
-//! BareMetalHost ─► API server ─► controller ─► Ironic ─► Redfish ─► BMC ─► machine (QEMU)
+//! BareMetalHost ─► API server ─► controller ─► Ironic ─► Redfish or IPMI ─► BMC ─► machine (QEMU)
 //!                                                 ▲                          │ br0, 172.22.0.0/24
 //!                                                 └── ironic-python-agent ◄──┤
 //!                        content, boot scripts, media ◄── HTTP, DHCP, TFTP ◄─┘
@@ -23,6 +23,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use bench::{Dhcp, Parts, Server, Site, in_namespace};
+use foothold_qemu::bmc::Mode;
+use foothold_qemu::site::Controller;
 use foothold_tests::Appliance;
 
 /// What a machine does under emulation, beside others.
@@ -87,6 +89,18 @@ fn a_server_is_inspected_installed_and_cleaned_over_the_network() {
         let address = server.address("redfish+https");
         lives(&mut site, &server, "server-2", json!({"bmc": {"address": address}})).await;
         leaves(site, "server-2").await;
+    });
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
+fn a_server_with_bios_and_ipmi_is_inspected_installed_and_cleaned_over_the_network() {
+    in_namespace(Parts::make, |parts| async {
+        let mut site = Site::start(parts, Dhcp::Guarded).await;
+        let server = site.server_with("server-4", "52:54:00:22:00:04", Mode::Legacy, Controller::Ipmi);
+        let spec = json!({"bmc": {"address": server.address("ipmi")}, "bootMode": "legacy"});
+        lives(&mut site, &server, "server-4", spec).await;
+        leaves(site, "server-4").await;
     });
 }
 
