@@ -1,14 +1,13 @@
-//! IPMI, asked of OpenIPMI's `ipmi_sim`, which is no part of the toolbox: `FOOTHOLD_IPMI_SIM` names a folder into
-//! which Debian's `openipmi` and `libopenipmi0` were unpacked (`dpkg -x`).
+//! IPMI, asked of OpenIPMI's `ipmi_sim`, of the toolbox.
 
 use std::net::UdpSocket;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use agent_api::rehearsal::{CellState, Check};
 use foothold_agent::bmc::ipmi::Client;
 use foothold_agent::bmc::rehearsal::Plan;
+use foothold_qemu::Tools;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -28,7 +27,7 @@ struct Simulator {
 impl Simulator {
     /// One that answers already.
     async fn start() -> Self {
-        let tree = std::env::var_os("FOOTHOLD_IPMI_SIM").map(PathBuf::from).expect("FOOTHOLD_IPMI_SIM is a folder");
+        let argv = Tools::program_or_make("usr/bin/ipmi_sim").expect("ipmi_sim is in the toolbox");
         let dir = tempfile::tempdir().expect("a folder");
         let port = UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
         let configuration = format!(
@@ -44,8 +43,8 @@ impl Simulator {
         fs_err::write(&lan, configuration).expect("written");
         fs_err::write(&emu, commands).expect("written");
         #[expect(clippy::disallowed_methods, reason = "the simulator is a process of this test")]
-        let mut command = tokio::process::Command::from(std::process::Command::new(tree.join("usr/bin/ipmi_sim")));
-        command.env("LD_LIBRARY_PATH", tree.join("usr/lib/x86_64-linux-gnu")).arg("-n").arg("-c").arg(lan).arg("-f");
+        let mut command = tokio::process::Command::from(std::process::Command::new(&argv[0]));
+        command.args(&argv[1..]).arg("-n").arg("-c").arg(lan).arg("-f");
         command.arg(emu).arg("-s").arg(dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
         let process = command.spawn().expect("ipmi_sim starts");
         let answers = async { while Client::find(([127, 0, 0, 1], port).into(), STARTS).await.is_err() {} };
@@ -59,7 +58,6 @@ impl Simulator {
 }
 
 #[tokio::test]
-#[ignore = "needs OpenIPMI's ipmi_sim in FOOTHOLD_IPMI_SIM"]
 async fn a_real_simulator_answers_every_check() {
     let simulator = Simulator::start().await;
     // It does not take cipher suite 17: the client falls back to 3.
@@ -73,7 +71,6 @@ async fn a_real_simulator_answers_every_check() {
 }
 
 #[tokio::test]
-#[ignore = "needs OpenIPMI's ipmi_sim in FOOTHOLD_IPMI_SIM"]
 async fn wrong_passwords_and_users_are_told_apart() {
     let simulator = Simulator::start().await;
     let ask = async |user: &str, password: &str, query: &str| {
