@@ -13,7 +13,7 @@ use tempfile::TempDir;
 mod boot_sector;
 
 const PATIENCE: Patience = Patience::total(Duration::from_secs(60));
-const PASSWORD: &str = "of this test";
+const PASSWORD: &str = "of-this-test";
 
 fn bmc(power: Arc<dyn Power>, faults: Faults) -> IpmiBmc {
     let tools = Tools::program_or_make("usr/bin/ipmi_sim").and_then(|_| Tools::locate());
@@ -113,7 +113,7 @@ fn a_wrong_password_is_refused_and_so_is_the_right_one_on_demand() {
     let honest = bmc(power.clone(), Faults::default());
     let refused = ipmitool(&honest, "another", "power on");
     assert!(!refused.status.success());
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("RAKP 2 HMAC is invalid"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("Unable to establish"), "{refused:?}");
     let refusing = bmc(power.clone(), Faults { refuse_credentials: true, ..Faults::default() });
     assert!(!ipmitool(&refusing, PASSWORD, "power on").status.success());
     assert!(power.boots().is_empty());

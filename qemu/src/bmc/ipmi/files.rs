@@ -4,6 +4,7 @@ use std::net::SocketAddrV4;
 use std::path::Path;
 
 use super::LONGEST_NAME;
+use crate::bmc::change::hex;
 
 /// The program for the chassis: hands the request on and waits for the answer, which is all on the simulator's own
 /// pipes. When we are gone, so are they.
@@ -25,7 +26,7 @@ pub(super) const COMMANDS: &str = "mc_setbmc 0x20\n\
 
 /// Whether a name or password can stand in the file.
 pub(super) fn can_be_written(text: &str) -> bool {
-    let plain = |c: char| (c.is_ascii_graphic() || c == ' ') && !"\"'\\".contains(c);
+    let plain = |c: char| c.is_ascii_graphic() && !"\"'\\".contains(c);
     (1..=LONGEST_NAME).contains(&text.len()) && text.chars().all(plain)
 }
 
@@ -35,13 +36,15 @@ pub(super) fn another(password: &str) -> String {
     format!("{}{tail}", if password.starts_with('x') { 'y' } else { 'x' })
 }
 
-/// `lan.conf`: one channel with one administrator. Users without a name have no access.
+/// `lan.conf`: one channel with one administrator. Users without a name have no access. Without a GUID the simulator
+/// knows nothing of RMCP+.
 pub(super) fn configuration(listen: SocketAddrV4, user: &str, password: &str, script: &Path) -> String {
+    let guid = hex(&rand::random::<[u8; 16]>());
     format!(
         "name \"bmc\"\nset_working_mc 0x20\n  startlan 1\n    addr {} {}\n    priv_limit admin\n    \
          allowed_auths_callback none md2 md5 straight\n    allowed_auths_user none md2 md5 straight\n    \
-         allowed_auths_operator none md2 md5 straight\n    allowed_auths_admin none md2 md5 straight\n  endlan\n  \
-         chassis_control \"/bin/sh '{}'\"\n  \
+         allowed_auths_operator none md2 md5 straight\n    allowed_auths_admin none md2 md5 straight\n    \
+         guid {guid}\n  endlan\n  chassis_control \"/bin/sh '{}'\"\n  \
          user 2 true \"{user}\" \"{password}\" admin 10 none md2 md5 straight\n",
         listen.ip(),
         listen.port(),
@@ -57,11 +60,11 @@ mod tests {
 
     #[rstest]
     #[case("admin", true)]
-    #[case("sixteen letters!", true)]
-    #[case("seventeen letters", false)]
+    #[case("sixteen-letters!", true)]
+    #[case("seventeen-letters", false)]
     #[case("", false)]
     #[case("a\"b", false)]
-    #[case("a\nb", false)]
+    #[case("a b", false)]
     #[case("ä", false)]
     fn an_account_fits_into_the_file_or_is_refused(#[case] text: &str, #[case] fits: bool) {
         assert_eq!(can_be_written(text), fits);

@@ -54,7 +54,7 @@ pub enum IpmiError {
     #[error(transparent)]
     Tools(#[from] ToolsError),
     /// A name or a password that the simulator cannot have.
-    #[error("the {0} of an IPMI account has 1 to 16 printable characters of ASCII without quotes and backslashes")]
+    #[error("the {0} of an IPMI account has 1 to 16 characters of ASCII without blanks, quotes and backslashes")]
     Account(&'static str),
     /// A fault that only Redfish has.
     #[error("answers of IPMI do not come and go: `flaps` is a fault of Redfish")]
