@@ -90,6 +90,9 @@ pub fn tools_with(at: &Builder, programs: &[&str]) -> Result<Tools> {
         let lock = common::locked(at, &job, false)?;
         pipeline::toolbox(at, &lock)?;
     }
+    if let Some(missing) = programs.iter().find(|program| !current.join(program).exists()) {
+        bail!("the lock's toolbox has no `{missing}`\nhint: `foothold lock --update images/appliance`");
+    }
     Ok(Tools::from_toolbox(&current)?)
 }
 

@@ -168,7 +168,7 @@ impl Validate<'_, '_, '_> {
         let password = input.password.clone()?;
         let ipmi = input.driver == Some(Driver::Ipmi);
         let (named, known, expected) = if ipmi {
-            let expected = "1 to 16 characters of ASCII without quotes and backslashes";
+            let expected = "1 to 16 characters of ASCII without blanks, quotes and backslashes";
             (bmc::is_ipmi_name(&user), bmc::is_ipmi_name(&password), expected)
         } else {
             // Basic authentication ends the name with the first colon (RFC 7617, 2).
