@@ -16,6 +16,7 @@ use foothold::medium::Found;
 use foothold::medium::bytes::Bytes;
 use foothold::release::bundle::{Source, write};
 use foothold::release::sign::Signer;
+use foothold_agent::content::fetches::Fetches;
 use foothold_agent::events::Bus;
 use foothold_agent::host::runner::{Output, RunError, Runner};
 use foothold_agent::releases::Releases;
@@ -175,6 +176,8 @@ impl Fixture {
             releases: Releases::below(&data, &medium, &run),
             root: dir.path().to_owned(),
             site_out: Arc::new(SiteOut::new(dir.path())),
+            fetches: Fetches::default(),
+            ironic: "http://127.0.0.1:1".to_owned(),
         };
         let mut tasks = JoinSet::new();
         let web = rest::start(&mut tasks, options, &CancellationToken::new()).expect("started");

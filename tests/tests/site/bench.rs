@@ -195,6 +195,7 @@ impl Site {
             pace: Pace::default(),
             serve: None,
             webhook: None,
+            signs: None,
         };
         let token = stop.clone();
         tasks.spawn(async move { baremetalhost::run(&settings, &token).await });
