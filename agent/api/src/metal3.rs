@@ -13,7 +13,7 @@
 //!   BMCEventSubscription     events of its BMC              user writes, controller reports
 //! HostClaim                a wish for some server         user writes, controller reports
 //! HostDeployPolicy         who may claim which            user writes
-//! HostNetworkAttachment, BareMetalSwitch   ports of switches
+//! HostNetworkAttachment, BareMetalSwitch   ports of switches: not set up, and a condition says so
 //!
 //! schema (`crds`) ──► API server      `admission` ──► webhook      `bmc_address`, `annotations` ──► controller
 //! ```
@@ -52,7 +52,7 @@ pub use bare_metal_host::{
     AutomatedCleaningMode, BareMetalHost, BareMetalHostSpec, BmcDetails, BootMode, InspectionMode, NetworkInterface,
 };
 pub use bare_metal_switch::{
-    BareMetalSwitch, BareMetalSwitchSpec, SwitchCredentialType, SwitchCredentials, SwitchDriver,
+    BareMetalSwitch, BareMetalSwitchSpec, BareMetalSwitchStatus, SwitchCredentialType, SwitchCredentials, SwitchDriver,
 };
 pub use bmc_event_subscription::{BmcEventSubscription, BmcEventSubscriptionSpec, BmcEventSubscriptionStatus};
 pub use common::{
@@ -76,8 +76,8 @@ pub use host_firmware_settings::{
     HostFirmwareSettings, HostFirmwareSettingsSpec, HostFirmwareSettingsStatus, IntOrString,
 };
 pub use host_network_attachment::{
-    HostNetworkAttachment, HostNetworkAttachmentRef, HostNetworkAttachmentSpec, SwitchPortConfig, SwitchPortIdentifier,
-    SwitchPortMode, VlanRange,
+    HostNetworkAttachment, HostNetworkAttachmentRef, HostNetworkAttachmentSpec, HostNetworkAttachmentStatus,
+    SwitchPortConfig, SwitchPortIdentifier, SwitchPortMode, VlanRange,
 };
 pub use host_status::{
     AppliedNetworkAttachmentConfig, BareMetalHostStatus, CredentialsStatus, ErrorType, OperationHistory,

@@ -4,6 +4,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::common::Condition;
+
 /// What speaks to the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SwitchDriver {
@@ -47,6 +49,7 @@ pub struct SwitchCredentials {
     kind = "BareMetalSwitch",
     plural = "baremetalswitches",
     shortname = "bms",
+    status = "BareMetalSwitchStatus",
     doc = "A switch that hosts are attached to.",
     printcolumn(name = "Driver", type_ = "string", description = "What speaks to it", json_path = ".spec.driver"),
     printcolumn(
@@ -85,6 +88,16 @@ pub struct BareMetalSwitchSpec {
     /// Whether any certificate will do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_certificate_verification: Option<bool>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalSwitchStatus {
+    /// `Valid`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Option<Vec<Condition>>,
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a default has the type of its field")]

@@ -3,8 +3,7 @@
 //! The files `agent/api/crds/*.yaml` are what the API server is given; a test says when they are old.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceSubresourceStatus, CustomResourceSubresources, JSON, JSONSchemaProps,
-    JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 use serde_json::json;
@@ -60,14 +59,9 @@ fn as_served(definition: &mut CustomResourceDefinition) {
     let kind = definition.spec.names.kind.clone();
     definition.spec.names.list_kind = Some(format!("{kind}List"));
     for version in &mut definition.spec.versions {
-        // As it was always served: the policy's status is part of the object, the attachment's is empty.
-        match kind.as_str() {
-            "HostUpdatePolicy" => version.subresources = None,
-            "HostNetworkAttachment" => {
-                let status = Some(CustomResourceSubresourceStatus(json!({})));
-                version.subresources = Some(CustomResourceSubresources { status, scale: None });
-            }
-            _ => {}
+        // As it was always served: the policy's status is part of the object.
+        if kind == "HostUpdatePolicy" {
+            version.subresources = None;
         }
         let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) else {
             continue;

@@ -4,6 +4,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::common::Condition;
+
 /// What a port carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SwitchPortMode {
@@ -74,6 +76,7 @@ pub struct SwitchPortConfig {
     derive = "PartialEq",
     kind = "HostNetworkAttachment",
     plural = "hostnetworkattachments",
+    status = "HostNetworkAttachmentStatus",
     doc = "How a switch's port is set up for a host.",
     printcolumn(name = "Mode", type_ = "string", description = "What a port carries", json_path = ".spec.mode"),
     printcolumn(
@@ -105,6 +108,16 @@ pub struct HostNetworkAttachmentSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 68, max = 9216))]
     pub mtu: Option<i64>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostNetworkAttachmentStatus {
+    /// `Valid`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Option<Vec<Condition>>,
 }
 
 /// A VLAN or a range of them, as written: `100`, `100-200`.

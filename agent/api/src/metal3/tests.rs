@@ -255,7 +255,7 @@ fn names_and_columns_are_those_that_users_know() {
             "BareMetalSwitch",
             "baremetalswitches",
             &["bms"],
-            false,
+            true,
             &[
                 "Driver:0:string:.spec.driver",
                 "Device Type:0:string:.spec.deviceType",
