@@ -30,6 +30,8 @@ pub struct Version(pub u32, pub u32);
 impl Version {
     /// The least that the operator can work with: firmware components.
     pub const LEAST: Self = Self(1, 89);
+    /// What is in a node's virtual drives is told since this one.
+    pub const MEDIA: Self = Self(1, 93);
     /// The newest that is known here; it has `disable_power_off`.
     pub const NEWEST: Self = Self(1, 95);
 
@@ -350,6 +352,23 @@ impl Client {
         let path = format!("/v1/nodes/{uuid}/vendor_passthru?method={method}");
         let answer = self.call(verb, &path, body).await?;
         if answer.body.is_empty() { Ok(None) } else { answer.json().map(Some) }
+    }
+
+    /// Whether anything is in any of the node's virtual drives (since 1.93).
+    pub async fn media_inserted(&self, uuid: &str) -> Result<bool, IronicError> {
+        #[derive(Deserialize)]
+        struct Medium {
+            #[serde(default)]
+            inserted: Option<bool>,
+        }
+        let version = self.version().await?;
+        if version < Version::MEDIA {
+            let message =
+                format!("Ironic speaks version {version} of its API; virtual media are told since {}", Version::MEDIA);
+            return Err(IronicError::Refused { status: StatusCode::NOT_ACCEPTABLE, message });
+        }
+        let media: Vec<Medium> = self.get(&format!("/v1/nodes/{uuid}/vmedia")).await?;
+        Ok(media.iter().any(|medium| medium.inserted == Some(true)))
     }
 
     /// Puts an image into the node's drive.

@@ -160,6 +160,8 @@ pub struct Node {
     pub maintenance_reason: Option<String>,
     /// What Ironic found wrong with it: `power failure`, `clean failure`, ...
     pub fault: Option<String>,
+    /// Who has locked it, when somebody has.
+    pub reservation: Option<String>,
     /// Hardware type.
     pub driver: String,
     /// How its BMC is reached.
