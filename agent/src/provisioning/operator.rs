@@ -47,7 +47,10 @@ pub fn objects(image: &str, access: &Access) -> Result<Vec<Placed>, ObjectsError
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NAME}, "rules": [
             {"apiGroups": ["metal3.io"], "resources": ["*"], "verbs": ["*"]},
-            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch", "update", "patch"]},
+            // Secrets of claims are copied to their hosts; labels of the claims' namespaces are what policies ask for.
+            {"apiGroups": [""], "resources": ["secrets"],
+                "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"]},
+            {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
             {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["validatingwebhookconfigurations"],
                 "verbs": ["get", "create", "patch"]},
             {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},

@@ -21,7 +21,7 @@ static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
 static DEFINED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// What is waited for comes within this time even where much else runs.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 fn cluster() -> Arc<Cluster> {
     let mut shared = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,15 @@ impl Drop for Site {
 impl Site {
     /// A site whose controller is not started yet.
     pub async fn prepare(namespace: &str, step: Duration) -> Self {
-        let cluster = cluster();
+        Self::on(cluster(), namespace, step).await
+    }
+
+    /// The same with a control plane of its own.
+    pub async fn alone(namespace: &str, step: Duration) -> Self {
+        Self::on(Arc::new(Cluster::start()), namespace, step).await
+    }
+
+    async fn on(cluster: Arc<Cluster>, namespace: &str, step: Duration) -> Self {
         let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
         {
             let _one = DEFINED.lock().await;
@@ -78,6 +86,7 @@ impl Site {
             namespace: Some(namespace.to_owned()),
             ironic: ironic::Settings { url: format!("http://{}", ironic.address), ca: None, user: None },
             ramdisk: Ramdisk::default(),
+            preprovisioning_images: false,
             provisioning_limit: 20,
             workers: 16,
             limits: Limits::default(),

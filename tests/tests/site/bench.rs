@@ -189,6 +189,7 @@ impl Site {
                 user: Some(user),
             },
             ramdisk: Ramdisk::default(),
+            preprovisioning_images: false,
             provisioning_limit: 20,
             workers: 2,
             limits: Limits::default(),

@@ -46,6 +46,9 @@ pub struct BareMetalHosts {
     /// Ramdisk as an ISO image, for virtual media and UEFI HTTP boot (`DEPLOY_ISO_URL`).
     #[arg(long, value_name = "URL")]
     deploy_iso: Option<String>,
+    /// Hosts get the ramdisks that are made for them as `PreprovisioningImage`s: these, or those of another controller.
+    #[arg(long)]
+    build_preprov_image: bool,
     /// Hosts inspected, provisioned and deprovisioned at a time (`PROVISIONING_LIMIT`) [default: 20].
     #[arg(long, value_name = "N")]
     provisioning_limit: Option<usize>,
@@ -96,7 +99,9 @@ impl BareMetalHosts {
                 kernel: url(&self.deploy_kernel, "DEPLOY_KERNEL_URL")?,
                 initrd: url(&self.deploy_ramdisk, "DEPLOY_RAMDISK_URL")?,
                 iso: url(&self.deploy_iso, "DEPLOY_ISO_URL")?,
+                kernel_params: None,
             },
+            preprovisioning_images: self.build_preprov_image,
             provisioning_limit: limit.unwrap_or(PROVISIONING_LIMIT).max(1),
             workers: workers.unwrap_or_else(|| processors.clamp(2, 8)).max(1),
             limits: Limits { provisioning_tries: self.max_provisioning_retries.max(1) },

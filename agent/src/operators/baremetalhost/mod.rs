@@ -8,6 +8,7 @@
 //! firmware    BIOS settings and firmware: what is asked for, what there is, what is to be written
 //! story       conditions and events            metrics   what is counted
 //! [`crate::signs`]  signs of life of a host, told in its condition `Progressing`
+//! companions  the controllers of the smaller kinds, which share its hosts
 //! ```
 //!
 //! The decision is pure: no clock, no API server, no Ironic.
@@ -35,6 +36,7 @@
 
 pub mod backoff;
 pub mod command;
+mod companions;
 mod conclude;
 mod controller;
 mod decide;
@@ -44,7 +46,7 @@ mod firmware;
 mod invariants;
 pub mod inventory;
 mod metrics;
-mod objects;
+pub(super) mod objects;
 mod outcome;
 mod power;
 mod run;
@@ -61,4 +63,4 @@ pub use executor::Pace;
 pub use outcome::{Action, Change, Outcome, Step, WaitReason};
 pub use run::{Settings, run};
 pub use status::apply;
-pub use wishes::Ramdisk;
+pub use wishes::{Ramdisk, node_name};

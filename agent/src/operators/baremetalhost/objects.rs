@@ -53,7 +53,8 @@ pub struct Objects {
     secrets: Store<Secret>,
 }
 
-pub(super) fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObjectError {
+/// What was being done when the API server did not do it.
+pub fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ObjectError {
     let doing = what.into();
     |source| ObjectError { doing, source }
 }
@@ -69,14 +70,16 @@ impl Objects {
         Self { client, secrets }
     }
 
-    fn api<K>(&self, namespace: &str) -> Api<K>
+    /// Objects of a kind in a namespace.
+    pub fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, ObjectError>
+    /// An object as it is now.
+    pub async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, ObjectError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
     {
@@ -156,7 +159,7 @@ impl Objects {
     }
 
     /// A Secret: as it is watched, else as it is.
-    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ObjectError> {
+    pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ObjectError> {
         match self.secrets.get(&ObjectRef::new(name).within(namespace)) {
             Some(secret) => Ok(Some((*secret).clone())),
             None => self.get(namespace, name).await,

@@ -4,7 +4,8 @@
 //! BareMetalHost  (spec, annotations, finalizers) ─┐
 //! Secret         (with the label)                 │
 //! BIOS settings, firmware, their policy           ├─► queue, each host once ─► workers ─► Operator::reconcile
-//! a free slot    (its turn in the queue)          ┘        ▲                                   │
+//! a free slot    (its turn in the queue)          │        ▲                                   │
+//! a companion    (drive or ramdisk is ready)      ┘        │                                   │
 //!                                                          └────────── asked again later ◄─────┘
 //! ```
 
@@ -32,6 +33,7 @@ use tokio::sync::{OnceCell, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::companions;
 use super::controller::{Operator, key};
 use super::decide::Limits;
 use super::executor::{Executor, Pace};
@@ -40,6 +42,8 @@ use super::objects::{ObjectError, Objects};
 use super::slots::Slots;
 use super::wishes::Ramdisk;
 use crate::operators::admission;
+use crate::operators::preprovisioning;
+use crate::operators::turns::Heard;
 use crate::{ironic, signs};
 
 /// Name of the controller in events.
@@ -56,6 +60,8 @@ pub struct Settings {
     pub ironic: ironic::Settings,
     /// Ramdisk; Ironic's own when nothing is told.
     pub ramdisk: Ramdisk,
+    /// Whether ramdisks are made for each host, as `PreprovisioningImage`s.
+    pub preprovisioning_images: bool,
     /// Hosts that are inspected, provisioned and deprovisioned at a time.
     pub provisioning_limit: usize,
     /// Hosts that are decided on at a time.
@@ -76,6 +82,12 @@ type Queued = Result<ObjectRef<BareMetalHost>, watcher::Error>;
 /// Hosts that are to have a turn.
 pub(super) type Queue = Pin<Box<dyn Stream<Item = Queued> + Send>>;
 
+impl Settings {
+    fn preprovisioning(&self) -> preprovisioning::Settings {
+        preprovisioning::Settings { used: self.preprovisioning_images, ramdisk: self.ramdisk.clone() }
+    }
+}
+
 /// Runs until told to stop.
 pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Result<()> {
     let client = client(settings.kubeconfig.as_ref()).await?;
@@ -83,12 +95,15 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     let (hosts, host_writer) = reflector::store::<BareMetalHost>();
     let (wake, woken) = mpsc::unbounded_channel();
     let (firmware, of_firmware) = firmware::watch(&client, settings.namespace.as_deref());
+    let preprovisioning = settings.preprovisioning();
+    let objects = Objects::new(client.clone(), secrets);
+    let common = companions::common(settings, &client, &objects, hosts.clone(), wake.clone())?;
     let executor = Executor {
         ironic: ironic::Client::new(&settings.ironic)?,
-        objects: Objects::new(client.clone(), secrets),
+        objects,
         firmware,
         pace: settings.pace,
-        ramdisk: settings.ramdisk.clone(),
+        preprovisioning: preprovisioning.clone(),
     };
     let recorder = Recorder::new(client.clone(), Reporter { controller: NAME.to_owned(), instance: None });
     let slots = Slots::new(settings.provisioning_limit, wake);
@@ -111,9 +126,16 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         );
     }
 
+    companions::start(&mut tasks, &common, preprovisioning);
+
     let queue = stream::select_all(
         [
-            of_hosts(watched(&client, settings.namespace.as_deref()), host_writer, operator.clone()),
+            of_hosts(
+                watched(&client, settings.namespace.as_deref()),
+                host_writer,
+                operator.clone(),
+                common.heard.clone(),
+            ),
             of_secrets(watched(&client, settings.namespace.as_deref()), secret_writer, hosts.clone()),
             of_slots(woken),
         ]
@@ -148,15 +170,15 @@ async fn turns(
     let failed = |_: Arc<BareMetalHost>, error: &ObjectError, operator: Arc<Operator>| operator.failed(error);
     let workers = Workers::default().concurrency(workers);
     let turns = controller::applier(reconcile, failed, operator, hosts, queue, workers);
-    turns
-        .for_each(|turn| async move {
-            match turn {
-                // Told where they happen; a host that went meanwhile is no matter.
-                Ok(_) | Err(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
-                Err(error) => log::warn!("watching BareMetalHosts: {error}"),
-            }
-        })
-        .await;
+    turns.for_each(|turn| async move { ended(turn.err()) }).await;
+}
+
+fn ended(error: Option<controller::Error<ObjectError, watcher::Error>>) {
+    match error {
+        // Told where they happen; a host that went meanwhile is no matter.
+        None | Some(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
+        Some(error) => log::warn!("watching BareMetalHosts: {error}"),
+    }
 }
 
 async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
@@ -182,12 +204,17 @@ fn of_hosts(
     api: Api<BareMetalHost>,
     writer: reflector::store::Writer<BareMetalHost>,
     operator: Arc<Operator>,
+    heard: Heard,
 ) -> Queue {
     let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer);
-    let events = events.inspect_ok(move |event| {
-        if let watcher::Event::Delete(host) = event {
+    let events = events.inspect_ok(move |event| match event {
+        watcher::Event::Delete(host) => {
             operator.gone(&key(host));
+            heard.tell(&key(host));
         }
+        watcher::Event::Apply(host) | watcher::Event::InitApply(host) => heard.tell(&key(host)),
+        watcher::Event::InitDone => heard.listed(),
+        watcher::Event::Init => {}
     });
     let relevant = predicates::generation.combine(predicates::annotations).combine(predicates::finalizers);
     let changed = events.applied_objects().predicate_filter(relevant, PredicateConfig::default());

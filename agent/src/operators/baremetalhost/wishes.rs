@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::ironic::{Node, Patch, Version};
 
-/// Settings of the whole controller that end up in nodes: where the ramdisk is, when Ironic shall not use its own.
-#[derive(Clone, Debug, Default)]
+/// Where the ramdisk is, when Ironic shall not use its own: of the whole controller, or of one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ramdisk {
     /// URL of the kernel.
     pub kernel: Option<String>,
@@ -20,6 +20,8 @@ pub struct Ramdisk {
     pub initrd: Option<String>,
     /// URL of the ISO image, for hosts that can boot one.
     pub iso: Option<String>,
+    /// What is added to the kernel's command line.
+    pub kernel_params: Option<String>,
 }
 
 /// Ironic's name of a host.
@@ -34,28 +36,33 @@ pub struct Registration {
     fields: Map<String, Value>,
     driver_info: Map<String, Value>,
     properties: Map<String, Value>,
+    /// The ramdisk that the node has is left as it is.
+    any_ramdisk: bool,
 }
 
 impl Registration {
-    /// Of a host. `network_data`: of the ramdisk.
+    /// Of a host. `ramdisk`: the one that the node has stays when `None`. `network_data`: of the ramdisk.
     pub fn of(
         host: &BareMetalHost,
         bmc: &BmcAddress,
         credentials: &Credentials,
-        ramdisk: &Ramdisk,
+        ramdisk: Option<&Ramdisk>,
         network_data: Option<Value>,
     ) -> Self {
         let spec = &host.spec;
         let any_certificate = spec.bmc.as_ref().and_then(|it| it.disable_certificate_verification).unwrap_or_default();
         let mut driver_info = bmc.driver_info(credentials, any_certificate);
         let parts = match ramdisk {
-            Ramdisk { iso: Some(iso), .. } if bmc.driver.boots_iso() => vec![("deploy_iso", iso)],
-            Ramdisk { kernel: Some(kernel), initrd: Some(initrd), .. } => {
-                vec![("deploy_kernel", kernel), ("deploy_ramdisk", initrd)]
+            Some(Ramdisk { iso: Some(iso), .. }) if bmc.driver.boots_iso() => vec![("deploy_iso", iso.clone())],
+            Some(Ramdisk { kernel: Some(kernel), initrd: Some(initrd), .. }) => {
+                vec![("deploy_kernel", kernel.clone()), ("deploy_ramdisk", initrd.clone())]
             }
-            Ramdisk { .. } => Vec::new(),
+            Some(Ramdisk { .. }) | None => Vec::new(),
         };
-        driver_info.extend(parts.into_iter().map(|(name, url)| (name.to_owned(), json!(url))));
+        let params = ramdisk.and_then(|ramdisk| ramdisk.kernel_params.as_ref());
+        let params = params.map(|params| ("kernel_append_params", format!("%default% {params}")));
+        let parts = parts.into_iter().chain(params);
+        driver_info.extend(parts.map(|(name, value)| (name.to_owned(), json!(value))));
         let mut fields = Map::new();
         let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
         set("name", json!(node_name(host)));
@@ -76,7 +83,7 @@ impl Registration {
         let mut properties = Map::new();
         properties.insert("capabilities".into(), json!(capabilities(None, spec.boot_mode)));
         properties.extend(spec.architecture.as_ref().map(|arch| ("cpu_arch".to_owned(), json!(arch))));
-        Self { fields, driver_info, properties }
+        Self { fields, driver_info, properties, any_ramdisk: ramdisk.is_none() }
     }
 
     /// Why this Ironic must not have the host; nothing when it may.
@@ -119,11 +126,16 @@ impl Registration {
                 changes.push(Patch::add(format!("/{name}"), value.clone()));
             }
         }
-        let told = self.driver_info.iter().filter(|(name, _)| !name.ends_with("_password"));
-        let same = told.clone().all(|(name, value)| node.driver_info.get(name) == Some(value))
-            && !ours(node).any(|name| !self.driver_info.contains_key(name));
+        let mut wanted = self.driver_info.clone();
+        if self.any_ramdisk {
+            let there = node.driver_info.iter().filter(|(name, _)| RAMDISK.contains(&name.as_str()));
+            wanted.extend(there.map(|(name, value)| (name.clone(), value.clone())));
+        }
+        let mut told = wanted.iter().filter(|(name, _)| !name.ends_with("_password"));
+        let same = told.all(|(name, value)| node.driver_info.get(name) == Some(value))
+            && !ours(node).any(|name| !wanted.contains_key(name));
         if !same || credentials {
-            changes.push(Patch::add("/driver_info", Value::Object(self.driver_info.clone())));
+            changes.push(Patch::add("/driver_info", Value::Object(wanted)));
         }
         // Ironic's hooks write others beside it.
         let has = node.properties.get("capabilities").and_then(Value::as_str);
@@ -140,12 +152,17 @@ impl Registration {
     }
 }
 
+/// Names in `driver_info` that tell a node its ramdisk.
+const RAMDISK: [&str; 4] = ["deploy_iso", "deploy_kernel", "deploy_ramdisk", "kernel_append_params"];
+
 /// Names in `driver_info` that are ours to set or not.
 fn ours(node: &Node) -> impl Iterator<Item = &String> {
-    node.driver_info.keys().filter(|name| {
-        let deploy = ["deploy_iso", "deploy_kernel", "deploy_ramdisk"].contains(&name.as_str());
-        deploy || name.starts_with("redfish_") || name.starts_with("ipmi_")
-    })
+    let all = node.driver_info.iter().filter(|(name, value)| {
+        // Parameters that are not put after Ironic's own were set by somebody else.
+        let foreign = *name == "kernel_append_params" && !value.as_str().is_some_and(|it| it.starts_with("%default% "));
+        RAMDISK.contains(&name.as_str()) && !foreign || name.starts_with("redfish_") || name.starts_with("ipmi_")
+    });
+    all.map(|(name, _)| name)
 }
 
 /// `boot_mode:...`, and `secure_boot:true` where the instance shall have it.

@@ -24,7 +24,7 @@ fn credentials() -> Credentials {
 
 fn registration(host: &BareMetalHost, ramdisk: &Ramdisk) -> Registration {
     let bmc = host.spec.bmc.as_ref().expect("a BMC").address.parse().expect("an address");
-    Registration::of(host, &bmc, &credentials(), ramdisk, None)
+    Registration::of(host, &bmc, &credentials(), Some(ramdisk), None)
 }
 
 /// The node as Ironic answers it: what was sent, with the password masked.
@@ -50,6 +50,29 @@ fn a_node_as_registered_needs_no_change() {
     // New credentials are told even though Ironic shows none.
     assert!(matches!(&registration.changes(&node, true)[..], [Patch::Add { path, value }]
         if path == "/driver_info" && value["redfish_password"] == "secret"));
+}
+
+#[test]
+fn a_ramdisk_is_told_with_its_parameters_or_left_as_it_is() {
+    let host = host(json!({}));
+    let bmc = host.spec.bmc.as_ref().expect("a BMC").address.parse().expect("an address");
+    let url = |name: &str| Some(format!("http://box/{name}"));
+    let params = Some("console=ttyS0".to_owned());
+    let ramdisk = Ramdisk { kernel: url("kernel"), initrd: url("initrd"), iso: None, kernel_params: params };
+    let told = registration(&host, &ramdisk);
+    let node = answered(&told, &host);
+    assert_eq!(node.driver_info["kernel_append_params"], "%default% console=ttyS0");
+    assert_eq!(
+        (&node.driver_info["deploy_kernel"], node.driver_info.get("deploy_iso")),
+        (&json!("http://box/kernel"), None)
+    );
+    let other = registration(&host, &Ramdisk::default());
+    assert!(matches!(&other.changes(&node, false)[..], [Patch::Add { path, value }]
+        if path == "/driver_info" && value.get("deploy_kernel").is_none() && value.get("kernel_append_params").is_none()));
+    let any = Registration::of(&host, &bmc, &credentials(), None, None);
+    assert_eq!(any.changes(&node, false), []);
+    assert!(matches!(&any.changes(&node, true)[..], [Patch::Add { value, .. }]
+        if value["deploy_ramdisk"] == "http://box/initrd" && value["redfish_password"] == "secret"));
 }
 
 #[rstest]

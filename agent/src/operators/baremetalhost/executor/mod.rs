@@ -10,6 +10,7 @@
 mod firmware;
 mod install;
 mod power;
+mod ramdisk;
 mod register;
 
 pub use register::macs;
@@ -27,8 +28,8 @@ use super::firmware::Firmware;
 use super::objects::{ObjectError, Objects};
 use super::outcome::{Action, Change};
 use super::story::Told;
-use super::wishes::Ramdisk;
 use crate::ironic::{Client, IronicError, Node, Patch};
+use crate::operators::preprovisioning;
 
 /// Why Ironic leaves a node alone that it is about to forget.
 const LEAVING: &str = "the host is leaving";
@@ -69,6 +70,8 @@ pub enum Asked {
     Power,
     /// To change the firmware of an instance.
     Service,
+    /// Nothing yet: the drive is waited for.
+    Drive,
 }
 
 /// What is remembered of a host from one try to the next; lost with the process.
@@ -168,8 +171,17 @@ pub struct Executor {
     pub firmware: Arc<Firmware>,
     /// How often Ironic is asked.
     pub pace: Pace,
-    /// Where the ramdisk is.
-    pub ramdisk: Ramdisk,
+    /// Which ramdisk hosts are told.
+    pub preprovisioning: preprovisioning::Settings,
+}
+
+/// Why a host cannot be registered as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// Something is wrong with it.
+    Wrong(String),
+    /// Its ramdisk is not made yet.
+    Waits,
 }
 
 impl Executor {

@@ -1,16 +1,40 @@
 //! Power.
 
+use agent_api::metal3::DataImage;
 use agent_api::metal3::annotations::RebootMode;
+use kube::ResourceExt as _;
 
+use super::super::objects::namespace;
 use super::super::story::Told;
 use super::{ActError, Asked, Done, Executor, Job};
+use crate::operators::dataimage;
 
 /// Seconds that an operating system has to shut down.
 const SOFT_SECONDS: u32 = 180;
 
 impl Executor {
     pub(super) async fn power_on(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
+        if let Some(done) = self.wait_for_drive(job).await? {
+            return Ok(done);
+        }
         self.power(job, Some(true), "power on", None, Told::normal("PowerOn", "Host powered on")).await
+    }
+
+    /// A host whose drive is not as its `DataImage` asks for starts when it is: what it is to boot with or to read must be
+    /// there. That controller has it looked at then.
+    async fn wait_for_drive(&self, job: &mut Job<'_>) -> Result<Option<Done>, ActError> {
+        let (namespace, name) = (namespace(job.host), job.host.name_any());
+        let image = self.objects.get::<DataImage>(namespace, &name).await?;
+        if !image.is_some_and(|image| dataimage::holds_power(job.host, &image)) {
+            return Ok(None);
+        }
+        let done = self.later();
+        if job.scratch.asked == Some(Asked::Drive) {
+            return Ok(Some(done));
+        }
+        job.scratch.asked = Some(Asked::Drive);
+        let what = "The host is powered on when its virtual drive is as the DataImage of its name asks for";
+        Ok(Some(done.tell(Told::normal("WaitingForDataImage", what))))
     }
 
     pub(super) async fn power_off(&self, job: &mut Job<'_>, mode: RebootMode) -> Result<Done, ActError> {

@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, BootMode, Image, ProvisioningState};
+use jiff::SignedDuration;
 
+use super::super::conclude::Report;
 use super::super::outcome::Change;
 use super::super::story::Told;
 use super::super::wishes::{self, Registration};
-use super::{ActError, Asked, Done, Executor, Job, LEAVING};
+use super::{ActError, Asked, Done, Executor, Job, LEAVING, Unfit};
 use crate::ironic::{IronicError, Node, ProvisionState};
+
+/// Until a host is looked at again whose ramdisk is being made.
+const MADE: SignedDuration = SignedDuration::from_mins(5);
 
 /// MAC addresses that Ironic must know a host by, and whether it boots from them: the one of the spec, and those that
 /// inspection found. The ramdisk calls back with them, so that a lost database must get them all again.
@@ -32,18 +37,22 @@ impl Executor {
         &self,
         host: &BareMetalHost,
         bmc: &(BmcAddress, Credentials),
-    ) -> Result<Result<Registration, String>, ActError> {
+    ) -> Result<Result<Registration, Unfit>, ActError> {
+        let ramdisk = match self.ramdisk(host, bmc.0.driver).await? {
+            Ok(ramdisk) => ramdisk,
+            Err(unfit) => return Ok(Err(unfit)),
+        };
         let mut data = None;
         if let Some(name) = host.spec.preprovisioning_network_data_name.as_ref().filter(|name| !name.is_empty()) {
             match self.objects.secret_text(host, name, None, "networkData").await? {
                 Ok(text) => match wishes::network_data(&text) {
                     Ok(found) => data = Some(found),
-                    Err(why) => return Ok(Err(why)),
+                    Err(why) => return Ok(Err(Unfit::Wrong(why))),
                 },
-                Err(why) => return Ok(Err(why)),
+                Err(why) => return Ok(Err(Unfit::Wrong(why))),
             }
         }
-        Ok(Ok(Registration::of(host, &bmc.0, &bmc.1, &self.ramdisk, data)))
+        Ok(Ok(Registration::of(host, &bmc.0, &bmc.1, ramdisk.as_ref(), data)))
     }
 
     pub(super) async fn register(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
@@ -53,7 +62,9 @@ impl Executor {
         }
         let wanted = match self.registration(job.host, bmc).await? {
             Ok(wanted) => wanted,
-            Err(why) => return Ok(Done::badly(why)),
+            Err(Unfit::Wrong(why)) => return Ok(Done::badly(why)),
+            // Its controller has the host looked at when it is made.
+            Err(Unfit::Waits) => return Ok(Done::of(Report::Continues(MADE))),
         };
         if let Some(why) = wanted.refused(self.ironic.version().await?) {
             return Ok(Done::badly(why));

@@ -1,0 +1,80 @@
+//! Answers what is asked for, and has the hosts looked at that asked.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use agent_api::metal3::PreprovisioningImage;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::controller::Action as Next;
+
+use super::{FINALIZER, Settings, answer};
+use crate::operators::baremetalhost::objects::ObjectError;
+use crate::operators::turns::{Common, Key, Object as _, Turn};
+
+/// Until a Secret is looked for again that is not there.
+const MISSING: Duration = Duration::from_secs(10);
+/// Until the version of a Secret that is there is compared again.
+const SECRET: Duration = Duration::from_secs(60);
+
+struct Controller {
+    common: Common,
+    settings: Settings,
+    /// Versions of the images that hosts were woken for.
+    told: Mutex<HashMap<Key, Option<String>>>,
+}
+
+/// Runs the controller of images, where there is something to do for it.
+pub async fn run(common: Common, settings: Settings) {
+    if !settings.used && !settings.answers() {
+        std::future::pending::<()>().await;
+    }
+    let (store, touched) = common.touched::<PreprovisioningImage>();
+    let controller = Controller { common: common.clone(), settings, told: Mutex::default() };
+    common.run(controller, store, vec![touched]).await;
+}
+
+impl Turn for Controller {
+    type Kind = PreprovisioningImage;
+
+    async fn turn(&self, mut image: PreprovisioningImage) -> Result<Next, ObjectError> {
+        let key = image.key();
+        if image.leaves() {
+            self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            if self.settings.answers() && image.held_by(FINALIZER) {
+                self.common.set_finalizer(&image, FINALIZER, false).await?;
+            }
+            return Ok(Next::await_change());
+        }
+        let mut next = Next::await_change();
+        if self.settings.answers() {
+            let mut version = None;
+            if let Some(name) = &image.spec.network_data_name {
+                let secret = self.common.objects.get::<Secret>(&key.0, name).await?;
+                version = secret.and_then(|secret| secret.metadata.resource_version);
+                next = Next::requeue(if version.is_some() { SECRET } else { MISSING });
+            }
+            let status = answer(&image, &self.settings.ramdisk, version.as_deref(), Timestamp::now());
+            if image.status.as_ref() != Some(&status) {
+                image.status = Some(status);
+                image = self.common.write_status(&image).await?;
+            }
+        }
+        if self.settings.used && image.status.is_some() {
+            self.wake(&key, image.metadata.resource_version);
+        }
+        Ok(next)
+    }
+}
+
+impl Controller {
+    /// Has the host looked at, once for each version of its image.
+    fn wake(&self, key: &Key, version: Option<String>) {
+        let before = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), version.clone());
+        if before != Some(version) {
+            // Nobody is left to wake when the controller ends.
+            let _ = self.common.wake.send(key.clone());
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Turns with the objects of one kind: what the controllers of the smaller kinds share.
+//!
+//! ```text
+//! its own watch ──────────┐
+//! hosts that changed      ├─► queue, each object once ─► Turn::turn, with the object as it is now ─► rest
+//! (Heard: one watch)  ────┘        ▲                                                                  │
+//!                                  └──────────────── asked again later ◄──────────────────────────────┘
+//! ```
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent_api::metal3::BareMetalHost;
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::controller::{self, Action as Next, Config as Workers};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+use super::baremetalhost::objects::{ObjectError, Objects, doing};
+use super::baremetalhost::{Pace, node_name};
+use crate::cluster::checks::chain;
+use crate::ironic::{self, IronicError, Node};
+
+/// Objects of a kind that are worked on at a time.
+const WORKERS: u16 = 4;
+/// After somebody else was faster.
+const STALE: Duration = Duration::from_secs(1);
+/// After any other error of the API server.
+const BROKEN: Duration = Duration::from_secs(15);
+/// First pause after a failure; each further one is twice as long.
+const FIRST: Duration = Duration::from_secs(2);
+/// Failures after which pauses get no longer: 2 s doubled so often is 8.5 min.
+const MOST: u32 = 8;
+
+/// Namespace and name.
+pub type Key = (String, String);
+/// Objects to be looked at.
+pub type Queue<K> = Pin<Box<dyn Stream<Item = Result<ObjectRef<K>, watcher::Error>> + Send>>;
+
+/// An object of a namespace.
+pub trait Object:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Namespace and name.
+    fn key(&self) -> Key {
+        (self.namespace().unwrap_or_default(), self.name_any())
+    }
+
+    /// Whether it is being deleted.
+    fn leaves(&self) -> bool {
+        self.meta().deletion_timestamp.is_some()
+    }
+
+    /// Whether it has a finalizer.
+    fn held_by(&self, finalizer: &str) -> bool {
+        self.finalizers().iter().any(|one| one == finalizer)
+    }
+}
+
+impl<K> Object for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// What a controller does with an object.
+pub trait Turn: Send + Sync + 'static {
+    /// The object.
+    type Kind: Object;
+
+    /// One turn, with the object as the API server has it now.
+    fn turn(&self, object: Self::Kind) -> impl Future<Output = Result<Next, ObjectError>> + Send;
+}
+
+/// Tells which hosts changed, so that they are watched once for all who want to know.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    listeners: Arc<Mutex<Vec<mpsc::UnboundedSender<Key>>>>,
+    listed: Arc<watch::Sender<bool>>,
+}
+
+impl Heard {
+    /// A host changed, or is gone.
+    pub fn tell(&self, host: &Key) {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        for listener in listeners.iter() {
+            // Who listens no more has ended.
+            let _ = listener.send(host.clone());
+        }
+    }
+
+    fn listen(&self) -> mpsc::UnboundedReceiver<Key> {
+        let (tell, heard) = mpsc::unbounded_channel();
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(tell);
+        heard
+    }
+
+    /// All hosts are known from now on.
+    pub fn listed(&self) {
+        self.listed.send_replace(true);
+    }
+
+    /// Waits until all hosts are known. The store's own way to wait wakes only one of those who do.
+    async fn until_listed(&self) {
+        // The sender is ours: it cannot be gone.
+        let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
+    }
+}
+
+/// What the controllers have in common.
+#[derive(Clone)]
+pub struct Common {
+    /// The cluster.
+    pub client: Client,
+    /// Namespace that is looked at; all when `None`.
+    pub namespace: Option<String>,
+    /// Objects of the cluster.
+    pub objects: Objects,
+    /// Ironic.
+    pub ironic: Arc<ironic::Client>,
+    /// The hosts as they are watched.
+    pub hosts: Store<BareMetalHost>,
+    /// Which hosts change.
+    pub heard: Heard,
+    /// Has a host looked at.
+    pub wake: mpsc::UnboundedSender<Key>,
+    /// How often Ironic is asked.
+    pub pace: Pace,
+}
+
+impl Common {
+    fn watched<K: Object>(&self) -> Api<K> {
+        let client = self.client.clone();
+        self.namespace.as_deref().map_or_else(|| Api::all(client.clone()), |one| Api::namespaced(client.clone(), one))
+    }
+
+    /// Objects of a kind, and those of them that somebody changed: not by writing their status.
+    pub fn changed<K: Object>(&self) -> (Store<K>, Queue<K>) {
+        let (store, writer) = reflector::store();
+        let events = watcher(self.watched::<K>(), watcher::Config::default()).default_backoff().reflect(writer);
+        let relevant = predicates::generation.combine(predicates::annotations).combine(predicates::finalizers);
+        let changed = events.applied_objects().predicate_filter(relevant, PredicateConfig::default());
+        (store, Box::pin(changed.map_ok(|object| ObjectRef::from_obj(&object))))
+    }
+
+    /// Objects of a kind, and those of them that changed in whatever way.
+    pub fn touched<K: Object>(&self) -> (Store<K>, Queue<K>) {
+        let (store, writer) = reflector::store();
+        let events = watcher(self.watched::<K>(), watcher::Config::default()).default_backoff().reflect(writer);
+        (store, Box::pin(events.touched_objects().map_ok(|object| ObjectRef::from_obj(&object))))
+    }
+
+    /// Objects that a change of a host matters to.
+    pub fn of_hosts<K: Object>(&self, of: impl Fn(&Key) -> Vec<ObjectRef<K>> + Send + 'static) -> Queue<K> {
+        let keys = stream::unfold(self.heard.listen(), async |mut heard| Some((heard.recv().await?, heard)));
+        Box::pin(keys.flat_map(move |host| stream::iter(of(&host).into_iter().map(Ok))))
+    }
+
+    /// A host's node, by its UUID, or by its name where that UUID is not known any more.
+    pub async fn node(&self, host: &BareMetalHost) -> Result<Option<Node>, IronicError> {
+        let id = host.status.as_ref().map(|status| status.provisioning.id.as_str()).filter(|id| !id.is_empty());
+        if let Some(id) = id
+            && let Some(node) = self.ironic.node(id).await?
+        {
+            return Ok(Some(node));
+        }
+        self.ironic.node(&node_name(host)).await
+    }
+
+    /// An object's status as it is here, unless the object was changed in between.
+    pub async fn write_status<K: Object>(&self, object: &K) -> Result<K, ObjectError> {
+        let (namespace, name) = object.key();
+        let api = Api::<K>::namespaced(self.client.clone(), &namespace);
+        let written = api.replace_status(&name, &PostParams::default(), object).await;
+        written.map_err(doing(format!("writing the status of {} `{namespace}/{name}`", K::kind(&()))))
+    }
+
+    /// Merges something into an object's status, whatever else was changed in between.
+    pub async fn merge_status<K: Object>(&self, object: &K, status: Value) -> Result<K, ObjectError> {
+        let (namespace, name) = object.key();
+        let api = Api::<K>::namespaced(self.client.clone(), &namespace);
+        let change = Patch::Merge(json!({"status": status}));
+        let written = api.patch_status(&name, &PatchParams::default(), &change).await;
+        written.map_err(doing(format!("writing the status of {} `{namespace}/{name}`", K::kind(&()))))
+    }
+
+    /// Merges something into an object, unless it was changed in between.
+    pub async fn merge<K: Object>(&self, object: &K, mut change: Value) -> Result<K, ObjectError> {
+        let (namespace, name) = object.key();
+        let api = Api::<K>::namespaced(self.client.clone(), &namespace);
+        change["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
+        let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await;
+        written.map_err(doing(format!("changing {} `{namespace}/{name}`", K::kind(&()))))
+    }
+
+    /// Adds or removes a finalizer. An object that is gone needs none.
+    pub async fn set_finalizer<K: Object>(&self, object: &K, finalizer: &str, there: bool) -> Result<(), ObjectError> {
+        let mut all = object.finalizers().to_vec();
+        all.retain(|one| one != finalizer);
+        if there {
+            all.push(finalizer.to_owned());
+        }
+        match self.merge(object, json!({"metadata": {"finalizers": all}})).await {
+            Err(error) if error.is_gone() => Ok(()),
+            written => written.map(drop),
+        }
+    }
+
+    /// Takes turns with the objects of the queues, once the hosts are listed. Does not end.
+    pub async fn run<T: Turn>(&self, controller: T, store: Store<T::Kind>, queues: Vec<Queue<T::Kind>>) {
+        self.heard.until_listed().await;
+        let client = self.client.clone();
+        let reconcile = move |object: Arc<T::Kind>, controller: Arc<T>| {
+            let client = client.clone();
+            Box::pin(async move {
+                let (namespace, name) = object.key();
+                let api = Api::<T::Kind>::namespaced(client, &namespace);
+                let what = format!("reading {} `{namespace}/{name}`", T::Kind::kind(&()));
+                match api.get_opt(&name).await.map_err(doing(what))? {
+                    Some(object) => controller.turn(object).await,
+                    None => Ok(Next::await_change()),
+                }
+            })
+        };
+        let failed = |_: Arc<T::Kind>, error: &ObjectError, _: Arc<T>| {
+            if error.is_stale() || error.is_gone() {
+                return Next::requeue(STALE);
+            }
+            log::warn!("{}", chain(error));
+            Next::requeue(BROKEN)
+        };
+        let workers = Workers::default().concurrency(WORKERS);
+        let queue = stream::select_all(queues);
+        let turns = controller::applier(reconcile, failed, Arc::new(controller), store, queue, workers);
+        turns
+            .for_each(|turn| async move {
+                match turn {
+                    // Told where they happen; an object that went meanwhile is no matter.
+                    Ok(_) | Err(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
+                    Err(error) => log::warn!("watching {}: {error}", T::Kind::kind(&())),
+                }
+            })
+            .await;
+    }
+}
+
+/// How often in a row something failed; forgotten with the process, which then tries at once.
+#[derive(Debug, Default)]
+pub struct Failures(Mutex<HashMap<Key, u32>>);
+
+impl Failures {
+    /// It failed: the pause until it is tried again.
+    pub fn one_more(&self, key: &Key) -> Duration {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(key.clone()).or_default();
+        *count += 1;
+        pause(*count - 1)
+    }
+
+    /// It did not fail.
+    pub fn none(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    FIRST * 2_u32.pow(failures.min(MOST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failures, Heard};
+
+    #[test]
+    fn pauses_grow_up_to_minutes_and_begin_anew_after_a_success() {
+        let (failures, key) = (Failures::default(), ("a".to_owned(), "b".to_owned()));
+        let pauses: Vec<u64> = (0..11).map(|_| failures.one_more(&key).as_secs()).collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 512, 512, 512]);
+        failures.none(&key);
+        assert_eq!(failures.one_more(&key).as_secs(), 2);
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_for_the_hosts_go_on() {
+        let heard = Heard::default();
+        let tell = async {
+            tokio::task::yield_now().await;
+            heard.listed();
+        };
+        tokio::join!(heard.until_listed(), heard.until_listed(), tell);
+        heard.until_listed().await;
+    }
+
+    #[test]
+    fn all_who_listen_hear_of_a_host_and_who_ended_is_no_matter() {
+        let heard = Heard::default();
+        let (mut one, other) = (heard.listen(), heard.listen());
+        drop(other);
+        heard.tell(&("a".to_owned(), "b".to_owned()));
+        assert_eq!(one.try_recv().expect("heard"), ("a".to_owned(), "b".to_owned()));
+    }
+}
