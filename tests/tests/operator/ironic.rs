@@ -19,6 +19,8 @@ use axum::routing::{any, get};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::media::Bmcs;
+
 /// The password that the fake BMCs take.
 pub const PASSWORD: &str = "right";
 
@@ -54,6 +56,8 @@ pub struct World {
     pub most_busy: usize,
     /// BIOS settings and firmware.
     pub firmware: firmware::Firmware,
+    /// Drives and subscriptions.
+    pub bmcs: Bmcs,
     /// How long each step takes.
     pub step: Duration,
     pending: BTreeMap<String, (Instant, Then)>,
@@ -488,6 +492,7 @@ async fn part(
     method: Method,
     headers: HeaderMap,
     Path((ident, rest)): Path<(String, String)>,
+    Query(query): Query<BTreeMap<String, String>>,
     body: Bytes,
 ) -> Response {
     if let Some(answer) = enter(&world, &method, &format!("/v1/nodes/{ident}/{rest}"), &headers).await {
@@ -498,6 +503,10 @@ async fn part(
         return refused(StatusCode::NOT_FOUND, &format!("Node {ident} could not be found."));
     };
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let node = world.nodes[&uuid].clone();
+    if let Some(answer) = world.bmcs.answer(&node, (method.as_str(), &rest), &query, &body) {
+        return answer;
+    }
     match (rest.as_str(), method.as_str()) {
         ("states/provision", "PUT") => return world.provision(&uuid, &body),
         ("states/power", "PUT") => {

@@ -8,6 +8,8 @@ mod cluster;
 mod firmware;
 mod fleet;
 mod ironic;
+mod kinds;
+mod media;
 mod site;
 
 use std::time::{Duration, Instant};
