@@ -365,6 +365,23 @@ impl Site {
         patiently(async || self.api.get(path).await).await.unwrap_or_default()
     }
 
+    /// What the booted box's REST answers.
+    pub async fn rest(&self, path: &str) -> Value {
+        let token = self.machine().expect("it was booted").token().to_owned();
+        let path = path.to_owned();
+        // The client waits with a runtime of its own.
+        let ask = move || box_client(&token).get(&path);
+        let answer = tokio::task::spawn_blocking(ask).await.expect("an answer");
+        serde_json::from_str(&answer).expect("JSON")
+    }
+
+    /// What the API server says against a host with this spec.
+    pub async fn refusal(&self, name: &str, spec: Value) -> String {
+        let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name}, "spec": spec});
+        let path = format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/baremetalhosts");
+        self.api.create(&path, &host).await.expect_err("it is refused").to_string()
+    }
+
     /// Ends everything.
     pub async fn stop(mut self) {
         self.stop.cancel();
@@ -384,9 +401,12 @@ pub fn boot(appliance: &Appliance) -> (Boxed, Parsed) {
     let nics = [Nic::device(&tap).mac(BOX_MAC)];
     let mut machine = appliance.boot(How { nics: &nics, ..How::default() });
     machine.until_ready();
-    let client = Client::new((BOX, ports::WEB).into(), (BOX, ports::KUBERNETES_API).into(), machine.token());
-    let kubeconfig = client.kubeconfig();
+    let kubeconfig = box_client(machine.token()).kubeconfig();
     (machine, kubeconfig)
+}
+
+fn box_client(token: &str) -> Client {
+    Client::new((BOX, ports::WEB).into(), (BOX, ports::KUBERNETES_API).into(), token)
 }
 
 /// A definition of a box that provisions, in a folder of its own.

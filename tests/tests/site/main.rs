@@ -49,6 +49,20 @@ async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
     server.says(&format!("{name} login:"), BOOT).await;
 }
 
+/// What the box knows of a server that it booted over its network, and installed.
+async fn tells_its_story(site: &Site, server: &Server, name: &str) {
+    let story = site.rest(&format!("/api/v1/hosts/metal3/{name}")).await;
+    assert_eq!(story["state"], "provisioned", "{story:#}");
+    let signs = &story["signs"];
+    assert_eq!((&signs["dhcp"]["mac"], &signs["bmc"]["answers"]), (&json!(server.mac()), &json!(true)), "{story:#}");
+    assert!(signs["http"]["path"].is_string() && signs["ramdisk"]["heartbeat"].is_string(), "{story:#}");
+    let timeline = story["timeline"].as_array().expect("what happened");
+    let began = |state: &str| timeline.iter().any(|it| it["kind"] == "state" && it["word"] == state);
+    assert!(began("inspecting") && began("provisioning"), "{story:#}");
+    let all = site.rest("/api/v1/hosts").await;
+    assert_eq!((&all["hosts"][0]["name"], &all["hosts"][0]["error"]), (&json!(name), &Value::Null), "{all:#}");
+}
+
 async fn leaves(mut site: Site, name: &str) {
     site.change(name, json!({"spec": {"image": null, "userData": null}})).await;
     site.state(name, "available", BOOT).await;
@@ -114,11 +128,15 @@ fn a_server_is_inspected_installed_and_cleaned_by_a_box_that_was_just_switched_o
         let (machine, kubeconfig) = bench::boot(&appliance);
         async move {
             let mut site = Site::booted(machine, &kubeconfig).await;
+            let unknown = json!({"online": true, "bmc": {"address": "foo://10.0.0.1", "credentialsName": "none"}});
+            let refused = site.refusal("nobody", unknown).await;
+            assert!(refused.contains("denied the request: Unknown BMC type 'foo'"), "{refused}");
             let server = site.server("server-3", "52:54:00:22:00:03");
             let address = server.address("redfish+https");
             lives(&mut site, &server, "server-3", json!({"bmc": {"address": address}})).await;
             let screen = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("site-box.png");
             site.machine().expect("it was booted").session.vm.screenshot(&screen).expect("a picture");
+            tells_its_story(&site, &server, "server-3").await;
             let dhcp = site.at("/api/v1/namespaces/kube-system/pods?labelSelector=component%3Ddhcp").await;
             assert_eq!(dhcp["items"][0]["status"]["containerStatuses"][0]["restartCount"], 0, "{dhcp:#}");
             leaves(site, "server-3").await;
