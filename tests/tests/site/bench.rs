@@ -122,7 +122,23 @@ enum Half {
     /// On this machine, a process each.
     Here(Box<Here>),
     /// A machine that has booted an image.
-    Booted(Box<Boxed>),
+    Booted(Box<Kept>),
+}
+
+/// A booted box: what it said and showed is kept when the test fails.
+struct Kept(Boxed);
+
+impl Drop for Kept {
+    #[expect(clippy::print_stderr, reason = "for who reads why it failed")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("site-box");
+            match self.0.session.vm.keep(&dir) {
+                Ok(()) => eprintln!("what the box said and showed is in `{}`", dir.display()),
+                Err(error) => eprintln!("what the box said and showed is lost: {error}"),
+            }
+        }
+    }
 }
 
 /// What a box runs, as processes and tasks of this machine.
@@ -211,7 +227,7 @@ impl Site {
         patiently(async || api.get("/version").await).await;
         let checksum = format!("http://{}/{IMAGE}.sha256", SocketAddr::from((BOX, ports::CONTENT)));
         let (stop, dir) = (CancellationToken::new(), tempfile::tempdir().expect("a folder"));
-        Self::with(api, Half::Booted(Box::new(machine)), BESIDE, checksum, stop, dir).await
+        Self::with(api, Half::Booted(Box::new(Kept(machine))), BESIDE, checksum, stop, dir).await
     }
 
     async fn with(
@@ -355,7 +371,7 @@ impl Site {
     /// The machine that was booted.
     pub fn machine(&self) -> Option<&Boxed> {
         match &self.half {
-            Half::Booted(machine) => Some(machine),
+            Half::Booted(machine) => Some(&machine.0),
             Half::Here(_) => None,
         }
     }
