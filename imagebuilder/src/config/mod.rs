@@ -103,18 +103,28 @@ fn read_text(path: &FilePath, absent: &'static str) -> Result<String, LoadError>
 
 /// Checks the text of a definition; paths in it are relative to the directory of `file`.
 pub fn check(file: &FilePath, text: String) -> Checked {
-    let (documents, refused) = tree::read(&text);
-    let broken = !refused.is_empty();
-    let mut findings = Findings::new(&text);
-    for part in refused {
-        findings.refused(part);
-    }
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
-    let appliance = check_documents(&documents, directory, broken, &mut findings);
+    let (documents, broken, mut findings) = read(&text);
+    let appliance = check_documents(&documents, directory_of(file), broken, &mut findings);
     let list = findings.into_list();
     let problems = Problems { file: file.to_owned(), text, list };
     let appliance = appliance.filter(|_| !problems.has_errors());
     Checked { appliance, problems }
+}
+
+/// The documents of a text, whether parts of it were refused, and the findings about those.
+fn read(text: &str) -> (Vec<Node>, bool, Findings<'_>) {
+    let (documents, refused) = tree::read(text);
+    let broken = !refused.is_empty();
+    let mut findings = Findings::new(text);
+    for part in refused {
+        findings.refused(part);
+    }
+    (documents, broken, findings)
+}
+
+/// Where the relative paths in a file lead from.
+fn directory_of(file: &FilePath) -> &FilePath {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."))
 }
 
 fn check_documents(

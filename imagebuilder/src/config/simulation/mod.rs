@@ -13,7 +13,7 @@ pub use self::input::{Driver, Firmware};
 use super::findings::Findings;
 use super::path::Path;
 use super::problem::Problems;
-use super::{ByteSize, LoadError, Name, read_text, schema, shape, tree};
+use super::{ByteSize, LoadError, Name, directory_of, read, read_text, schema, shape};
 
 /// A site on this machine.
 #[derive(Clone, Debug)]
@@ -95,20 +95,14 @@ pub fn load(file: &FilePath) -> Result<Simulation, LoadError> {
 /// # Errors
 /// All problems at once.
 pub fn check(file: &FilePath, text: String) -> Result<Simulation, Problems> {
-    let (documents, refused) = tree::read(&text);
-    let broken = !refused.is_empty();
-    let mut findings = Findings::new(&text);
-    for part in refused {
-        findings.refused(part);
-    }
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
+    let (documents, broken, mut findings) = read(&text);
     let documents: Vec<_> = documents.iter().filter(|document| !document.is_null()).collect();
     let simulation = match documents.as_slice() {
         [document] => {
             findings.enter(document);
             shape::check(document, &json_schema(), &mut findings)
                 .and_then(|input| input_of(input, &mut findings))
-                .and_then(|input| validate::simulation(&input, directory, &mut findings))
+                .and_then(|input| validate::simulation(&input, directory_of(file), &mut findings))
         }
         [] if broken => None,
         [] | [_, _, ..] => {
