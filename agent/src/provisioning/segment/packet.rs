@@ -91,6 +91,15 @@ impl<'a> Dhcp<'a> {
     pub fn gives(&self) -> Option<Ipv4Addr> {
         Some(self.yiaddr).filter(|address| !address.is_unspecified())
     }
+
+    /// What the guard needs of it; `from`: who sent it.
+    pub fn seen(&self, from: Mac) -> Seen {
+        if self.reply {
+            Seen::Answer(Answer { server: self.server(), from, to: self.mac, offered: self.gives() })
+        } else {
+            Seen::Ask { mac: self.mac, relayed: !self.giaddr.is_unspecified() }
+        }
+    }
 }
 
 /// Takes a packet apart; `None` when it is no DHCP of Ethernet.
@@ -122,11 +131,7 @@ pub(super) fn dhcp(packet: &[u8]) -> Option<Dhcp<'_>> {
 
 /// Reads a packet that came from `from`; `None` when it is no DHCP of Ethernet.
 pub fn read(packet: &[u8], from: Mac) -> Option<Seen> {
-    let dhcp = dhcp(packet)?;
-    if !dhcp.reply {
-        return Some(Seen::Ask { mac: dhcp.mac, relayed: !dhcp.giaddr.is_unspecified() });
-    }
-    Some(Seen::Answer(Answer { server: dhcp.server(), from, to: dhcp.mac, offered: dhcp.gives() }))
+    dhcp(packet).map(|dhcp| dhcp.seen(from))
 }
 
 /// Value of the first option with that code; the others are not looked into, however they are made (RFC 2132, 2).

@@ -154,20 +154,18 @@ impl<'a> Work<'a> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let now = self.now();
-            if let Some(dhcp) = packet::dhcp(&buffer[..received.length])
-                && self.known.iter().any(|one| one.mac_address == dhcp.mac)
-            {
+            let Some(dhcp) = packet::dhcp(&buffer[..received.length]) else { continue };
+            let (now, known) = (self.now(), self.known.iter().any(|one| one.mac_address == dhcp.mac));
+            if known {
                 self.signs.heard(&dhcp, received.outgoing, now.wall);
             }
             if received.outgoing {
                 continue;
             }
-            match packet::read(&buffer[..received.length], Mac(received.from)) {
-                None => {}
-                Some(Seen::Answer(answer)) => self.guard.heard(now, &answer),
-                Some(Seen::Ask { mac, .. }) if self.known.iter().any(|one| one.mac_address == mac) => {}
-                Some(Seen::Ask { mac, relayed }) => self.guard.asked(now, mac, relayed),
+            match dhcp.seen(Mac(received.from)) {
+                Seen::Answer(answer) => self.guard.heard(now, &answer),
+                Seen::Ask { .. } if known => {}
+                Seen::Ask { mac, relayed } => self.guard.asked(now, mac, relayed),
             }
         }
     }
