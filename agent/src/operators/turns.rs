@@ -16,7 +16,7 @@ use std::time::Duration;
 use agent_api::metal3::BareMetalHost;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::{self, Action as Next, Config as Workers};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
@@ -86,6 +86,20 @@ impl<K> Object for K where
 {
 }
 
+/// Objects of a kind that are looked at; of all namespaces when `None`.
+pub fn watched<K: Object>(client: &Client, namespace: Option<&str>) -> Api<K> {
+    namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
+}
+
+/// A turn has ended.
+pub fn ended<K: Object>(error: Option<controller::Error<ObjectError, watcher::Error>>) {
+    match error {
+        // Told where they happen; an object that went meanwhile is no matter.
+        None | Some(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
+        Some(error) => log::warn!("watching {}: {error}", K::kind(&())),
+    }
+}
+
 /// What a controller does with an object.
 pub trait Turn: Send + Sync + 'static {
     /// The object.
@@ -145,22 +159,19 @@ pub struct Common {
     pub hosts: Store<BareMetalHost>,
     /// Which hosts change.
     pub heard: Heard,
-    /// Has a host looked at.
+    /// Hosts that are to be looked at.
     pub wake: mpsc::UnboundedSender<Key>,
     /// How often Ironic is asked.
     pub pace: Pace,
 }
 
 impl Common {
-    fn watched<K: Object>(&self) -> Api<K> {
-        let client = self.client.clone();
-        self.namespace.as_deref().map_or_else(|| Api::all(client.clone()), |one| Api::namespaced(client.clone(), one))
-    }
-
     /// Objects of a kind, and those of them that somebody changed: not by writing their status.
     pub fn changed<K: Object>(&self) -> (Store<K>, Queue<K>) {
         let (store, writer) = reflector::store();
-        let events = watcher(self.watched::<K>(), watcher::Config::default()).default_backoff().reflect(writer);
+        let events = watcher(watched::<K>(&self.client, self.namespace.as_deref()), watcher::Config::default())
+            .default_backoff()
+            .reflect(writer);
         let relevant = predicates::generation.combine(predicates::annotations).combine(predicates::finalizers);
         let changed = events.applied_objects().predicate_filter(relevant, PredicateConfig::default());
         (store, Box::pin(changed.map_ok(|object| ObjectRef::from_obj(&object))))
@@ -169,7 +180,9 @@ impl Common {
     /// Objects of a kind, and those of them that changed in whatever way.
     pub fn touched<K: Object>(&self) -> (Store<K>, Queue<K>) {
         let (store, writer) = reflector::store();
-        let events = watcher(self.watched::<K>(), watcher::Config::default()).default_backoff().reflect(writer);
+        let events = watcher(watched::<K>(&self.client, self.namespace.as_deref()), watcher::Config::default())
+            .default_backoff()
+            .reflect(writer);
         (store, Box::pin(events.touched_objects().map_ok(|object| ObjectRef::from_obj(&object))))
     }
 
@@ -177,6 +190,12 @@ impl Common {
     pub fn of_hosts<K: Object>(&self, of: impl Fn(&Key) -> Vec<ObjectRef<K>> + Send + 'static) -> Queue<K> {
         let keys = stream::unfold(self.heard.listen(), async |mut heard| Some((heard.recv().await?, heard)));
         Box::pin(keys.flat_map(move |host| stream::iter(of(&host).into_iter().map(Ok))))
+    }
+
+    /// Has a host looked at.
+    pub fn wake(&self, host: &Key) {
+        // Nobody is left to wake when the controller ends.
+        let _ = self.wake.send(host.clone());
     }
 
     /// A host's node, by its UUID, or by its name where that UUID is not known any more.
@@ -190,30 +209,13 @@ impl Common {
         self.ironic.node(&node_name(host)).await
     }
 
-    /// An object's status as it is here, unless the object was changed in between.
-    pub async fn write_status<K: Object>(&self, object: &K) -> Result<K, ObjectError> {
-        let (namespace, name) = object.key();
-        let api = Api::<K>::namespaced(self.client.clone(), &namespace);
-        let written = api.replace_status(&name, &PostParams::default(), object).await;
-        written.map_err(doing(format!("writing the status of {} `{namespace}/{name}`", K::kind(&()))))
-    }
-
     /// Merges something into an object's status, whatever else was changed in between.
     pub async fn merge_status<K: Object>(&self, object: &K, status: Value) -> Result<K, ObjectError> {
         let (namespace, name) = object.key();
-        let api = Api::<K>::namespaced(self.client.clone(), &namespace);
         let change = Patch::Merge(json!({"status": status}));
+        let api = self.objects.api::<K>(&namespace);
         let written = api.patch_status(&name, &PatchParams::default(), &change).await;
         written.map_err(doing(format!("writing the status of {} `{namespace}/{name}`", K::kind(&()))))
-    }
-
-    /// Merges something into an object, unless it was changed in between.
-    pub async fn merge<K: Object>(&self, object: &K, mut change: Value) -> Result<K, ObjectError> {
-        let (namespace, name) = object.key();
-        let api = Api::<K>::namespaced(self.client.clone(), &namespace);
-        change["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
-        let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await;
-        written.map_err(doing(format!("changing {} `{namespace}/{name}`", K::kind(&()))))
     }
 
     /// Adds or removes a finalizer. An object that is gone needs none.
@@ -223,7 +225,7 @@ impl Common {
         if there {
             all.push(finalizer.to_owned());
         }
-        match self.merge(object, json!({"metadata": {"finalizers": all}})).await {
+        match self.objects.merge(object, json!({"metadata": {"finalizers": all}})).await {
             Err(error) if error.is_gone() => Ok(()),
             written => written.map(drop),
         }
@@ -232,14 +234,12 @@ impl Common {
     /// Takes turns with the objects of the queues, once the hosts are listed. Does not end.
     pub async fn run<T: Turn>(&self, controller: T, store: Store<T::Kind>, queues: Vec<Queue<T::Kind>>) {
         self.heard.until_listed().await;
-        let client = self.client.clone();
+        let objects = self.objects.clone();
         let reconcile = move |object: Arc<T::Kind>, controller: Arc<T>| {
-            let client = client.clone();
+            let objects = objects.clone();
             Box::pin(async move {
                 let (namespace, name) = object.key();
-                let api = Api::<T::Kind>::namespaced(client, &namespace);
-                let what = format!("reading {} `{namespace}/{name}`", T::Kind::kind(&()));
-                match api.get_opt(&name).await.map_err(doing(what))? {
+                match objects.get::<T::Kind>(&namespace, &name).await? {
                     Some(object) => controller.turn(object).await,
                     None => Ok(Next::await_change()),
                 }
@@ -255,15 +255,7 @@ impl Common {
         let workers = Workers::default().concurrency(WORKERS);
         let queue = stream::select_all(queues);
         let turns = controller::applier(reconcile, failed, Arc::new(controller), store, queue, workers);
-        turns
-            .for_each(|turn| async move {
-                match turn {
-                    // Told where they happen; an object that went meanwhile is no matter.
-                    Ok(_) | Err(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
-                    Err(error) => log::warn!("watching {}: {error}", T::Kind::kind(&())),
-                }
-            })
-            .await;
+        turns.for_each(|turn| async move { ended::<T::Kind>(turn.err()) }).await;
     }
 }
 

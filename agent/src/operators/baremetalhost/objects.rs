@@ -5,17 +5,16 @@ use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
 use agent_api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, HardwareDetails, SecretReference};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::decide::{Credentials, SecretVersion};
 use super::wishes::CloudData;
+use crate::operators::turns::Object;
 
 /// Whose fields the objects are that the controller applies.
 const MANAGER: &str = "foothold-baremetalhost";
@@ -71,18 +70,12 @@ impl Objects {
     }
 
     /// Objects of a kind in a namespace.
-    pub fn api<K>(&self, namespace: &str) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
+    pub fn api<K: Object>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
     /// An object as it is now.
-    pub async fn get<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, ObjectError>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
-    {
+    pub async fn get<K: Object>(&self, namespace: &str, name: &str) -> Result<Option<K>, ObjectError> {
         let what = || format!("reading {} `{namespace}/{name}`", K::kind(&()));
         self.api::<K>(namespace).get_opt(name).await.map_err(doing(what()))
     }
@@ -92,26 +85,29 @@ impl Objects {
         self.get(namespace, name).await
     }
 
-    /// Writes the status that a host has here, unless the host was changed in between.
-    pub async fn write_status(&self, host: &BareMetalHost) -> Result<BareMetalHost, ObjectError> {
-        let name = host.name_any();
-        let api = self.api::<BareMetalHost>(namespace(host));
-        let written = api.replace_status(&name, &PostParams::default(), host).await;
-        written.map_err(doing(format!("writing the status of BareMetalHost `{}/{name}`", namespace(host))))
+    /// Version of an object, which every change of it makes another one.
+    pub async fn version<K: Object>(&self, namespace: &str, name: &str) -> Result<Option<String>, ObjectError> {
+        Ok(self.get::<K>(namespace, name).await?.and_then(|object| object.resource_version()))
+    }
+
+    /// Writes the status that an object has here, unless the object was changed in between.
+    pub async fn write_status<K: Object>(&self, object: &K) -> Result<K, ObjectError> {
+        let (namespace, name) = object.key();
+        let written = self.api::<K>(&namespace).replace_status(&name, &PostParams::default(), object).await;
+        written.map_err(doing(format!("writing the status of {} `{namespace}/{name}`", K::kind(&()))))
+    }
+
+    /// Merges something into an object, unless it was changed in between.
+    pub async fn merge<K: Object>(&self, object: &K, mut change: Value) -> Result<K, ObjectError> {
+        let (namespace, name) = object.key();
+        change["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
+        let written = self.api::<K>(&namespace).patch(&name, &PatchParams::default(), &Patch::Merge(change)).await;
+        written.map_err(doing(format!("changing {} `{namespace}/{name}`", K::kind(&()))))
     }
 
     /// Merges `metadata` into a host's, unless the host was changed in between.
-    pub async fn merge_metadata(
-        &self,
-        host: &BareMetalHost,
-        mut metadata: Value,
-    ) -> Result<BareMetalHost, ObjectError> {
-        let name = host.name_any();
-        metadata["resourceVersion"] = json!(host.metadata.resource_version);
-        let change = Patch::Merge(json!({"metadata": metadata}));
-        let api = self.api::<BareMetalHost>(namespace(host));
-        let written = api.patch(&name, &PatchParams::default(), &change).await;
-        written.map_err(doing(format!("changing BareMetalHost `{}/{name}`", namespace(host))))
+    pub async fn merge_metadata(&self, host: &BareMetalHost, metadata: Value) -> Result<BareMetalHost, ObjectError> {
+        self.merge(host, json!({"metadata": metadata})).await
     }
 
     /// Adds or removes our finalizer.
@@ -139,10 +135,7 @@ impl Objects {
         Ok(())
     }
 
-    async fn drop_finalizer<K>(&self, object: &K, finalizer: &str) -> Result<(), ObjectError>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
-    {
+    async fn drop_finalizer<K: Object>(&self, object: &K, finalizer: &str) -> Result<(), ObjectError> {
         let mut all = object.meta().finalizers.clone().unwrap_or_default();
         if !all.iter().any(|one| one == finalizer) {
             return Ok(());

@@ -27,7 +27,7 @@ use kube::runtime::controller::{self, Config as Workers};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::{OnceCell, mpsc, watch};
 use tokio::task::JoinSet;
@@ -43,7 +43,7 @@ use super::slots::Slots;
 use super::wishes::Ramdisk;
 use crate::operators::admission;
 use crate::operators::preprovisioning;
-use crate::operators::turns::Heard;
+use crate::operators::turns::{Heard, ended, watched};
 use crate::{ironic, signs};
 
 /// Name of the controller in events.
@@ -99,7 +99,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     let objects = Objects::new(client.clone(), secrets);
     let common = companions::common(settings, &client, &objects, hosts.clone(), wake.clone())?;
     let executor = Executor {
-        ironic: ironic::Client::new(&settings.ironic)?,
+        ironic: common.ironic.clone(),
         objects,
         firmware,
         pace: settings.pace,
@@ -170,15 +170,7 @@ async fn turns(
     let failed = |_: Arc<BareMetalHost>, error: &ObjectError, operator: Arc<Operator>| operator.failed(error);
     let workers = Workers::default().concurrency(workers);
     let turns = controller::applier(reconcile, failed, operator, hosts, queue, workers);
-    turns.for_each(|turn| async move { ended(turn.err()) }).await;
-}
-
-fn ended(error: Option<controller::Error<ObjectError, watcher::Error>>) {
-    match error {
-        // Told where they happen; a host that went meanwhile is no matter.
-        None | Some(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
-        Some(error) => log::warn!("watching BareMetalHosts: {error}"),
-    }
+    turns.for_each(|turn| async move { ended::<BareMetalHost>(turn.err()) }).await;
 }
 
 async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
@@ -190,13 +182,6 @@ async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
         None => kube::Config::infer().await.context("no kubeconfig, and not in a pod; hint: `--kubeconfig`")?,
     };
     Ok(Client::try_from(config)?)
-}
-
-fn watched<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
-{
-    namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
 }
 
 /// Hosts that somebody else changed: what the controller writes itself changes none of these.

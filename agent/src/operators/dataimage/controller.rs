@@ -97,7 +97,7 @@ impl Controller {
             finalizers.push(FINALIZER.to_owned());
         }
         let metadata = json!({"ownerReferences": owners, "finalizers": finalizers});
-        self.common.merge(image, json!({"metadata": metadata})).await.map(drop)
+        self.common.objects.merge(image, json!({"metadata": metadata})).await.map(drop)
     }
 
     async fn let_go(&self, image: &DataImage) -> Result<(), ObjectError> {
@@ -105,14 +105,9 @@ impl Controller {
         self.ask(&key, None);
         self.failures.none(&key);
         self.common.set_finalizer(image, FINALIZER, false).await?;
-        self.wake(&key);
+        // The host may wait for its drive.
+        self.common.wake(&key);
         Ok(())
-    }
-
-    /// The host may wait for its drive.
-    fn wake(&self, key: &Key) {
-        // Nobody is left to wake when the controller ends.
-        let _ = self.common.wake.send(key.clone());
     }
 
     async fn look(&self, image: &DataImage, host: &BareMetalHost) -> Result<Next, ObjectError> {
@@ -219,9 +214,9 @@ impl Controller {
             attached_image: attached.map(|url| AttachedImage { url: url.to_owned() }),
             error,
         });
-        self.common.write_status(&with).await?;
+        self.common.objects.write_status(&with).await?;
         if moved {
-            self.wake(&image.key());
+            self.common.wake(&image.key());
         }
         Ok(())
     }

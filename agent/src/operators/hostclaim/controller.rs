@@ -153,7 +153,7 @@ impl Controller {
             (*found).clone()
         } else {
             let change = json!({"spec": {"consumerRef": reference(claim)}});
-            match self.common.merge(&*found, change).await {
+            match self.common.objects.merge(&*found, change).await {
                 Ok(host) => host,
                 Err(error) if error.is_stale() || error.is_gone() => return Ok(Next::requeue(AGAIN)),
                 Err(error) => return Err(error),
@@ -178,7 +178,7 @@ impl Controller {
         let (spec, annotations) = (wishes::changes(claim, host, &data), wishes::reboots(claim, host));
         if !spec.is_empty() || !annotations.is_empty() {
             let change = json!({"spec": spec, "metadata": {"annotations": annotations}});
-            match self.common.merge(host, change).await {
+            match self.common.objects.merge(host, change).await {
                 Ok(_) => {}
                 Err(error) if error.is_stale() || error.is_gone() => return Ok(Next::requeue(AGAIN)),
                 Err(error) => {
@@ -192,7 +192,7 @@ impl Controller {
         secrets::remove(&self.common, host, &needless).await?;
         // The one-time reboot is the host's now.
         if claim.annotations().contains_key(REBOOT) {
-            self.common.merge(claim, json!({"metadata": {"annotations": {REBOOT: null}}})).await?;
+            self.common.objects.merge(claim, json!({"metadata": {"annotations": {REBOOT: null}}})).await?;
         }
         let synchronized = Told::Synchronized(true, "ConfigurationSynced", String::new());
         self.tell(claim, Some(host), vec![associated(), synchronized]).await?;
@@ -218,7 +218,7 @@ impl Controller {
             let cleared = wishes::cleared(&host);
             let clean = wishes::is_clean(&host);
             if !cleared.is_empty() {
-                self.common.merge(&host, json!({"spec": cleared})).await?;
+                self.common.objects.merge(&host, json!({"spec": cleared})).await?;
             }
             if !cleared.is_empty() || !clean {
                 let why = "the host is being deprovisioned".to_owned();
@@ -226,7 +226,7 @@ impl Controller {
                 return Ok(Next::requeue(SEARCH));
             }
             secrets::remove(&self.common, &host, secrets::all(claim, &host)).await?;
-            self.common.merge(&host, json!({"spec": {"consumerRef": null}})).await?;
+            self.common.objects.merge(&host, json!({"spec": {"consumerRef": null}})).await?;
         }
         self.common.set_finalizer(claim, FINALIZER, false).await?;
         Ok(Next::await_change())

@@ -1,7 +1,7 @@
 //! Secrets of a claim in its host's namespace.
 
 use agent_api::metal3::annotations::SECRET_LABEL;
-use agent_api::metal3::{BareMetalHost, HostClaim, SecretReference};
+use agent_api::metal3::{BareMetalHost, HostClaim, Image, SecretReference};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, PostParams};
@@ -51,29 +51,29 @@ impl Role {
         }
     }
 
+    /// Name of its Secret in a spec with these references (user data, metadata, network data) and this image.
+    fn named(self, references: [&Option<SecretReference>; 3], image: Option<&Image>) -> Option<String> {
+        let [user, meta, network] = references;
+        let of = |reference: &Option<SecretReference>| reference.as_ref()?.name.clone();
+        match self {
+            Self::User => of(user),
+            Self::Meta => of(meta),
+            Self::Network => of(network),
+            Self::Registry => image?.oci_auth_secret_name.clone(),
+        }
+    }
+
     /// Name of the Secret in the claim's namespace: another namespace is never looked into for it.
     fn source(self, claim: &HostClaim) -> Option<String> {
         let spec = &claim.spec;
-        let named = |reference: &Option<SecretReference>| reference.as_ref().and_then(|it| it.name.clone());
-        let name = match self {
-            Self::User => named(&spec.user_data),
-            Self::Meta => named(&spec.meta_data),
-            Self::Network => named(&spec.network_data),
-            Self::Registry => spec.image.as_ref().and_then(|image| image.oci_auth_secret_name.clone()),
-        };
+        let name = self.named([&spec.user_data, &spec.meta_data, &spec.network_data], spec.image.as_ref());
         name.filter(|name| !name.is_empty())
     }
 
     /// Whether the host refers to the copy.
     fn used(self, host: &BareMetalHost) -> bool {
         let spec = &host.spec;
-        let named = |reference: &Option<SecretReference>| reference.as_ref().and_then(|it| it.name.clone());
-        let name = match self {
-            Self::User => named(&spec.user_data),
-            Self::Meta => named(&spec.meta_data),
-            Self::Network => named(&spec.network_data),
-            Self::Registry => spec.image.as_ref().and_then(|image| image.oci_auth_secret_name.clone()),
-        };
+        let name = self.named([&spec.user_data, &spec.meta_data, &spec.network_data], spec.image.as_ref());
         name == Some(self.copy(host))
     }
 }

@@ -51,14 +51,13 @@ impl Turn for Controller {
         if self.settings.answers() {
             let mut version = None;
             if let Some(name) = &image.spec.network_data_name {
-                let secret = self.common.objects.get::<Secret>(&key.0, name).await?;
-                version = secret.and_then(|secret| secret.metadata.resource_version);
+                version = self.common.objects.version::<Secret>(&key.0, name).await?;
                 next = Next::requeue(if version.is_some() { SECRET } else { MISSING });
             }
             let status = answer(&image, &self.settings.ramdisk, version.as_deref(), Timestamp::now());
             if image.status.as_ref() != Some(&status) {
                 image.status = Some(status);
-                image = self.common.write_status(&image).await?;
+                image = self.common.objects.write_status(&image).await?;
             }
         }
         if self.settings.used && image.status.is_some() {
@@ -73,8 +72,7 @@ impl Controller {
     fn wake(&self, key: &Key, version: Option<String>) {
         let before = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), version.clone());
         if before != Some(version) {
-            // Nobody is left to wake when the controller ends.
-            let _ = self.common.wake.send(key.clone());
+            self.common.wake(key);
         }
     }
 }

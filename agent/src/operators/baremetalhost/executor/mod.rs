@@ -164,7 +164,7 @@ pub enum ActError {
 /// Does what was decided.
 pub struct Executor {
     /// Ironic.
-    pub ironic: Client,
+    pub ironic: Arc<Client>,
     /// The cluster.
     pub objects: Objects,
     /// What is known of firmware.

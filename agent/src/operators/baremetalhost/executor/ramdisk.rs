@@ -56,8 +56,7 @@ impl Executor {
         }
         let mut version = None;
         if let Some(data) = &wanted.network_data_name {
-            let secret = self.objects.get::<Secret>(namespace, data).await?;
-            version = secret.and_then(|secret| secret.metadata.resource_version);
+            version = self.objects.version::<Secret>(namespace, data).await?;
         }
         Ok(found(&image, version.as_deref()))
     }

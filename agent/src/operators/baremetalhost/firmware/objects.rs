@@ -4,30 +4,18 @@ use agent_api::metal3::{
     BareMetalHost, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents, HostFirmwareComponentsSpec,
     HostFirmwareSettings, HostFirmwareSettingsSpec, HostUpdatePolicy,
 };
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::super::objects::{ObjectError, doing, namespace};
 use super::schema::Bios;
+use crate::operators::turns::Object;
 
 /// Owners that a schema has at most: each takes 200 bytes of an object that may have 1.5 MB. Those who share it beyond
 /// that need no more of them to keep it.
 const OWNERS: usize = 1000;
-
-/// Objects of a kind that is written here.
-pub(super) trait Kind:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize
-{
-}
-impl Kind for HostFirmwareSettings {}
-impl Kind for HostFirmwareComponents {}
-impl Kind for FirmwareSchema {}
-impl Kind for HostUpdatePolicy {}
 
 /// Reads and writes them.
 #[derive(Clone)]
@@ -46,12 +34,12 @@ fn conflicting(error: kube::Error) -> kube::Error {
     }
 }
 
-fn what<K: Kind>(verb: &str, object: &K) -> String {
+fn what<K: Object>(verb: &str, object: &K) -> String {
     format!("{verb} {} `{}/{}`", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
 }
 
 impl Objects {
-    fn api<K: Kind>(&self, namespace: &str) -> Api<K> {
+    fn api<K: Object>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
@@ -68,7 +56,7 @@ impl Objects {
     }
 
     /// The object of a host's name, which goes with its host.
-    async fn ensured<K: Kind>(
+    async fn ensured<K: Object>(
         &self,
         host: &BareMetalHost,
         mut new: K,
@@ -88,7 +76,7 @@ impl Objects {
     }
 
     /// An object with one more owner, in the place of an earlier one of the same name.
-    async fn owned<K: Kind>(&self, object: &K, owner: OwnerReference) -> Result<K, ObjectError> {
+    async fn owned<K: Object>(&self, object: &K, owner: OwnerReference) -> Result<K, ObjectError> {
         let mut all = object.meta().owner_references.clone().unwrap_or_default();
         all.retain(|other| (&other.kind, &other.name) != (&owner.kind, &owner.name));
         all.push(owner);
@@ -100,7 +88,7 @@ impl Objects {
     }
 
     /// Writes the status that an object has here, unless the object was changed in between.
-    pub async fn write_status<K: Kind>(&self, object: &K) -> Result<(), ObjectError> {
+    pub async fn write_status<K: Object>(&self, object: &K) -> Result<(), ObjectError> {
         let api = self.api::<K>(&object.namespace().unwrap_or_default());
         let written = api.replace_status(&object.name_any(), &PostParams::default(), object).await;
         written.map(drop).map_err(conflicting).map_err(doing(what("writing the status of", object)))
@@ -143,6 +131,6 @@ impl Objects {
     }
 }
 
-fn is_owned<K: Kind>(object: &K, uid: &str) -> bool {
+fn is_owned<K: Object>(object: &K, uid: &str) -> bool {
     object.owner_references().iter().any(|owner| owner.uid == uid)
 }

@@ -12,8 +12,8 @@ use kube::{Api, Client, ResourceExt as _};
 use super::super::run::Queue;
 use super::condition::pending;
 use super::due::Seen;
-use super::objects::Kind;
 use super::sync::Firmware;
+use crate::operators::turns::{Object, watched};
 
 /// Starts to watch: what is known of firmware, and the hosts whose objects were changed by somebody, made or deleted.
 pub fn watch(client: &Client, namespace: Option<&str>) -> (Arc<Firmware>, Vec<Queue>) {
@@ -22,37 +22,30 @@ pub fn watch(client: &Client, namespace: Option<&str>) -> (Arc<Firmware>, Vec<Qu
     let (policies, policy_writer) = reflector::store::<HostUpdatePolicy>();
     let firmware = Arc::new(Firmware::new(client.clone(), settings, components, policies));
     let queues = vec![
-        of(api(client, namespace), settings_writer, firmware.clone(), |object: &mut HostFirmwareSettings| {
+        of(watched(client, namespace), settings_writer, firmware.clone(), |object: &mut HostFirmwareSettings| {
             object.spec.settings.clear();
             if let Some(status) = &mut object.status {
                 status.settings.clear();
             }
         }),
-        of(api(client, namespace), components_writer, firmware.clone(), |object: &mut HostFirmwareComponents| {
+        of(watched(client, namespace), components_writer, firmware.clone(), |object: &mut HostFirmwareComponents| {
             object.spec.updates.clear();
             if let Some(status) = &mut object.status {
                 (status.updates, status.components) = (None, None);
             }
         }),
-        of(api(client, namespace), policy_writer, firmware.clone(), |_: &mut HostUpdatePolicy| {}),
+        of(watched(client, namespace), policy_writer, firmware.clone(), |_: &mut HostUpdatePolicy| {}),
     ];
     (firmware, queues)
 }
 
-fn api<K: Kind>(client: &Client, namespace: Option<&str>) -> Api<K> {
-    namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
-}
-
 /// The host of each object that another one is known of now: what is written here changes no generation.
-fn of<K>(
+fn of<K: Object>(
     api: Api<K>,
     writer: reflector::store::Writer<K>,
     firmware: Arc<Firmware>,
     trim: impl Fn(&mut K) + Send + 'static,
-) -> Queue
-where
-    K: Kind + Send + Sync + 'static,
-{
+) -> Queue {
     let events = watcher(api, watcher::Config::default()).default_backoff().modify(move |object: &mut K| {
         object.meta_mut().managed_fields = None;
         trim(object);
@@ -77,12 +70,12 @@ where
     hosts.boxed()
 }
 
-fn host<K: Kind>(object: &K) -> ObjectRef<BareMetalHost> {
+fn host<K: Object>(object: &K) -> ObjectRef<BareMetalHost> {
     ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default())
 }
 
 /// What the copy of an object tells.
-pub(super) fn seen<K: Kind>(
+pub(super) fn seen<K: Object>(
     store: &Store<K>,
     namespace: &str,
     name: &str,
