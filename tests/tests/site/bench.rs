@@ -8,18 +8,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_api::ports;
-use agent_api::release::{ContentKind, Digest};
+use agent_api::release::ContentKind;
 use foothold::config::DiskFormat;
 use foothold::host::command::Running;
 use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::kubeconfig::{self, Parsed};
 use foothold_agent::content::server::Content;
 use foothold_agent::content::{Held, Source};
+use foothold_agent::ironic::{Node, Port};
 use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Settings};
 use foothold_agent::provisioning::segment::{self, Segment};
 use foothold_agent::provisioning::served::Served;
+use foothold_agent::provisioning::{STATE, database};
 use foothold_agent::{http, ironic, rest};
-use foothold_qemu::bmc::{Faults, Mode, Profile};
+use foothold_qemu::bmc::{self, Bmc, Faults, MemoryPower, Mode, Profile};
 use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
 use foothold_qemu::{Accel, Nic, Tools};
 use foothold_tests::os_image::Workshop;
@@ -44,8 +46,10 @@ const BOX_MAC: &str = "52:54:00:22:00:99";
 const BESIDE: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 254);
 /// A server's disk.
 pub const DISK: u64 = 8 << 30;
-/// The OS image that is written.
-const IMAGE: &str = "images/rescue.raw";
+/// The OS image that is written first.
+pub const RESCUE: &str = "rescue";
+/// Another one.
+pub const NODE: &str = "debian-node";
 /// Namespace of the hosts.
 const NAMESPACE: &str = "metal3";
 /// Password of the BMCs.
@@ -79,12 +83,16 @@ fn lan() -> Lan {
 pub struct Parts {
     ironic: ServiceImage,
     files: Vec<Held>,
-    digest: Digest,
 }
 
 impl Parts {
     /// Makes all of it.
     pub fn make() -> Self {
+        Self::with(&[RESCUE])
+    }
+
+    /// With these OS images.
+    pub fn with(images: &[&str]) -> Self {
         program("etcd", "server");
         program("kubernetes", "kube-apiserver");
         let ironic = ServiceImage::ironic().unwrap_or_else(|error| panic!("making Ironic's image: {error:#}"));
@@ -94,17 +102,13 @@ impl Parts {
             .map(|(it, file)| Held { path: it.path, kind: it.kind, file, digest: it.digest, size: it.size })
             .collect();
         let workshop = Workshop::open().expect("a workshop");
-        let made = workshop.make("rescue", &[DiskFormat::Raw], &workshop.builder.cache).expect("an OS image");
-        let blob = made.file("raw").expect("a disk").clone();
-        let digest = blob.digest.clone();
-        files.push(Held {
-            path: IMAGE.to_owned(),
-            kind: ContentKind::OsImage,
-            file: workshop.path(&blob),
-            digest: blob.digest,
-            size: blob.size,
-        });
-        Self { ironic, files, digest }
+        for image in images {
+            let made = workshop.make(image, &[DiskFormat::Raw], &workshop.builder.cache).expect("an OS image");
+            let blob = made.file("raw").expect("a disk").clone();
+            let (path, kind, file) = (path_of(image), ContentKind::OsImage, workshop.path(&blob));
+            files.push(Held { path, kind, file, digest: blob.digest, size: blob.size });
+        }
+        Self { ironic, files }
     }
 }
 
@@ -144,7 +148,9 @@ impl Drop for Kept {
 /// What a box runs, as processes and tasks of this machine.
 struct Here {
     bench: Bench,
-    ironic: Running,
+    /// Some, but for the instant of a restart.
+    ironic: Option<Running>,
+    client: ironic::Client,
     tasks: JoinSet<anyhow::Result<()>>,
     segment: Option<std::thread::JoinHandle<()>>,
     // Last, so that it ends after what asks it.
@@ -153,12 +159,12 @@ struct Here {
 
 impl Here {
     fn alive(&mut self) {
-        assert!(self.ironic.ended().is_none(), "Ironic has ended");
+        assert!(self.ironic.as_mut().is_some_and(|it| it.ended().is_none()), "Ironic has ended");
     }
 
     async fn stop(mut self) {
         self.tasks.shutdown().await;
-        self.ironic.stop(Duration::from_secs(20));
+        self.ironic.take().expect("it runs").stop(Duration::from_secs(20));
         if let Some(segment) = self.segment.take() {
             segment.join().expect("DHCP ended well");
         }
@@ -172,7 +178,6 @@ pub struct Site {
     half: Half,
     /// This machine's address on the segment, where the BMCs are.
     own: Ipv4Addr,
-    checksum: String,
     begun: Instant,
     told: Vec<(String, Duration)>,
     servers: JoinSet<()>,
@@ -182,7 +187,7 @@ pub struct Site {
 
 impl Site {
     /// A box that is made of processes of this machine.
-    pub async fn start(Parts { ironic, files, digest }: Parts, with: Dhcp) -> Self {
+    pub async fn start(Parts { ironic, files }: Parts, with: Dhcp) -> Self {
         lan().address(&format!("{BOX}/24")).expect("an address");
         let dir = tempfile::tempdir().expect("a folder");
         let bench = Bench::on_segment(ironic, BOX);
@@ -196,14 +201,16 @@ impl Site {
         let mut ironic = bench.start();
         drivers(&placed.access, &mut ironic).await;
         let user = (placed.access.credentials.username.clone(), placed.access.credentials.password.clone());
+        let access = ironic::Settings {
+            url: format!("https://{}", SocketAddr::from((BOX, ports::IRONIC))),
+            ca: Some(placed.access.authority),
+            user: Some(user),
+        };
+        let client = ironic::Client::new(&access).expect("a client");
         let settings = Settings {
             kubeconfig: Some(admin(&cluster)),
             namespace: Some(NAMESPACE.to_owned()),
-            ironic: ironic::Settings {
-                url: format!("https://{}", SocketAddr::from((BOX, ports::IRONIC))),
-                ca: Some(placed.access.authority),
-                user: Some(user),
-            },
+            ironic: access,
             ramdisk: Ramdisk::default(),
             preprovisioning_images: false,
             provisioning_limit: 20,
@@ -216,8 +223,9 @@ impl Site {
         };
         let token = stop.clone();
         tasks.spawn(async move { baremetalhost::run(&settings, &token).await });
-        let half = Half::Here(Box::new(Here { bench, ironic, tasks, segment, _cluster: cluster }));
-        Self::with(api, half, BOX, digest.hex().to_owned(), stop, dir).await
+        let half =
+            Half::Here(Box::new(Here { bench, ironic: Some(ironic), client, tasks, segment, _cluster: cluster }));
+        Self::with(api, half, BOX, stop, dir).await
     }
 
     /// A box that was booted, which this machine is beside.
@@ -225,23 +233,15 @@ impl Site {
         let api = Api::new(kubeconfig).expect("a client");
         // Its certificate follows its addresses.
         patiently(async || api.get("/version").await).await;
-        let checksum = format!("http://{}/{IMAGE}.sha256", SocketAddr::from((BOX, ports::CONTENT)));
         let (stop, dir) = (CancellationToken::new(), tempfile::tempdir().expect("a folder"));
-        Self::with(api, Half::Booted(Box::new(Kept(machine))), BESIDE, checksum, stop, dir).await
+        Self::with(api, Half::Booted(Box::new(Kept(machine))), BESIDE, stop, dir).await
     }
 
-    async fn with(
-        api: Api,
-        half: Half,
-        own: Ipv4Addr,
-        checksum: String,
-        stop: CancellationToken,
-        dir: TempDir,
-    ) -> Self {
+    async fn with(api: Api, half: Half, own: Ipv4Addr, stop: CancellationToken, dir: TempDir) -> Self {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         api.create("/api/v1/namespaces", &object).await.expect("a namespace");
         let (begun, told, servers) = (Instant::now(), Vec::new(), JoinSet::new());
-        Self { api, half, own, checksum, begun, told, servers, stop, dir }
+        Self { api, half, own, begun, told, servers, stop, dir }
     }
 
     /// A UEFI server that is off, its Redfish BMC, and its cable.
@@ -279,8 +279,24 @@ impl Site {
         self.api.create(&path, &secret).await.expect("a Secret");
     }
 
+    /// A BMC before a machine that is nothing but a state in memory, and how a host names it.
+    pub fn bmc(&mut self, power: Arc<MemoryPower>) -> (Bmc, String) {
+        let profile = Profile::known("generic").expect("a profile");
+        let system = profile.ids.system.clone();
+        let listen = SocketAddrV4::new(self.own, 0).into();
+        let options = bmc::Options { listen, ..bmc::Options::on_loopback(profile, PASSWORD, power) };
+        let bmc = Bmc::start(&mut self.servers, options, &self.stop).unwrap_or_else(|error| panic!("{error}"));
+        let address = format!("redfish+{}/redfish/v1/Systems/{system}", bmc.url());
+        (bmc, address)
+    }
+
     /// A host for a server; `spec` is laid over what hosts have here.
     pub async fn host(&self, name: &str, server: &Server, spec: Value) {
+        self.host_at(name, server.mac(), spec).await;
+    }
+
+    /// The same for any MAC address.
+    pub async fn host_at(&self, name: &str, mac: &str, spec: Value) {
         self.secret(&format!("{name}-bmc"), json!({"username": "admin", "password": PASSWORD})).await;
         let mut host = json!({
             "apiVersion": "metal3.io/v1alpha1",
@@ -288,7 +304,7 @@ impl Site {
             "metadata": {"name": name},
             "spec": {
                 "online": true,
-                "bootMACAddress": server.mac(),
+                "bootMACAddress": mac,
                 "rootDeviceHints": {"deviceName": "/dev/vda"},
                 "bmc": {"credentialsName": format!("{name}-bmc"), "disableCertificateVerification": true},
             },
@@ -296,12 +312,6 @@ impl Site {
         merge(&mut host["spec"], spec);
         let path = format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/baremetalhosts");
         self.api.create(&path, &host).await.expect("a host");
-    }
-
-    /// The OS image as a host names it.
-    pub fn image(&self) -> Value {
-        let url = format!("http://{}/{IMAGE}", SocketAddr::from((BOX, ports::CONTENT)));
-        json!({"url": url, "checksum": self.checksum, "checksumType": "sha256", "format": "raw"})
     }
 
     fn path(name: &str) -> String {
@@ -318,23 +328,31 @@ impl Site {
         patiently(async || self.api.delete(&Self::path(name)).await).await;
     }
 
-    async fn get(&self, name: &str) -> Option<Value> {
+    /// A host, unless it is gone.
+    pub async fn get(&self, name: &str) -> Option<Value> {
         patiently(async || self.api.get(&Self::path(name)).await).await
     }
 
-    /// Waits until a host is in a state. Every change of it on the way is told.
+    /// Waits until a host is in a state.
     pub async fn state(&mut self, name: &str, state: &str, within: Duration) -> Value {
+        let is =
+            |host: &Value| host["status"]["provisioning"]["state"] == state && host["status"]["errorType"].is_null();
+        self.until(name, state, within, is).await
+    }
+
+    /// Waits until a host is as wanted. Every change of it on the way is told.
+    pub async fn until(&mut self, name: &str, what: &str, within: Duration, is: impl Fn(&Value) -> bool) -> Value {
         let (begun, mut said) = (Instant::now(), String::new());
         loop {
             let host = self.get(name).await.unwrap_or_else(|| panic!("{name} is gone"));
             let status = &host["status"];
-            let is = status["provisioning"]["state"].as_str().unwrap_or_default().to_owned();
-            let now = format!("{is} {} {}", status["operationalStatus"], status["errorMessage"]);
+            let state = status["provisioning"]["state"].as_str().unwrap_or_default();
+            let now = format!("{state} {} {}", status["operationalStatus"], status["errorMessage"]);
             if now != said {
                 self.told.push((format!("{name} {now}"), self.begun.elapsed()));
                 said = now;
             }
-            if is == state && status["errorType"].is_null() {
+            if is(&host) {
                 return host;
             }
             if let Half::Here(here) = &mut self.half {
@@ -342,10 +360,32 @@ impl Site {
             }
             if begun.elapsed() > within {
                 self.tell_times();
-                panic!("{name} is not {state}: {status:#}");
+                panic!("{name} is not {what}: {status:#}");
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
+    }
+
+    /// Ironic's database goes while it runs: what the agent does then, the restart included. A booted box does all of it
+    /// by itself.
+    pub async fn lose_database(&mut self) {
+        let Half::Here(here) = &mut self.half else { panic!("Ironic is in a pod of the box") };
+        fs_err::remove_file(here.bench.at(STATE).join("db").join(database::FILE)).expect("lost");
+        let placed = here.bench.place(true);
+        here.ironic.take().expect("it runs").stop(Duration::from_secs(20));
+        drivers(&placed.access, here.ironic.insert(here.bench.start())).await;
+        self.told.push(("Ironic has a new database".to_owned(), self.begun.elapsed()));
+    }
+
+    /// The nodes that Ironic knows, with their ports.
+    pub async fn nodes(&self) -> Vec<(Node, Vec<Port>)> {
+        let Half::Here(here) = &self.half else { panic!("Ironic is in a pod of the box") };
+        let mut nodes = Vec::new();
+        for node in here.client.nodes("uuid,name,provision_state,power_state").await.expect("Ironic's nodes") {
+            let ports = here.client.ports_of(&node.uuid).await.expect("Ironic's ports");
+            nodes.push((node, ports));
+        }
+        nodes
     }
 
     /// Waits until a host is gone.
@@ -489,6 +529,17 @@ fn dhcp(bench: &Bench, dir: &Path, stop: &CancellationToken) -> std::thread::Joi
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(segment::serve(&segment, &stop, &mut |_| ())).expect("DHCP");
     })
+}
+
+/// An OS image as a host names it.
+pub fn image(name: &str) -> Value {
+    let url = format!("http://{}/{}", SocketAddr::from((BOX, ports::CONTENT)), path_of(name));
+    json!({"url": url, "checksum": format!("{url}.sha256"), "checksumType": "sha256", "format": "raw"})
+}
+
+/// Where the box serves an OS image.
+fn path_of(image: &str) -> String {
+    format!("images/{image}.raw")
 }
 
 /// A server: its BMC, and the machine.

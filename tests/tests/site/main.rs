@@ -15,6 +15,7 @@
 mod bench;
 #[path = "../cluster/mod.rs"]
 mod cluster;
+mod faults;
 #[path = "../provisioning/mod.rs"]
 mod provisioning;
 
@@ -22,7 +23,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use bench::{Dhcp, Parts, Server, Site, in_namespace};
+use bench::{Dhcp, NODE, Parts, RESCUE, Server, Site, in_namespace};
+use foothold_agent::ironic::ProvisionState;
 use foothold_qemu::bmc::Mode;
 use foothold_qemu::site::Controller;
 use foothold_tests::Appliance;
@@ -42,7 +44,7 @@ async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
 
     let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'echo user-data was here > /dev/ttyS0' ] ]\n";
     site.secret("user-data", json!({"userData": user_data})).await;
-    let spec = json!({"image": site.image(), "userData": {"name": "user-data"}});
+    let spec = json!({"image": bench::image(RESCUE), "userData": {"name": "user-data"}});
     site.change(name, json!({"spec": spec})).await;
     site.state(name, "provisioned", BOOT).await;
     server.says("user-data was here", BOOT).await;
@@ -61,6 +63,70 @@ async fn tells_its_story(site: &Site, server: &Server, name: &str) {
     assert!(began("inspecting") && began("provisioning"), "{story:#}");
     let all = site.rest("/api/v1/hosts").await;
     assert_eq!((&all["hosts"][0]["name"], &all["hosts"][0]["error"]), (&json!(name), &Value::Null), "{all:#}");
+}
+
+/// Ironic's database is lost: the server is known anew as what it is, and does not notice.
+async fn is_adopted(site: &mut Site, server: &Server, name: &str) {
+    let [before, ..] = &site.nodes().await[..] else { panic!("Ironic does not know the server") };
+    let (before, said) = (before.0.uuid.clone(), server.serial());
+    site.lose_database().await;
+    let anew = |host: &Value| {
+        let status = &host["status"];
+        let id = status["provisioning"]["ID"].as_str().unwrap_or_default();
+        !id.is_empty() && id != before && status["operationalStatus"] == "OK"
+    };
+    let host = site.until(name, "adopted", BOOT, anew).await;
+    assert_eq!(host["status"]["provisioning"]["state"], "provisioned", "{host:#}");
+    let nodes = site.nodes().await;
+    let [(node, ports)] = &nodes[..] else { panic!("one server is {nodes:?}") };
+    assert_eq!(node.provision_state, ProvisionState::Active, "{node:?}");
+    assert_eq!(ports.iter().map(|port| &*port.address).collect::<Vec<_>>(), [server.mac()], "{ports:?}");
+    assert_eq!(host["status"]["provisioning"]["ID"], node.uuid, "{host:#}");
+    was_left_alone(server, &said);
+}
+
+/// It was neither switched off nor started anew since it had said this.
+fn was_left_alone(server: &Server, said: &str) {
+    let now = server.serial();
+    let since = now.strip_prefix(said).unwrap_or_else(|| panic!("it was switched off:\n{now}"));
+    assert!(!since.contains("Linux version"), "it was started anew:\n{since}");
+}
+
+/// Another image, with other user data and an address of its own, takes the place of the first one.
+async fn is_imaged_again(site: &mut Site, server: &Server, name: &str) {
+    let network = json!({
+        "links": [{"id": "nic0", "type": "phy", "ethernet_mac_address": server.mac()}],
+        "networks": [{"id": "site", "network_id": "site", "link": "nic0", "type": "ipv4", "ip_address": "172.22.0.21",
+                      "netmask": "255.255.255.0", "routes": []}],
+        "services": [],
+    });
+    site.secret("second-network", json!({"networkData": network.to_string()})).await;
+    let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'kubeadm version -o short > /dev/ttyS0' ] ]\n";
+    site.secret("second", json!({"userData": user_data})).await;
+    let image = bench::image(NODE);
+    let spec = json!({"image": image, "userData": {"name": "second"}, "networkData": {"name": "second-network"}});
+    site.change(name, json!({"spec": spec})).await;
+    let written = |host: &Value| {
+        let now = &host["status"]["provisioning"];
+        now["state"] == "provisioned" && now["image"]["url"] == image["url"] && host["status"]["errorType"].is_null()
+    };
+    site.until(name, "imaged again", 2 * BOOT, written).await;
+    server.says("v1.36.4", BOOT).await;
+    server.answers_ssh([172, 22, 0, 21].into(), BOOT).await;
+    server.keep_words("node");
+}
+
+/// It goes on as it is, and nobody here knows of it any more.
+async fn is_let_go(site: &mut Site, server: &Server, name: &str) {
+    let said = server.serial();
+    site.change(name, json!({"metadata": {"annotations": {"baremetalhost.metal3.io/detached": ""}}})).await;
+    let detached = |host: &Value| host["status"]["operationalStatus"] == "detached";
+    site.until(name, "detached", BOOT, detached).await;
+    assert!(site.nodes().await.is_empty(), "Ironic still knows it");
+    site.delete(name).await;
+    site.gone(name, BOOT).await;
+    was_left_alone(server, &said);
+    server.answers_ssh([172, 22, 0, 21].into(), BOOT).await;
 }
 
 async fn leaves(mut site: Site, name: &str) {
@@ -116,6 +182,26 @@ fn a_server_with_bios_and_ipmi_is_inspected_installed_and_cleaned_over_the_netwo
         lives(&mut site, &server, "server-4", spec).await;
         leaves(site, "server-4").await;
     });
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
+fn a_server_outlives_ironics_database_gets_another_image_and_is_let_go() {
+    in_namespace(
+        || Parts::with(&[RESCUE, NODE]),
+        |parts| async {
+            let mut site = Site::start(parts, Dhcp::Guarded).await;
+            let (name, mac) = ("server-5", "52:54:00:22:00:05");
+            let server = site.server_with(name, mac, Mode::Legacy, Controller::Ipmi);
+            let spec = json!({"bmc": {"address": server.address("ipmi")}, "bootMode": "legacy"});
+            lives(&mut site, &server, name, spec).await;
+            is_adopted(&mut site, &server, name).await;
+            is_imaged_again(&mut site, &server, name).await;
+            is_let_go(&mut site, &server, name).await;
+            site.tell_times();
+            site.stop().await;
+        },
+    );
 }
 
 #[test]

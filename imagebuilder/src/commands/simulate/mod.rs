@@ -8,6 +8,7 @@
 mod manifests;
 mod site;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,12 +43,14 @@ pub fn run(args: &cli::Simulate, report: &Report) -> Result<Outcome, CommandErro
     let step = report.step("simulate", "site");
     let site = Site::start(&plan, &ground)?;
     let told = tell(&plan, &site, &ground);
-    step.done_with(told.as_object().cloned().unwrap_or_default());
     let objects: Vec<Value> = told["manifests"].as_array().cloned().unwrap_or_default();
     let manifests = manifests::yaml(&objects, plan.namespace.as_str())?;
-    match &args.manifests {
-        Some(file) => fs_err::write(file, &manifests)?,
-        None => report.data(&manifests),
+    if let Some(file) = &args.manifests {
+        write(file, &manifests).with_context(|| format!("writing `{}`", file.display()))?;
+    }
+    step.done_with(told.as_object().cloned().unwrap_or_default());
+    if args.manifests.is_none() {
+        report.data(&manifests);
     }
     explain(report, args.manifests.as_deref(), &told);
     let mut session = plan.appliance.as_ref().map(|it| start_box(&at, it, &site)).transpose()?;
@@ -64,6 +67,15 @@ pub fn run(args: &cli::Simulate, report: &Report) -> Result<Outcome, CommandErro
     report.info("the site runs until you press Ctrl-C");
     watch(report, &site, session.as_ref())?;
     Ok(Outcome::Data { kind: "simulation", data: told })
+}
+
+/// All of the manifests, or nothing; passwords are in them.
+fn write(file: &Path, manifests: &str) -> std::io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut partial = tempfile::NamedTempFile::new_in(folder)?;
+    partial.write_all(manifests.as_bytes())?;
+    partial.persist(file)?;
+    Ok(())
 }
 
 /// The box, on the network of the site, and with one of its own whose ports are forwarded from loopback.
