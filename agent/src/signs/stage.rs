@@ -68,6 +68,8 @@ pub enum Stage {
     Step(String),
     /// Its image is taken away.
     Removed,
+    /// Its BMC is told to change its power, in Ironic's words.
+    Power(String),
 }
 
 /// What comes next of a server that is on.
@@ -103,7 +105,7 @@ pub fn stage(seen: &Seen<'_>) -> Option<Stage> {
         | State::Adopting
         | State::AdoptFail
         | State::ServiceFail
-        | State::Other(_) => None,
+        | State::Other(_) => node.target_power_state.clone().map(Stage::Power),
     }
 }
 
@@ -217,6 +219,7 @@ impl Stage {
             Self::Written => "image is written; it is restarted into it".to_owned(),
             Self::Step(name) => format!("step `{name}` runs"),
             Self::Removed => "its image is taken away".to_owned(),
+            Self::Power(target) => format!("its BMC is told `{target}`, and asked until that is so"),
         }
     }
 

@@ -108,6 +108,8 @@ fn every_sign_of_a_boot_says_what_comes_next() {
         ("made ready", look(node("inspecting", off.clone()))),
         ("off", inspect(off)),
         ("being switched", inspect(json!({"target_power_state": "power on"}))),
+        ("left alone", look(node("active", json!({})))),
+        ("being switched, for itself", look(node("active", json!({"target_power_state": "power off"})))),
         ("on", inspect(json!({}))),
         ("on, with virtual media", media()),
         ("on, and nobody listens", blind(inspect(json!({})))),

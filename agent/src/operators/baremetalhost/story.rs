@@ -201,7 +201,7 @@ fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> 
     let kind = "Progressing";
     match &outcome.step {
         Step::Wait { reason: WaitReason::Working(action), .. } => {
-            (kind, true, doing(action), shown.unwrap_or_default().to_owned())
+            (kind, true, doing(action), shown.unwrap_or_else(|| asked(action)).to_owned())
         }
         Step::Wait { reason, until } => {
             let (word, mut message) = told(reason);
@@ -216,7 +216,7 @@ fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> 
         Step::Act(action) => match before.iter().find(|it| it.kind == kind) {
             // Written once it is seen to be under way.
             Some(old) if old.status == ConditionStatus::False => (kind, false, "Deciding", String::new()),
-            _ => (kind, true, doing(action), shown.unwrap_or_default().to_owned()),
+            _ => (kind, true, doing(action), shown.unwrap_or_else(|| asked(action)).to_owned()),
         },
         Step::Again | Step::Deleted => (kind, true, "Deciding", String::new()),
     }
@@ -247,6 +247,24 @@ const fn doing(action: &Action) -> &'static str {
         Action::Deprovision => "Deprovisioning",
         Action::Detach => "Detaching",
         Action::Forget => "Deleting",
+    }
+}
+
+/// What is waited for while the host shows nothing of it.
+const fn asked(action: &Action) -> &'static str {
+    match action {
+        Action::RestoreStatus | Action::SaveHardwareDetails | Action::AddFinalizer | Action::RemoveAnnotation(_) => "",
+        Action::Register => "Ironic is told of the host, and tries its BMC",
+        Action::Inspect { .. } => "Ironic is asked to inspect the host",
+        Action::Prepare => "Ironic is asked to prepare the host",
+        Action::Adopt => "Ironic is asked to take the host over as it is",
+        Action::Service => "Ironic is asked to service the host",
+        Action::Provision { .. } => "Ironic is asked to write the host's image",
+        Action::PowerOn => "Ironic is asked to power the host on",
+        Action::PowerOff(_) | Action::PowerOffForGood => "Ironic is asked to power the host off",
+        Action::Reboot(_) => "Ironic is asked to restart the host",
+        Action::Deprovision => "Ironic is asked to take the host's image away",
+        Action::Detach | Action::Forget => "Ironic is asked to forget the host",
     }
 }
 
