@@ -13,6 +13,7 @@ use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::{checks, kubeconfig, objects};
 use foothold_agent::content::Held;
 use foothold_agent::events::Bus;
+use foothold_agent::first_boot::control_plane;
 use foothold_agent::first_boot::site_objects::SiteObjects;
 use foothold_agent::first_boot::steps::{Pace, Steps};
 use foothold_agent::ledger::Ledger;
@@ -50,6 +51,33 @@ async fn a_real_api_server_takes_what_the_agent_makes() {
     for user in ["controller-manager.conf", "scheduler.conf"] {
         client(&cluster.places, user).await;
     }
+}
+
+/// After a reboot nobody waits for a leader of this node that is no more; of other nodes everybody does.
+#[tokio::test]
+async fn leases_of_this_nodes_last_life_are_given_back() {
+    let cluster = Cluster::start();
+    let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    // There is none in a new cluster.
+    control_plane::give_back_leases(&api, &node()).await.expect("nothing to do");
+    let held = [("kube-controller-manager", "edge_5a1e-1"), ("kube-scheduler", "edge-2_5a1e-2")];
+    for (name, holder) in held {
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 60, "leaseTransitions": 3,
+            "acquireTime": "2026-03-02T08:00:00.000000Z", "renewTime": "2026-03-02T08:00:00.000000Z"});
+        let lease =
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec});
+        api.create(leases, &lease).await.expect("created");
+    }
+    control_plane::give_back_leases(&api, &node()).await.expect("given back");
+    let ours = api.get(&format!("{leases}/kube-controller-manager")).await.expect("asked").expect("there");
+    assert_eq!(
+        (&ours["spec"]["holderIdentity"], &ours["spec"]["leaseTransitions"]),
+        (&Value::Null, &json!(3)),
+        "{ours}"
+    );
+    let other = api.get(&format!("{leases}/kube-scheduler")).await.expect("asked").expect("there");
+    assert_eq!(other["spec"]["holderIdentity"], "edge-2_5a1e-2", "{other}");
 }
 
 /// A file of a release, as the builder writes it.

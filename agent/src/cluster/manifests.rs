@@ -34,6 +34,11 @@ pub fn hold_back(dir: &Path, manifests: &[&str]) -> io::Result<()> {
     manifests.iter().try_for_each(|file| files::remove(&dir.join(file)))
 }
 
+/// Whether one of these manifests is there, so that its pod may run.
+pub fn any(dir: &Path, manifests: &[&str]) -> bool {
+    manifests.iter().any(|file| dir.join(file).exists())
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::{hold_back, place, render};

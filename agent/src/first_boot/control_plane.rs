@@ -30,6 +30,8 @@ const ROLES: &str = "/readyz/poststarthook/rbac/bootstrap-roles";
 /// Collection and name of the binding that is there until they are.
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const STARTING: &str = "foothold:starting";
+/// What the controller manager and the scheduler lead by.
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 /// How often it is asked: each refusal costs the API server a look at its stack.
 const ROLES_ASK: Duration = Duration::from_secs(1);
 /// Port of etcd.
@@ -365,6 +367,9 @@ pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node, api: &Ap
             }
         };
         steps.wait(&phase::CONTROLLERS, ROLES_ASK, half).await;
+        if !manifests::any(&machine.at(manifests::DIR), &manifests::SECOND) {
+            give_back_leases(api, node).await?;
+        }
         let (machine, node) = (machine.clone(), node.clone());
         blocking(move || {
             let templates = machine.at(TEMPLATES).join("manifests");
@@ -374,6 +379,26 @@ pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node, api: &Ap
         .await
     };
     steps.perform(&phase::CONTROLLERS, act).await;
+}
+
+/// Gives back what this node's controller manager and scheduler led when they ended without a word: their successors
+/// would wait until it runs out. Neither may be running. What another node leads is left alone.
+///
+/// # Errors
+/// When the API server does not take it, or somebody else was quicker.
+pub async fn give_back_leases(api: &Api, node: &Node) -> Result<(), ApiError> {
+    for name in ["kube-controller-manager", "kube-scheduler"] {
+        let path = format!("{LEASES}/{name}");
+        let Some(lease) = api.get(&path).await? else { continue };
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        // Name of the host, `_`, and a UUID of each start: client-go's `leaderelection`, and who uses it.
+        if holder.rsplit_once('_').is_some_and(|(host, _)| host == node.name) {
+            let version = &lease["metadata"]["resourceVersion"];
+            let change = json!({"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": null}});
+            api.merge(&path, &change).await?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
