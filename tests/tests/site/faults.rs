@@ -52,9 +52,13 @@ struct Seen {
 
 type Table = BTreeMap<(&'static str, &'static str), Seen>;
 
-/// What a user reads: the error, or what is waited for.
+/// What a user reads: the error, or what is waited for. Of a BMC that lies, its word is all that there is.
 fn told(host: &Value) -> String {
     let status = &host["status"];
+    let stays = host["metadata"]["deletionTimestamp"].is_null();
+    if stays && status["poweredOn"] == host["spec"]["online"] && status["operationalStatus"] == "OK" {
+        return format!("(taken at its word: poweredOn is {})", status["poweredOn"]);
+    }
     let error = status["errorMessage"].as_str().unwrap_or_default();
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let waits = conditions.filter(|it| it["type"] == "Progressing").filter_map(|it| it["message"].as_str());

@@ -11,6 +11,7 @@
 //! Healthy                   what is wrong; `observedGeneration` is that of the spec which was tried
 //! ```
 
+use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{
     BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType, OperationalStatus,
     ProvisioningState as State, Time,
@@ -270,7 +271,7 @@ const fn asked(action: &Action) -> &'static str {
 
 fn told(reason: &WaitReason) -> (&'static str, String) {
     match reason {
-        WaitReason::Paused => ("Paused", String::new()),
+        WaitReason::Paused => ("Paused", format!("left alone as long as it has the annotation `{PAUSED}`")),
         WaitReason::NoBmc => ("NoBMC", "the host has no BMC".to_owned()),
         WaitReason::NoCredentials(why) => ("NoCredentials", why.clone()),
         WaitReason::BadCredentials(why) => ("BadCredentials", why.clone()),
@@ -279,7 +280,7 @@ fn told(reason: &WaitReason) -> (&'static str, String) {
             "Delayed",
             "as many hosts as may be are inspected, provisioned and deprovisioned; this one is queued".to_owned(),
         ),
-        WaitReason::Detached => ("Detached", String::new()),
+        WaitReason::Detached => ("Detached", format!("left alone as long as it has the annotation `{DETACHED}`")),
         WaitReason::DetachedDeleteDelayed => {
             ("DeletionDelayed", "the host is deleted once the annotation `detached` is removed".to_owned())
         }
@@ -365,6 +366,17 @@ mod tests {
         assert_eq!(holds(&asked, "Progressing"), holds(&on, "Progressing"));
         assert_eq!(told(&on, wait(), "powered on; no DHCP request yet").status, on.status);
         assert_eq!(holds(&told(&on, wait(), "ramdisk is up"), "Progressing").2, "ramdisk is up");
+    }
+
+    /// What is under way is told in words, whether or not the host shows anything of it.
+    #[test]
+    fn what_is_being_done_never_goes_without_words() {
+        let host = host(State::Provisioned, &json!({}));
+        for action in [Action::Register, Action::Adopt, Action::PowerOn, Action::PowerOffForGood, Action::Forget] {
+            let report = Report::Continues(jiff::SignedDuration::from_secs(10));
+            let (on, reason, message) = holds(&told(&host, Some((&action, &report))), "Progressing");
+            assert!(on && message.starts_with("Ironic is "), "{reason}: {message}");
+        }
     }
 
     #[test]
