@@ -112,7 +112,7 @@ pub fn stage(seen: &Seen<'_>) -> Option<Stage> {
 /// Steps of a deployment, by the names of Ironic's agent interfaces.
 fn deploying(seen: &Seen<'_>) -> Stage {
     match node::step(&seen.node.deploy_step) {
-        Some("write_image") => Stage::Writing,
+        Some("write_image") => refused(seen).unwrap_or(Stage::Writing),
         Some("prepare_instance_boot" | "tear_down_agent" | "switch_to_tenant_network" | "boot_instance") => {
             Stage::Written
         }
@@ -120,6 +120,13 @@ fn deploying(seen: &Seen<'_>) -> Stage {
         None | Some("deploy") => at_work(seen),
         Some(other) => Stage::Step(other.to_owned()),
     }
+}
+
+/// An image, or its checksum, that is not there: the ramdisk asks again for a long time before it says so itself.
+fn refused(seen: &Seen<'_>) -> Option<Stage> {
+    let fetch = seen.http?;
+    let status = fetch.status.filter(|status| *status >= 400)?;
+    Some(Stage::InVain { path: fetch.path.clone(), status })
 }
 
 fn cleaning(seen: &Seen<'_>) -> Stage {

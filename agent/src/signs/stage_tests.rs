@@ -168,6 +168,16 @@ fn a_file_in_vain_is_told_only_when_nothing_follows() {
     assert_eq!(look.stage_at(29), Some(Stage::InVain { path: CONFIG.to_owned(), status: 404 }));
 }
 
+/// The ramdisk asks again and again, with no pause that a look could wait for.
+#[test]
+fn an_image_that_is_not_there_is_told_while_it_is_asked_for() {
+    let writes = || look(node("deploying", json!({"deploy_step": {"step": "write_image"}})));
+    let (image, sum) = ("/images/rescue.raw", "/images/rescue.raw.sha256");
+    assert_eq!(writes().http(fetch(9, image, Some(200))).stage_at(10), Some(Stage::Writing));
+    let told = writes().http(fetch(9, sum, Some(404))).stage_at(10);
+    assert_eq!(told, Some(Stage::InVain { path: sum.to_owned(), status: 404 }));
+}
+
 /// All that a whole boot leads to is fewer words than its host may be written (50).
 #[test]
 fn a_boot_is_told_in_a_handful_of_steps() {

@@ -1,5 +1,6 @@
 //! The box's half of a site, and its servers.
 
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_api::ports;
-use agent_api::release::ContentKind;
+use agent_api::release::{ContentKind, Digest};
 use foothold::config::DiskFormat;
 use foothold::host::command::Running;
 use foothold_agent::cluster::api::Api;
@@ -30,13 +31,12 @@ use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
 use foothold_tests::{Appliance, Boxed, Client, How};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, admin, client, define_metal3};
 use crate::provisioning::{Bench, drivers};
+use crate::server::Server;
 
 /// The box on the segment.
 const BOX: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
@@ -83,6 +83,7 @@ fn lan() -> Lan {
 pub struct Parts {
     ironic: ServiceImage,
     files: Vec<Held>,
+    digests: BTreeMap<String, Digest>,
 }
 
 impl Parts {
@@ -102,13 +103,15 @@ impl Parts {
             .map(|(it, file)| Held { path: it.path, kind: it.kind, file, digest: it.digest, size: it.size })
             .collect();
         let workshop = Workshop::open().expect("a workshop");
+        let mut digests = BTreeMap::new();
         for image in images {
             let made = workshop.make(image, &[DiskFormat::Raw], &workshop.builder.cache).expect("an OS image");
             let blob = made.file("raw").expect("a disk").clone();
+            digests.insert((*image).to_owned(), blob.digest.clone());
             let (path, kind, file) = (path_of(image), ContentKind::OsImage, workshop.path(&blob));
             files.push(Held { path, kind, file, digest: blob.digest, size: blob.size });
         }
-        Self { ironic, files }
+        Self { ironic, files, digests }
     }
 }
 
@@ -151,6 +154,7 @@ struct Here {
     /// Some, but for the instant of a restart.
     ironic: Option<Running>,
     client: ironic::Client,
+    digests: BTreeMap<String, Digest>,
     tasks: JoinSet<anyhow::Result<()>>,
     segment: Option<std::thread::JoinHandle<()>>,
     // Last, so that it ends after what asks it.
@@ -187,7 +191,7 @@ pub struct Site {
 
 impl Site {
     /// A box that is made of processes of this machine.
-    pub async fn start(Parts { ironic, files }: Parts, with: Dhcp) -> Self {
+    pub async fn start(Parts { ironic, files, digests }: Parts, with: Dhcp) -> Self {
         lan().address(&format!("{BOX}/24")).expect("an address");
         let dir = tempfile::tempdir().expect("a folder");
         let bench = Bench::on_segment(ironic, BOX);
@@ -223,8 +227,15 @@ impl Site {
         };
         let token = stop.clone();
         tasks.spawn(async move { baremetalhost::run(&settings, &token).await });
-        let half =
-            Half::Here(Box::new(Here { bench, ironic: Some(ironic), client, tasks, segment, _cluster: cluster }));
+        let half = Half::Here(Box::new(Here {
+            bench,
+            ironic: Some(ironic),
+            client,
+            digests,
+            tasks,
+            segment,
+            _cluster: cluster,
+        }));
         Self::with(api, half, BOX, stop, dir).await
     }
 
@@ -312,6 +323,17 @@ impl Site {
         merge(&mut host["spec"], spec);
         let path = format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/baremetalhosts");
         self.api.create(&path, &host).await.expect("a host");
+    }
+
+    /// An OS image as a host names it. The builder lays checksums beside the images of a box; of its parts alone each is
+    /// known by its digest.
+    pub fn image(&self, name: &str) -> Value {
+        let url = format!("http://{}/{}", SocketAddr::from((BOX, ports::CONTENT)), path_of(name));
+        let digest = match &self.half {
+            Half::Here(here) => here.digests.get(name).expect("it is served").hex().to_owned(),
+            Half::Booted(_) => format!("{url}.sha256"),
+        };
+        json!({"url": url, "checksum": digest, "checksumType": "sha256", "format": "raw"})
     }
 
     fn path(name: &str) -> String {
@@ -531,64 +553,7 @@ fn dhcp(bench: &Bench, dir: &Path, stop: &CancellationToken) -> std::thread::Joi
     })
 }
 
-/// An OS image as a host names it.
-pub fn image(name: &str) -> Value {
-    let url = format!("http://{}/{}", SocketAddr::from((BOX, ports::CONTENT)), path_of(name));
-    json!({"url": url, "checksum": format!("{url}.sha256"), "checksumType": "sha256", "format": "raw"})
-}
-
 /// Where the box serves an OS image.
 fn path_of(image: &str) -> String {
     format!("images/{image}.raw")
-}
-
-/// A server: its BMC, and the machine.
-pub struct Server(site::Server);
-
-impl Server {
-    /// Of its only card.
-    pub fn mac(&self) -> &str {
-        self.0.mac()
-    }
-
-    /// How a host names its BMC.
-    pub fn address(&self, scheme: &str) -> String {
-        self.0.address(scheme)
-    }
-
-    /// What it said since it was last switched on.
-    pub fn serial(&self) -> String {
-        self.0.serial()
-    }
-
-    /// Waits until its ssh server greets.
-    pub async fn answers_ssh(&self, address: Ipv4Addr, within: Duration) {
-        let begun = Instant::now();
-        let greet = async || {
-            let mut stream = TcpStream::connect((address, 22)).await.ok()?;
-            let mut greeting = [0; 4];
-            stream.read_exact(&mut greeting).await.ok()?;
-            (&greeting == b"SSH-").then_some(())
-        };
-        while tokio::time::timeout(Duration::from_secs(5), greet()).await != Ok(Some(())) {
-            assert!(begun.elapsed() < within, "no ssh at {address}\n{}", self.serial());
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    }
-
-    /// Keeps what it said so far, for people.
-    pub fn keep_words(&self, name: &str) {
-        let path =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("site-{}-{name}.log", self.mac().replace(':', "")));
-        fs_err::write(path, self.serial()).expect("written");
-    }
-
-    /// Waits until it says something, whatever its BMC does to it meanwhile.
-    pub async fn says(&self, text: &str, within: Duration) {
-        let begun = Instant::now();
-        while !self.serial().contains(text) {
-            assert!(begun.elapsed() < within, "`{text}` was not said\n{}", self.serial());
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    }
 }

@@ -18,19 +18,32 @@ mod cluster;
 mod faults;
 #[path = "../provisioning/mod.rs"]
 mod provisioning;
+mod server;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use bench::{Dhcp, NODE, Parts, RESCUE, Server, Site, in_namespace};
+use bench::{Dhcp, NODE, Parts, RESCUE, Site, in_namespace};
 use foothold_agent::ironic::ProvisionState;
 use foothold_qemu::bmc::Mode;
 use foothold_qemu::site::Controller;
 use foothold_tests::Appliance;
+use server::Server;
 
 /// What a machine does under emulation, beside others.
 const BOOT: Duration = Duration::from_secs(900);
+
+/// `network_data.json` of `OpenStack`: an address of its own for the server's only card.
+fn network_data(server: &Server, address: &str) -> String {
+    let network = json!({
+        "links": [{"id": "nic0", "type": "phy", "ethernet_mac_address": server.mac()}],
+        "networks": [{"id": "site", "network_id": "site", "link": "nic0", "type": "ipv4", "ip_address": address,
+                      "netmask": "255.255.255.0", "routes": []}],
+        "services": [],
+    });
+    network.to_string()
+}
 
 /// Inspected, installed with user data, cleaned, and let go.
 async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
@@ -44,7 +57,7 @@ async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
 
     let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'echo user-data was here > /dev/ttyS0' ] ]\n";
     site.secret("user-data", json!({"userData": user_data})).await;
-    let spec = json!({"image": bench::image(RESCUE), "userData": {"name": "user-data"}});
+    let spec = json!({"image": site.image(RESCUE), "userData": {"name": "user-data"}});
     site.change(name, json!({"spec": spec})).await;
     site.state(name, "provisioned", BOOT).await;
     server.says("user-data was here", BOOT).await;
@@ -94,16 +107,10 @@ fn was_left_alone(server: &Server, said: &str) {
 
 /// Another image, with other user data and an address of its own, takes the place of the first one.
 async fn is_imaged_again(site: &mut Site, server: &Server, name: &str) {
-    let network = json!({
-        "links": [{"id": "nic0", "type": "phy", "ethernet_mac_address": server.mac()}],
-        "networks": [{"id": "site", "network_id": "site", "link": "nic0", "type": "ipv4", "ip_address": "172.22.0.21",
-                      "netmask": "255.255.255.0", "routes": []}],
-        "services": [],
-    });
-    site.secret("second-network", json!({"networkData": network.to_string()})).await;
+    site.secret("second-network", json!({"networkData": network_data(server, "172.22.0.21")})).await;
     let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'kubeadm version -o short > /dev/ttyS0' ] ]\n";
     site.secret("second", json!({"userData": user_data})).await;
-    let image = bench::image(NODE);
+    let image = site.image(NODE);
     let spec = json!({"image": image, "userData": {"name": "second"}, "networkData": {"name": "second-network"}});
     site.change(name, json!({"spec": spec})).await;
     let written = |host: &Value| {
@@ -144,13 +151,7 @@ fn a_server_is_inspected_installed_and_cleaned_by_virtual_media_without_dhcp() {
     in_namespace(Parts::make, |parts| async {
         let mut site = Site::start(parts, Dhcp::Off).await;
         let server = site.server("server-1", "52:54:00:22:00:01");
-        let network = json!({
-            "links": [{"id": "nic0", "type": "phy", "ethernet_mac_address": server.mac()}],
-            "networks": [{"id": "site", "network_id": "site", "link": "nic0", "type": "ipv4", "ip_address": "172.22.0.20",
-                          "netmask": "255.255.255.0", "routes": []}],
-            "services": [],
-        });
-        site.secret("network", json!({"networkData": network.to_string()})).await;
+        site.secret("network", json!({"networkData": network_data(&server, "172.22.0.20")})).await;
         let address = server.address("redfish-virtualmedia+https");
         // Ironic's ramdisk and the system have the same address, one after the other.
         let spec = json!({"bmc": {"address": address}, "preprovisioningNetworkDataName": "network"});
