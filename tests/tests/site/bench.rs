@@ -52,6 +52,8 @@ pub const RESCUE: &str = "rescue";
 pub const NODE: &str = "debian-node";
 /// Namespace of the hosts.
 const NAMESPACE: &str = "metal3";
+/// Hosts that DHCP knows, in the site's folder.
+const HOSTS: &str = "hosts.yaml";
 /// Password of the BMCs.
 const PASSWORD: &str = "of-this-test";
 
@@ -321,8 +323,17 @@ impl Site {
             },
         });
         merge(&mut host["spec"], spec);
+        self.known(&host);
         let path = format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/baremetalhosts");
         self.api.create(&path, &host).await.expect("a host");
+    }
+
+    /// DHCP answers it at once from now on, as it does where a box tells it of its hosts.
+    fn known(&self, host: &Value) {
+        let path = self.dir.path().join(HOSTS);
+        let mut all = fs_err::read_to_string(&path).unwrap_or_default();
+        let _ = writeln!(all, "---\n{host}");
+        fs_err::write(&path, all).expect("written");
     }
 
     /// An OS image as a host names it. The builder lays checksums beside the images of a box; of its parts alone each is
@@ -542,7 +553,7 @@ fn dhcp(bench: &Bench, dir: &Path, stop: &CancellationToken) -> std::thread::Joi
         interface: BRIDGE.to_owned(),
         settings: segment::settings::Settings::parse(&text).expect("settings"),
         state_dir: dir.join("dhcp"),
-        hosts: None,
+        hosts: Some(dir.join(HOSTS)),
         loaders: bench.loaders(),
         program: Tools::program_or_make("usr/sbin/dnsmasq").expect("dnsmasq is in the toolbox"),
     };
