@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_api::metal3::BareMetalHost;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
@@ -259,17 +259,35 @@ impl Common {
     }
 }
 
-/// How often in a row something failed; forgotten with the process, which then tries at once.
+/// What failed how often in a row, and until when it rests; forgotten with the process, which then tries at once.
 #[derive(Debug, Default)]
-pub struct Failures(Mutex<HashMap<Key, u32>>);
+pub struct Failures(Mutex<HashMap<Key, Failure>>);
+
+#[derive(Debug)]
+struct Failure {
+    count: u32,
+    /// The object's, when it failed.
+    generation: Option<i64>,
+    until: Instant,
+}
 
 impl Failures {
     /// It failed: the pause until it is tried again.
-    pub fn one_more(&self, key: &Key) -> Duration {
+    pub fn one_more(&self, object: &impl Object) -> Duration {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = all.entry(key.clone()).or_default();
-        *count += 1;
-        pause(*count - 1)
+        let before = all.get(&object.key()).map_or(0, |failure| failure.count);
+        let rest = pause(before);
+        let generation = object.meta().generation;
+        all.insert(object.key(), Failure { count: before + 1, generation, until: Instant::now() + rest });
+        rest
+    }
+
+    /// What is left of the pause, whatever else has the object looked at. None when it is not the object that failed:
+    /// what its user changed is tried at once.
+    pub fn left(&self, object: &impl Object) -> Option<Duration> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let failure = all.get(&object.key()).filter(|failure| failure.generation == object.meta().generation)?;
+        Some(failure.until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
     /// It did not fail.
@@ -284,15 +302,33 @@ fn pause(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failures, Heard};
+    use agent_api::metal3::DataImage;
+    use serde_json::json;
+
+    use super::{Failures, Heard, Object as _};
+
+    fn image(generation: i64) -> DataImage {
+        serde_json::from_value(json!({"metadata": {"namespace": "a", "name": "b", "generation": generation},
+            "spec": {"url": "http://box/one.iso"}}))
+        .expect("an image")
+    }
 
     #[test]
     fn pauses_grow_up_to_minutes_and_begin_anew_after_a_success() {
-        let (failures, key) = (Failures::default(), ("a".to_owned(), "b".to_owned()));
-        let pauses: Vec<u64> = (0..11).map(|_| failures.one_more(&key).as_secs()).collect();
+        let failures = Failures::default();
+        let pauses: Vec<u64> = (0..11).map(|_| failures.one_more(&image(1)).as_secs()).collect();
         assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 512, 512, 512]);
-        failures.none(&key);
-        assert_eq!(failures.one_more(&key).as_secs(), 2);
+        failures.none(&image(1).key());
+        assert_eq!(failures.one_more(&image(1)).as_secs(), 2);
+    }
+
+    #[test]
+    fn what_failed_rests_until_its_user_changes_it() {
+        let failures = Failures::default();
+        assert_eq!(failures.left(&image(1)), None);
+        let pause = failures.one_more(&image(1));
+        assert!(failures.left(&image(1)).is_some_and(|left| left <= pause));
+        assert_eq!(failures.left(&image(2)), None);
     }
 
     #[tokio::test]

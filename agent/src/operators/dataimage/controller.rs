@@ -111,6 +111,10 @@ impl Controller {
     }
 
     async fn look(&self, image: &DataImage, host: &BareMetalHost) -> Result<Next, ObjectError> {
+        // A host is looked at every few seconds, and each change of it leads here.
+        if let Some(left) = self.failures.left(image) {
+            return Ok(Next::requeue(left));
+        }
         let node = match self.common.node(host).await {
             Ok(node) => node,
             Err(error) => return self.failed(image, &error).await,
@@ -194,7 +198,7 @@ impl Controller {
         let before = image.status.as_ref().and_then(|status| status.error.as_ref()).map_or(0, |error| error.count);
         let error = DataImageError { count: before + 1, message: why.to_owned() };
         self.write(image, super::attached(image), Some(error)).await?;
-        Ok(Next::requeue(self.failures.one_more(&image.key())))
+        Ok(Next::requeue(self.failures.one_more(image)))
     }
 
     /// The status, when it is another one. `attached`: what is in the drive.

@@ -68,6 +68,9 @@ impl Turn for Controller {
                 self.tell(&subscription, &why).await?;
                 Ok(self.rests(&key))
             }
+            Step::Create(_) | Step::Remove { .. } if let Some(left) = self.failures.left(&subscription) => {
+                Ok(Next::requeue(left))
+            }
             Step::Create(node) => self.create(&subscription, &node).await,
             Step::Remove { node, id } => self.remove(&subscription, &node, &id).await,
         }
@@ -117,7 +120,7 @@ impl Controller {
 
     async fn refused(&self, subscription: &BmcEventSubscription, why: &str) -> Result<Next, ObjectError> {
         self.tell(subscription, why).await?;
-        Ok(Next::requeue(self.failures.one_more(&subscription.key())))
+        Ok(Next::requeue(self.failures.one_more(subscription)))
     }
 
     async fn create(&self, subscription: &BmcEventSubscription, node: &str) -> Result<Next, ObjectError> {
