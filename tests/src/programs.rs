@@ -1,7 +1,7 @@
-//! Programs that the builder makes of Go modules, as files that can be run.
+//! Programs that the builder makes of Go modules, as files that can be run; and what runs.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use agent_api::release::Blob;
@@ -52,4 +52,16 @@ pub(crate) fn place(at: &Builder, name: &str, blob: &Blob) -> anyhow::Result<Pat
         copy.persist(&target)?;
     }
     Ok(target)
+}
+
+/// Command lines of the processes that name one of these folders.
+///
+/// # Panics
+/// Without `/proc`.
+pub fn processes_of(folders: &[&Path]) -> BTreeSet<String> {
+    let marks: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    let processes = fs_err::read_dir("/proc").expect("processes").filter_map(Result::ok);
+    let lines = processes.filter_map(|entry| fs_err::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| marks.iter().any(|mark| line.contains(mark))).collect()
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use foothold_tests::Appliance;
 use foothold_tests::appliance::program;
+use foothold_tests::programs::processes_of;
 
 /// How long after a kill what belongs to it may still be going.
 const GRACE: Duration = Duration::from_secs(10);
@@ -29,18 +30,11 @@ impl Host {
         };
         let block = fs_err::read_dir("/sys/block").expect("block devices").filter_map(Result::ok);
         let loops = block.filter_map(|entry| fs_err::read_to_string(entry.path().join("loop/backing_file")).ok());
-        let marks = [folder.display().to_string(), cache.join("tmp").display().to_string()];
-        let processes = fs_err::read_dir("/proc").expect("processes").filter_map(Result::ok);
-        let processes = processes.filter_map(|entry| {
-            let line = fs_err::read(entry.path().join("cmdline")).ok()?;
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            marks.iter().any(|mark| line.contains(mark)).then_some(line)
-        });
         let named = fs_err::read_dir("/run/netns").into_iter().flatten().filter_map(Result::ok);
         Self {
             mounts: lines("/proc/self/mounts"),
             loops: loops.collect(),
-            processes: processes.collect(),
+            processes: processes_of(&[folder, &cache.join("tmp")]),
             namespaces: named.map(|entry| entry.path().display().to_string()).collect(),
         }
     }

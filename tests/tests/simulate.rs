@@ -12,6 +12,7 @@ use foothold_agent::bmc::manifests;
 use foothold_agent::bmc::rehearsal::{self, Plan};
 use foothold_qemu::Tools;
 use foothold_tests::appliance::{builder, program};
+use foothold_tests::programs::processes_of;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -108,12 +109,7 @@ impl Running {
 
 /// Processes that name the folder of the consoles, or a work folder of the cache.
 fn of(folder: &Path) -> BTreeSet<String> {
-    let tmp = builder().expect("a cache").cache.path("tmp");
-    let marks = [folder.display().to_string(), tmp.display().to_string()];
-    let processes = fs_err::read_dir("/proc").expect("processes").filter_map(Result::ok);
-    let lines = processes.filter_map(|entry| fs_err::read(entry.path().join("cmdline")).ok());
-    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
-    lines.filter(|line| marks.iter().any(|mark| line.contains(mark))).collect()
+    processes_of(&[folder, &builder().expect("a cache").cache.path("tmp")])
 }
 
 #[test]

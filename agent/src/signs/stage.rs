@@ -124,7 +124,10 @@ fn deploying(seen: &Seen<'_>) -> Stage {
 
 /// An image, or its checksum, that is not there: the ramdisk asks again for a long time before it says so itself.
 fn refused(seen: &Seen<'_>) -> Option<Stage> {
-    let fetch = seen.http?;
+    seen.http.and_then(in_vain)
+}
+
+fn in_vain(fetch: &HttpSign) -> Option<Stage> {
     let status = fetch.status.filter(|status| *status >= 400)?;
     Some(Stage::InVain { path: fetch.path.clone(), status })
 }
@@ -182,12 +185,11 @@ fn has_called(ramdisk: &RamdiskSign, since: Timestamp) -> bool {
 
 /// Boot scripts and the like are small, and say nothing that the address has not said.
 fn fetching(fetch: &HttpSign, now: Timestamp) -> Option<Stage> {
-    let status = fetch.status.unwrap_or_default();
-    if status >= 400 && now.duration_since(fetch.at.0) >= IN_VAIN {
-        return Some(Stage::InVain { path: fetch.path.clone(), status });
+    if let Some(stage) = in_vain(fetch) {
+        return (now.duration_since(fetch.at.0) >= IN_VAIN).then_some(stage);
     }
     let ramdisk = ["deploy_kernel", "deploy_ramdisk", ".kernel", ".initramfs", ".iso"];
-    if status >= 400 || !ramdisk.iter().any(|end| fetch.path.ends_with(end)) {
+    if !ramdisk.iter().any(|end| fetch.path.ends_with(end)) {
         return None;
     }
     let kernel = fetch.path.ends_with("kernel");

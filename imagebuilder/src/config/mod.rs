@@ -42,6 +42,7 @@ pub use self::validate::is_loopback;
 use self::findings::Findings;
 use self::path::Path;
 use self::tree::Node;
+use crate::host::files::directory_of;
 
 /// The version of all documents.
 pub const API_VERSION: &str = "foothold.dev/v1";
@@ -120,11 +121,6 @@ fn read(text: &str) -> (Vec<Node>, bool, Findings<'_>) {
         findings.refused(part);
     }
     (documents, broken, findings)
-}
-
-/// Where the relative paths in a file lead from.
-fn directory_of(file: &FilePath) -> &FilePath {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."))
 }
 
 fn check_documents(

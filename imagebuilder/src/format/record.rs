@@ -3,7 +3,7 @@
 //! The plan's cache folder keeps one record for each place that an output was written to: what it was made of, and what
 //! its inode said then. An output that anybody has touched since is written anew.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::{Format, FormatError, ImagePlan, OutputFile, output_path};
 use crate::boot::{BootEntries, BootEntry, esp, grub};
 use crate::disk::{Content, SourceFile, Tools};
+use crate::host::files::{directory_of, write_whole};
 use crate::store::Stamp;
 
 /// What is known about an output.
@@ -42,7 +43,7 @@ pub fn recall(format: Format, plan: &ImagePlan, tools: &dyn Tools) -> Result<Opt
 /// Remembers an output that was just written, its stamp, and the [`inputs`] from before it was.
 pub(super) fn keep(file: &OutputFile, stamp: Stamp, inputs: String, plan: &ImagePlan) -> Result<(), FormatError> {
     let record = Record { inputs, sha256: file.sha256.clone(), stamp };
-    Ok(put(&plan.cache, &record_path(&plan.cache, &file.file)?, &record)?)
+    Ok(put(&record_path(&plan.cache, &file.file)?, &record)?)
 }
 
 /// Remembers that an output was changed on purpose since it had the stamp `before`: it stays the one that is there.
@@ -57,20 +58,15 @@ pub fn follow(cache: &Path, output: &Path, before: Stamp) -> io::Result<()> {
     let mut file = fs::File::open(output)?;
     record.stamp = Stamp::from(&file.metadata()?);
     record.sha256 = super::hash(&mut file)?;
-    put(cache, &path, &record)
+    put(&path, &record)
 }
 
-fn put(cache: &Path, path: &Path, record: &Record) -> io::Result<()> {
-    let text = serde_json::to_vec(record)?;
-    let mut partial = tempfile::NamedTempFile::new_in(cache)?;
-    partial.write_all(&text)?;
-    partial.persist(path).map_err(|error| error.error)?;
-    Ok(())
+fn put(path: &Path, record: &Record) -> io::Result<()> {
+    write_whole(path, &serde_json::to_vec(record)?)
 }
 
 fn record_path(cache: &Path, output: &Path) -> io::Result<PathBuf> {
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let place = fs::canonicalize(folder)?.join(output.file_name().unwrap_or_default());
+    let place = fs::canonicalize(directory_of(output))?.join(output.file_name().unwrap_or_default());
     let name = hex::encode(&Sha256::digest(place.as_os_str().as_encoded_bytes())[..16]);
     Ok(cache.join(format!("output-{name}.json")))
 }

@@ -20,6 +20,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::sign::{self, Signer};
 use crate::boot::files::BOOT_FILES;
 use crate::error::Interrupted;
+use crate::host::files::directory_of;
 use crate::medium::bytes::{Bytes, Cursor};
 use crate::medium::{Found, Medium};
 use crate::store::hash;
@@ -114,8 +115,7 @@ pub fn write(
     let list = plan(a.release(), b.release(), &a.found().folder, &b.found().folder, &small);
     let json = serde_json::to_vec_pretty(&list)?;
     let signature = signer.sign(&json, &format!("bundle from {} to {}", list.from, list.to))?;
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut partial = tempfile::NamedTempFile::new_in(folder)?;
+    let mut partial = tempfile::NamedTempFile::new_in(directory_of(out))?;
     let mut tar = Tar { out: BufWriter::with_capacity(CHUNK, &mut partial), time: b.release().built };
     tar.file(bundle::MANIFEST, &json)?;
     tar.file(bundle::SIGNATURE, signature.as_bytes())?;

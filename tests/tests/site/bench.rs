@@ -85,7 +85,6 @@ fn lan() -> Lan {
 pub struct Parts {
     ironic: ServiceImage,
     files: Vec<Held>,
-    digests: BTreeMap<String, Digest>,
 }
 
 impl Parts {
@@ -105,15 +104,13 @@ impl Parts {
             .map(|(it, file)| Held { path: it.path, kind: it.kind, file, digest: it.digest, size: it.size })
             .collect();
         let workshop = Workshop::open().expect("a workshop");
-        let mut digests = BTreeMap::new();
         for image in images {
             let made = workshop.make(image, &[DiskFormat::Raw], &workshop.builder.cache).expect("an OS image");
             let blob = made.file("raw").expect("a disk").clone();
-            digests.insert((*image).to_owned(), blob.digest.clone());
             let (path, kind, file) = (path_of(image), ContentKind::OsImage, workshop.path(&blob));
             files.push(Held { path, kind, file, digest: blob.digest, size: blob.size });
         }
-        Self { ironic, files, digests }
+        Self { ironic, files }
     }
 }
 
@@ -156,6 +153,7 @@ struct Here {
     /// Some, but for the instant of a restart.
     ironic: Option<Running>,
     client: ironic::Client,
+    /// Of what is served, by its path.
     digests: BTreeMap<String, Digest>,
     tasks: JoinSet<anyhow::Result<()>>,
     segment: Option<std::thread::JoinHandle<()>>,
@@ -193,11 +191,12 @@ pub struct Site {
 
 impl Site {
     /// A box that is made of processes of this machine.
-    pub async fn start(Parts { ironic, files, digests }: Parts, with: Dhcp) -> Self {
+    pub async fn start(Parts { ironic, files }: Parts, with: Dhcp) -> Self {
         lan().address(&format!("{BOX}/24")).expect("an address");
         let dir = tempfile::tempdir().expect("a folder");
         let bench = Bench::on_segment(ironic, BOX);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let digests = files.iter().map(|held| (held.path.clone(), held.digest.clone())).collect();
         serve(&mut tasks, &bench, files, &stop);
         let segment = (with == Dhcp::Guarded).then(|| dhcp(&bench, dir.path(), &stop));
         let cluster = Cluster::start();
@@ -341,7 +340,7 @@ impl Site {
     pub fn image(&self, name: &str) -> Value {
         let url = format!("http://{}/{}", SocketAddr::from((BOX, ports::CONTENT)), path_of(name));
         let digest = match &self.half {
-            Half::Here(here) => here.digests.get(name).expect("it is served").hex().to_owned(),
+            Half::Here(here) => here.digests.get(&path_of(name)).expect("it is served").hex().to_owned(),
             Half::Booted(_) => format!("{url}.sha256"),
         };
         json!({"url": url, "checksum": digest, "checksumType": "sha256", "format": "raw"})

@@ -52,6 +52,11 @@ struct Seen {
 
 type Table = BTreeMap<(&'static str, &'static str), Seen>;
 
+/// What went wrong; nothing of a host that is gone.
+fn error(host: Option<&Value>) -> &str {
+    host.and_then(|host| host["status"]["errorMessage"].as_str()).unwrap_or_default()
+}
+
 /// What a user reads: the error, or what is waited for. Of a BMC that lies, its word is all that there is.
 fn told(host: &Value) -> String {
     let status = &host["status"];
@@ -59,7 +64,7 @@ fn told(host: &Value) -> String {
     if stays && status["poweredOn"] == host["spec"]["online"] && status["operationalStatus"] == "OK" {
         return format!("(taken at its word: poweredOn is {})", status["poweredOn"]);
     }
-    let error = status["errorMessage"].as_str().unwrap_or_default();
+    let error = error(Some(host));
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let waits = conditions.filter(|it| it["type"] == "Progressing").filter_map(|it| it["message"].as_str());
     if error.is_empty() { waits.collect() } else { error.to_owned() }
@@ -76,14 +81,15 @@ async fn through(
     let begun = Instant::now();
     let mut first: BTreeMap<&str, (Option<String>, Duration)> = BTreeMap::new();
     while begun.elapsed() < ILL && first.len() < patients.len() {
-        for patient in patients.iter().filter(|it| !first.contains_key(it.name)).collect::<Vec<_>>() {
+        for patient in patients {
+            if first.contains_key(patient.name) {
+                continue;
+            }
             let host = site.get(patient.name).await;
             if wanted(patient, host.as_ref()) {
                 first.insert(patient.name, (None, begun.elapsed()));
-            } else if let Some(error) = host.as_ref().and_then(|host| host["status"]["errorMessage"].as_str())
-                && !error.is_empty()
-            {
-                first.insert(patient.name, (Some(error.to_owned()), begun.elapsed()));
+            } else if !error(host.as_ref()).is_empty() {
+                first.insert(patient.name, (Some(error(host.as_ref()).to_owned()), begun.elapsed()));
             }
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -103,10 +109,7 @@ async fn through(
         let mut still = Vec::new();
         for patient in left {
             let host = site.get(patient.name).await;
-            let error = host
-                .as_ref()
-                .is_some_and(|host| !host["status"]["errorMessage"].as_str().unwrap_or_default().is_empty());
-            if error || !wanted(patient, host.as_ref()) {
+            if !error(host.as_ref()).is_empty() || !wanted(patient, host.as_ref()) {
                 assert!(well.elapsed() < PATIENCE, "{} in {state} does not go on: {host:#?}", patient.name);
                 still.push(patient);
                 continue;

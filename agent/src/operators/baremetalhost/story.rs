@@ -200,10 +200,12 @@ fn ready(outcome: &Outcome, fine: bool, before: &[Condition]) -> Line {
 
 fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> Line {
     let kind = "Progressing";
+    let under_way = |action| {
+        let (word, asked) = doing(action);
+        (kind, true, word, shown.unwrap_or(asked).to_owned())
+    };
     match &outcome.step {
-        Step::Wait { reason: WaitReason::Working(action), .. } => {
-            (kind, true, doing(action), shown.unwrap_or_else(|| asked(action)).to_owned())
-        }
+        Step::Wait { reason: WaitReason::Working(action), .. } => under_way(action),
         Step::Wait { reason, until } => {
             let (word, mut message) = told(reason);
             // Moments that move with every look would be written with every look.
@@ -217,7 +219,7 @@ fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> 
         Step::Act(action) => match before.iter().find(|it| it.kind == kind) {
             // Written once it is seen to be under way.
             Some(old) if old.status == ConditionStatus::False => (kind, false, "Deciding", String::new()),
-            _ => (kind, true, doing(action), shown.unwrap_or_else(|| asked(action)).to_owned()),
+            _ => under_way(action),
         },
         Step::Again | Step::Deleted => (kind, true, "Deciding", String::new()),
     }
@@ -231,41 +233,24 @@ fn healthy(status: &BareMetalHostStatus, fine: bool) -> Line {
     ("Healthy", false, reason, status.error_message.clone())
 }
 
-const fn doing(action: &Action) -> &'static str {
+/// One word for what is done, and what is waited for while the host shows nothing of it.
+const fn doing(action: &Action) -> (&'static str, &'static str) {
     match action {
-        Action::RestoreStatus => "RestoringStatus",
-        Action::SaveHardwareDetails => "SavingHardwareDetails",
-        Action::AddFinalizer | Action::RemoveAnnotation(_) => "Deciding",
-        Action::Register => "Registering",
-        Action::Inspect { .. } => "Inspecting",
-        Action::Prepare => "Preparing",
-        Action::Adopt => "Adopting",
-        Action::Service => "Servicing",
-        Action::Provision { .. } => "Provisioning",
-        Action::PowerOn => "PoweringOn",
-        Action::PowerOff(_) | Action::PowerOffForGood => "PoweringOff",
-        Action::Reboot(_) => "Rebooting",
-        Action::Deprovision => "Deprovisioning",
-        Action::Detach => "Detaching",
-        Action::Forget => "Deleting",
-    }
-}
-
-/// What is waited for while the host shows nothing of it.
-const fn asked(action: &Action) -> &'static str {
-    match action {
-        Action::RestoreStatus | Action::SaveHardwareDetails | Action::AddFinalizer | Action::RemoveAnnotation(_) => "",
-        Action::Register => "Ironic is told of the host, and tries its BMC",
-        Action::Inspect { .. } => "Ironic is asked to inspect the host",
-        Action::Prepare => "Ironic is asked to prepare the host",
-        Action::Adopt => "Ironic is asked to take the host over as it is",
-        Action::Service => "Ironic is asked to service the host",
-        Action::Provision { .. } => "Ironic is asked to write the host's image",
-        Action::PowerOn => "Ironic is asked to power the host on",
-        Action::PowerOff(_) | Action::PowerOffForGood => "Ironic is asked to power the host off",
-        Action::Reboot(_) => "Ironic is asked to restart the host",
-        Action::Deprovision => "Ironic is asked to take the host's image away",
-        Action::Detach | Action::Forget => "Ironic is asked to forget the host",
+        Action::RestoreStatus => ("RestoringStatus", ""),
+        Action::SaveHardwareDetails => ("SavingHardwareDetails", ""),
+        Action::AddFinalizer | Action::RemoveAnnotation(_) => ("Deciding", ""),
+        Action::Register => ("Registering", "Ironic is told of the host, and tries its BMC"),
+        Action::Inspect { .. } => ("Inspecting", "Ironic is asked to inspect the host"),
+        Action::Prepare => ("Preparing", "Ironic is asked to prepare the host"),
+        Action::Adopt => ("Adopting", "Ironic is asked to take the host over as it is"),
+        Action::Service => ("Servicing", "Ironic is asked to service the host"),
+        Action::Provision { .. } => ("Provisioning", "Ironic is asked to write the host's image"),
+        Action::PowerOn => ("PoweringOn", "Ironic is asked to power the host on"),
+        Action::PowerOff(_) | Action::PowerOffForGood => ("PoweringOff", "Ironic is asked to power the host off"),
+        Action::Reboot(_) => ("Rebooting", "Ironic is asked to restart the host"),
+        Action::Deprovision => ("Deprovisioning", "Ironic is asked to take the host's image away"),
+        Action::Detach => ("Detaching", "Ironic is asked to forget the host"),
+        Action::Forget => ("Deleting", "Ironic is asked to forget the host"),
     }
 }
 
@@ -288,7 +273,7 @@ fn told(reason: &WaitReason) -> (&'static str, String) {
         WaitReason::GaveUp { tries } => {
             ("GaveUp", format!("provisioning failed {tries} times; hint: another `spec.image` is tried at once"))
         }
-        WaitReason::Working(action) => (doing(action), String::new()),
+        WaitReason::Working(action) => (doing(action).0, String::new()),
         WaitReason::Steady => ("Steady", String::new()),
         WaitReason::HeldOff(clients) => ("HeldOff", format!("held powered off by {}", clients.join(", "))),
     }

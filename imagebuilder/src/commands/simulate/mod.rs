@@ -8,7 +8,6 @@
 mod manifests;
 mod site;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use super::machine::{self, Plan, Session};
 use crate::cli::{self, MachineFirmware, Network};
 use crate::config::simulation::{self, Firmware, SimulatedBox, Simulation};
 use crate::error::CommandError;
+use crate::host::files::write_whole;
 use crate::pipeline::Builder;
 use crate::report::{Outcome, Report};
 
@@ -46,7 +46,8 @@ pub fn run(args: &cli::Simulate, report: &Report) -> Result<Outcome, CommandErro
     let objects: Vec<Value> = told["manifests"].as_array().cloned().unwrap_or_default();
     let manifests = manifests::yaml(&objects, plan.namespace.as_str())?;
     if let Some(file) = &args.manifests {
-        write(file, &manifests).with_context(|| format!("writing `{}`", file.display()))?;
+        // Passwords are in them.
+        write_whole(file, manifests.as_bytes()).with_context(|| format!("writing `{}`", file.display()))?;
     }
     step.done_with(told.as_object().cloned().unwrap_or_default());
     if args.manifests.is_none() {
@@ -67,15 +68,6 @@ pub fn run(args: &cli::Simulate, report: &Report) -> Result<Outcome, CommandErro
     report.info("the site runs until you press Ctrl-C");
     watch(report, &site, session.as_ref())?;
     Ok(Outcome::Data { kind: "simulation", data: told })
-}
-
-/// All of the manifests, or nothing; passwords are in them.
-fn write(file: &Path, manifests: &str) -> std::io::Result<()> {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut partial = tempfile::NamedTempFile::new_in(folder)?;
-    partial.write_all(manifests.as_bytes())?;
-    partial.persist(file)?;
-    Ok(())
 }
 
 /// The box, on the network of the site, and with one of its own whose ports are forwarded from loopback.

@@ -13,7 +13,8 @@ pub use self::input::{Driver, Firmware};
 use super::findings::Findings;
 use super::path::Path;
 use super::problem::Problems;
-use super::{ByteSize, LoadError, Name, directory_of, read, read_text, schema, shape};
+use super::{ByteSize, LoadError, Name, read, read_text, schema, shape};
+use crate::host::files::directory_of;
 
 /// A site on this machine.
 #[derive(Clone, Debug)]
