@@ -1,14 +1,15 @@
 //! Who may be answered: a decision without I/O.
 //!
 //! ```text
-//!            nobody heard in a round ──► known machines, and each unknown one that asked before the round began
+//!            nobody heard in a round ──► known machines, and each unknown one after a look of its own
 //! round ──┬─►
 //!         └─ another server answered ──► known machines only, until it was not heard for `forgetSecs`
 //! ```
-//! dnsmasq never answers an unknown machine by itself: it is let in by its MAC address, after a round of probes that
-//! began when it had asked already, and only for `admitSecs`, in which rounds follow each other. So a server that
-//! appears later keeps unknown machines for itself. Packets of relays are another matter: no probe reaches their
-//! segment, so unknown machines behind them are never let in.
+//! dnsmasq never answers an unknown machine by itself: it is let in by its MAC address, when probes that were sent after
+//! it had asked were not answered for `waitSecs`, and only for `admitSecs`, in which rounds follow each other. So a server
+//! that appears later keeps unknown machines for itself. A look begins when a machine asks, whatever else is going on:
+//! iPXE gives up after its fourth question, 15 s after the first. Packets of relays are another matter: no probe reaches
+//! their segment, so unknown machines behind them are never let in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,8 +22,10 @@ use super::settings::{Mac, Policy, Probing, secs};
 
 /// Between two rounds while unknown machines are let in.
 const PRESSING: Duration = Duration::from_secs(5);
-/// The probes of a round are sent twice, for a packet may be lost.
+/// From one probe to the next.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Probes of a look: a packet may be lost.
+const PROBES: u8 = 2;
 /// Unknown machines that are remembered. More are a flood.
 const REMEMBERED: usize = 4096;
 
@@ -73,18 +76,39 @@ pub enum Step {
     Probe,
 }
 
-#[derive(Debug)]
-struct Round {
-    began: Duration,
-    again: bool,
+/// A look for other servers: for everybody, regularly, or for a machine that asked.
+#[derive(Debug, Default)]
+struct Look {
+    /// When its first probe was sent.
+    began: Option<Duration>,
+    /// Probes that were sent.
+    sent: u8,
 }
 
-/// When a machine asked.
+impl Look {
+    const fn wants_a_probe(&self) -> bool {
+        self.sent < PROBES
+    }
+
+    fn probed(&mut self, now: Duration) {
+        if self.wants_a_probe() {
+            self.began.get_or_insert(now);
+            self.sent += 1;
+        }
+    }
+
+    /// When nobody who was there can have missed it.
+    fn over(&self, wait: Duration) -> Option<Duration> {
+        self.began.map(|began| began + wait)
+    }
+}
+
+/// A machine that asked.
 #[derive(Debug)]
 struct Asked {
-    first: Duration,
     last: Duration,
     wall: Timestamp,
+    look: Look,
 }
 
 /// What the guard knows.
@@ -93,9 +117,12 @@ pub struct Guard {
     policy: Policy,
     probing: Probing,
     others: BTreeMap<(std::net::Ipv4Addr, Mac), (Duration, Other)>,
-    round: Option<Round>,
-    /// When the last round was over.
+    /// The regular look, while there is one.
+    round: Option<Look>,
+    /// When the last look was over.
     over: Option<Duration>,
+    /// When the last probe was sent.
+    probed: Option<Duration>,
     /// Unknown machines that wait for an answer.
     waiting: BTreeMap<Mac, Asked>,
     admitted: BTreeMap<Mac, Duration>,
@@ -110,6 +137,7 @@ impl Guard {
             others: BTreeMap::new(),
             round: None,
             over: None,
+            probed: None,
             waiting: BTreeMap::new(),
             admitted: BTreeMap::new(),
         }
@@ -126,13 +154,16 @@ impl Guard {
         (*run, other.last) = (now.run, now.wall);
         other.offered = answer.offered.or(other.offered);
         self.admitted.clear();
+        for asked in self.waiting.values_mut() {
+            asked.look = Look::default();
+        }
     }
 
     /// A machine that is not known asked; `relayed` from another segment.
     pub fn asked(&mut self, now: Now, mac: Mac, relayed: bool) {
         let may = self.policy == Policy::Guard && !relayed && !self.admitted.contains_key(&mac);
         if may && (self.waiting.len() < REMEMBERED || self.waiting.contains_key(&mac)) {
-            let fresh = Asked { first: now.run, last: now.run, wall: now.wall };
+            let fresh = Asked { last: now.run, wall: now.wall, look: Look::default() };
             let asked = self.waiting.entry(mac).or_insert(fresh);
             (asked.last, asked.wall) = (now.run, now.wall);
         }
@@ -147,52 +178,76 @@ impl Guard {
         if self.policy == Policy::Off {
             return Step::Wait;
         }
-        if let Some(round) = &mut self.round {
-            if now.run >= round.began + secs(self.probing.wait_secs) {
-                let began = round.began;
-                self.round = None;
-                self.over = Some(now.run);
-                self.let_in(now, began);
-            } else if !round.again && now.run >= round.began + AGAIN {
-                round.again = true;
-                return Step::Probe;
-            }
+        self.end_looks(now.run);
+        if self.probe_at().is_some_and(|at| now.run < at) {
             return Step::Wait;
         }
-        if self.next_round().is_some_and(|at| now.run < at) {
-            return Step::Wait;
+        self.probed = Some(now.run);
+        if self.round_at().is_none_or(|at| now.run >= at) {
+            self.round.get_or_insert_default();
         }
-        self.round = Some(Round { began: now.run, again: false });
+        let alone = self.others.is_empty();
+        let of_machines = self.waiting.values_mut().filter(|_| alone).map(|asked| &mut asked.look);
+        for look in of_machines.chain(&mut self.round) {
+            look.probed(now.run);
+        }
         Step::Probe
     }
 
-    /// When [`Guard::tick`] has something to do at the latest.
-    pub fn due(&self) -> Duration {
-        let next = match &self.round {
-            Some(round) if !round.again => round.began + AGAIN,
-            Some(round) => round.began + secs(self.probing.wait_secs),
-            None => self.next_round().unwrap_or_default(),
-        };
-        self.admitted.values().copied().fold(next, Duration::min)
+    /// Ends looks that nobody answered: machines that waited for theirs are let in.
+    fn end_looks(&mut self, now: Duration) {
+        let wait = secs(self.probing.wait_secs);
+        let is_over = |look: &Look| look.over(wait).is_some_and(|over| now >= over);
+        let mut ended = self.round.take_if(|round| is_over(round)).is_some();
+        if self.others.is_empty() {
+            let until = now + secs(self.probing.admit_secs);
+            let theirs: Vec<Mac> =
+                self.waiting.iter().filter(|(_, asked)| is_over(&asked.look)).map(|(mac, _)| *mac).collect();
+            ended |= !theirs.is_empty();
+            self.waiting.retain(|_, asked| !is_over(&asked.look));
+            self.admitted.extend(theirs.into_iter().map(|mac| (mac, until)));
+        }
+        if ended {
+            self.over = Some(now);
+        }
     }
 
-    /// `None`: at once.
-    fn next_round(&self) -> Option<Duration> {
-        let over = self.over?;
-        if self.others.is_empty() && !self.waiting.is_empty() {
+    /// When [`Guard::tick`] has something to do at the latest; `None` when it never has.
+    pub fn due(&self) -> Option<Duration> {
+        if self.policy == Policy::Off {
             return None;
         }
-        let pause = if self.admitted.is_empty() { secs(self.probing.every_secs) } else { PRESSING };
-        Some(over + pause)
+        let wait = secs(self.probing.wait_secs);
+        let ends = self.looks().filter_map(|look| look.over(wait));
+        let ends = ends.chain(self.admitted.values().copied());
+        Some(ends.fold(self.probe_at().unwrap_or_default(), Duration::min))
     }
 
-    /// A round is over: who waited when it began is let in, if nobody else was heard.
-    fn let_in(&mut self, now: Now, began: Duration) {
-        if self.others.is_empty() {
-            let until = now.run + secs(self.probing.admit_secs);
-            self.admitted.extend(self.waiting.iter().filter(|(_, it)| it.first <= began).map(|(mac, _)| (*mac, until)));
-            self.waiting.retain(|_, asked| asked.first > began);
+    /// Looks that are under way. Machines wait for who was heard to be forgotten, not for a look.
+    fn looks(&self) -> impl Iterator<Item = &Look> {
+        let waiting = self.waiting.values().filter(|_| self.others.is_empty()).map(|asked| &asked.look);
+        waiting.chain(&self.round)
+    }
+
+    /// When the next probe is sent. `None`: at once.
+    fn probe_at(&self) -> Option<Duration> {
+        let after_the_last = self.probed.map(|at| at + AGAIN);
+        if self.looks().any(Look::wants_a_probe) {
+            return after_the_last;
         }
+        match (self.round_at(), after_the_last) {
+            (Some(round), Some(after)) => Some(round.max(after)),
+            (round, after) => round.or(after),
+        }
+    }
+
+    /// When the next regular look begins, or when the one that is under way is over. `None`: at once.
+    fn round_at(&self) -> Option<Duration> {
+        if let Some(round) = &self.round {
+            return round.over(secs(self.probing.wait_secs));
+        }
+        let pause = if self.admitted.is_empty() { secs(self.probing.every_secs) } else { PRESSING };
+        self.over.map(|over| over + pause)
     }
 
     /// Who is answered now, and why.

@@ -27,9 +27,14 @@ fn guard(policy: Policy) -> Guard {
     Guard::new(policy, PROBING)
 }
 
-/// Ticks each second up to and with `to`; the seconds at which a probe was sent.
+/// Ticks each second up to and with `to`; the seconds at which a probe was sent. It is never due again at once.
 fn run(guard: &mut Guard, from: u64, to: u64) -> Vec<u64> {
-    (from..=to).filter(|second| guard.tick(at(*second)) == Step::Probe).collect()
+    let probes = (from..=to).filter(|second| {
+        let probes = guard.tick(at(*second)) == Step::Probe;
+        assert!(guard.due().is_none_or(|due| due > at(*second).run), "{guard:?}");
+        probes
+    });
+    probes.collect()
 }
 
 #[test]
@@ -53,6 +58,36 @@ fn an_unknown_machine_is_let_in_after_a_round_of_its_own_and_not_for_ever() {
     assert_eq!(run(&mut guard, 17, 27), [21, 22], "rounds follow each other");
     run(&mut guard, 28, 76);
     assert_eq!(guard.decide().0, Serving::KnownAnd([].into()));
+}
+
+#[test]
+fn who_asks_while_others_are_looked_at_waits_no_longer() {
+    let mut guard = guard(Policy::Guard);
+    assert_eq!(run(&mut guard, 0, 37), [0, 1, 35, 36]);
+    guard.asked(at(38), mac(1), false);
+    assert_eq!(run(&mut guard, 38, 39), [38, 39]);
+    guard.asked(at(40), mac(2), false);
+    assert_eq!(run(&mut guard, 40, 42), [40, 41]);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([].into()));
+    run(&mut guard, 43, 43);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([mac(1)].into()));
+    run(&mut guard, 44, 45);
+    assert_eq!(guard.decide().0, Serving::KnownAnd([mac(1), mac(2)].into()));
+}
+
+#[test]
+fn a_crowd_that_asks_is_no_flood_of_probes_and_each_gets_its_look() {
+    let mut guard = guard(Policy::Guard);
+    run(&mut guard, 0, 9);
+    let probes: usize = (10_u8..30)
+        .map(|second| {
+            let now = at(u64::from(second));
+            guard.asked(now, mac(second), false);
+            (0..5).filter(|_| guard.tick(now) == Step::Probe).count()
+        })
+        .sum();
+    assert_eq!(probes, 20, "one each second");
+    assert_eq!(guard.decide().0, Serving::KnownAnd((10..=24).map(mac).collect()));
 }
 
 #[test]

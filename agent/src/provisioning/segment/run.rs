@@ -130,8 +130,8 @@ impl<'a> Work<'a> {
             self.act().await?;
             self.show(tell)?;
             self.signs.keep(self.begun.elapsed())?;
-            let due = self.begun + self.guard.due();
-            let next = [Some(due), self.server.again()].into_iter().flatten().fold(Instant::now() + LOOK, Instant::min);
+            let due = self.guard.due().map(|due| self.begun + due);
+            let next = [due, self.server.again()].into_iter().flatten().fold(Instant::now() + LOOK, Instant::min);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 readable = socket.readable() => {
