@@ -374,27 +374,46 @@ impl Site {
 
     /// Waits until a host is as wanted. Every change of it on the way is told.
     pub async fn until(&mut self, name: &str, what: &str, within: Duration, is: impl Fn(&Value) -> bool) -> Value {
-        let (begun, mut said) = (Instant::now(), String::new());
+        self.all(&[name], what, within, is).await.remove(0)
+    }
+
+    /// The same for several hosts at once.
+    pub async fn all(
+        &mut self,
+        names: &[&str],
+        what: &str,
+        within: Duration,
+        is: impl Fn(&Value) -> bool,
+    ) -> Vec<Value> {
+        let begun = Instant::now();
         loop {
-            let host = self.get(name).await.unwrap_or_else(|| panic!("{name} is gone"));
-            let status = &host["status"];
-            let state = status["provisioning"]["state"].as_str().unwrap_or_default();
-            let now = format!("{state} {} {}", status["operationalStatus"], status["errorMessage"]);
-            if now != said {
-                self.told.push((format!("{name} {now}"), self.begun.elapsed()));
-                said = now;
+            let mut hosts = Vec::new();
+            for name in names {
+                let host = self.get(name).await.unwrap_or_else(|| panic!("{name} is gone"));
+                self.tell_change(name, &host["status"]);
+                hosts.push(host);
             }
-            if is(&host) {
-                return host;
+            if hosts.iter().all(&is) {
+                return hosts;
             }
             if let Half::Here(here) = &mut self.half {
                 here.alive();
             }
             if begun.elapsed() > within {
                 self.tell_times();
-                panic!("{name} is not {what}: {status:#}");
+                let late: Vec<Value> = hosts.into_iter().filter(|host| !is(host)).collect();
+                panic!("not {what}: {:#}", json!(late));
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    fn tell_change(&mut self, name: &str, status: &Value) {
+        let state = status["provisioning"]["state"].as_str().unwrap_or_default();
+        let now = format!("{name} {state} {} {}", status["operationalStatus"], status["errorMessage"]);
+        let of_it = |(what, _): &&(String, Duration)| what.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '));
+        if self.told.iter().rev().find(of_it).is_none_or(|(what, _)| *what != now) {
+            self.told.push((now, self.begun.elapsed()));
         }
     }
 

@@ -19,6 +19,7 @@ mod faults;
 #[path = "../provisioning/mod.rs"]
 mod provisioning;
 mod server;
+mod several;
 
 use std::time::Duration;
 
