@@ -1,6 +1,9 @@
 //! A client of the box's REST and of its Kubernetes API, over real TLS.
 
+use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use foothold_agent::cluster::kubeconfig::Parsed;
 use serde_json::Value;
@@ -52,6 +55,19 @@ impl Client {
         let (status, body) = self.fetch(path, Some(&self.token));
         assert_eq!(status, 200, "GET {path}");
         body
+    }
+
+    /// The texts of the support bundle, by path.
+    pub fn support_bundle(&self) -> BTreeMap<PathBuf, String> {
+        let bundle = self.bytes("/api/v1/support-bundle");
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bundle.as_slice()));
+        let texts = archive.entries().expect("an archive").map(|entry| {
+            let mut entry = entry.expect("an entry");
+            let (path, mut bytes) = (entry.path().expect("a path").into_owned(), Vec::new());
+            entry.read_to_end(&mut bytes).expect("a file");
+            (path, String::from_utf8_lossy(&bytes).into_owned())
+        });
+        texts.collect()
     }
 
     /// An admin's kubeconfig, with the address of this client's.

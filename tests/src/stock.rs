@@ -1,7 +1,6 @@
 //! A box beside a cluster that stock `kubeadm init` makes of the same programs.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 
 use foothold::kubernetes::templates::Stock;
 use serde_json::Value;
@@ -102,20 +101,11 @@ pub fn manifests(stock: &Stock, client: &Client) -> Vec<String> {
 
 /// The manifests of the box by program, each with the name of the node, out of its support bundle.
 fn manifests_of(client: &Client) -> BTreeMap<String, (String, String)> {
-    let bundle = client.bytes("/api/v1/support-bundle");
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bundle.as_slice()));
-    let mut found = BTreeMap::new();
     let nodes = client.kubernetes().get("/api/v1/nodes");
     let node = nodes["items"][0]["metadata"]["name"].as_str().expect("a node").to_owned();
-    for entry in archive.entries().expect("an archive") {
-        let mut entry = entry.expect("an entry");
-        let path = entry.path().expect("a path").into_owned();
-        if path.parent().is_some_and(|folder| folder.ends_with("etc/kubernetes/manifests")) {
-            let mut text = String::new();
-            entry.read_to_string(&mut text).expect("a manifest");
-            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-            found.insert(name, (node.clone(), text));
-        }
-    }
-    found
+    let manifests = client.support_bundle().into_iter().filter_map(|(path, text)| {
+        let is_one = path.parent().is_some_and(|folder| folder.ends_with("etc/kubernetes/manifests"));
+        is_one.then(|| (path.file_stem().expect("a name").to_string_lossy().into_owned(), (node.clone(), text)))
+    });
+    manifests.collect()
 }

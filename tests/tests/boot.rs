@@ -47,6 +47,10 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     assert!(client.get("/api/v1/status").contains("\"ready\":true"));
     assert!(client.get("/api/v1/timeline").contains("control-plane"));
 
+    let bundle = client.support_bundle();
+    let journal = bundle.iter().find(|(path, _)| path.ends_with("journal.txt")).expect("the journal").1;
+    assert!(journal.contains("Watchdog running with a hardware timeout of 3min"), "the watchdog is not used");
+
     let kubernetes = client.kubernetes();
     let nodes = kubernetes.get("/api/v1/nodes");
     let conditions = nodes["items"][0]["status"]["conditions"].as_array().expect("conditions").clone();
