@@ -138,10 +138,9 @@ mod tests {
 
     use super::hardware;
 
-    /// BMO-18.
-    #[test]
-    fn an_inventory_becomes_what_upstream_makes_of_it() {
-        let found = json!({
+    /// A server's inventory with everything that is read of it.
+    fn whole() -> Value {
+        json!({
             "inventory": {
                 "hostname": "node-0", "bmc_address": "192.168.111.1",
                 "cpu": {"architecture": "x86_64", "count": 2, "frequency": "2099.998", "flags": ["vme", "fpu"],
@@ -163,7 +162,12 @@ mod tests {
                 "all_interfaces": {"eth0": {"pxe_enabled": true}, "eth1": {"pxe_enabled": false}},
                 "parsed_lldp": {"eth0": {"switch_chassis_id": "aa:bb", "switch_port_id": "7",
                     "switch_port_untagged_vlan_id": 5, "switch_port_vlans": [{"id": 10, "name": "ten"}]}}},
-        });
+        })
+    }
+
+    /// BMO-18.
+    #[test]
+    fn an_inventory_becomes_what_upstream_makes_of_it() {
         let first = |ip: &str| {
             json!({"name": "eth0", "model": "0x1af4 0x0001", "mac": "00:5c:52:31:3a:9c", "ip": ip, "speedGbps": 25,
                 "vlans": [{"id": 10, "name": "ten"}], "vlanId": 5, "pxe": true,
@@ -184,7 +188,7 @@ mod tests {
             "cpu": {"arch": "x86_64", "model": "Intel Xeon", "clockMegahertz": 2100.0, "flags": ["fpu", "vme"], "count": 2},
             "hostname": "node-0",
         });
-        assert_eq!(json!(hardware(&found)), wanted);
+        assert_eq!(json!(hardware(&whole())), wanted);
     }
 
     #[test]
@@ -195,7 +199,31 @@ mod tests {
         }
     }
 
+    /// Puts `odd` in the place of the value that is reached when `left` others were passed.
+    fn put(value: &mut Value, left: &mut usize, odd: &Value) {
+        if *left == 0 {
+            *value = odd.clone();
+        }
+        *left = left.wrapping_sub(1);
+        match value {
+            Value::Array(all) => all.iter_mut().for_each(|one| put(one, left, odd)),
+            Value::Object(all) => all.values_mut().for_each(|one| put(one, left, odd)),
+            _ => {}
+        }
+    }
+
     proptest! {
+        #[test]
+        fn an_inventory_with_one_odd_value_is_no_panic(
+            place in 0..70_usize, text in any::<String>(), number in any::<f64>(), whole_number in any::<i64>(),
+        ) {
+            for odd in [json!(text), json!(number), json!(whole_number), json!([text]), json!({text.as_str(): number})] {
+                let (mut found, mut left) = (whole(), place);
+                put(&mut found, &mut left, &odd);
+                let _ = hardware(&found);
+            }
+        }
+
         #[test]
         fn inventories_that_are_none_are_no_panic(text in any::<String>(), number in any::<f64>()) {
             for odd in [json!(text), json!(number), json!([text]), json!({"name": number})] {
