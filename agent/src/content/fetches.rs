@@ -12,7 +12,7 @@ use crate::http::Sent;
 
 /// Clients that are remembered; beyond them, whoever asked longest ago is forgotten.
 const REMEMBERED: usize = 4096;
-/// Bytes of a path that are kept: longer ones lead nowhere.
+/// Characters of a path that are kept: longer ones lead nowhere.
 const PATH: usize = 256;
 
 /// The last fetch of each client. Clones are the same table.
@@ -22,7 +22,7 @@ pub struct Fetches(Arc<Mutex<HashMap<IpAddr, HttpSign>>>);
 impl Fetches {
     /// A client asks for a path.
     pub fn began(&self, client: IpAddr, path: &str, now: Timestamp) {
-        let (client, path) = (client.to_canonical(), kept(path));
+        let (client, path) = (client.to_canonical(), kept(path).to_owned());
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED && !all.contains_key(&client) {
             let oldest = all.iter().min_by_key(|(_, fetch)| fetch.at).map(|(client, _)| *client);
@@ -53,8 +53,11 @@ impl Fetches {
     }
 }
 
-fn kept(path: &str) -> String {
-    path.chars().take(PATH).collect()
+fn kept(path: &str) -> &str {
+    if path.len() <= PATH {
+        return path;
+    }
+    path.char_indices().nth(PATH).map_or(path, |(end, _)| &path[..end])
 }
 
 #[cfg(test)]
