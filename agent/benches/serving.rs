@@ -48,19 +48,8 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// A file in the store, by what it holds.
-struct Stored {
-    digest: Digest,
-    size: u64,
-}
-
-/// Fills the store below `root`, where the box has it. The bytes are the same each time, and no two files share them.
-fn fill(store: &Path) -> anyhow::Result<Vec<Stored>> {
-    fs_err::create_dir_all(store)?;
-    SIZES.iter().map(|(_, size)| put(store, *size)).collect()
-}
-
-fn put(store: &Path, size: usize) -> anyhow::Result<Stored> {
+/// A file in the store; its bytes are the same each time, and no two sizes share them.
+fn put(store: &Path, size: usize) -> anyhow::Result<Blob> {
     let mut state = u64::try_from(size)?;
     let words = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -69,7 +58,7 @@ fn put(store: &Path, size: usize) -> anyhow::Result<Stored> {
     let bytes: Vec<u8> = words.take(size / 8).flatten().collect();
     let digest = Digest::from_hex(&hex::encode(Sha256::digest(&bytes)))?;
     fs_err::write(store.join(digest.hex()), &bytes)?;
-    Ok(Stored { digest, size: u64::try_from(size)? })
+    Ok(Blob { digest, size: u64::try_from(size)? })
 }
 
 fn store_of(root: &Path) -> anyhow::Result<std::path::PathBuf> {
@@ -209,7 +198,7 @@ fn measure() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let root = dir.path();
     let store = store_of(root)?;
-    let stored = fill(&store)?;
+    let stored: Vec<Blob> = SIZES.iter().map(|(_, size)| put(&store, *size)).collect::<Result<_, _>>()?;
     let [content, registry, theirs] = [free_port()?, free_port()?, free_port()?];
     let ours = [SERVE.to_owned(), root.display().to_string(), content.to_string(), registry.to_string()];
     let _ours = Running::start(Command::new(std::env::current_exe()?).args(ours))?;

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use foothold_agent::cluster::kubeconfig::Parsed;
 use serde_json::Value;
 
+/// The texts of a support bundle, by path.
+pub type SupportBundle = BTreeMap<PathBuf, String>;
+
 /// A client. Every call panics with what went wrong.
 pub struct Client {
     web: SocketAddr,
@@ -57,8 +60,8 @@ impl Client {
         body
     }
 
-    /// The texts of the support bundle, by path.
-    pub fn support_bundle(&self) -> BTreeMap<PathBuf, String> {
+    /// The support bundle as it is now.
+    pub fn support_bundle(&self) -> SupportBundle {
         let bundle = self.bytes("/api/v1/support-bundle");
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bundle.as_slice()));
         let texts = archive.entries().expect("an archive").map(|entry| {

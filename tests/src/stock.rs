@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use foothold::kubernetes::templates::Stock;
 use serde_json::Value;
 
-use crate::client::{Client, Kubernetes};
+use crate::client::{Client, Kubernetes, SupportBundle};
 use crate::objects::{Difference, differences, normalize};
 
 /// What the box adds for its own services, in namespace `default`.
@@ -82,8 +82,8 @@ fn only_kubeadms(mut object: Value) -> Value {
 }
 
 /// Every line in which a static pod of the box differs from the stock one.
-pub fn manifests(stock: &Stock, client: &Client) -> Vec<String> {
-    let found = manifests_of(client);
+pub fn manifests(stock: &Stock, client: &Client, bundle: &SupportBundle) -> Vec<String> {
+    let found = manifests_of(client, bundle);
     let mut lines = Vec::new();
     for (name, text) in &stock.manifests {
         let (Some((node, box_text)), stock_text) = (found.get(name), text.replace(STOCK_NODE, "NODE")) else {
@@ -100,12 +100,12 @@ pub fn manifests(stock: &Stock, client: &Client) -> Vec<String> {
 }
 
 /// The manifests of the box by program, each with the name of the node, out of its support bundle.
-fn manifests_of(client: &Client) -> BTreeMap<String, (String, String)> {
+fn manifests_of(client: &Client, bundle: &SupportBundle) -> BTreeMap<String, (String, String)> {
     let nodes = client.kubernetes().get("/api/v1/nodes");
     let node = nodes["items"][0]["metadata"]["name"].as_str().expect("a node").to_owned();
-    let manifests = client.support_bundle().into_iter().filter_map(|(path, text)| {
+    let manifests = bundle.iter().filter_map(|(path, text)| {
         let is_one = path.parent().is_some_and(|folder| folder.ends_with("etc/kubernetes/manifests"));
-        is_one.then(|| (path.file_stem().expect("a name").to_string_lossy().into_owned(), (node.clone(), text)))
+        is_one.then(|| (path.file_stem().expect("a name").to_string_lossy().into_owned(), (node.clone(), text.clone())))
     });
     manifests.collect()
 }

@@ -71,7 +71,7 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     let stock = Appliance::get().stock_cluster();
     let told: Vec<String> = stock::objects(&stock, &kubernetes).iter().map(ToString::to_string).collect();
     assert_eq!(told, [""; 0], "objects, stock | box");
-    assert_eq!(stock::manifests(&stock, &client), [""; 0]);
+    assert_eq!(stock::manifests(&stock, &client, &bundle), [""; 0]);
     let plan = kubeadm_upgrade_plan(&kubernetes);
     assert!(plan.contains("[upgrade/versions] Target version: v1.36.4"), "{plan}");
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });

@@ -367,9 +367,7 @@ impl Site {
 
     /// Waits until a host is in a state.
     pub async fn state(&mut self, name: &str, state: &str, within: Duration) -> Value {
-        let is =
-            |host: &Value| host["status"]["provisioning"]["state"] == state && host["status"]["errorType"].is_null();
-        self.until(name, state, within, is).await
+        self.until(name, state, within, in_state(state)).await
     }
 
     /// Waits until a host is as wanted. Every change of it on the way is told.
@@ -542,6 +540,16 @@ async fn patiently<T, E: Debug>(ask: impl AsyncFn() -> Result<T, E>) -> T {
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
+}
+
+/// Whether a host is in a state, and well.
+pub fn in_state(state: &str) -> impl Fn(&Value) -> bool {
+    move |host| host["status"]["provisioning"]["state"] == state && host["status"]["errorType"].is_null()
+}
+
+/// Whether it is installed with this image, and not with the one that was there before.
+pub fn has_image(image: &Value) -> impl Fn(&Value) -> bool {
+    move |host| in_state("provisioned")(host) && host["status"]["provisioning"]["image"]["url"] == image["url"]
 }
 
 fn merge(into: &mut Value, from: Value) {

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use bench::{Dhcp, NODE, Parts, RESCUE, Site, in_namespace};
+use bench::{Dhcp, NODE, Parts, RESCUE, Site, has_image, in_namespace};
 use foothold_agent::ironic::ProvisionState;
 use foothold_qemu::bmc::Mode;
 use foothold_qemu::site::Controller;
@@ -114,11 +114,7 @@ async fn is_imaged_again(site: &mut Site, server: &Server, name: &str) {
     let image = site.image(NODE);
     let spec = json!({"image": image, "userData": {"name": "second"}, "networkData": {"name": "second-network"}});
     site.change(name, json!({"spec": spec})).await;
-    let written = |host: &Value| {
-        let now = &host["status"]["provisioning"];
-        now["state"] == "provisioned" && now["image"]["url"] == image["url"] && host["status"]["errorType"].is_null()
-    };
-    site.until(name, "imaged again", 2 * BOOT, written).await;
+    site.until(name, "imaged again", 2 * BOOT, has_image(&image)).await;
     server.says("v1.36.4", BOOT).await;
     server.answers_ssh([172, 22, 0, 21].into(), BOOT).await;
     server.keep_words("node");

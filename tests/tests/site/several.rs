@@ -7,7 +7,7 @@ use foothold_qemu::bmc::Mode;
 use foothold_qemu::site::Controller;
 use serde_json::{Value, json};
 
-use crate::bench::{Dhcp, NODE, Parts, RESCUE, Site, in_namespace};
+use crate::bench::{Dhcp, NODE, Parts, RESCUE, Site, has_image, in_namespace, in_state};
 use crate::server::Server;
 use crate::{BOOT, network_data, was_left_alone};
 
@@ -44,10 +44,6 @@ impl One {
         server.answers_ssh(*address, BOOT).await;
         server.keep_words("node");
     }
-}
-
-fn in_state(state: &str) -> impl Fn(&Value) -> bool {
-    move |host| host["status"]["provisioning"]["state"] == state && host["status"]["errorType"].is_null()
 }
 
 /// One with BIOS and IPMI, one with UEFI and Redfish, both by PXE; one with virtual media and no DHCP.
@@ -99,10 +95,7 @@ fn three_servers_are_installed_at_once_and_each_then_goes_its_own_way() {
             site.delete(let_go.name).await;
             site.gone(let_go.name, BOOT).await;
             site.state(cleaned.name, "available", LONG).await;
-            let imaged = |host: &Value| {
-                in_state("provisioned")(host) && host["status"]["provisioning"]["image"]["url"] == image["url"]
-            };
-            site.until(another.name, "imaged again", LONG, imaged).await;
+            site.until(another.name, "imaged again", LONG, has_image(&image)).await;
             another.server.says(&format!("{} login:", another.name), BOOT).await;
             was_left_alone(&let_go.server, &said);
             let_go.server.answers_ssh(let_go.address, BOOT).await;
