@@ -10,26 +10,49 @@
 //! [`stage()`] is pure. It only moves forward while a server boots, so that telling it takes few words and few writes.
 
 use agent_api::metal3::{BareMetalHost, OperationMetric, ProvisioningState};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::ironic::Node;
 
 pub mod keep;
+mod lost;
 pub mod node;
 mod stage;
 mod table;
 
 pub use keep::Reader;
+pub use lost::SILENCE;
 pub use stage::{Next, Seen, Stage, stage};
 pub use table::Table;
 
 /// Where a host stands, by its node and what the box has seen of it; `table` is none where nobody looks.
 pub fn look(host: &BareMetalHost, node: &Node, table: Option<&Table>, now: Timestamp) -> Option<Stage> {
+    with(host, node, table, now, stage)
+}
+
+/// Whether a host is waited for in vain since the box was away: see [`lost::is_lost`].
+pub fn is_lost(
+    host: &BareMetalHost,
+    node: &Node,
+    table: Option<&Table>,
+    now: Timestamp,
+    (since, silence): (Timestamp, SignedDuration),
+) -> bool {
+    with(host, node, table, now, |seen| lost::is_lost(seen, since, silence))
+}
+
+fn with<T>(
+    host: &BareMetalHost,
+    node: &Node,
+    table: Option<&Table>,
+    now: Timestamp,
+    judge: impl FnOnce(&Seen<'_>) -> T,
+) -> T {
     let agent = node::ramdisk(node).and_then(|ramdisk| ramdisk.url);
     let dhcp = table.and_then(|table| table.dhcp_of(host));
     let http = table.and_then(|table| table.http_of(host, agent.as_deref()));
     let (dhcp, http, listened) = (dhcp.as_ref(), http.as_ref(), table.is_some());
-    stage(&Seen { node, listened, dhcp, http, began: began(host), now })
+    judge(&Seen { node, listened, dhcp, http, began: began(host), now })
 }
 
 /// When what is done with a host now began, as its status has it.

@@ -15,6 +15,7 @@ mod site;
 use std::time::{Duration, Instant};
 
 use foothold_agent::operators::baremetalhost::Limits;
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use site::{Site, condition};
@@ -282,6 +283,41 @@ async fn a_restarted_controller_goes_on_where_it_was() {
     let world = site.ironic.world();
     assert_eq!(world.deployed.len(), 1);
     assert_eq!(world.changes.iter().filter(|change| *change == "POST /v1/nodes").count(), 1);
+}
+
+/// Servers that asked while the box was away were not answered, and do not ask again.
+#[tokio::test]
+async fn what_nobody_answered_while_the_controller_was_away_is_begun_anew() {
+    let mut site = Site::prepare("silence", Duration::from_millis(150)).await;
+    site.settings.pace.silence = SignedDuration::from_secs(1);
+    site.run();
+    site.ironic.world().faults.silence = true;
+    site.host("a", json!({"bootMACAddress": MAC})).await;
+    nobody_answers(&mut site, "inspect wait").await;
+    site.state("a", "available").await;
+    site.ironic.world().faults.silence = true;
+    site.change("a", json!({"spec": {"image": image("abc")}})).await;
+    nobody_answers(&mut site, "wait call-back").await;
+    site.state("a", "provisioned").await;
+    assert_eq!(site.ironic.world().deployed.len(), 1);
+    assert!(site.events().await.iter().any(|reason| reason == "RamdiskLost"));
+}
+
+/// The only node waits for its ramdisk, which does not come while the controller lives, nor after it: but the next would.
+async fn nobody_answers(site: &mut Site, state: &str) {
+    let node = site.node("a");
+    let waits = |site: &Site| site.ironic.world().named(&node).is_some_and(|node| node["provision_state"] == state);
+    let begun = Instant::now();
+    while !waits(site) {
+        assert!(begun.elapsed() < site::PATIENCE, "not in {state}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Of a controller that powered the server on itself, Ironic's patience is what counts.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(waits(site), "{state} was given up");
+    site.stop();
+    site.ironic.world().faults.silence = false;
+    site.run();
 }
 
 /// #2465, #431: a host that somebody else installed is adopted as it is; one whose status is told keeps it.

@@ -90,7 +90,7 @@ impl Site {
             provisioning_limit: 20,
             workers: 16,
             limits: Limits::default(),
-            pace: Pace { short: Duration::from_millis(100), long: Duration::from_millis(200) },
+            pace: Pace { short: Duration::from_millis(100), long: Duration::from_millis(200), ..Pace::default() },
             serve: Some(free_address()),
             webhook: None,
             signs: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,26 +24,22 @@ use foothold_agent::provisioning::{STATE, database};
 use foothold_agent::{http, ironic, rest};
 use foothold_qemu::bmc::{self, Bmc, Faults, MemoryPower, Mode, Profile};
 use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
-use foothold_qemu::{Accel, Nic, Tools};
+use foothold_qemu::{Accel, Tools};
 use foothold_tests::os_image::Workshop;
 use foothold_tests::programs::program;
 use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
-use foothold_tests::{Appliance, Boxed, Client, How};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::booted::{BESIDE, Booted};
 use crate::cluster::{Cluster, admin, client, define_metal3};
 use crate::provisioning::{Bench, drivers};
 use crate::server::Server;
 
 /// The box on the segment.
-const BOX: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
-/// The card that it is there with, where it is a machine.
-const BOX_MAC: &str = "52:54:00:22:00:99";
-/// This machine, where the box is one of its own.
-const BESIDE: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 254);
+pub const BOX: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
 /// A server's disk.
 pub const DISK: u64 = 8 << 30;
 /// The OS image that is written first.
@@ -77,7 +73,7 @@ pub fn in_namespace<P: Send + 'static, F: Future<Output = ()>>(
 }
 
 /// The network of the namespace.
-fn lan() -> Lan {
+pub fn lan() -> Lan {
     Lan::of_this_thread(&Tools::locate().expect("a toolbox"))
 }
 
@@ -128,23 +124,7 @@ enum Half {
     /// On this machine, a process each.
     Here(Box<Here>),
     /// A machine that has booted an image.
-    Booted(Box<Kept>),
-}
-
-/// A booted box: what it said and showed is kept when the test fails.
-struct Kept(Boxed);
-
-impl Drop for Kept {
-    #[expect(clippy::print_stderr, reason = "for who reads why it failed")]
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("site-box");
-            match self.0.session.vm.keep(&dir) {
-                Ok(()) => eprintln!("what the box said and showed is in `{}`", dir.display()),
-                Err(error) => eprintln!("what the box said and showed is lost: {error}"),
-            }
-        }
-    }
+    Booted(Box<Booted>),
 }
 
 /// What a box runs, as processes and tasks of this machine.
@@ -241,12 +221,12 @@ impl Site {
     }
 
     /// A box that was booted, which this machine is beside.
-    pub async fn booted(machine: Boxed, kubeconfig: &Parsed) -> Self {
+    pub async fn booted(booted: Booted, kubeconfig: &Parsed) -> Self {
         let api = Api::new(kubeconfig).expect("a client");
         // Its certificate follows its addresses.
         patiently(async || api.get("/version").await).await;
         let (stop, dir) = (CancellationToken::new(), tempfile::tempdir().expect("a folder"));
-        Self::with(api, Half::Booted(Box::new(Kept(machine))), BESIDE, stop, dir).await
+        Self::with(api, Half::Booted(Box::new(booted)), BESIDE, stop, dir).await
     }
 
     async fn with(api: Api, half: Half, own: Ipv4Addr, stop: CancellationToken, dir: TempDir) -> Self {
@@ -411,7 +391,7 @@ impl Site {
         let now = format!("{name} {state} {} {}", status["operationalStatus"], status["errorMessage"]);
         let of_it = |(what, _): &&(String, Duration)| what.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '));
         if self.told.iter().rev().find(of_it).is_none_or(|(what, _)| *what != now) {
-            self.told.push((now, self.begun.elapsed()));
+            self.tell(now);
         }
     }
 
@@ -423,7 +403,7 @@ impl Site {
         let placed = here.bench.place(true);
         here.ironic.take().expect("it runs").stop(Duration::from_secs(20));
         drivers(&placed.access, here.ironic.insert(here.bench.start())).await;
-        self.told.push(("Ironic has a new database".to_owned(), self.begun.elapsed()));
+        self.tell("Ironic has a new database".to_owned());
     }
 
     /// The nodes that Ironic knows, with their ports.
@@ -437,6 +417,11 @@ impl Site {
         nodes
     }
 
+    /// Keeps something that happened now, for the times.
+    pub fn tell(&mut self, what: String) {
+        self.told.push((what, self.begun.elapsed()));
+    }
+
     /// Waits until a host is gone.
     pub async fn gone(&mut self, name: &str, within: Duration) {
         let begun = Instant::now();
@@ -444,7 +429,7 @@ impl Site {
             assert!(begun.elapsed() < within, "{name} is still there");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        self.told.push((format!("{name} gone"), self.begun.elapsed()));
+        self.tell(format!("{name} gone"));
     }
 
     /// What happened when.
@@ -457,12 +442,17 @@ impl Site {
         eprintln!("{lines}");
     }
 
-    /// The machine that was booted.
-    pub fn machine(&self) -> Option<&Boxed> {
-        match &self.half {
-            Half::Booted(machine) => Some(&machine.0),
-            Half::Here(_) => None,
-        }
+    /// The box that was booted.
+    pub fn booted_box(&self) -> &Booted {
+        let Half::Booted(booted) = &self.half else { panic!("the box is processes of this machine") };
+        booted
+    }
+
+    /// The booted box loses its power, and is ready again.
+    pub async fn lose_power(&mut self) {
+        let Half::Booted(booted) = &mut self.half else { panic!("the box is processes of this machine") };
+        tokio::task::block_in_place(|| booted.lose_power());
+        patiently(async || self.api.get("/version").await).await;
     }
 
     /// Whatever lies at a path of the API.
@@ -471,12 +461,8 @@ impl Site {
     }
 
     /// What the booted box's REST answers.
-    pub async fn rest(&self, path: &str) -> Value {
-        let token = self.machine().expect("it was booted").token().to_owned();
-        let path = path.to_owned();
-        // The client waits with a runtime of its own.
-        let ask = move || box_client(&token).get(&path);
-        let answer = tokio::task::spawn_blocking(ask).await.expect("an answer");
+    pub fn rest(&self, path: &str) -> Value {
+        let answer = tokio::task::block_in_place(|| self.booted_box().client().get(path));
         serde_json::from_str(&answer).expect("JSON")
     }
 
@@ -496,38 +482,6 @@ impl Site {
             Half::Booted(machine) => drop(machine),
         }
     }
-}
-
-/// A box that provisions on the segment, which is all that it is connected to, switched on and ready; with its
-/// kubeconfig.
-pub fn boot(appliance: &Appliance) -> (Boxed, Parsed) {
-    lan().address(&format!("{BESIDE}/24")).expect("an address");
-    let tap = lan().cable("tapbox").expect("a cable");
-    let nics = [Nic::device(&tap).mac(BOX_MAC)];
-    let mut machine = appliance.boot(How { nics: &nics, ..How::default() });
-    machine.until_ready();
-    let kubeconfig = box_client(machine.token()).kubeconfig();
-    (machine, kubeconfig)
-}
-
-fn box_client(token: &str) -> Client {
-    Client::new((BOX, ports::WEB).into(), (BOX, ports::KUBERNETES_API).into(), token)
-}
-
-/// A definition of a box that provisions, in a folder of its own.
-pub fn definition(dir: &Path) -> PathBuf {
-    let rescue = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/os/rescue");
-    let text = format!(
-        "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: site, version: 1.0.0 }}\n\
-         kubernetes: {{ version: v1.36.4, from: modules }}\noutputs: [{{ format: qcow2 }}]\n\
-         content: {{ osImages: [{{ name: rescue, from: {}, formats: [raw] }}] }}\n\
-         services: {{ provisioning: {{ interface: {{ macAddress: \"{BOX_MAC}\" }}, address: {BOX}/24, \
-         range: 172.22.0.10-172.22.0.100 }} }}\n",
-        rescue.display()
-    );
-    let path = dir.join("appliance.yaml");
-    fs_err::write(&path, text).expect("written");
-    path
 }
 
 /// Asks again while there is no good answer: a box that is emulated beside a server has moments without one.

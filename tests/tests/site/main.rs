@@ -13,8 +13,10 @@
 #![allow(clippy::needless_pass_by_value, reason = "`json!` where it is needed reads best")]
 
 mod bench;
+mod booted;
 #[path = "../cluster/mod.rs"]
 mod cluster;
+mod cuts;
 mod faults;
 #[path = "../provisioning/mod.rs"]
 mod provisioning;
@@ -26,6 +28,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use bench::{Dhcp, NODE, Parts, RESCUE, Site, has_image, in_namespace};
+use booted::Booted;
 use foothold_agent::ironic::ProvisionState;
 use foothold_qemu::bmc::Mode;
 use foothold_qemu::site::Controller;
@@ -66,8 +69,8 @@ async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
 }
 
 /// What the box knows of a server that it booted over its network, and installed.
-async fn tells_its_story(site: &Site, server: &Server, name: &str) {
-    let story = site.rest(&format!("/api/v1/hosts/metal3/{name}")).await;
+fn tells_its_story(site: &Site, server: &Server, name: &str) {
+    let story = site.rest(&format!("/api/v1/hosts/metal3/{name}"));
     assert_eq!(story["state"], "provisioned", "{story:#}");
     let signs = &story["signs"];
     assert_eq!((&signs["dhcp"]["mac"], &signs["bmc"]["answers"]), (&json!(server.mac()), &json!(true)), "{story:#}");
@@ -75,7 +78,7 @@ async fn tells_its_story(site: &Site, server: &Server, name: &str) {
     let timeline = story["timeline"].as_array().expect("what happened");
     let began = |state: &str| timeline.iter().any(|it| it["kind"] == "state" && it["word"] == state);
     assert!(began("inspecting") && began("provisioning"), "{story:#}");
-    let all = site.rest("/api/v1/hosts").await;
+    let all = site.rest("/api/v1/hosts");
     assert_eq!((&all["hosts"][0]["name"], &all["hosts"][0]["error"]), (&json!(name), &Value::Null), "{all:#}");
 }
 
@@ -206,12 +209,13 @@ fn a_server_outlives_ironics_database_gets_another_image_and_is_let_go() {
 #[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
 fn a_server_is_inspected_installed_and_cleaned_by_a_box_that_was_just_switched_on() {
     let dir = tempfile::tempdir().expect("a folder");
-    let definition = bench::definition(dir.path());
+    let definition = booted::definition(dir.path());
     let make = move || Appliance::of(&definition);
     in_namespace(make, |appliance| {
-        let (machine, kubeconfig) = bench::boot(&appliance);
+        let booted = Booted::on(appliance);
+        let kubeconfig = booted.kubeconfig();
         async move {
-            let mut site = Site::booted(machine, &kubeconfig).await;
+            let mut site = Site::booted(booted, &kubeconfig).await;
             let unknown = json!({"online": true, "bmc": {"address": "foo://10.0.0.1", "credentialsName": "none"}});
             let refused = site.refusal("nobody", unknown).await;
             assert!(refused.contains("denied the request: Unknown BMC type 'foo'"), "{refused}");
@@ -219,8 +223,8 @@ fn a_server_is_inspected_installed_and_cleaned_by_a_box_that_was_just_switched_o
             let address = server.address("redfish+https");
             lives(&mut site, &server, "server-3", json!({"bmc": {"address": address}})).await;
             let screen = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("site-box.png");
-            site.machine().expect("it was booted").session.vm.screenshot(&screen).expect("a picture");
-            tells_its_story(&site, &server, "server-3").await;
+            site.booted_box().machine().session.vm.screenshot(&screen).expect("a picture");
+            tells_its_story(&site, &server, "server-3");
             let dhcp = site.at("/api/v1/namespaces/kube-system/pods?labelSelector=component%3Ddhcp").await;
             assert_eq!(dhcp["items"][0]["status"]["containerStatuses"][0]["restartCount"], 0, "{dhcp:#}");
             leaves(site, "server-3").await;

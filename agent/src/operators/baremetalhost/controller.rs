@@ -65,6 +65,8 @@ pub struct Operator {
     pub limits: Limits,
     /// What the box hears of hosts and serves them; nothing, when nobody tells.
     pub signs: signs::Reader,
+    /// Since when it runs.
+    since: Timestamp,
     memory: Mutex<HashMap<Key, Arc<AsyncMutex<Memory>>>>,
     ready: Mutex<Option<Instant>>,
 }
@@ -99,8 +101,9 @@ pub fn key(host: &BareMetalHost) -> Key {
 impl Operator {
     /// A controller that has seen nothing yet.
     pub fn new(executor: Executor, slots: Slots, recorder: Recorder, limits: Limits) -> Self {
-        let (metrics, signs) = (Metrics::default(), signs::Reader::default());
-        Self { executor, slots, metrics, recorder, limits, signs, memory: Mutex::default(), ready: Mutex::default() }
+        let (metrics, signs, since) = (Metrics::default(), signs::Reader::default(), Timestamp::now());
+        let (memory, ready) = (Mutex::default(), Mutex::default());
+        Self { executor, slots, metrics, recorder, limits, signs, since, memory, ready }
     }
 
     fn memory(&self, key: &Key) -> Arc<AsyncMutex<Memory>> {
@@ -257,7 +260,8 @@ impl Operator {
             | Action::RemoveAnnotation(_) => self.change_object(host, memory, action).await?,
             _ => {
                 let node = known.node.as_ref();
-                let mut job = Job { host, node, bmc: known.bmc.as_ref(), scratch: &mut memory.scratch };
+                let lost = node.is_some_and(|node| self.is_lost(host, node, known.facts.now));
+                let mut job = Job { host, node, bmc: known.bmc.as_ref(), scratch: &mut memory.scratch, lost };
                 self.executor.act(&mut job, action).await?
             }
         };
@@ -382,6 +386,12 @@ impl Operator {
     fn shown(&self, host: &BareMetalHost, node: &Node, now: Timestamp) -> Option<String> {
         let table = self.signs.table();
         Some(signs::look(host, node, table.as_deref(), now)?.sentence(node))
+    }
+
+    /// Whether its ramdisk is waited for in vain, since the box was away.
+    fn is_lost(&self, host: &BareMetalHost, node: &Node, now: Timestamp) -> bool {
+        let table = self.signs.table();
+        signs::is_lost(host, node, table.as_deref(), now, (self.since, self.executor.pace.silence))
     }
 
     /// Slots are for those that work: others get this one.

@@ -45,6 +45,17 @@ impl Executor {
         }
     }
 
+    /// Out of a wait for a ramdisk that is no more: what it was waited for is begun anew, as after a failure, without one.
+    pub(super) async fn begin_anew(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
+        let Some(node) = job.node else { return Ok(Done::unknown()) };
+        // An image that is half written is taken away again.
+        let target = if node.provision_state == State::DeployWait { "deleted" } else { "abort" };
+        let done = self.ask(job, node, target, None).await?;
+        *job.scratch = super::Scratch::default();
+        let what = "Nothing was heard of its ramdisk since the box was restarted; what it was to do is begun anew";
+        Ok(done.tell(Told::warning("RamdiskLost", what)))
+    }
+
     async fn begin_inspection(&self, job: &mut Job<'_>, node: &Node, again: bool) -> Result<Done, ActError> {
         let fast = job.host.spec.inspection_mode == Some(InspectionMode::Fast);
         let by_bmc = job.bmc.and_then(|(bmc, _)| bmc.driver.fast_inspect_interface()).filter(|_| fast);

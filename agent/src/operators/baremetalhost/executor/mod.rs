@@ -30,6 +30,7 @@ use super::outcome::{Action, Change};
 use super::story::Told;
 use crate::ironic::{Client, IronicError, Node, Patch};
 use crate::operators::preprovisioning;
+use crate::signs::SILENCE;
 
 /// Why Ironic leaves a node alone that it is about to forget.
 const LEAVING: &str = "the host is leaving";
@@ -41,11 +42,13 @@ pub struct Pace {
     pub short: Duration,
     /// When it takes minutes.
     pub long: Duration,
+    /// How long a ramdisk may say nothing that was booted before this controller ran.
+    pub silence: SignedDuration,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { short: Duration::from_secs(3), long: Duration::from_secs(10) }
+        Self { short: Duration::from_secs(3), long: Duration::from_secs(10), silence: SILENCE }
     }
 }
 
@@ -104,6 +107,8 @@ pub struct Job<'a> {
     pub bmc: Option<&'a (BmcAddress, Credentials)>,
     /// What is remembered of it.
     pub scratch: &'a mut Scratch,
+    /// Its ramdisk is waited for in vain.
+    pub lost: bool,
 }
 
 /// What came of an action.
@@ -195,6 +200,9 @@ impl Executor {
             | Action::RemoveAnnotation(_) => {
                 // They change the object itself, which is the controller's.
                 Ok(Done::well())
+            }
+            Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision if job.lost => {
+                self.begin_anew(job).await
             }
             Action::Register => self.register(job).await,
             Action::Inspect { again, reboot } => self.inspect(job, *again, *reboot).await,

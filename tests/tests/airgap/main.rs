@@ -2,6 +2,8 @@
 //!
 //! The box has no way out: its network card leads to forwarded ports of this host's loopback, and nowhere else.
 
+mod grown;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -76,8 +78,28 @@ get -C - -o /root/image http://BOX:6180/images/server.raw
 echo "in ranges $(sha256sum < /root/image)"
 "#;
 
+/// What a definition has beside what each has here.
+#[derive(Clone, Copy, Debug)]
+struct More<'a> {
+    os_images: &'a [&'a str],
+    packages: &'a [&'a str],
+    outputs: &'a str,
+}
+
+impl Default for More<'_> {
+    fn default() -> Self {
+        Self { os_images: &[], packages: &[PACKAGE], outputs: "{ format: qcow2 }" }
+    }
+}
+
+/// An OS image that the builder makes, as a definition names it.
+fn recipe(name: &str) -> String {
+    let recipe = appliance::builder().expect("a builder").workspace.join("images/os").join(name);
+    format!("{{ name: {name}, from: {} }}", recipe.display())
+}
+
 /// A definition with some of everything, in a folder of its own.
-fn definition(dir: &Path, registry: &Registry, references: &[&str], more: &[&str]) -> PathBuf {
+fn definition(dir: &Path, registry: &Registry, references: &[&str], more: More<'_>) -> PathBuf {
     let write = |name: &str, bytes: &[u8]| {
         let path = dir.join(name);
         fs_err::create_dir_all(path.parent().expect("a folder")).expect("folders");
@@ -92,12 +114,13 @@ fn definition(dir: &Path, registry: &Registry, references: &[&str], more: &[&str
     write("notes.txt", b"what to do at the site\n");
     write("tools.bin", &noise(1, 300_000));
     let content = registry.definition(references);
-    let os_images = [&["{ name: server, from: disk.raw }"], more].concat().join(", ");
+    let os_images = [&["{ name: server, from: disk.raw }"], more.os_images].concat().join(", ");
+    let (packages, outputs) = (more.packages.join(", "), more.outputs);
     let text = format!(
         "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: airgap, version: 1.0.0 }}\n\
-         kubernetes: {{ version: v1.36.4, from: modules }}\noutputs: [{{ format: qcow2 }}]\n{content}\
+         kubernetes: {{ version: v1.36.4, from: modules }}\noutputs: [{outputs}]\n{content}\
          \x20 osImages: [{os_images}]\n\
-         \x20 packages: {{ debian: [{PACKAGE}] }}\n\
+         \x20 packages: {{ debian: [{packages}] }}\n\
          \x20 files: [{{ name: notes.txt, from: notes.txt }}, {{ name: tools/tools.bin, from: tools.bin }}]\n\
          \x20 manifests: [hello.yaml]\n\
          \x20 charts: [{{ name: greeter, namespace: site, chart: greeter, values: values.yaml }}]\n\
@@ -198,7 +221,7 @@ impl<'a> Site<'a> {
 }
 
 /// A box of such an image, ready, and the names of the images in it.
-fn ready_box(dir: &Path, more: &[&str], how: How<'_>) -> (Boxed, [&'static str; 6]) {
+fn ready_box(dir: &Path, more: More<'_>, how: How<'_>) -> (Boxed, [&'static str; 6]) {
     let registry = Registry::start();
     let references = registry.push_six();
     let appliance = Appliance::of(&definition(dir, &registry, &references, more));
@@ -211,7 +234,7 @@ fn ready_box(dir: &Path, more: &[&str], how: How<'_>) -> (Boxed, [&'static str; 
 #[test]
 fn what_an_image_carries_runs_and_is_served() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (machine, references) = ready_box(dir.path(), &[], How::default());
+    let (machine, references) = ready_box(dir.path(), More::default(), How::default());
     let client = machine.client();
     let status: Value = serde_json::from_str(&client.get("/api/v1/status")).expect("JSON");
     let objects = status["objects"].as_array().expect("declared objects").clone();
@@ -240,11 +263,10 @@ fn a_server_of_the_site_installs_from_the_box_and_what_is_sent_to_it_is_used() {
          \x20 - {{ macAddress: \"{BOX_MAC}\", addresses: [{BOX}/24] }}\n"
     );
     fs_err::write(&site, text).expect("written");
-    let recipe = appliance::builder().expect("a builder").workspace.join("images/os/debian-node");
-    let image = format!("{{ name: debian-node, from: {} }}", recipe.display());
     let nics = [Nic::segment(&segment).mac(BOX_MAC)];
     let how = How { nics: &nics, site: Some(&site), ..How::default() };
-    let (machine, references) = ready_box(dir.path(), &[&image], how);
+    let (machine, references) =
+        ready_box(dir.path(), More { os_images: &[&recipe("debian-node")], ..More::default() }, how);
     let site = Site::of(&machine);
     uploads_are_used(&site);
     a_server_lives_on_the_box(&site, &segment, dir.path(), &references);
