@@ -317,6 +317,7 @@ async fn nobody_answers(site: &mut Site, state: &str) {
     assert!(waits(site), "{state} was given up");
     site.stop();
     site.ironic.world().faults.silence = false;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     site.run();
 }
 
