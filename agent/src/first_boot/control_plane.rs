@@ -66,12 +66,19 @@ pub fn bring_up_to_date(
     Ok((Credentials { ca: cas.cluster.pem }, issued))
 }
 
+/// With the addresses that the box had before, too: its interfaces may not have them yet, and who comes by them shall
+/// find the API server while the box comes up. What is really gone goes when certificates are followed.
+fn keeping(machine: &Machine, mut node: Node) -> Node {
+    node.site_addresses.extend(pki::served_addresses(&machine.at(pki::PKI_DIR)));
+    node
+}
+
 /// Certificates and kubeconfigs.
 pub async fn certificates(machine: &Machine, steps: &Steps, node: &Node) -> Credentials {
     let act = || async {
         let made_before = steps.ledger.was_done(phase::CERTIFICATES.phase, phase::CERTIFICATES.name);
         let (on, who) = (machine.clone(), node.clone());
-        let (credentials, issued) = blocking(move || bring_up_to_date(&on, &who, made_before)).await?;
+        let (credentials, issued) = blocking(move || bring_up_to_date(&on, &keeping(&on, who), made_before)).await?;
         steps.record(&phase::CERTIFICATES, &Key::of([&credentials.ca]))?;
         if issued.is_empty() {
             return Ok(Outcome::Current(credentials));
@@ -403,7 +410,9 @@ pub async fn give_back_leases(api: &Api, node: &Node) -> Result<(), ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bring_up_to_date, client, listens, not_listening};
+    use std::net::IpAddr;
+
+    use super::{bring_up_to_date, client, keeping, listens, not_listening, pki};
     use crate::cluster::Node;
     use crate::first_boot::machine::tests::machine;
     use crate::host::runner::FakeRunner;
@@ -426,6 +435,24 @@ mod tests {
         let (_, issued) = bring_up_to_date(&box_, &node(), true).expect("kept");
         assert_eq!(issued, []);
         client(&box_).expect("a client");
+    }
+
+    /// At a reboot the certificates are looked at before the network has given its addresses.
+    #[test]
+    fn addresses_that_are_not_there_yet_stay_in_the_certificate() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let box_ = machine(dir.path(), FakeRunner::default());
+        assert_eq!(keeping(&box_, node()).site_addresses, Vec::<IpAddr>::new());
+        let there = Node { site_addresses: vec![[172, 22, 0, 1].into()], ..node() };
+        bring_up_to_date(&box_, &there, false).expect("made");
+        let (_, issued) = bring_up_to_date(&box_, &keeping(&box_, node()), true).expect("kept");
+        assert_eq!(issued, []);
+        let moved = Node { site_addresses: vec![[172, 22, 0, 9].into()], ..node() };
+        bring_up_to_date(&box_, &keeping(&box_, moved.clone()), true).expect("issued");
+        let served = |last| pki::served_addresses(&box_.at(pki::PKI_DIR)).contains(&[172, 22, 0, last].into());
+        assert!(served(1) && served(9));
+        bring_up_to_date(&box_, &moved, true).expect("issued");
+        assert!(!served(1) && served(9), "what is gone goes in the end");
     }
 
     #[test]

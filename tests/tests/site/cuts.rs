@@ -30,6 +30,25 @@ fn is_in(host: &Value, state: &str) -> bool {
     host["status"]["provisioning"]["state"] == state
 }
 
+/// What a host goes through here, up and down; it may be there twice.
+const WAY: [&str; 9] = [
+    "registering",
+    "inspecting",
+    "preparing",
+    "available",
+    "provisioning",
+    "provisioned",
+    "deprovisioning",
+    "available",
+    "deleting",
+];
+
+/// Whether a host has left a state behind.
+fn is_past(host: &Value, state: &str) -> bool {
+    let left = WAY.iter().position(|known| *known == state).map_or(&[][..], |at| &WAY[at + 1..]);
+    left.iter().any(|later| is_in(host, later))
+}
+
 impl One {
     /// The ramdisk was started since the server was last switched on, rather than what is on its disk.
     fn has_ramdisk(&self) -> bool {
@@ -37,10 +56,13 @@ impl One {
         serial.contains("Linux version") && !serial.contains("login:")
     }
 
-    /// The box has no power from the instant on at which the host is like this. When it is back, it has a word for what
-    /// it does.
-    async fn without_power_when(&self, site: &mut Site, what: &str, is: impl Fn(&Value) -> bool) {
-        let host = site.until(self.name, what, BOOT, is).await;
+    /// The box has no power from the instant on at which the host is like this, or is past it because the box was long in
+    /// coming up. When it is back, it has a word for what it does.
+    async fn without_power_when(&self, site: &mut Site, state: &str, what: &str, is: impl Fn(&Value) -> bool) {
+        let host = site.until(self.name, what, BOOT, |host| is(host) || is_past(host, state)).await;
+        if !is(&host) {
+            return site.tell(format!("{} is past this: {what}", self.name));
+        }
         site.tell(format!("{} has no box when {what}: {}", self.name, progressing(&host)));
         site.lose_power().await;
         let host = site.get(self.name).await.expect("it is there");
@@ -53,11 +75,12 @@ impl One {
     async fn inspected(&self, site: &mut Site) {
         let spec = json!({"bmc": {"address": self.server.address("redfish+https")}});
         site.host(self.name, &self.server, spec).await;
-        self.without_power_when(site, "registering", |host| !host["status"]["provisioning"]["state"].is_null()).await;
+        let registering = |host: &Value| !host["status"]["provisioning"]["state"].is_null();
+        self.without_power_when(site, "registering", "registering", registering).await;
         let on = |host: &Value| is_in(host, "inspecting") && progressing(host).contains("powered on");
-        self.without_power_when(site, "it asks for DHCP to be inspected", on).await;
+        self.without_power_when(site, "inspecting", "it asks for DHCP to be inspected", on).await;
         let ramdisk = |host: &Value| is_in(host, "inspecting") && self.has_ramdisk();
-        self.without_power_when(site, "its ramdisk starts to inspect it", ramdisk).await;
+        self.without_power_when(site, "inspecting", "its ramdisk starts to inspect it", ramdisk).await;
         site.state(self.name, "available", LONG).await;
     }
 
@@ -66,23 +89,29 @@ impl One {
         site.secret("user-data", json!({"userData": user_data})).await;
         let spec = json!({"image": site.image(RESCUE), "userData": {"name": "user-data"}});
         site.change(self.name, json!({"spec": spec})).await;
-        self.without_power_when(site, "it begins to be provisioned", |host| is_in(host, "provisioning")).await;
+        self.without_power_when(site, "provisioning", "it begins to be provisioned", |host| {
+            is_in(host, "provisioning")
+        })
+        .await;
         let written = |host: &Value| progressing(host).contains("image is being written");
-        self.without_power_when(site, "its image is written", written).await;
+        self.without_power_when(site, "provisioning", "its image is written", written).await;
         site.state(self.name, "provisioned", LONG).await;
         self.server.says("user-data was here", BOOT).await;
         self.server.says(&format!("{} login:", self.name), BOOT).await;
         let said = self.server.serial();
-        self.without_power_when(site, "provisioned", in_state("provisioned")).await;
+        self.without_power_when(site, "provisioned", "provisioned", in_state("provisioned")).await;
         site.state(self.name, "provisioned", BOOT).await;
         was_left_alone(&self.server, &said);
     }
 
     async fn gone(&self, site: &mut Site) {
         site.change(self.name, json!({"spec": {"image": null, "userData": null}})).await;
-        self.without_power_when(site, "it begins to be deprovisioned", |host| is_in(host, "deprovisioning")).await;
+        self.without_power_when(site, "deprovisioning", "it begins to be deprovisioned", |host| {
+            is_in(host, "deprovisioning")
+        })
+        .await;
         let ramdisk = |host: &Value| is_in(host, "deprovisioning") && self.has_ramdisk();
-        self.without_power_when(site, "its ramdisk starts to clean it", ramdisk).await;
+        self.without_power_when(site, "deprovisioning", "its ramdisk starts to clean it", ramdisk).await;
         site.state(self.name, "available", LONG).await;
         site.delete(self.name).await;
         site.tell(format!("{} has no box when it is deleted", self.name));

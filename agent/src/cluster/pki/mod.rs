@@ -12,6 +12,7 @@
 pub mod keys;
 mod spec;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -196,6 +197,12 @@ fn found(certificate: &X509Certificate<'_>) -> Found {
         public: certificate.public_key().subject_public_key.data.to_vec(),
         signed: false,
     }
+}
+
+/// Addresses that the API server's certificate in `dir` is for; none where there is no such certificate.
+pub fn served_addresses(dir: &Path) -> Vec<IpAddr> {
+    let found = fs_err::read_to_string(dir.join("apiserver.crt")).ok().and_then(|pem| inspect(&pem));
+    found.into_iter().flat_map(|found| found.names).filter_map(|name| name.parse().ok()).collect()
 }
 
 /// Why a certificate is issued.
