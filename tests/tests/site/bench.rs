@@ -163,7 +163,8 @@ pub struct Site {
     /// This machine's address on the segment, where the BMCs are.
     own: Ipv4Addr,
     begun: Instant,
-    told: Vec<(String, Duration)>,
+    /// How each host was when it was last looked at.
+    told: BTreeMap<String, String>,
     servers: JoinSet<()>,
     stop: CancellationToken,
     dir: TempDir,
@@ -232,7 +233,7 @@ impl Site {
     async fn with(api: Api, half: Half, own: Ipv4Addr, stop: CancellationToken, dir: TempDir) -> Self {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         api.create("/api/v1/namespaces", &object).await.expect("a namespace");
-        let (begun, told, servers) = (Instant::now(), Vec::new(), JoinSet::new());
+        let (begun, told, servers) = (Instant::now(), BTreeMap::new(), JoinSet::new());
         Self { api, half, own, begun, told, servers, stop, dir }
     }
 
@@ -378,7 +379,6 @@ impl Site {
                 here.alive();
             }
             if begun.elapsed() > within {
-                self.tell_times();
                 let late: Vec<Value> = hosts.into_iter().filter(|host| !is(host)).collect();
                 panic!("not {what}: {:#}", json!(late));
             }
@@ -389,9 +389,8 @@ impl Site {
     fn tell_change(&mut self, name: &str, status: &Value) {
         let state = status["provisioning"]["state"].as_str().unwrap_or_default();
         let now = format!("{name} {state} {} {}", status["operationalStatus"], status["errorMessage"]);
-        let of_it = |(what, _): &&(String, Duration)| what.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '));
-        if self.told.iter().rev().find(of_it).is_none_or(|(what, _)| *what != now) {
-            self.tell(now);
+        if self.told.insert(name.to_owned(), now.clone()) != Some(now.clone()) {
+            self.tell(&now);
         }
     }
 
@@ -403,7 +402,7 @@ impl Site {
         let placed = here.bench.place(true);
         here.ironic.take().expect("it runs").stop(Duration::from_secs(20));
         drivers(&placed.access, here.ironic.insert(here.bench.start())).await;
-        self.tell("Ironic has a new database".to_owned());
+        self.tell("Ironic has a new database");
     }
 
     /// The nodes that Ironic knows, with their ports.
@@ -417,9 +416,10 @@ impl Site {
         nodes
     }
 
-    /// Keeps something that happened now, for the times.
-    pub fn tell(&mut self, what: String) {
-        self.told.push((what, self.begun.elapsed()));
+    /// Says what happens now, and when that is.
+    #[expect(clippy::print_stderr, reason = "figures for people")]
+    pub fn tell(&self, what: &str) {
+        eprintln!("{:7.1} s  {what}", self.begun.elapsed().as_secs_f64());
     }
 
     /// Waits until a host is gone.
@@ -429,17 +429,7 @@ impl Site {
             assert!(begun.elapsed() < within, "{name} is still there");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        self.tell(format!("{name} gone"));
-    }
-
-    /// What happened when.
-    #[expect(clippy::print_stderr, reason = "figures for people")]
-    pub fn tell_times(&self) {
-        let lines = self.told.iter().fold(String::new(), |mut text, (what, when)| {
-            let _ = writeln!(text, "{:7.1} s  {what}", when.as_secs_f64());
-            text
-        });
-        eprintln!("{lines}");
+        self.tell(&format!("{name} gone"));
     }
 
     /// The box that was booted.

@@ -61,13 +61,13 @@ impl One {
     async fn without_power_when(&self, site: &mut Site, state: &str, what: &str, is: impl Fn(&Value) -> bool) {
         let host = site.until(self.name, what, BOOT, |host| is(host) || is_past(host, state)).await;
         if !is(&host) {
-            return site.tell(format!("{} is past this: {what}", self.name));
+            return site.tell(&format!("{} is past this: {what}", self.name));
         }
-        site.tell(format!("{} has no box when {what}: {}", self.name, progressing(&host)));
+        site.tell(&format!("{} has no box when {what}: {}", self.name, progressing(&host)));
         site.lose_power().await;
         let host = site.get(self.name).await.expect("it is there");
         let (error, does) = (host["status"]["errorMessage"].as_str().unwrap_or_default(), progressing(&host));
-        site.tell(format!("{} has a box again: {does} {error}", self.name));
+        site.tell(&format!("{} has a box again: {does} {error}", self.name));
         let rests = in_state("available")(&host) || in_state("provisioned")(&host);
         assert!(rests || !does.is_empty() || !error.is_empty(), "nothing is said of {host:#}");
     }
@@ -114,7 +114,7 @@ impl One {
         self.without_power_when(site, "deprovisioning", "its ramdisk starts to clean it", ramdisk).await;
         site.state(self.name, "available", LONG).await;
         site.delete(self.name).await;
-        site.tell(format!("{} has no box when it is deleted", self.name));
+        site.tell(&format!("{} has no box when it is deleted", self.name));
         site.lose_power().await;
         site.gone(self.name, BOOT).await;
     }
@@ -135,7 +135,6 @@ fn a_server_comes_and_goes_though_the_box_loses_its_power_at_every_stage() {
             one.inspected(&mut site).await;
             one.provisioned(&mut site).await;
             one.gone(&mut site).await;
-            site.tell_times();
             site.stop().await;
         }
     });

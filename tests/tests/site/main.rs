@@ -141,7 +141,6 @@ async fn leaves(mut site: Site, name: &str) {
     site.state(name, "available", BOOT).await;
     site.delete(name).await;
     site.gone(name, BOOT).await;
-    site.tell_times();
     site.stop().await;
 }
 
@@ -199,7 +198,6 @@ fn a_server_outlives_ironics_database_gets_another_image_and_is_let_go() {
             is_adopted(&mut site, &server, name).await;
             is_imaged_again(&mut site, &server, name).await;
             is_let_go(&mut site, &server, name).await;
-            site.tell_times();
             site.stop().await;
         },
     );

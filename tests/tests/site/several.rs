@@ -105,7 +105,6 @@ fn three_servers_are_installed_at_once_and_each_then_goes_its_own_way() {
             for leaves in [another, cleaned] {
                 site.gone(leaves.name, LONG).await;
             }
-            site.tell_times();
             site.stop().await;
         },
     );
