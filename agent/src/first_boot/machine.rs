@@ -122,6 +122,11 @@ pub(crate) mod tests {
 
     /// A box below `root` that runs nothing for real.
     pub fn machine(root: &Path, runner: FakeRunner) -> Machine {
+        machine_with(root, Arc::new(runner))
+    }
+
+    /// The same with a runner that is asked afterwards what was run.
+    pub fn machine_with(root: &Path, runner: Arc<FakeRunner>) -> Machine {
         let facts = BootFacts {
             release: "ab".repeat(32),
             mode: Mode::Run,
@@ -131,7 +136,7 @@ pub(crate) mod tests {
             first_boot: true,
             clock_was_before_build: false,
         };
-        Machine::new(root, Arc::new(runner), release(), facts, "quiet foothold.stop=a/b".to_owned())
+        Machine::new(root, runner, release(), facts, "quiet foothold.stop=a/b".to_owned())
     }
 
     #[test]

@@ -99,11 +99,16 @@ fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcom
     for (name, text) in &wanted {
         changed |= files::write(&dir.join(name), text.as_bytes(), files::PUBLIC)?;
     }
-    if !changed {
+    if !changed && wanted.is_empty() {
         return Ok(Outcome::Current(()));
     }
-    machine.program(&["systemctl", "--no-block", "reload-or-restart", "systemd-networkd.service"], b"")?;
-    Ok(Outcome::Done((), json!({"static": wanted.len()})))
+    // One that is starting may have read its files already, and a reload that is asked for meanwhile is merged with the
+    // start: it is waited for. It is asked again when nothing is new: what had changed it before may have ended here.
+    for verb in ["start", "reload"] {
+        machine.program(&["systemctl", verb, "systemd-networkd.service"], b"")?;
+    }
+    let done = json!({"static": wanted.len()});
+    Ok(if changed { Outcome::Done((), done) } else { Outcome::Current(()) })
 }
 
 fn remove_others(dir: &Path, wanted: &[(String, String)]) -> std::io::Result<bool> {
@@ -263,7 +268,7 @@ mod tests {
 
     use super::{addresses, firewall, interfaces, name_service};
     use crate::events::Bus;
-    use crate::first_boot::machine::tests::machine;
+    use crate::first_boot::machine::tests::{machine, machine_with};
     use crate::first_boot::steps::{Pace, Steps};
     use crate::host::runner::FakeRunner;
     use crate::ledger::Ledger;
@@ -295,6 +300,24 @@ mod tests {
         assert_eq!(count(), 0);
         interfaces(&box_, &steps, &Site::default()).await;
         assert_eq!(steps.bus.since(0).1.last().expect("an event").state, agent_api::events::State::Skipped);
+    }
+
+    /// A reload that came to nothing is asked for again, though the files are there by then.
+    #[tokio::test]
+    async fn networkd_reads_what_was_written_once_it_runs() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let runner = Arc::new(FakeRunner::default().fail("systemctl reload", 1, "Unit is not active"));
+        let (box_, mut steps) = (machine_with(dir.path(), runner.clone()), steps(&dir));
+        steps.pace.first_pause = std::time::Duration::from_millis(1);
+        let mut site = Site::default();
+        site.networks.interfaces.push(Interface {
+            mac_address: "52:54:00:00:00:01".to_owned(),
+            addresses: vec!["10.0.0.5/24".to_owned()],
+            gateway: None,
+        });
+        interfaces(&box_, &steps, &site).await;
+        let [start, reload] = ["start", "reload"].map(|verb| format!("systemctl {verb} systemd-networkd.service"));
+        assert_eq!(runner.calls(), [&*start, &*reload, &*start, &*reload]);
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! A box of a site that has booted an image, and what a test does to it.
 
+use std::future::Future;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use foothold_qemu::Nic;
 use foothold_tests::{Appliance, Boxed, Client, How};
 use tempfile::TempDir;
 
-use crate::bench::{BOX, lan};
+use crate::bench::{BOX, Site, in_namespace, lan};
 
 /// The card that it is on the segment with.
 const MAC: &str = "52:54:00:22:00:99";
@@ -79,8 +80,21 @@ impl Drop for Booted {
     }
 }
 
+/// Runs a test with the site of a box that was just switched on.
+pub fn with_booted_box<F: Future<Output = ()>>(test: impl FnOnce(Site) -> F + Send + 'static) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let definition = definition(dir.path());
+    let make = move || Appliance::of(&definition);
+    in_namespace(make, |appliance| {
+        // Its client waits with a runtime of its own.
+        let booted = Booted::on(appliance);
+        let kubeconfig = booted.kubeconfig();
+        async move { test(Site::booted(booted, &kubeconfig).await).await }
+    });
+}
+
 /// A definition of a box that provisions, in a folder of its own.
-pub fn definition(dir: &Path) -> PathBuf {
+fn definition(dir: &Path) -> PathBuf {
     let rescue = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/os/rescue");
     let text = format!(
         "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: site, version: 1.0.0 }}\n\

@@ -5,11 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::BOOT;
-use crate::bench::{RESCUE, Site, in_namespace, in_state};
-use crate::booted::{self, Booted};
+use crate::bench::{RESCUE, Site, in_state};
+use crate::booted::with_booted_box;
 use crate::server::Server;
 use crate::was_left_alone;
-use foothold_tests::Appliance;
 
 /// What Ironic waits for a ramdisk at most, and another boot of it.
 const LONG: Duration = Duration::from_secs(3600);
@@ -123,19 +122,11 @@ impl One {
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
 fn a_server_comes_and_goes_though_the_box_loses_its_power_at_every_stage() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let definition = booted::definition(dir.path());
-    let make = move || Appliance::of(&definition);
-    in_namespace(make, |appliance| {
-        let booted = Booted::on(appliance);
-        let kubeconfig = booted.kubeconfig();
-        async move {
-            let mut site = Site::booted(booted, &kubeconfig).await;
-            let one = One { name: "server-9", server: site.server("server-9", "52:54:00:22:00:09") };
-            one.inspected(&mut site).await;
-            one.provisioned(&mut site).await;
-            one.gone(&mut site).await;
-            site.stop().await;
-        }
+    with_booted_box(|mut site| async move {
+        let one = One { name: "server-9", server: site.server("server-9", "52:54:00:22:00:09") };
+        one.inspected(&mut site).await;
+        one.provisioned(&mut site).await;
+        one.gone(&mut site).await;
+        site.stop().await;
     });
 }

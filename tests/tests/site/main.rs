@@ -28,11 +28,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use bench::{Dhcp, NODE, Parts, RESCUE, Site, has_image, in_namespace};
-use booted::Booted;
+use booted::with_booted_box;
 use foothold_agent::ironic::ProvisionState;
 use foothold_qemu::bmc::Mode;
 use foothold_qemu::site::Controller;
-use foothold_tests::Appliance;
 use server::Server;
 
 /// What a machine does under emulation, beside others.
@@ -206,26 +205,18 @@ fn a_server_outlives_ironics_database_gets_another_image_and_is_let_go() {
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
 fn a_server_is_inspected_installed_and_cleaned_by_a_box_that_was_just_switched_on() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let definition = booted::definition(dir.path());
-    let make = move || Appliance::of(&definition);
-    in_namespace(make, |appliance| {
-        let booted = Booted::on(appliance);
-        let kubeconfig = booted.kubeconfig();
-        async move {
-            let mut site = Site::booted(booted, &kubeconfig).await;
-            let unknown = json!({"online": true, "bmc": {"address": "foo://10.0.0.1", "credentialsName": "none"}});
-            let refused = site.refusal("nobody", unknown).await;
-            assert!(refused.contains("denied the request: Unknown BMC type 'foo'"), "{refused}");
-            let server = site.server("server-3", "52:54:00:22:00:03");
-            let address = server.address("redfish+https");
-            lives(&mut site, &server, "server-3", json!({"bmc": {"address": address}})).await;
-            let screen = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("site-box.png");
-            site.booted_box().machine().session.vm.screenshot(&screen).expect("a picture");
-            tells_its_story(&site, &server, "server-3");
-            let dhcp = site.at("/api/v1/namespaces/kube-system/pods?labelSelector=component%3Ddhcp").await;
-            assert_eq!(dhcp["items"][0]["status"]["containerStatuses"][0]["restartCount"], 0, "{dhcp:#}");
-            leaves(site, "server-3").await;
-        }
+    with_booted_box(|mut site| async move {
+        let unknown = json!({"online": true, "bmc": {"address": "foo://10.0.0.1", "credentialsName": "none"}});
+        let refused = site.refusal("nobody", unknown).await;
+        assert!(refused.contains("denied the request: Unknown BMC type 'foo'"), "{refused}");
+        let server = site.server("server-3", "52:54:00:22:00:03");
+        let address = server.address("redfish+https");
+        lives(&mut site, &server, "server-3", json!({"bmc": {"address": address}})).await;
+        let screen = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("site-box.png");
+        site.booted_box().machine().session.vm.screenshot(&screen).expect("a picture");
+        tells_its_story(&site, &server, "server-3");
+        let dhcp = site.at("/api/v1/namespaces/kube-system/pods?labelSelector=component%3Ddhcp").await;
+        assert_eq!(dhcp["items"][0]["status"]["containerStatuses"][0]["restartCount"], 0, "{dhcp:#}");
+        leaves(site, "server-3").await;
     });
 }
