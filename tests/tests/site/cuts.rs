@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use foothold_qemu::bmc::Power as _;
 use serde_json::{Value, json};
 
 use crate::BOOT;
@@ -29,23 +30,16 @@ fn is_in(host: &Value, state: &str) -> bool {
     host["status"]["provisioning"]["state"] == state
 }
 
-/// What a host goes through here, up and down; it may be there twice.
-const WAY: [&str; 9] = [
-    "registering",
-    "inspecting",
-    "preparing",
-    "available",
-    "provisioning",
-    "provisioned",
-    "deprovisioning",
-    "available",
-    "deleting",
+/// What a host goes through until it is installed, and from then on.
+const WAYS: [&[&str]; 2] = [
+    &["registering", "inspecting", "preparing", "available", "provisioning", "provisioned"],
+    &["deprovisioning", "available", "deleting"],
 ];
 
 /// Whether a host has left a state behind.
 fn is_past(host: &Value, state: &str) -> bool {
-    let left = WAY.iter().position(|known| *known == state).map_or(&[][..], |at| &WAY[at + 1..]);
-    left.iter().any(|later| is_in(host, later))
+    let way = WAYS.into_iter().find(|way| way.contains(&state)).expect("a state of a way");
+    way.iter().skip_while(|known| **known != state).skip(1).any(|later| is_in(host, later))
 }
 
 impl One {
@@ -76,7 +70,7 @@ impl One {
         site.host(self.name, &self.server, spec).await;
         let registering = |host: &Value| !host["status"]["provisioning"]["state"].is_null();
         self.without_power_when(site, "registering", "registering", registering).await;
-        let on = |host: &Value| is_in(host, "inspecting") && progressing(host).contains("powered on");
+        let on = |host: &Value| is_in(host, "inspecting") && self.server.0.power().is_on();
         self.without_power_when(site, "inspecting", "it asks for DHCP to be inspected", on).await;
         let ramdisk = |host: &Value| is_in(host, "inspecting") && self.has_ramdisk();
         self.without_power_when(site, "inspecting", "its ramdisk starts to inspect it", ramdisk).await;
