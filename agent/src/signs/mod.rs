@@ -30,7 +30,7 @@ pub fn look(host: &BareMetalHost, node: &Node, table: Option<&Table>, now: Times
     with(host, node, table, now, stage)
 }
 
-/// Whether a host is waited for in vain since the box was away: see [`lost::is_lost`].
+/// Whether a host is waited for in vain: powered on before the box began to listen, and silent for so long since.
 pub fn is_lost(
     host: &BareMetalHost,
     node: &Node,
