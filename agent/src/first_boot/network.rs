@@ -278,6 +278,16 @@ mod tests {
         Steps { bus: Bus::in_memory(), ledger, stop_before: None, pace: Pace::default() }
     }
 
+    fn with_fixed_address() -> Site {
+        let mut site = Site::default();
+        site.networks.interfaces.push(Interface {
+            mac_address: "52:54:00:00:00:01".to_owned(),
+            addresses: vec!["10.0.0.5/24".to_owned()],
+            gateway: None,
+        });
+        site
+    }
+
     #[test]
     fn loopback_is_seen() {
         assert!(addresses().expect("addresses").iter().any(|a| a.interface == "lo"));
@@ -287,14 +297,8 @@ mod tests {
     async fn interfaces_are_configured_once_and_old_ones_forgotten() {
         let dir = tempfile::tempdir().expect("a directory");
         let (box_, steps) = (machine(dir.path(), FakeRunner::default()), steps(&dir));
-        let mut site = Site::default();
-        site.networks.interfaces.push(Interface {
-            mac_address: "52:54:00:00:00:01".to_owned(),
-            addresses: vec!["10.0.0.5/24".to_owned()],
-            gateway: None,
-        });
         let count = || fs_err::read_dir(dir.path().join("etc/systemd/network")).expect("listing").count();
-        interfaces(&box_, &steps, &site).await;
+        interfaces(&box_, &steps, &with_fixed_address()).await;
         assert_eq!(count(), 1);
         interfaces(&box_, &steps, &Site::default()).await;
         assert_eq!(count(), 0);
@@ -309,13 +313,7 @@ mod tests {
         let runner = Arc::new(FakeRunner::default().fail("systemctl reload", 1, "Unit is not active"));
         let (box_, mut steps) = (machine_with(dir.path(), runner.clone()), steps(&dir));
         steps.pace.first_pause = std::time::Duration::from_millis(1);
-        let mut site = Site::default();
-        site.networks.interfaces.push(Interface {
-            mac_address: "52:54:00:00:00:01".to_owned(),
-            addresses: vec!["10.0.0.5/24".to_owned()],
-            gateway: None,
-        });
-        interfaces(&box_, &steps, &site).await;
+        interfaces(&box_, &steps, &with_fixed_address()).await;
         let [start, reload] = ["start", "reload"].map(|verb| format!("systemctl {verb} systemd-networkd.service"));
         assert_eq!(runner.calls(), [&*start, &*reload, &*start, &*reload]);
     }

@@ -176,6 +176,7 @@ impl World {
         if let Some(node) = self.nodes.get_mut(uuid) {
             node["last_error"] = json!(null);
         }
+        // What comes after it keeps the old time, as of a BMC that was asked for nothing: no reason to begin anew again.
         if self.faults.silence && matches!(then, Then::Inspected | Then::Deployed) {
             let info = json!({"last_power_state_change": jiff_now()});
             self.nodes.get_mut(uuid).expect("there")["driver_internal_info"] = info;

@@ -49,6 +49,8 @@ struct Memory {
     scratch: Scratch,
     /// Node whose ports were all there, and when.
     ports: Option<(String, Instant)>,
+    /// Its ramdisk was lost, and what it was to do begun anew: whatever was begun since then was begun by us.
+    begun_anew: bool,
 }
 
 /// The controller.
@@ -260,7 +262,9 @@ impl Operator {
             | Action::RemoveAnnotation(_) => self.change_object(host, memory, action).await?,
             _ => {
                 let node = known.node.as_ref();
-                let lost = node.is_some_and(|node| self.is_lost(host, node, known.facts.now));
+                let boots = matches!(action, Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision);
+                let lost =
+                    boots && !memory.begun_anew && node.is_some_and(|node| self.is_lost(host, node, known.facts.now));
                 let mut job = Job { host, node, bmc: known.bmc.as_ref(), scratch: &mut memory.scratch, lost };
                 self.executor.act(&mut job, action).await?
             }
@@ -273,6 +277,7 @@ impl Operator {
             match told.reason {
                 "PowerOn" => self.metrics.power(true),
                 "PowerOff" => self.metrics.power(false),
+                "RamdiskLost" => memory.begun_anew = true,
                 _ => {}
             }
             self.tell(host, told).await;

@@ -201,9 +201,7 @@ impl Executor {
                 // They change the object itself, which is the controller's.
                 Ok(Done::well())
             }
-            Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision if job.lost => {
-                self.begin_anew(job).await
-            }
+            _ if job.lost => self.begin_anew(job).await,
             Action::Register => self.register(job).await,
             Action::Inspect { again, reboot } => self.inspect(job, *again, *reboot).await,
             Action::Prepare => self.prepare(job).await,
