@@ -419,6 +419,7 @@ fn manifest(
         content: carried.files,
         packages,
         data: appliance.first_boot.data.clone(),
+        install: appliance.first_boot.install.clone(),
         ntp_serve: appliance.services.ntp_serve,
         registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
         provisioning: appliance.services.provisioning.clone(),

@@ -241,6 +241,16 @@ pub struct DiskSelector {
     pub prefer: Option<String>,
 }
 
+/// The disk on which the box installs itself, to be started from it from then on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InstallTarget {
+    /// Which disks fit.
+    pub selector: DiskSelector,
+    /// Whether it must hold nothing; else whatever is on it is overwritten.
+    pub require_empty: bool,
+}
+
 /// What the user promised about the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -289,6 +299,9 @@ pub struct Release {
     pub packages: Vec<Package>,
     /// Where DATA may be made.
     pub data: Vec<DataPlace>,
+    /// The disk to install on; none runs from the medium.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<InstallTarget>,
     /// Whether the box serves time to the site.
     pub ntp_serve: bool,
     /// Bytes of DATA for uploads to the registry; none is a registry that is only read.

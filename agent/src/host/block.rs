@@ -1,4 +1,4 @@
-//! Block devices: what is there (sysfs), and telling the kernel about a new partition (`BLKPG`).
+//! Block devices: what is there (sysfs), and telling the kernel about new partitions.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,6 +16,9 @@ const SECTOR: u64 = 512;
 /// `_IO(0x12, 105)`, linux/blkpg.h.
 const BLKPG: u64 = 0x1269;
 const BLKPG_ADD_PARTITION: i32 = 1;
+/// `_IO(0x12, 95)` and `_IO(0x12, 97)`, linux/fs.h.
+const BLKRRPART: u64 = 0x125F;
+const BLKFLSBUF: u64 = 0x1261;
 /// Devices that hold nothing of their own; `fd` because looking at a floppy takes seconds.
 const NOT_DISKS: [&str; 7] = ["loop", "ram", "dm-", "zram", "fd", "md", "nbd"];
 
@@ -196,6 +199,16 @@ pub fn add_partition(disk: &Path, number: u32, start: u64, bytes: u64) -> io::Re
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Has the kernel read the partition table of a disk anew; refused while a partition is in use.
+pub fn read_table_again(disk: &Path) -> io::Result<()> {
+    ioctl::with_number(File::open(disk)?.as_fd(), BLKRRPART, 0).map(drop)
+}
+
+/// Drops what the kernel remembers of a disk's content: what is read next comes from the disk itself.
+pub fn forget_content(disk: &Path) -> io::Result<()> {
+    ioctl::with_number(File::open(disk)?.as_fd(), BLKFLSBUF, 0).map(drop)
 }
 
 /// All bytes, and free ones, of the file system on which `path` lies.

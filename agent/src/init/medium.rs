@@ -48,6 +48,8 @@ pub struct Medium {
     pub disk: Disk,
     /// Bytes of a file system that covers the whole disk (an ISO on a stick), else 0.
     pub covered: u64,
+    /// Release id.
+    pub id: String,
     /// The manifest.
     pub release: Release,
     /// Its bytes.
@@ -56,6 +58,16 @@ pub struct Medium {
     pub layers: Vec<OpenLayer>,
     /// Kept while mounted: see `mount_candidate`.
     _loop_device: Option<LoopDevice>,
+}
+
+impl Medium {
+    /// Lets a medium go whose layers were not opened.
+    pub fn close(self) -> io::Result<()> {
+        let unmounted = mount::unmount(Path::new(MEDIUM), false);
+        // Not before: a loop device may be what was mounted.
+        drop(self);
+        unmounted
+    }
 }
 
 /// What is needed to recognise the medium.
@@ -70,8 +82,10 @@ pub struct Finder<'a> {
     pub key: &'a PublicKey,
     /// Release id.
     pub id: &'a str,
-    /// Whether the layers are wanted, too; not when every blob is read anyway.
-    pub open_layers: bool,
+    /// The only disk that it may be on.
+    pub only: Option<&'a str>,
+    /// Whether the layers of such a release are wanted, too.
+    pub open_layers: &'a dyn Fn(&Release) -> bool,
     /// Called with every message that the box cannot start for now.
     pub cannot_start: &'a dyn Fn(&Fatal),
 }
@@ -103,7 +117,7 @@ impl Finder<'_> {
         loop {
             let before = seen.len();
             let candidates = look(&mut seen);
-            for candidate in candidates {
+            for candidate in candidates.into_iter().filter(|it| self.only.is_none_or(|disk| it.disk.name == disk)) {
                 match self.attempt(&candidate) {
                     Ok(medium) => {
                         let bus = &medium.disk.bus;
@@ -194,6 +208,7 @@ impl Finder<'_> {
             device: device.clone(),
             disk: candidate.disk.clone(),
             covered,
+            id: self.id.to_owned(),
             release,
             manifest,
             layers,
@@ -221,7 +236,7 @@ impl Finder<'_> {
         let signature = String::from_utf8_lossy(&file("release.json.minisig").map_err(missing)?).into_owned();
         let release = release::verify(self.id, &manifest, &signature, self.key, device)?;
         self.report.done(step, &format!("{} {} is signed", release.name, release.version));
-        if !self.open_layers {
+        if !(self.open_layers)(&release) {
             return Ok((manifest, release, Vec::new()));
         }
         let step = self.report.started(Phase::Medium, "layers");

@@ -1,7 +1,7 @@
 //! The initrd: from the kernel's first process to systemd on the verified root.
 //!
 //! ```text
-//! parameters -> loader -> medium (release, layers) -> root -> disk (DATA) -> switch -> systemd
+//! parameters -> loader -> medium (release, layers) -> [install] -> root -> disk (DATA) -> switch -> systemd
 //!                            \ fatal: framed message on every console, fatal event, then stay
 //! ```
 //! What decides is pure (`parameters`, `kmod`, `probe`, `kmsg`, `disk::decide`, `disk::table`); what
@@ -15,7 +15,7 @@ use std::time::Duration;
 use agent_api::boot::{self, BootFacts, Mode};
 use agent_api::events::Phase;
 use agent_api::proof::PROOF;
-use agent_api::release::{InitrdConfig, MEDIUM_ROOT};
+use agent_api::release::{InitrdConfig, InstallTarget, MEDIUM_ROOT, Release};
 use rustix::mount::MountFlags;
 
 use crate::host::clock;
@@ -45,7 +45,7 @@ use kmod::Modules;
 use layers::SYSROOT;
 use loader::Loader;
 use medium::{Finder, Medium};
-use parameters::{OnFailure, Parameters};
+use parameters::{DataChoice, OnFailure, Parameters};
 use report::Report;
 
 /// File systems and targets between a disk and the root, loaded while drivers look for devices.
@@ -102,12 +102,13 @@ fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title:
     std::thread::scope(|scope| {
         scope.spawn(|| loader.load_all(&names(&FOR_THE_ROOT)));
         scope.spawn(|| loader.first_round());
-        let medium = find_medium(report, parameters, &loader, &uevents, title)?;
+        let boot = Boot { report, parameters, loader: &loader, uevents: &uevents, title };
+        let medium = boot.find_medium(None)?;
         if parameters.mode == Mode::Check {
             check_medium(report, parameters, &medium)?;
         }
+        let medium = boot.install(medium)?;
         scope.spawn(|| loader.load_all(&names(&FOR_LATER)));
-        let boot = Boot { report, parameters, loader: &loader, uevents: &uevents };
         boot.make_root(&medium).map(|facts| (facts, guard_task(&medium, config)))
     })
     .and_then(|(facts, guard)| leave(report, &BootFacts { clock_was_before_build, ..facts }, &guard))
@@ -123,9 +124,59 @@ struct Boot<'a> {
     parameters: &'a Parameters,
     loader: &'a Loader,
     uevents: &'a Uevents,
+    title: &'a str,
 }
 
 impl Boot<'_> {
+    /// Finds the medium, on that disk only if one is given; its layers are open, unless it is to be installed first.
+    fn find_medium(&self, only: Option<&str>) -> Result<Medium, Fatal> {
+        let parameters = self.parameters;
+        let key_text = fs_err::read_to_string(KEY).unwrap_or_default();
+        let key = release::public_key(&key_text)?;
+        let id = parameters.release.as_deref().filter(|id| id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()));
+        let id = id.ok_or_else(|| {
+            let found =
+                format!("kernel parameter foothold.release={}", parameters.release.as_deref().unwrap_or_default());
+            Fatal::medium("find", found, "the release id, 64 hex digits", "start the unchanged entry of the boot menu")
+        })?;
+        let open_layers =
+            |release: &Release| parameters.mode != Mode::Check && (only.is_some() || self.target(release).is_none());
+        let finder = Finder {
+            report: self.report,
+            loader: self.loader,
+            uevents: self.uevents,
+            key: &key,
+            id,
+            only,
+            open_layers: &open_layers,
+            cannot_start: &|fatal| self.cannot_start(fatal),
+        };
+        Ok(finder.find())
+    }
+
+    fn cannot_start(&self, fatal: &Fatal) {
+        self.report.failed(fatal, self.title);
+        if self.parameters.on_failure == OnFailure::PowerOff {
+            power_off();
+        }
+    }
+
+    /// The disk that a release is to be installed on. With DATA in memory nothing is written to any disk.
+    fn target<'r>(&self, release: &'r Release) -> Option<&'r InstallTarget> {
+        release.install.as_ref().filter(|_| self.parameters.data != DataChoice::Ram)
+    }
+
+    /// Brings the medium to the disk that its release wants, and goes on from there.
+    fn install(&self, medium: Medium) -> Result<Medium, Fatal> {
+        let Some(target) = self.target(&medium.release) else { return Ok(medium) };
+        let settle = || disk::settle(self.uevents, self.loader);
+        let disk = disk::install::prepare(self.report, &medium, target, &settle, &|fatal| self.cannot_start(fatal))?;
+        medium.close().map_err(|error| {
+            Fatal::medium("install", error.to_string(), "a medium that can be let go", "start the box again")
+        })?;
+        self.find_medium(Some(&disk))
+    }
+
     /// From the open layers to a root with DATA in it.
     fn make_root(&self, medium: &Medium) -> Result<BootFacts, Fatal> {
         let (report, parameters) = (self.report, self.parameters);
@@ -198,30 +249,6 @@ fn guard_task(medium: &Medium, config: &InitrdConfig) -> guard::Task {
         bytes: part.map_or(medium.disk.bytes, |part| part.bytes),
         title: format!("Foothold {} {}: the medium is damaged", config.name, config.version),
     }
-}
-
-fn find_medium(
-    report: &Report,
-    parameters: &Parameters,
-    loader: &Loader,
-    uevents: &Uevents,
-    title: &str,
-) -> Result<Medium, Fatal> {
-    let key_text = fs_err::read_to_string(KEY).unwrap_or_default();
-    let key = release::public_key(&key_text)?;
-    let id = parameters.release.as_deref().filter(|id| id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()));
-    let id = id.ok_or_else(|| {
-        let found = format!("kernel parameter foothold.release={}", parameters.release.as_deref().unwrap_or_default());
-        Fatal::medium("find", found, "the release id, 64 hex digits", "start the unchanged entry of the boot menu")
-    })?;
-    let cannot_start = |fatal: &Fatal| {
-        report.failed(fatal, title);
-        if parameters.on_failure == OnFailure::PowerOff {
-            power_off();
-        }
-    };
-    let open_layers = parameters.mode != Mode::Check;
-    Ok(Finder { report, loader, uevents, key: &key, id, open_layers, cannot_start: &cannot_start }.find())
 }
 
 fn leave(report: &Report, facts: &BootFacts, guard: &guard::Task) -> Result<Never, Fatal> {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use agent_api::proof::{Proof, Start};
-use agent_api::release::{DataPlace, Release};
+use agent_api::release::{DataPlace, DiskSelector, InstallTarget, Release};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
@@ -114,6 +114,7 @@ fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict
         rows.push(("initrd", HumanBytes(entry.initrd.size).to_string()));
         rows.push(("parameters", entry.command_line.clone()));
     }
+    rows.extend(release.install.iter().map(|wish| ("installs on", target(wish))));
     rows.push(("data", release.data.iter().map(place).collect::<Vec<_>>().join(", else ")));
     rows.push(("time service", if release.ntp_serve { "yes" } else { "no" }.to_owned()));
     rows.push(("budgets", budgets(release)));
@@ -193,16 +194,22 @@ fn place(place: &DataPlace) -> String {
         DataPlace::BootDisk { min_bytes } => {
             format!("free space of the boot disk (at least {})", HumanBytes(*min_bytes))
         }
-        DataPlace::Disk { selector } => {
-            let mut words = vec!["an empty disk".to_owned()];
-            words.extend(selector.bus.iter().map(|bus| format!("on {bus}")));
-            words.extend(selector.min_bytes.map(|bytes| format!("of at least {}", HumanBytes(bytes))));
-            words.extend(selector.serial.iter().map(|serial| format!("with the serial number {serial}")));
-            words.extend(selector.prefer.iter().map(|prefer| format!("(the {prefer})")));
-            words.join(" ")
-        }
+        DataPlace::Disk { selector } => disk("an empty disk", selector),
         DataPlace::Ram => "memory".to_owned(),
     }
+}
+
+fn target(target: &InstallTarget) -> String {
+    disk(if target.require_empty { "an empty disk" } else { "a disk, whatever is on it" }, &target.selector)
+}
+
+fn disk(what: &str, selector: &DiskSelector) -> String {
+    let mut words = vec![what.to_owned()];
+    words.extend(selector.bus.iter().map(|bus| format!("on {bus}")));
+    words.extend(selector.min_bytes.map(|bytes| format!("of at least {}", HumanBytes(bytes))));
+    words.extend(selector.serial.iter().map(|serial| format!("with the serial number {serial}")));
+    words.extend(selector.prefer.iter().map(|prefer| format!("(the {prefer})")));
+    words.join(" ")
 }
 
 fn budgets(release: &Release) -> String {

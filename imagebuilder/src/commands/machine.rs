@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent_api::events::Event;
 use agent_api::ports;
+use agent_api::release::InstallTarget;
 use agent_api::site::Site;
 use anyhow::{Context, Result, bail};
 use foothold_qemu::{Accel, Bus, Disk, Firmware, Format, Nic, Tools, Vm, VmBuilder, Writes};
@@ -15,6 +16,7 @@ use crate::cli::{Attach, Machine, MachineFirmware, Network};
 use crate::config::ByteSize;
 use crate::disk::fat::{self, FatKind, Volume};
 use crate::disk::{Content, SourceFile};
+use crate::medium::Medium;
 use crate::pipeline::{self, Builder};
 use crate::report::{Outcome, Report, Timings};
 use crate::store::WorkDir;
@@ -124,6 +126,9 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
         })
         .boot(boot_disk(plan)?)
         .disk(Disk::open(&site)?.format(Format::Raw).serial("foothold-site"));
+    if let Some(disk) = disk_to_install_on(plan, work.path())? {
+        builder = builder.disk(disk);
+    }
     if plan.network == Network::User {
         builder = builder.nic(Nic::user(&FORWARDED));
     }
@@ -151,6 +156,37 @@ fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {
         disk = disk.writes(Writes::Overlay(overlay.to_owned()));
     }
     Ok(disk.grow_to(DISK))
+}
+
+/// An empty disk as the release wants it, when it installs itself. What is wrong with an image is for the box to say.
+fn disk_to_install_on(plan: &Plan<'_>, work: &Path) -> Result<Option<Disk>> {
+    let Ok(medium) = Medium::open(plan.image) else { return Ok(None) };
+    let releases = medium.releases().unwrap_or_default();
+    let release = releases.first().and_then(|found| found.release().ok());
+    let Some(InstallTarget { selector, .. }) = release.and_then(|release| release.install) else { return Ok(None) };
+    let folder = plan.overlay.and_then(Path::parent).unwrap_or(work);
+    let empty = folder.join("empty.raw");
+    fs_err::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&empty)?
+        .set_len(DISK.max(selector.min_bytes.unwrap_or_default()))?;
+    let bus = match selector.bus.as_deref() {
+        Some("nvme") => Bus::Nvme,
+        Some("sata") => Bus::Sata,
+        Some("scsi") => Bus::Scsi,
+        Some("usb") => Bus::Usb,
+        _ => Bus::Virtio,
+    };
+    let mut disk = Disk::open(&empty)?.format(Format::Raw).bus(bus);
+    if let Some(serial) = selector.serial {
+        disk = disk.serial(serial);
+    }
+    Ok(Some(match plan.overlay {
+        Some(_) => disk.writes(Writes::Overlay(folder.join("installed.qcow2"))),
+        None => disk,
+    }))
 }
 
 fn is_iso(image: &Path) -> Result<bool> {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_api::release::{DataPlace, Digest, Provisioning};
+use agent_api::release::{DataPlace, Digest, InstallTarget, Provisioning};
 use agent_api::site::Site;
 use serde::Serialize;
 
-use super::input::{Bus, Closure, DiskFormat, Format, Prefer};
+use super::input::{Closure, DiskFormat, Format};
 use super::types::{
     ByteSize, Cidr, Console, ImageReference, KubernetesVersion, Name, SecretReference, Version, duration_as_text,
 };
@@ -115,25 +115,9 @@ pub struct Firmware {
 #[serde(rename_all = "camelCase")]
 pub struct FirstBoot {
     /// The disk to install on; `None` runs from the medium.
-    pub install: Option<Target>,
+    pub install: Option<InstallTarget>,
     /// Where DATA may be made, best first, at least one.
     pub data: Vec<DataPlace>,
-}
-
-/// The disk to install on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Target {
-    /// Only on this bus.
-    pub bus: Option<Bus>,
-    /// Least size.
-    pub min_size: Option<ByteSize>,
-    /// Whether it must hold nothing.
-    pub require_empty: bool,
-    /// Which of several.
-    pub prefer: Option<Prefer>,
-    /// Only with this serial number.
-    pub serial: Option<String>,
 }
 
 /// What the image carries beside the cluster.

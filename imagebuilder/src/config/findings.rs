@@ -51,13 +51,6 @@ impl<'t> Findings<'t> {
         self.add(span, path, found, expected, hint);
     }
 
-    /// An error about something that is right but cannot be built; stands beside other errors about the same place.
-    pub fn unsupported(&mut self, path: &Path, found: &str, hint: &str) {
-        let span = self.key_span(path).unwrap_or_else(|| self.place(path));
-        let expected = "nothing here yet".to_owned();
-        self.push(Severity::Error, span, path, found.to_owned(), expected, hint.to_owned());
-    }
-
     /// A warning about the value at `path`.
     pub fn warn(&mut self, path: &Path, found: &str, expected: &str, hint: &str) {
         let span = self.place(path);

@@ -5,7 +5,6 @@
 //! shape     the tree against the schema of the input types: unknown and missing keys, wrong kinds
 //! input     serde types, the only description of the format (JSON Schema comes from them)
 //! validate  texts to newtypes, ranges, contradictions, files that must exist -> Appliance
-//! support   what the format has and this version cannot build yet: an error, never silence
 //! ```
 //! Every stage collects, so that one run shows all problems, each with line, column and key path.
 
@@ -18,7 +17,6 @@ mod schema;
 mod shape;
 pub mod simulation;
 mod site;
-mod support;
 mod tree;
 mod types;
 mod validate;
@@ -29,7 +27,7 @@ pub use agent_api::release::Provisioning;
 
 pub use self::appliance::{
     Appliance, Boot, Budgets, CarriedImage, Chart, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin,
-    OsImage, OsImageSource, Output, RegistryAccess, ServedFile, Services, Target,
+    OsImage, OsImageSource, Output, RegistryAccess, ServedFile, Services,
 };
 pub use self::input::{Closure, DiskFormat, Format};
 pub use self::problem::{Problem, Problems, Severity};
@@ -172,11 +170,7 @@ fn check_documents(
 fn appliance_of(document: &Node, directory: &FilePath, findings: &mut Findings<'_>) -> Option<Appliance> {
     let input = shape::check(document, &schema::of::<input::Appliance>(), findings)?;
     match serde_json::from_value::<input::Appliance>(input) {
-        Ok(input) => {
-            let appliance = validate::appliance(&input, directory, findings);
-            support::check(&input, findings);
-            appliance
-        }
+        Ok(input) => validate::appliance(&input, directory, findings),
         Err(error) => {
             let found = format!("the document cannot be read: {error}");
             findings.at(

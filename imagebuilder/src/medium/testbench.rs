@@ -210,6 +210,7 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
         content: Vec::new(),
         packages: vec![Package { name: "base-files".into(), version: "13.8".into() }],
         data: vec![DataPlace::BootDisk { min_bytes: 1 << 30 }, DataPlace::Ram],
+        install: None,
         ntp_serve: true,
         registry_writable_bytes: None,
         provisioning: None,

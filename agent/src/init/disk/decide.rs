@@ -271,7 +271,7 @@ fn new_elsewhere(
 }
 
 /// `smallest` or `largest` first, otherwise by serial number, then by name.
-fn rank(selector: &DiskSelector, disk: &Disk) -> (u64, String, String) {
+pub fn rank(selector: &DiskSelector, disk: &Disk) -> (u64, String, String) {
     let size = match selector.prefer.as_deref() {
         Some("smallest") => disk.bytes,
         Some("largest") => u64::MAX - disk.bytes,
@@ -280,7 +280,8 @@ fn rank(selector: &DiskSelector, disk: &Disk) -> (u64, String, String) {
     (size, disk.serial.clone(), disk.name.clone())
 }
 
-fn fits(selector: &DiskSelector, disk: &Disk) -> bool {
+/// Whether a disk is one of those that are meant.
+pub fn fits(selector: &DiskSelector, disk: &Disk) -> bool {
     selector.bus.as_ref().is_none_or(|bus| *bus == disk.bus)
         && selector.serial.as_ref().is_none_or(|serial| *serial == disk.serial)
         && selector.min_bytes.is_none_or(|bytes| disk.bytes >= bytes)

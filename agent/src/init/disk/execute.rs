@@ -26,7 +26,7 @@ const FSCK_DEADLINE: Duration = Duration::from_secs(3600);
 /// Exit codes of e2fsck up to here mean that the file system is good now.
 const FSCK_REPAIRED: i32 = 3;
 
-/// Why DATA could not be made or mounted.
+/// Why a disk could not be made what it is to be.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// Reading or writing a disk.
@@ -50,6 +50,14 @@ pub enum DataError {
         /// Number.
         number: u32,
     },
+    /// What was written is not what is read.
+    #[error("{disk}: byte {offset} is not as it was written")]
+    Differs {
+        /// Disk.
+        disk: String,
+        /// Byte of the disk.
+        offset: u64,
+    },
     /// No room in the table, or no free space.
     #[error("{disk}: no room for a partition")]
     NoRoom {
@@ -58,7 +66,7 @@ pub enum DataError {
     },
 }
 
-fn on_disk(what: &'static str, disk: &str) -> impl FnOnce(io::Error) -> DataError {
+pub(super) fn on_disk(what: &'static str, disk: &str) -> impl FnOnce(io::Error) -> DataError {
     move |source| DataError::Disk { what, disk: disk.to_owned(), source }
 }
 
@@ -107,13 +115,13 @@ fn random_id() -> Uuid {
     uuid::Builder::from_random_bytes(rand::random()).into_uuid()
 }
 
-fn open_for_writing(disk: &Disk) -> Result<File, DataError> {
+pub(super) fn open_for_writing(disk: &Disk) -> Result<File, DataError> {
     let opened = OpenOptions::new().read(true).write(true).open(block::node(&disk.name));
     opened.map_err(on_disk("opening", &disk.name))
 }
 
 /// Writes one after the other, each on the disk before the next.
-fn write_all(disk: &Disk, writes: &[Write]) -> Result<(), DataError> {
+pub(super) fn write_all(disk: &Disk, writes: &[Write]) -> Result<(), DataError> {
     let mut device = open_for_writing(disk)?;
     for write in writes {
         let done = device

@@ -14,7 +14,7 @@ use crate::host::mount::{self, Options};
 
 /// Who a DATA belongs to, as it stands in it.
 pub const OWNER_FILE: &str = "lib/foothold/data.json";
-/// Where a DATA of another disk is looked into.
+/// Where a file system of another disk is looked into.
 const PEEK: &str = "/run/foothold/peek";
 /// Bytes looked at in one place of a disk.
 const SAMPLE: u64 = 1 << 20;
@@ -32,7 +32,16 @@ pub struct BootFound {
 
 /// The id of a table that this appliance makes on a whole disk: how it knows its own again.
 pub fn disk_id(appliance: &str) -> Uuid {
-    let digest = Sha256::digest(format!("foothold data disk\0{appliance}"));
+    id_of("data", appliance)
+}
+
+/// The id of a table that this appliance makes on the disk that it installs itself on.
+pub fn install_id(appliance: &str) -> Uuid {
+    id_of("installed", appliance)
+}
+
+fn id_of(purpose: &str, appliance: &str) -> Uuid {
+    let digest = Sha256::digest(format!("foothold {purpose} disk\0{appliance}"));
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
@@ -68,7 +77,8 @@ pub fn other_disks(boot: &str, appliance: &str) -> Vec<OtherDisk> {
     others.map(|disk| OtherDisk { holds: look(&disk, disk_id(appliance)), disk }).collect()
 }
 
-fn look(disk: &Disk, ours: Uuid) -> Holds {
+/// What a disk holds; `ours` is the id of a table that counts as our own.
+pub fn look(disk: &Disk, ours: Uuid) -> Holds {
     let opened = fs_err::File::open(block::node(&disk.name));
     match opened.and_then(|mut device| holds(&mut device, disk, ours)) {
         Ok(Looked::Is(holds)) => holds,
@@ -151,15 +161,21 @@ fn state_of(contents: &[Content]) -> DataState {
     }
 }
 
-/// The appliance that a DATA names as its own. Mounted so that not even its journal is replayed.
+/// The appliance that a DATA names as its own.
 fn owner(partition: &str) -> Option<String> {
+    let text = mounted_for_a_look(partition, |root| fs_err::read_to_string(root.join(OWNER_FILE)))?;
+    let value: serde_json::Value = serde_json::from_str(&text.ok()?).ok()?;
+    value.get("appliance")?.as_str().map(str::to_owned)
+}
+
+/// Looks into an ext4, mounted so that not even its journal is replayed; nothing where it cannot be mounted.
+pub fn mounted_for_a_look<T>(partition: &str, see: impl FnOnce(&Path) -> T) -> Option<T> {
     let peek = Path::new(PEEK);
     let source = block::node(partition).to_string_lossy().into_owned();
     mount::mount("ext4", &source, peek, Options::read_only("noload")).ok()?;
-    let text = fs_err::read_to_string(peek.join(OWNER_FILE));
+    let seen = see(peek);
     let _ = mount::unmount(peek, false);
-    let value: serde_json::Value = serde_json::from_str(&text.ok()?).ok()?;
-    value.get("appliance")?.as_str().map(str::to_owned)
+    Some(seen)
 }
 
 #[cfg(test)]

@@ -27,16 +27,20 @@ use crate::host::{Runner, System};
 mod decide;
 mod execute;
 mod facts;
+pub mod install;
 mod table;
 
 pub use decide::DATA_LABEL;
 use decide::{OtherDisk, Plan, Wish, decide};
 use execute::DataError;
+use table::Entry;
 
 /// Disks that are announced belatedly: without USB nothing is awaited but what is on its way.
 const SETTLE: Duration = Duration::from_millis(100);
 const SETTLE_USB: Duration = Duration::from_millis(1500);
 const SETTLE_AT_MOST: Duration = Duration::from_secs(10);
+/// Name of the partition that holds the release.
+const STORE_NAME: &str = "STORE";
 const USB_DEVICES: &str = "/sys/bus/usb/devices";
 
 /// Brings DATA to `/sysroot/var`.
@@ -151,8 +155,13 @@ pub fn announce_partitions(disk: &Disk) -> Option<String> {
         }
         return None;
     }
-    let (has, needs) = (disk.bytes, table::claimed_bytes(&mut device, disk.block_bytes, "STORE").ok()??);
+    let (has, needs) = (disk.bytes, table::claimed_bytes(&mut device, disk.block_bytes, STORE_NAME).ok()??);
     (needs > has).then(|| format!("{} has {has} bytes, the image on it {needs}: a cut-off image", disk.name))
+}
+
+/// Whether a partition is the one that holds the release.
+fn is_medium_store(entry: &Entry) -> bool {
+    entry.name == STORE_NAME
 }
 
 /// Waits until no device has been announced for a while.

@@ -276,6 +276,17 @@ impl Table {
         self.last_usable = last.saturating_sub(self.entry_blocks() + 1);
     }
 
+    /// The same partitions but DATA, on another disk whose blocks have the same size.
+    pub fn on_another_disk(&self, disk_id: Uuid, disk_bytes: u64) -> Self {
+        let mut table = Self { disk_id, ..self.clone() };
+        if let Some(data) = self.data() {
+            let at = (data.number as usize - 1) * self.entry_bytes;
+            table.entries[at..at + self.entry_bytes].fill(0);
+        }
+        table.fit_to(disk_bytes);
+        table
+    }
+
     /// Adds DATA; its number, or `None` when the table is full.
     pub fn add_data(&mut self, extent: Extent, id: Uuid) -> Option<u32> {
         let used: Vec<u32> = self.used().iter().map(|entry| entry.number).collect();
@@ -308,6 +319,13 @@ impl Table {
         let [entries, header] = self.primary();
         let mbr = Write { offset: 0, bytes: protective_mbr(disk_bytes / self.block) };
         [header, entries].into_iter().chain(self.backup()).chain([mbr]).collect()
+    }
+
+    /// The same with another type of a partition.
+    #[cfg(test)]
+    pub fn with_kind_of(mut self, number: usize, kind: Uuid) -> Self {
+        self.entries[(number - 1) * ENTRY_BYTES..][..16].copy_from_slice(&kind.to_bytes_le());
+        self
     }
 
     fn primary(&self) -> [Write; 2] {
@@ -345,6 +363,11 @@ impl Table {
         (self.disk_id, self.first_usable, self.last_usable, &self.entries)
             == (other.disk_id, other.first_usable, other.last_usable, &other.entries)
     }
+}
+
+/// Whether the first bytes of a disk are an MBR that makes a table count, by its first partition's type.
+pub fn has_protective_mbr(head: &[u8]) -> bool {
+    head.get(450) == Some(&0xEE) && head.get(510..512) == Some(&[0x55, 0xAA])
 }
 
 /// One partition over the whole disk (UEFI 2.10, 5.2.3).

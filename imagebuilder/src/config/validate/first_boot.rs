@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-use agent_api::release::{DataPlace, DiskSelector};
+use agent_api::release::{DataPlace, DiskSelector, InstallTarget};
 
 use super::{LEAST_IMAGE, Validate};
-use crate::config::appliance::{FirstBoot, Target};
-use crate::config::input::{self, FirstBootMode, Place};
+use crate::config::appliance::{FirstBoot, Output};
+use crate::config::input::{self, FirstBootMode, Format, Place};
 use crate::config::path::Path;
 use crate::config::types::ByteSize;
 
@@ -18,7 +18,7 @@ const DEFAULT_BOOT_DISK: ByteSize = ByteSize::mib(1024);
 const DEFAULT_EMPTY_DISK: ByteSize = ByteSize::mib(2048);
 
 impl Validate<'_, '_, '_> {
-    pub(super) fn first_boot(&mut self, input: &input::FirstBoot) -> FirstBoot {
+    pub(super) fn first_boot(&mut self, input: &input::FirstBoot, outputs: &[Output]) -> FirstBoot {
         let path = Path::of("firstBoot");
         let mode = input.mode.unwrap_or(FirstBootMode::Run);
         let target = input.target.as_ref().map(|target| self.target(target, &path.key("target")));
@@ -43,21 +43,37 @@ impl Validate<'_, '_, '_> {
                 );
                 None
             }
-            (FirstBootMode::Install, target) => target,
+            (FirstBootMode::Install, target) => {
+                if let Some(i) = outputs.iter().position(|output| output.format == Format::Iso) {
+                    let found = "an ISO has no partitions that could be copied to a disk";
+                    let hint = "remove it: a raw image on a stick, or a qcow2, installs itself";
+                    let expected = "no ISO with `mode: install`";
+                    self.findings.at(&Path::of("outputs").index(i).key("format"), found, expected, hint);
+                }
+                target
+            }
             (FirstBootMode::Run, None) => None,
         };
         FirstBoot { install, data: self.data(input.data.as_deref(), &path.key("data")) }
     }
 
-    pub(super) fn target(&mut self, input: &input::Target, path: &Path) -> Target {
+    pub(super) fn target(&mut self, input: &input::Target, path: &Path) -> InstallTarget {
         let min_size = self.parse(&path.key("minSize"), input.min_size.as_deref(), ByteSize::from_str);
         self.at_least(&path.key("minSize"), min_size, LEAST_IMAGE, "no image fits on such a disk");
-        Target {
-            bus: input.bus,
-            min_size,
-            require_empty: input.require_empty.unwrap_or(true),
-            prefer: input.prefer,
-            serial: self.serial(input.serial.as_deref(), &path.key("serial")),
+        let require_empty = input.require_empty.unwrap_or(true);
+        if !require_empty {
+            let found = "whatever is on the disk that is chosen will be overwritten";
+            let hint = "name the disk by `serial`, if the servers are not all alike";
+            self.findings.warn(&path.key("requireEmpty"), found, "a disk that holds nothing", hint);
+        }
+        InstallTarget {
+            selector: DiskSelector {
+                bus: input.bus.map(|bus| bus.name().to_owned()),
+                min_bytes: min_size.map(ByteSize::bytes),
+                serial: self.serial(input.serial.as_deref(), &path.key("serial")),
+                prefer: input.prefer.map(|prefer| prefer.name().to_owned()),
+            },
+            require_empty,
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn appliance(
     let kubernetes = check.kubernetes(&input.kubernetes);
     let outputs = check.outputs(input.outputs.as_deref());
     let boot = check.boot(&input.boot);
-    let first_boot = check.first_boot(&input.first_boot);
+    let first_boot = check.first_boot(&input.first_boot, &outputs);
     let content = check.content(&input.content);
     let services = check.services(&input.services);
     let budgets = check.budgets(&input.budgets);

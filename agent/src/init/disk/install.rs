@@ -1,0 +1,463 @@
+//! `firstBoot.mode: install`: the medium's partitions are copied to a disk of the box, and that is what it runs from.
+//!
+//! ```text
+//! header of the table: begun -> partitions, read back and compared -> entries, second copy -> MBR: installed
+//! ```
+//! A power cut at any instant leaves a disk that is begun, and is finished at the next start, or one that is installed.
+//! Which of the two starts the machine then does not matter: both hold the same release, and its DATA is on the disk.
+
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use agent_api::events::Phase;
+use agent_api::release::{DataPlace, InstallTarget, MEDIUM_ROOT, Release};
+use fs_err::File;
+use uuid::Uuid;
+
+use super::super::fatal::Fatal;
+use super::super::medium::Medium;
+use super::super::probe;
+use super::super::report::{Report, Step};
+use super::decide::{Holds, fits, rank};
+use super::execute::{DataError, on_disk, open_for_writing, write_all};
+use super::facts::{install_id, look, mounted_for_a_look};
+use super::table::{self, Entry, Found, Table};
+use super::{announce_partitions, is_medium_store};
+use crate::host::block::{self, Disk};
+use crate::host::clock;
+
+/// Bytes that are copied at once.
+const PIECE: usize = 4 << 20;
+/// Bytes between two flushes: progress that is told is progress of the disk.
+const FLUSH: u64 = 64 << 20;
+/// Room for the second copy of the table, at the end of the disk.
+const TABLE: u64 = 1 << 20;
+/// Time between two looks for a disk that fits, and between two messages that there is none.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// Where a BIOS finds its code, and where the size of the protective partition stands (UEFI 2.10, 5.2.3).
+const MBR: usize = 512;
+const MBR_BLOCKS: std::ops::Range<usize> = 458..462;
+
+/// What a disk is to an installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    /// All is on it.
+    Installed,
+    /// Something of us is on it.
+    Begun,
+    /// Not ours, as far as that goes.
+    Other(Holds),
+}
+
+#[derive(Clone, Debug)]
+struct Candidate {
+    disk: Disk,
+    standing: Standing,
+}
+
+/// What a disk must have.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    bytes: u64,
+    block: u64,
+}
+
+/// Brings the medium to a disk that fits, unless it is there; kernel name of that disk.
+///
+/// Waits while there is none: `cannot_start` shows why, `settle` waits for disks that are on their way.
+pub fn prepare(
+    report: &Report,
+    medium: &Medium,
+    wish: &InstallTarget,
+    settle: &dyn Fn(),
+    cannot_start: &dyn Fn(&Fatal),
+) -> Result<String, Fatal> {
+    let (source, id) = (&medium.disk, install_id(&medium.release.name));
+    if standing(source, id) == Standing::Installed {
+        return Ok(source.name.clone());
+    }
+    let step = report.started(Phase::Disk, "install");
+    let found = table_of(source)?;
+    let needs = needs(&found.table, &medium.release);
+    let mut told = None::<Instant>;
+    loop {
+        settle();
+        let candidates = survey(&source.name, id);
+        match choose(wish, needs, &candidates) {
+            Ok(Candidate { disk, standing: Standing::Installed }) => {
+                same_release(disk, medium)?;
+                report.done(step, &format!("installed on {} earlier", disk.name));
+                return Ok(disk.name.clone());
+            }
+            Ok(Candidate { disk, .. }) => {
+                put_on(report, step, source, disk, &found.table, id).map_err(|error| failed(&error))?;
+                report.done(step, &format!("installed on {}; the medium is not needed any more", disk.name));
+                return Ok(disk.name.clone());
+            }
+            Err(reason) => {
+                if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
+                    cannot_start(&no_disk(&reason));
+                    told = Some(Instant::now());
+                }
+                clock::pause(LOOK_AGAIN);
+            }
+        }
+    }
+}
+
+fn table_of(source: &Disk) -> Result<Found, Fatal> {
+    let read = File::open(block::node(&source.name))
+        .and_then(|mut device| table::read(&mut device, source.bytes, source.block_bytes));
+    let why = match read {
+        Ok(Some(found)) if found.table.used().iter().any(is_medium_store) => return Ok(found),
+        Ok(_) => "is no disk with the partitions of an image".to_owned(),
+        Err(error) => format!("cannot be read: {error}"),
+    };
+    let next = "start from a stick with the raw image, or from the qcow2: a CD cannot be installed";
+    Err(Fatal::disk("install", format!("the medium {} {why}", source.name), "a medium that can be copied", next))
+}
+
+/// All partitions, the second copy of the table, and DATA where that is to be on the same disk.
+fn needs(table: &Table, release: &Release) -> Needs {
+    let end = copied(table).iter().map(|entry| entry.start + entry.bytes).max().unwrap_or_default();
+    let data = release.data.iter().find_map(|place| match place {
+        DataPlace::BootDisk { min_bytes } => Some(*min_bytes),
+        DataPlace::Disk { .. } | DataPlace::Ram => None,
+    });
+    Needs { bytes: end + data.unwrap_or_default() + TABLE, block: table.block }
+}
+
+/// The partitions that are copied.
+fn copied(table: &Table) -> Vec<Entry> {
+    table.on_another_disk(table.disk_id, u64::MAX / table.block * table.block).used()
+}
+
+fn survey(medium: &str, id: Uuid) -> Vec<Candidate> {
+    let disks = block::list(Path::new(block::SYS_BLOCK)).unwrap_or_default();
+    let others = disks.into_iter().filter(|disk| disk.name != medium && !disk.name.starts_with("sr"));
+    others.map(|disk| Candidate { standing: standing(&disk, id), disk }).collect()
+}
+
+/// Reads only.
+fn standing(disk: &Disk, id: Uuid) -> Standing {
+    let read = File::open(block::node(&disk.name)).and_then(|mut device| {
+        let head = probe::read_head(&mut device)?;
+        Ok((table::read(&mut device, disk.bytes, disk.block_bytes)?, head))
+    });
+    if let Ok((found, head)) = read {
+        let ours = found.is_some_and(|found| found.table.disk_id == id && !found.table.used().is_empty());
+        if ours && table::has_protective_mbr(&head) {
+            return Standing::Installed;
+        }
+        if table::is_begun(&head, disk.block_bytes, id) {
+            return Standing::Begun;
+        }
+    }
+    Standing::Other(look(disk, id))
+}
+
+/// The disk that is installed, or the one to install on, or why there is none.
+fn choose<'a>(wish: &InstallTarget, needs: Needs, candidates: &'a [Candidate]) -> Result<&'a Candidate, String> {
+    if let Some(installed) = candidates.iter().find(|it| it.standing == Standing::Installed) {
+        return Ok(installed);
+    }
+    let (mut good, mut reasons) = (Vec::new(), Vec::new());
+    for candidate in candidates {
+        match why_not(wish, needs, candidate) {
+            Some(why) => reasons.push(format!("{}: {why}", candidate.disk.name)),
+            None => good.push(candidate),
+        }
+    }
+    // One that was begun is finished before another is taken; what holds something is the last to be taken.
+    good.sort_by_key(|it| {
+        let worth = match it.standing {
+            Standing::Installed | Standing::Begun => 0,
+            Standing::Other(Holds::Nothing | Holds::Begun) => 1,
+            Standing::Other(Holds::OnlyData { .. } | Holds::Foreign(_)) => 2,
+        };
+        (worth, it.disk.removable, rank(&wish.selector, &it.disk))
+    });
+    good.first().copied().ok_or_else(|| {
+        if reasons.is_empty() { "there is no other disk than the medium's".to_owned() } else { reasons.join("; ") }
+    })
+}
+
+fn why_not(wish: &InstallTarget, needs: Needs, candidate: &Candidate) -> Option<String> {
+    let Candidate { disk, standing } = candidate;
+    match standing {
+        Standing::Other(Holds::OnlyData { .. }) => return Some("holds DATA of an appliance".to_owned()),
+        Standing::Other(Holds::Foreign(what)) if wish.require_empty => return Some(format!("holds {what}")),
+        Standing::Other(_) | Standing::Begun | Standing::Installed => {}
+    }
+    if disk.read_only {
+        return Some("read-only".to_owned());
+    }
+    if disk.block_bytes != needs.block {
+        return Some(format!("its blocks have {} bytes, the medium's {}", disk.block_bytes, needs.block));
+    }
+    if disk.bytes < needs.bytes {
+        return Some(format!("has {} MiB, {} are needed", disk.bytes >> 20, needs.bytes.div_ceil(1 << 20)));
+    }
+    (!fits(&wish.selector, disk)).then(|| "not what was asked for".to_owned())
+}
+
+fn put_on(report: &Report, step: Step, source: &Disk, target: &Disk, table: &Table, id: Uuid) -> Result<(), DataError> {
+    let on_target = table.on_another_disk(id, target.bytes);
+    let what = format!("the medium is copied to {} ({}, {} MiB)", target.name, target.bus, target.bytes >> 20);
+    copy(source, target, &on_target, &mut |percent| report.progress(step, &what, percent))?;
+    block::forget_content(&block::node(&target.name)).map_err(on_disk("reading back", &target.name))?;
+    let what = format!("{} is read back and compared", target.name);
+    compare(source, target, &on_target, &mut |percent| report.progress(step, &what, percent))?;
+    finish(source, target, &on_target)?;
+    // Partitions that were there before are gone; some kernels know the new ones only one by one.
+    if block::read_table_again(&block::node(&target.name)).is_err() {
+        announce_partitions(target);
+    }
+    Ok(())
+}
+
+/// Marks the disk as begun, and copies all partitions.
+fn copy(source: &Disk, target: &Disk, table: &Table, say: &mut dyn FnMut(u64)) -> Result<(), DataError> {
+    write_all(target, &table.first_writes(target.bytes)[..1])?;
+    let mut from = File::open(block::node(&source.name)).map_err(on_disk("opening", &source.name))?;
+    let mut to = open_for_writing(target)?;
+    let mut unflushed = 0;
+    pieces(table, say, |at, piece| {
+        read_at(&mut from, at, piece).map_err(on_disk("reading", &source.name))?;
+        unflushed += piece.len() as u64;
+        let flush = unflushed >= FLUSH;
+        let written = to.seek(SeekFrom::Start(at)).and_then(|_| to.write_all(piece));
+        let written = written.and_then(|()| if flush { to.sync_data() } else { Ok(()) });
+        written.map_err(on_disk("writing", &target.name))?;
+        unflushed = if flush { 0 } else { unflushed };
+        Ok(())
+    })?;
+    to.sync_all().map_err(on_disk("writing", &target.name))
+}
+
+/// Whether all partitions are as on the medium.
+fn compare(source: &Disk, target: &Disk, table: &Table, say: &mut dyn FnMut(u64)) -> Result<(), DataError> {
+    let open = |disk: &Disk| File::open(block::node(&disk.name)).map_err(on_disk("opening", &disk.name));
+    let (mut from, mut to) = (open(source)?, open(target)?);
+    let mut copy = vec![0; PIECE];
+    pieces(table, say, |at, piece| {
+        let copy = &mut copy[..piece.len()];
+        read_at(&mut from, at, piece).map_err(on_disk("reading", &source.name))?;
+        read_at(&mut to, at, copy).map_err(on_disk("reading back", &target.name))?;
+        match piece.iter().zip(copy.iter()).position(|(ours, theirs)| ours != theirs) {
+            Some(byte) => Err(DataError::Differs { disk: target.name.clone(), offset: at + byte as u64 }),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Makes the table whole; the MBR, without which it does not count, comes last, with the code for a BIOS.
+fn finish(source: &Disk, target: &Disk, table: &Table) -> Result<(), DataError> {
+    let mut code = vec![0; MBR];
+    let read = File::open(block::node(&source.name)).and_then(|mut device| read_at(&mut device, 0, &mut code));
+    read.map_err(on_disk("reading", &source.name))?;
+    let mut writes = table.first_writes(target.bytes);
+    if let Some(mbr) = writes.last_mut() {
+        code[MBR_BLOCKS].copy_from_slice(&mbr.bytes[MBR_BLOCKS]);
+        mbr.bytes = code;
+    }
+    write_all(target, &writes[1..])
+}
+
+fn read_at(device: &mut File, at: u64, into: &mut [u8]) -> io::Result<()> {
+    device.seek(SeekFrom::Start(at))?;
+    device.read_exact(into)
+}
+
+/// Does something with every piece of every partition, and tells each tenth of it.
+fn pieces(
+    table: &Table,
+    say: &mut dyn FnMut(u64),
+    mut each: impl FnMut(u64, &mut [u8]) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    let entries = table.used();
+    let all: u64 = entries.iter().map(|entry| entry.bytes).sum();
+    let mut buffer = vec![0; PIECE];
+    let (mut done, mut told) = (0, 0);
+    for entry in entries {
+        let end = entry.start + entry.bytes;
+        let mut at = entry.start;
+        while at < end {
+            let length = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
+            each(at, &mut buffer[..length])?;
+            at += length as u64;
+            done += length as u64;
+            let percent = done * 100 / all.max(1);
+            if percent / 10 > told {
+                told = percent / 10;
+                say(told * 10);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The disk starts this release, rather than another one of the same appliance.
+fn same_release(disk: &Disk, medium: &Medium) -> Result<(), Fatal> {
+    let found = File::open(block::node(&disk.name))
+        .and_then(|mut device| table::read(&mut device, disk.bytes, disk.block_bytes));
+    let store = found.ok().flatten().and_then(|found| found.table.used().into_iter().find(is_medium_store));
+    let is_there = store.is_some_and(|store| {
+        let path = Path::new(MEDIUM_ROOT).join("releases").join(&medium.id);
+        mounted_for_a_look(&disk.partition_name(store.number), |root| root.join(path).exists()).unwrap_or(false)
+    });
+    if is_there {
+        return Ok(());
+    }
+    let found = format!("{} holds this appliance in another release than the medium", disk.name);
+    let next = "take the medium out to start the one on the disk; to install this one, empty the disk first: its DATA is lost then";
+    Err(Fatal::disk("install", found, "the medium's release, or an empty disk", next))
+}
+
+fn no_disk(reason: &str) -> Fatal {
+    let next = "add a disk that fits, or empty one; the box goes on by itself when there is one; to run from the medium: foothold.data=ram";
+    Fatal::disk("install", format!("no disk to install on: {reason}"), "a disk as `firstBoot.target` wants it", next)
+}
+
+fn failed(error: &DataError) -> Fatal {
+    let next = "start again: the copy begins anew; if it fails again, replace the disk or the medium that is named";
+    Fatal::disk("install", error.to_string(), "a medium that can be read and a disk that keeps what is written", next)
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::release::{DiskSelector, InstallTarget};
+    use rstest::rstest;
+    use uuid::Uuid;
+
+    use super::{Candidate, Holds, Needs, Standing, choose, compare, copy, finish, standing, table};
+    use crate::host::block::Disk;
+    use crate::init::disk::execute::{DataError, write_all};
+    use crate::init::disk::table::{Extent, Table};
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    const ID: Uuid = Uuid::from_u128(5);
+    const NEEDS: Needs = Needs { bytes: 2 * GIB, block: 512 };
+
+    fn candidate(name: &str, gib: u64, standing: Standing) -> Candidate {
+        let disk = Disk {
+            name: name.to_owned(),
+            bytes: gib * GIB,
+            block_bytes: 512,
+            bus: "virtio".to_owned(),
+            ..Disk::default()
+        };
+        Candidate { disk, standing }
+    }
+
+    fn foreign() -> Standing {
+        Standing::Other(Holds::Foreign("ext4 `home`".to_owned()))
+    }
+
+    const EMPTY: Standing = Standing::Other(Holds::Nothing);
+
+    #[rstest]
+    #[case::installed_wins(&[("vdb", 9, EMPTY), ("vdc", 1, Standing::Installed)], true, Ok("vdc"))]
+    #[case::begun_is_finished(&[("vdb", 9, EMPTY), ("vdc", 9, Standing::Begun)], true, Ok("vdc"))]
+    #[case::foreign_is_left(&[("vdb", 9, foreign()), ("vdc", 9, EMPTY)], true, Ok("vdc"))]
+    #[case::foreign_only_after_empty(&[("vdb", 9, foreign()), ("vdc", 9, EMPTY)], false, Ok("vdc"))]
+    #[case::foreign_where_it_may(&[("vdb", 9, foreign())], false, Ok("vdb"))]
+    #[case::reasons(&[("vdb", 9, foreign()), ("vdc", 1, EMPTY)], true,
+        Err("vdb: holds ext4 `home`; vdc: has 1024 MiB, 2048 are needed"))]
+    #[case::none(&[], true, Err("there is no other disk than the medium's"))]
+    fn the_disk_is_chosen(
+        #[case] disks: &[(&str, u64, Standing)],
+        #[case] require_empty: bool,
+        #[case] expected: Result<&str, &str>,
+    ) {
+        let wish = InstallTarget { selector: DiskSelector::default(), require_empty };
+        let disks: Vec<_> = disks.iter().map(|(name, gib, standing)| candidate(name, *gib, standing.clone())).collect();
+        let chosen = choose(&wish, NEEDS, &disks).map(|it| it.disk.name.as_str());
+        assert_eq!(chosen, expected.map_err(str::to_owned).as_ref().map(|name| *name).map_err(Clone::clone));
+    }
+
+    #[test]
+    fn the_selector_read_only_disks_and_other_blocks_count() {
+        let selector = DiskSelector { bus: Some("nvme".to_owned()), ..DiskSelector::default() };
+        let wish = InstallTarget { selector, require_empty: true };
+        let mut disks = [candidate("vdb", 9, EMPTY), candidate("vdc", 9, EMPTY), candidate("vdd", 9, EMPTY)];
+        disks[1].disk.read_only = true;
+        disks[2].disk.block_bytes = 4096;
+        let reasons = choose(&wish, NEEDS, &disks).expect_err("none fits");
+        let expected = "vdb: not what was asked for; vdc: read-only; vdd: its blocks have 4096 bytes, the medium's 512";
+        assert_eq!(reasons, expected);
+    }
+
+    /// A medium of 16 MiB whose partitions hold something, and an empty disk of 24 MiB.
+    struct Pair {
+        _folder: tempfile::TempDir,
+        medium: Disk,
+        target: Disk,
+        table: Table,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let disk = |name: &str, mib: u64| {
+                let path = folder.path().join(name);
+                fs_err::write(&path, vec![0; usize::try_from(mib * MIB).expect("small")]).expect("written");
+                Disk {
+                    name: path.to_string_lossy().into_owned(),
+                    bytes: mib * MIB,
+                    block_bytes: 512,
+                    ..Disk::default()
+                }
+            };
+            let (medium, target) = (disk("medium", 16), disk("target", 24));
+            let mut table = Table::new(Uuid::from_u128(1), medium.bytes, 512);
+            table.add_data(Extent { start: MIB, bytes: 2 * MIB }, Uuid::from_u128(2)).expect("room");
+            // A partition that is not DATA by its type.
+            table = table.with_kind_of(4, Uuid::from_u128(9));
+            write_all(&medium, &table.first_writes(medium.bytes)).expect("a table");
+            let mut bytes = fs_err::read(&medium.name).expect("read");
+            bytes[..4].copy_from_slice(b"code");
+            bytes[1 << 20..(1 << 20) + 5].copy_from_slice(b"STORE");
+            fs_err::write(&medium.name, bytes).expect("written");
+            let table = table.on_another_disk(ID, target.bytes);
+            Self { _folder: folder, medium, target, table }
+        }
+    }
+
+    #[test]
+    fn a_disk_is_begun_until_everything_is_on_it_and_then_starts_as_the_medium_does() {
+        let Pair { medium, target, table, .. } = &Pair::new();
+        assert_eq!(standing(target, ID), EMPTY);
+        let writes = table.first_writes(target.bytes);
+        for written in 1..writes.len() {
+            write_all(target, &writes[..written]).expect("written");
+            assert_eq!(standing(target, ID), Standing::Begun, "after {written} writes");
+        }
+        let mut told = Vec::new();
+        copy(medium, target, table, &mut |percent| told.push(percent)).expect("copied");
+        assert_eq!(told, [100]);
+        compare(medium, target, table, &mut |_| ()).expect("the same");
+        finish(medium, target, table).expect("finished");
+        assert_eq!(standing(target, ID), Standing::Installed);
+        assert_eq!(standing(medium, ID), Standing::Other(Holds::Foreign("GUID partition table".to_owned())));
+        let bytes = fs_err::read(&target.name).expect("read");
+        assert_eq!((&bytes[..4], &bytes[1 << 20..(1 << 20) + 5]), (&b"code"[..], &b"STORE"[..]));
+        let mut device = std::io::Cursor::new(bytes);
+        let found = table::read(&mut device, target.bytes, 512).expect("read").expect("a table");
+        assert!(found.primary_good && found.backup_good);
+    }
+
+    #[test]
+    fn a_disk_that_does_not_keep_what_is_written_is_told() {
+        let Pair { medium, target, table, .. } = &Pair::new();
+        copy(medium, target, table, &mut |_| ()).expect("copied");
+        let mut bytes = fs_err::read(&target.name).expect("read");
+        bytes[(1 << 20) + 700] ^= 1;
+        fs_err::write(&target.name, bytes).expect("written");
+        let error = compare(medium, target, table, &mut |_| ()).expect_err("a byte differs");
+        assert!(matches!(error, DataError::Differs { offset, .. } if offset == MIB + 700), "{error}");
+    }
+}
