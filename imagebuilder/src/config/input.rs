@@ -223,7 +223,7 @@ pub struct Target {
     /// Least size, such as `64GiB`.
     #[schemars(title = "a size such as `64GiB`", extend("x-form" = "size"))]
     pub min_size: Option<String>,
-    /// Whether the disk must hold nothing. Default: true.
+    /// Whether the disk must hold nothing; `false` only of the one with a `serial`. Default: true.
     pub require_empty: Option<bool>,
     /// Which of several disks that fit.
     pub prefer: Option<Prefer>,

@@ -22,7 +22,7 @@ use super::super::report::{Report, Step};
 use super::decide::{Holds, fits, rank};
 use super::execute::{DataError, on_disk, open_for_writing, write_all};
 use super::facts::{install_id, look, mounted_for_a_look};
-use super::table::{self, Entry, Found, Table};
+use super::table::{self, Found, Table};
 use super::{announce_partitions, is_medium_store};
 use crate::host::block::{self, Disk};
 use crate::host::clock;
@@ -121,17 +121,11 @@ fn table_of(source: &Disk) -> Result<Found, Fatal> {
 
 /// All partitions, the second copy of the table, and DATA where that is to be on the same disk.
 fn needs(table: &Table, release: &Release) -> Needs {
-    let end = copied(table).iter().map(|entry| entry.start + entry.bytes).max().unwrap_or_default();
     let data = release.data.iter().find_map(|place| match place {
         DataPlace::BootDisk { min_bytes } => Some(*min_bytes),
         DataPlace::Disk { .. } | DataPlace::Ram => None,
     });
-    Needs { bytes: end + data.unwrap_or_default() + TABLE, block: table.block }
-}
-
-/// The partitions that are copied.
-fn copied(table: &Table) -> Vec<Entry> {
-    table.on_another_disk(table.disk_id, u64::MAX / table.block * table.block).used()
+    Needs { bytes: table.end_of_image() + data.unwrap_or_default() + TABLE, block: table.block }
 }
 
 fn survey(medium: &str, id: Uuid) -> Vec<Candidate> {

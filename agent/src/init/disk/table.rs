@@ -276,7 +276,7 @@ impl Table {
         self.last_usable = last.saturating_sub(self.entry_blocks() + 1);
     }
 
-    /// The same partitions but DATA, on another disk whose blocks have the same size.
+    /// The same partitions on another disk, whose blocks have the same size. DATA stays where it is.
     pub fn on_another_disk(&self, disk_id: Uuid, disk_bytes: u64) -> Self {
         let mut table = Self { disk_id, ..self.clone() };
         if let Some(data) = self.data() {
@@ -285,6 +285,13 @@ impl Table {
         }
         table.fit_to(disk_bytes);
         table
+    }
+
+    /// Where the last partition ends that is not DATA.
+    pub fn end_of_image(&self) -> u64 {
+        let data = self.data().map(|data| data.number);
+        let image = self.used().into_iter().filter(|entry| Some(entry.number) != data);
+        image.map(|entry| entry.start.saturating_add(entry.bytes)).max().unwrap_or_default()
     }
 
     /// Adds DATA; its number, or `None` when the table is full.

@@ -61,10 +61,10 @@ impl Validate<'_, '_, '_> {
         let min_size = self.parse(&path.key("minSize"), input.min_size.as_deref(), ByteSize::from_str);
         self.at_least(&path.key("minSize"), min_size, LEAST_IMAGE, "no image fits on such a disk");
         let require_empty = input.require_empty.unwrap_or(true);
-        if !require_empty {
-            let found = "whatever is on the disk that is chosen will be overwritten";
-            let hint = "name the disk by `serial`, if the servers are not all alike";
-            self.findings.warn(&path.key("requireEmpty"), found, "a disk that holds nothing", hint);
+        if !require_empty && input.serial.is_none() {
+            let found = "whatever is on the disk that is chosen would be overwritten, and no disk is named";
+            let hint = "name the one disk that may be overwritten, or remove `requireEmpty`";
+            self.findings.at(&path.key("requireEmpty"), found, "`requireEmpty: false` with `serial` only", hint);
         }
         InstallTarget {
             selector: DiskSelector {
