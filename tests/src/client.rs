@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use foothold_agent::cluster::kubeconfig::Parsed;
 use serde_json::Value;
 
 /// The texts of a support bundle, by path.
 pub type SupportBundle = BTreeMap<PathBuf, String>;
+
+/// How long the API server may be away; how long an object is watched.
+const AWAY: Duration = Duration::from_secs(180);
+const WATCHED: Duration = Duration::from_secs(600);
 
 /// A client. Every call panics with what went wrong.
 pub struct Client {
@@ -119,13 +124,23 @@ pub struct Kubernetes<'a> {
 }
 
 impl Kubernetes<'_> {
-    /// GET of an API path.
+    /// GET of an API path. A connection that breaks is made again: on a busy host the API server may miss its own health
+    /// check, and is then started anew.
     pub fn get(&self, path: &str) -> Value {
         let url = format!("https://kubernetes:{}{path}", self.port);
+        let whole = async || {
+            let answer = self.client.get(&url).send().await?;
+            Ok::<_, reqwest::Error>((answer.status(), answer.text().await?))
+        };
+        let until = Instant::now() + AWAY;
         self.runtime.block_on(async {
-            let answer = self.client.get(&url).send().await.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
-            let status = answer.status();
-            let body = answer.text().await.expect("a body");
+            let (status, body) = loop {
+                match whole().await {
+                    Ok(answer) => break answer,
+                    Err(error) => assert!(Instant::now() < until, "GET {path}: {error:?}"),
+                }
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            };
             assert!(status.is_success(), "GET {path}: {status}: {body}");
             serde_json::from_str(&body).unwrap_or(Value::String(body))
         })
@@ -143,16 +158,23 @@ impl Kubernetes<'_> {
     pub fn wait(&self, list: &str, name: &str, done: impl Fn(&Value) -> bool) -> Option<Value> {
         let query = format!("watch=true&timeoutSeconds=600&fieldSelector=metadata.name%3D{name}");
         let url = format!("https://kubernetes:{}{list}?{query}", self.port);
+        let until = Instant::now() + WATCHED;
         self.runtime.block_on(async {
-            let mut answer = self.client.get(&url).send().await.unwrap_or_else(|error| panic!("watching: {error:?}"));
-            let mut text = Vec::new();
-            while let Ok(Some(chunk)) = answer.chunk().await {
-                text.extend_from_slice(&chunk);
-                while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
-                    let line: Vec<u8> = text.drain(..=end).collect();
-                    let event: Value = serde_json::from_slice(&line).expect("a watch event");
-                    if done(&event["object"]) {
-                        return Some(event["object"].clone());
+            // A watch that is broken off begins anew with what is there then.
+            while Instant::now() < until {
+                let Ok(mut answer) = self.client.get(&url).send().await else {
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                    continue;
+                };
+                let mut text = Vec::new();
+                while let Ok(Some(chunk)) = answer.chunk().await {
+                    text.extend_from_slice(&chunk);
+                    while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+                        let line: Vec<u8> = text.drain(..=end).collect();
+                        let event: Value = serde_json::from_slice(&line).expect("a watch event");
+                        if done(&event["object"]) {
+                            return Some(event["object"].clone());
+                        }
                     }
                 }
             }
