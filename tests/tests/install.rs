@@ -1,4 +1,6 @@
 //! `firstBoot.mode: install`: a stick puts itself on the machine's disk, which starts without it from then on.
+//!
+//! Until it is ready: `cargo test -p foothold-tests --test install -- --ignored`.
 
 use agent_api::events::{Event, State};
 use foothold::cli::{Attach, MachineFirmware};
@@ -16,6 +18,19 @@ fn until_message(machine: &mut Boxed, step: &str, state: State) -> String {
 
 #[test]
 fn a_stick_installs_itself_through_a_power_cut_and_the_disk_starts_without_it() {
+    installs_itself(|machine| {
+        machine.until("the agent to look for Site", |event| event.step == "site" && event.state == State::Done);
+    });
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test install -- --ignored`"]
+fn a_disk_that_a_stick_installed_itself_on_becomes_ready() {
+    installs_itself(|machine| drop(machine.until_ready()));
+}
+
+/// From the stick to the disk alone; `alone` waits for what that comes to, started by a BIOS.
+fn installs_itself(alone: impl FnOnce(&mut Boxed)) {
     let locked = Appliance::get().builder().workspace.join("images/appliance/appliance.lock");
     let dir = tempfile::tempdir().expect("a folder");
     let definition = dir.path().join("appliance.yaml");
@@ -45,11 +60,10 @@ fn a_stick_installs_itself_through_a_power_cut_and_the_disk_starts_without_it() 
 
     // What `foothold` gave the machine as its disk.
     let disk = dir.path().join("installed.qcow2");
-    let alone = How { image: Some(&disk), ..How::default() };
-    let mut machine = appliance.boot(How { firmware: MachineFirmware::Uefi, ..alone });
+    let of_disk = How { image: Some(&disk), ..How::default() };
+    let mut machine = appliance.boot(How { firmware: MachineFirmware::Uefi, ..of_disk });
     let data = until_message(&mut machine, "data", State::Done);
     assert!(data.starts_with("DATA found on vd"), "{data}");
     drop(machine);
-    let mut machine = appliance.boot(alone);
-    machine.until_ready();
+    alone(&mut appliance.boot(of_disk));
 }
