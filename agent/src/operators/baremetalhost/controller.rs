@@ -389,14 +389,12 @@ impl Operator {
 
     /// How far a host is that Ironic is at work with, by its signs of life.
     fn shown(&self, host: &BareMetalHost, node: &Node, now: Timestamp) -> Option<String> {
-        let table = self.signs.table();
-        Some(signs::look(host, node, table.as_deref(), now)?.sentence(node))
+        Some(signs::look(host, node, self.signs.table().as_deref(), now)?.sentence(node))
     }
 
     /// Whether its ramdisk is waited for in vain, since the box was away.
     fn is_lost(&self, host: &BareMetalHost, node: &Node, now: Timestamp) -> bool {
-        let table = self.signs.table();
-        signs::is_lost(host, node, table.as_deref(), now, (self.since, self.executor.pace.silence))
+        signs::is_lost(host, node, self.signs.table().as_deref(), now, (self.since, self.executor.pace.silence))
     }
 
     /// Slots are for those that work: others get this one.
