@@ -47,11 +47,14 @@ fn id_of(purpose: &str, appliance: &str) -> Uuid {
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
+/// The table of a disk, if it has a good copy of one.
+pub fn table_of(disk: &Disk) -> io::Result<Option<Found>> {
+    table::read(&mut fs_err::File::open(block::node(&disk.name))?, disk.bytes, disk.block_bytes)
+}
+
 /// Looks at the boot disk. `covered`: bytes of a file system that lies on the whole disk.
 pub fn boot_disk(disk: &Disk, covered: u64) -> BootFound {
-    let found = fs_err::File::open(block::node(&disk.name))
-        .and_then(|mut device| table::read(&mut device, disk.bytes, disk.block_bytes));
-    let (table, why) = match found {
+    let (table, why) = match table_of(disk) {
         Ok(Some(found)) => (Some(found), String::new()),
         Ok(None) if disk.name.starts_with("sr") => (None, "a disc".to_owned()),
         Ok(None) => (None, "no GUID partition table".to_owned()),

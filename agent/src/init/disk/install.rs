@@ -21,7 +21,7 @@ use super::super::probe;
 use super::super::report::{Report, Step};
 use super::decide::{Holds, fits, rank};
 use super::execute::{DataError, on_disk, open_for_writing, write_all};
-use super::facts::{install_id, look, mounted_for_a_look};
+use super::facts::{install_id, look, mounted_for_a_look, table_of};
 use super::table::{self, Found, Table};
 use super::{announce_partitions, is_medium_store};
 use crate::host::block::{self, Disk};
@@ -79,7 +79,7 @@ pub fn prepare(
         return Ok(source.name.clone());
     }
     let step = report.started(Phase::Disk, "install");
-    let found = table_of(source)?;
+    let found = to_copy(source)?;
     let needs = needs(&found.table, &medium.release);
     let mut told = None::<Instant>;
     loop {
@@ -107,10 +107,8 @@ pub fn prepare(
     }
 }
 
-fn table_of(source: &Disk) -> Result<Found, Fatal> {
-    let read = File::open(block::node(&source.name))
-        .and_then(|mut device| table::read(&mut device, source.bytes, source.block_bytes));
-    let why = match read {
+fn to_copy(source: &Disk) -> Result<Found, Fatal> {
+    let why = match table_of(source) {
         Ok(Some(found)) if found.table.used().iter().any(is_medium_store) => return Ok(found),
         Ok(_) => "is no disk with the partitions of an image".to_owned(),
         Err(error) => format!("cannot be read: {error}"),
@@ -295,9 +293,7 @@ fn pieces(
 
 /// The disk starts this release, rather than another one of the same appliance.
 fn same_release(disk: &Disk, medium: &Medium) -> Result<(), Fatal> {
-    let found = File::open(block::node(&disk.name))
-        .and_then(|mut device| table::read(&mut device, disk.bytes, disk.block_bytes));
-    let store = found.ok().flatten().and_then(|found| found.table.used().into_iter().find(is_medium_store));
+    let store = table_of(disk).ok().flatten().and_then(|found| found.table.used().into_iter().find(is_medium_store));
     let is_there = store.is_some_and(|store| {
         let path = Path::new(MEDIUM_ROOT).join("releases").join(&medium.id);
         mounted_for_a_look(&disk.partition_name(store.number), |root| root.join(path).exists()).unwrap_or(false)
