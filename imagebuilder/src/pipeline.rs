@@ -34,6 +34,7 @@ use crate::oci::recipe::Recipe;
 use crate::oci::service;
 use crate::release::{initrd, sbom, sign::Signer};
 use crate::report::Report;
+use crate::rootfs::{firmware, kernel};
 use crate::store::{Cache, Made};
 use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 
@@ -110,8 +111,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
             let names = package_names(&at.packages().join(set).join("packages.txt"))?;
             let mut debs = apt.resolve(&names, base)?;
             if set == "kernel" {
-                // Only the image itself is unpacked; what it depends on serves an initrd that is not ours.
-                debs.retain(|deb| deb.name.starts_with("linux-image-") && deb.name != "linux-image-amd64");
+                debs.retain(|deb| kernel::is_kernel(deb) || firmware::is_firmware(deb));
             }
             lock.debian.insert(set.to_owned(), debs);
         }

@@ -269,7 +269,8 @@ fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>) 
     };
     argv.put("-netdev", backend);
     let bootindex = bootindex.map(|index| format!(",bootindex={index}")).unwrap_or_default();
-    argv.put("-device", format!("virtio-net-pci,id={},netdev={id},mac={}{bootindex}", nic_device(index), nic.mac));
+    let (model, card) = (nic.model.device(), nic_device(index));
+    argv.put("-device", format!("{model},id={card},netdev={id},mac={}{bootindex}", nic.mac));
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::disk::Format;
+use crate::network::NicModel;
 
 fn machine() -> Machine {
     Machine {
@@ -105,11 +106,15 @@ fn blockdev(drive: Drive) -> serde_json::Value {
 #[case::device(Backend::Device { fd: 9 }, "tap,id=nic0,fd=9")]
 #[case::segment(Backend::Socket { fd: 9 }, "dgram,id=nic0,local.type=fd,local.str=9")]
 fn network_cards(#[case] backend: Backend, #[case] expected: &str) {
-    let nic = |boot| WiredNic { mac: "52:54:00:00:00:01".into(), boot, backend: backend.clone() };
+    let nic =
+        |boot| WiredNic { model: NicModel::Virtio, mac: "52:54:00:00:00:01".into(), boot, backend: backend.clone() };
     let expected = format!("-netdev {expected} -device virtio-net-pci,id=nic0-card,netdev=nic0,mac=52:54:00:00:00:01");
     assert!(argv(&Machine { nics: vec![nic(false)], ..machine() }).join(" ").ends_with(&expected));
     let after_disk = Machine { nics: vec![nic(true)], drives: vec![disk(Bus::Virtio)], ..machine() };
     assert!(argv(&after_disk).join(" ").ends_with(&format!("{expected},bootindex=1")));
+    let real = WiredNic { model: NicModel::I82551, ..nic(false) };
+    let expected = expected.replace("virtio-net-pci", "i82551");
+    assert!(argv(&Machine { nics: vec![real], ..machine() }).join(" ").ends_with(&expected));
 }
 
 #[test]
@@ -152,7 +157,8 @@ fn a_cd_drive_comes_last_unless_something_is_tried_first(
     #[case] boot_first: Option<BootSource>,
     #[case] order: [usize; 3],
 ) {
-    let nic = WiredNic { mac: "52:54:00:00:00:01".into(), boot: true, backend: Backend::Nobody };
+    let mac = "52:54:00:00:00:01".into();
+    let nic = WiredNic { model: NicModel::Virtio, mac, boot: true, backend: Backend::Nobody };
     let cd = Some(CdDrive { image: Some("/run/a,b.iso".into()) });
     let drives = vec![disk(Bus::Virtio)];
     let line = argv(&Machine { drives, nics: vec![nic], cd, boot_first, ..machine() }).join(" ");

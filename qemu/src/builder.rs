@@ -402,7 +402,7 @@ impl VmBuilder {
                 }
             };
             let mac = nic.mac.clone().unwrap_or_else(|| mac(&self.name, index));
-            wired.nics.push(WiredNic { mac, boot: nic.boot, backend });
+            wired.nics.push(WiredNic { model: nic.model, mac, boot: nic.boot, backend });
         }
         Ok(wired)
     }

@@ -71,7 +71,7 @@ pub use builder::{Serial, StartError, VmBuilder};
 pub use disk::{Bus, Disk, Format, Writes};
 pub use firmware::Firmware;
 pub use journal::{EventLine, Mirror, Patience, WaitError};
-pub use network::{Nic, Segment, Tap};
+pub use network::{Nic, NicModel, Segment, Tap};
 pub use tap::TapDevice;
 pub use tools::Tools;
 pub use vm::{Events, Vm, VmError};

@@ -16,12 +16,33 @@ const SEND_WITHIN: Duration = Duration::from_millis(50);
 /// Larger than any Ethernet frame QEMU sends.
 const FRAME_MAX: usize = 68 << 10;
 
-/// A network card (virtio-net).
+/// A network card.
 #[derive(Debug, Clone)]
 pub struct Nic {
+    pub(crate) model: NicModel,
     pub(crate) cable: Cable,
     pub(crate) mac: Option<String>,
     pub(crate) boot: bool,
+}
+
+/// What the machine takes the card for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NicModel {
+    /// virtio-net.
+    #[default]
+    Virtio,
+    /// Intel's 82551: Linux' driver loads a file of firmware into it, and leaves it alone where it finds none.
+    I82551,
+}
+
+impl NicModel {
+    /// QEMU's name for the device.
+    pub(crate) fn device(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio-net-pci",
+            Self::I82551 => "i82551",
+        }
+    }
 }
 
 /// What the card's cable ends in.
@@ -67,6 +88,13 @@ impl Nic {
         Self::with(Cable::Device(device.clone()))
     }
 
+    /// Sets what the machine takes it for.
+    #[must_use]
+    pub fn model(mut self, model: NicModel) -> Self {
+        self.model = model;
+        self
+    }
+
     /// Sets the hardware address, such as `52:54:00:12:34:56`. By default it follows from the
     /// machine's name and the card's position.
     #[must_use]
@@ -83,13 +111,14 @@ impl Nic {
     }
 
     fn with(cable: Cable) -> Self {
-        Self { cable, mac: None, boot: false }
+        Self { model: NicModel::default(), cable, mac: None, boot: false }
     }
 }
 
 /// A card as QEMU gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WiredNic {
+    pub model: NicModel,
     pub mac: String,
     pub boot: bool,
     pub backend: Backend,

@@ -1,9 +1,10 @@
 //! Every way to boot the image ends in a Ready cluster, with nobody touching it.
 //!
-//! The whole matrix takes long under emulation; three of its fields run always, the others with
-//! `cargo test -p foothold-tests --test boot -- --ignored`.
+//! The whole matrix takes long under emulation. Three of its fields run always: two here, a stick with UEFI in `airgap`;
+//! the others with `cargo test -p foothold-tests --test boot -- --ignored`.
 
 use foothold::cli::{Attach, MachineFirmware, Network};
+use foothold_qemu::{Nic, NicModel};
 use foothold_tests::appliance::program;
 use foothold_tests::client::Kubernetes;
 use foothold_tests::{Appliance, How, stock};
@@ -125,18 +126,20 @@ fn kubeadm_upgrade_plan(kubernetes: &Kubernetes<'_>) -> String {
 }
 
 #[test]
-fn a_raw_image_on_a_stick_and_uefi_is_ready() {
-    reaches_ready("raw", Attach::Usb, MachineFirmware::Uefi);
-}
-
-#[test]
-fn an_iso_as_cd_and_uefi_is_ready() {
-    reaches_ready("iso", Attach::Cdrom, MachineFirmware::Uefi);
+fn an_iso_as_cd_and_uefi_is_ready_with_a_card_that_loads_its_firmware() {
+    let nics = [Nic::user(&[]).model(NicModel::I82551)];
+    let how =
+        How { format: "iso", attach: Attach::Cdrom, firmware: MachineFirmware::Uefi, nics: &nics, ..How::default() };
+    let mut machine = Appliance::get().boot(how);
+    let ready = machine.until_ready();
+    let addresses = ready.detail["addresses"].as_array().expect("addresses");
+    assert!(addresses.contains(&json!("10.0.2.15")), "{ready:?}");
 }
 
 #[rstest]
 #[case::qcow2_disk_uefi("qcow2", Attach::Disk, MachineFirmware::Uefi)]
 #[case::raw_usb_bios("raw", Attach::Usb, MachineFirmware::Bios)]
+#[case::raw_usb_uefi("raw", Attach::Usb, MachineFirmware::Uefi)]
 #[case::iso_cd_bios("iso", Attach::Cdrom, MachineFirmware::Bios)]
 #[case::iso_usb_bios("iso", Attach::Usb, MachineFirmware::Bios)]
 #[case::iso_usb_uefi("iso", Attach::Usb, MachineFirmware::Uefi)]

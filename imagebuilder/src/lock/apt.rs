@@ -16,6 +16,8 @@ use crate::host::needs::KEYRING;
 
 /// The Debian release everything is made of.
 pub const SUITE: &str = "trixie";
+/// Parts of the archive that packages are taken from: Debian's own, and what devices load into themselves.
+const COMPONENTS: [&str; 2] = ["main", "non-free-firmware"];
 
 /// Where the archive is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +54,9 @@ impl Mirror {
     }
 
     fn sources(&self) -> String {
-        let line = |uri: &str, suite: &str| format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} main\n");
+        let line = |uri: &str, suite: &str| {
+            format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} {}\n", COMPONENTS.join(" "))
+        };
         let mut text = line(&self.main, SUITE) + &line(&self.main, &format!("{SUITE}-updates"));
         if let Some(security) = &self.security {
             text += &line(security, &format!("{SUITE}-security"));

@@ -1,4 +1,4 @@
-//! Debian's kernel: which modules stay, which the initrd carries.
+//! Debian's kernel: which modules stay, with the firmware that they ask for; which the initrd carries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -8,7 +8,7 @@ use agent_api::release::Blob;
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
-use super::INSIDE;
+use super::{INSIDE, firmware};
 use crate::lock::Deb;
 use crate::store::{Cache, WorkDir};
 use crate::toolbox::Toolbox;
@@ -48,7 +48,16 @@ pub fn release_of(tree: &Path) -> Result<String> {
     }
 }
 
-/// Puts the kernel's modules that the list keeps into the tree `<work>/<name>`. Returns its release and its image.
+/// Whether it is the kernel itself: neither the package that only names the newest one, nor what serves an initrd that is
+/// not ours.
+pub fn is_kernel(deb: &Deb) -> bool {
+    deb.name
+        .strip_prefix("linux-image-")
+        .is_some_and(|release| release.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// Puts the kernel's modules that the list keeps into the tree `<work>/<name>`, and those files of the other packages of
+/// `linux` that these modules ask for. Returns its release and its image.
 pub fn install(
     cache: &Cache,
     toolbox: &Toolbox,
@@ -58,8 +67,7 @@ pub fn install(
     keep: &ModuleList,
 ) -> Result<(String, Blob)> {
     let unpacked = work.path().join("linux");
-    let is_kernel = |deb: &&Deb| deb.name.starts_with("linux-image-6") || deb.name.starts_with("linux-image-7");
-    super::unpack(cache, linux.iter().filter(is_kernel), &unpacked)?;
+    super::unpack(cache, linux.iter().filter(|deb| is_kernel(deb)), &unpacked)?;
     let release = release_of(&unpacked)?;
     let modules = unpacked.join("usr/lib/modules").join(&release);
     choose(&modules, keep)?;
@@ -71,11 +79,12 @@ pub fn install(
     let depmod = toolbox.tool("depmod").args(["--basedir", &format!("{INSIDE}/{name}"), &release]);
     depmod.bind(work.path(), Path::new(INSIDE), true).run().context("listing the kernel's modules")?;
     fs_err::remove_dir_all(&unpacked)?;
+    firmware::install(cache, toolbox, work, name, linux, &release)?;
     Ok((release, image))
 }
 
 /// All module files below `<modules>/kernel`, relative to it.
-fn modules_in(modules: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn modules_in(modules: &Path) -> Result<Vec<PathBuf>> {
     let root = modules.join("kernel");
     let mut found = Vec::new();
     for entry in walkdir::WalkDir::new(&root).sort_by_file_name() {
@@ -140,7 +149,23 @@ pub fn unpack_for_initrd(modules: &Path, chosen: &BTreeSet<String>, into: &Path)
 
 #[cfg(test)]
 mod tests {
-    use super::{ModuleList, initrd_set, parse_dep};
+    use super::{ModuleList, initrd_set, is_kernel, parse_dep};
+    use crate::lock::Deb;
+
+    #[test]
+    fn the_kernel_is_the_package_with_a_release_in_its_name() {
+        let deb = |name: &str| Deb {
+            name: name.to_owned(),
+            version: "1".into(),
+            architecture: "amd64".into(),
+            sha256: crate::store::hash::bytes(b""),
+            size: 0,
+        };
+        assert!(is_kernel(&deb("linux-image-6.12.117+deb13-amd64")));
+        for other in ["linux-image-amd64", "linux-base", "firmware-bnx2x"] {
+            assert!(!is_kernel(&deb(other)), "{other}");
+        }
+    }
 
     #[test]
     fn the_last_fitting_line_decides() {

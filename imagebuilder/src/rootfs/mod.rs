@@ -2,10 +2,12 @@
 //! next: for the `os` layer, the servers' OS images, the deploy ramdisk and the images of services.
 //!
 //! ```text
-//! packages --> mmdebstrap in the toolbox, or only unpacked --> kernel unpacked, modules chosen --> scrub
+//! packages --> mmdebstrap in the toolbox, or only unpacked --> kernel unpacked, modules and their firmware chosen
+//!     --> scrub
 //!     --> programs of the tree run in it, what nothing reads removed
 //! ```
 
+pub mod firmware;
 pub mod kernel;
 pub mod scrub;
 pub mod trim;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_api::ports;
-use foothold::cli::Network;
+use foothold::cli::{Attach, MachineFirmware, Network};
 use foothold::store::hash;
 use foothold_qemu::{Disk, Nic, Segment, Tools, VmBuilder, Writes};
 use foothold_tests::registry::Registry;
@@ -234,7 +234,10 @@ fn ready_box(dir: &Path, more: More<'_>, how: How<'_>) -> (Boxed, [&'static str;
 #[test]
 fn what_an_image_carries_runs_and_is_served() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (machine, references) = ready_box(dir.path(), More::default(), How::default());
+    // A field of the matrix of `boot`, too.
+    let stick = How { format: "raw", attach: Attach::Usb, firmware: MachineFirmware::Uefi, ..How::default() };
+    let more = More { outputs: "{ format: raw }", ..More::default() };
+    let (machine, references) = ready_box(dir.path(), more, stick);
     let client = machine.client();
     let status: Value = serde_json::from_str(&client.get("/api/v1/status")).expect("JSON");
     let objects = status["objects"].as_array().expect("declared objects").clone();
