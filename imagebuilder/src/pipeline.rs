@@ -34,7 +34,7 @@ use crate::oci::recipe::Recipe;
 use crate::oci::service;
 use crate::release::{initrd, sbom, sign::Signer};
 use crate::report::Report;
-use crate::rootfs::{firmware, kernel};
+use crate::rootfs::kernel;
 use crate::store::{Cache, Made};
 use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 
@@ -111,7 +111,8 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
             let names = package_names(&at.packages().join(set).join("packages.txt"))?;
             let mut debs = apt.resolve(&names, base)?;
             if set == "kernel" {
-                debs.retain(|deb| kernel::is_kernel(deb) || firmware::is_firmware(deb));
+                // What these depend on serves an initrd that is not ours.
+                debs.retain(|deb| kernel::is_kernel(deb) || names.contains(&deb.name));
             }
             lock.debian.insert(set.to_owned(), debs);
         }

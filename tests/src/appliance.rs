@@ -100,8 +100,9 @@ impl Appliance {
         Ok(Self { builder, out })
     }
 
-    /// A cluster that stock kubeadm makes of the same programs.
+    /// A cluster that stock kubeadm makes of the same programs; alone, for it starves a machine that runs beside it.
     pub fn stock_cluster(&self) -> Stock {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let stock = || {
             let job = common::Job::load(Path::new("images/appliance"))?;
             let lock = common::locked(&self.builder, &job, false)?;

@@ -36,6 +36,7 @@ fn a_plan_of_what_was_built_has_nothing_to_make() {
 
 #[test]
 fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
+    let stock = Appliance::get().stock_cluster();
     let how = How { network: Network::User, ..How::default() };
     let mut machine = Appliance::get().boot(how);
     let ready = machine.until_ready();
@@ -69,7 +70,6 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
             kubernetes.wait("/api/v1/namespaces/kube-system/pods", name, running).expect("the registry to run");
         }
     }
-    let stock = Appliance::get().stock_cluster();
     let told: Vec<String> = stock::objects(&stock, &kubernetes).iter().map(ToString::to_string).collect();
     assert_eq!(told, [""; 0], "objects, stock | box");
     assert_eq!(stock::manifests(&stock, &client, &bundle), [""; 0]);

@@ -1,12 +1,13 @@
 //! Recipes of `images/os/<name>/os-image.yaml`.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Console;
+use crate::rootfs::inside;
 
 /// Name of a recipe in its folder.
 pub const FILE: &str = "os-image.yaml";
@@ -49,8 +50,10 @@ impl Recipe {
         }
         ensure!(!self.consoles.is_empty(), "there is no console\nhint: `consoles: [tty0, ttyS0]`");
         for path in self.programs.keys() {
-            let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-            ensure!(inside, "`{path}` is not a path in the image\nhint: write it without a leading `/`");
+            ensure!(
+                inside(Path::new(path)),
+                "`{path}` is not a path in the image\nhint: write it without a leading `/`"
+            );
         }
         let plain = |word: &String| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic());
         if let Some(word) = self.kernel_parameters.iter().find(|word| !plain(word)) {
@@ -71,6 +74,7 @@ mod tests {
     use std::path::Path;
 
     use super::{FILE, Recipe};
+    use crate::pipeline::package_names;
 
     fn read(text: &str) -> anyhow::Result<Recipe> {
         let dir = tempfile::tempdir().expect("a folder");
@@ -80,11 +84,17 @@ mod tests {
 
     #[test]
     fn the_recipes_of_this_workspace_are_right() {
+        let of_the_box = package_names(Path::new("../packages/kernel/packages.txt")).expect("a list");
+        let firmware = |packages: &[String]| {
+            packages.iter().filter(|name| name.starts_with("firmware-")).cloned().collect::<Vec<_>>()
+        };
         for name in ["debian-node", "rescue"] {
             let directory = Path::new("../images/os").join(name);
             let recipe = Recipe::read(&directory).expect("a recipe");
             assert!(recipe.packages.is_sorted(), "{name}: sort the packages");
             assert!(recipe.packages.iter().any(|package| package.starts_with("linux-image-")), "{name}: no kernel");
+            // A server must see with its own system the devices that it showed to the ramdisk.
+            assert_eq!(firmware(&recipe.packages), firmware(&of_the_box), "{name}");
             assert!(
                 recipe.overlays.iter().all(|overlay| directory.join(overlay).is_dir()),
                 "{name}: an overlay is missing"

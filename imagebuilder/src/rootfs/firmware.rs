@@ -3,36 +3,20 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{INSIDE, kernel};
-use crate::lock::Deb;
-use crate::store::{Cache, WorkDir};
+use super::{INSIDE, inside, kernel};
+use crate::store::WorkDir;
 use crate::toolbox::Toolbox;
 
 /// Where packages have it, and where the kernel looks for it.
 const DIR: &str = "usr/lib/firmware";
 
-/// Whether it is a package of firmware.
-pub fn is_firmware(deb: &Deb) -> bool {
-    deb.name.starts_with("firmware-")
-}
-
-/// Puts those files of the packages of firmware among `linux` into the tree `<work>/<name>` that a module of this kernel
-/// release, which is there already, asks for.
-pub fn install(
-    cache: &Cache,
-    toolbox: &Toolbox,
-    work: &WorkDir,
-    name: &str,
-    linux: &[Deb],
-    release: &str,
-) -> Result<()> {
-    let unpacked = work.path().join("firmware");
-    fs_err::create_dir(&unpacked)?;
-    super::unpack(cache, linux.iter().filter(|deb| is_firmware(deb)), &unpacked)?;
+/// Puts those files of `unpacked` packages into the tree `<work>/<name>` that a module of this kernel release, which is
+/// there already, asks for.
+pub fn install(toolbox: &Toolbox, work: &WorkDir, name: &str, unpacked: &Path, release: &str) -> Result<()> {
     let tree = work.path().join(name);
     let modules = Path::new("usr/lib/modules").join(release);
     // There are thousands: more than a command line takes.
@@ -42,15 +26,13 @@ pub fn install(
     let tool = tool.cwd(&Path::new(INSIDE).join(name).join(modules).join("kernel"));
     let asked = tool.bind(work.path(), Path::new(INSIDE), false).run();
     let asked = asked.context("asking the kernel's modules for the firmware that they load")?;
-    take(&unpacked.join(DIR), &names(&String::from_utf8_lossy(&asked)), &tree.join(DIR))?;
-    fs_err::remove_dir_all(&unpacked)?;
-    Ok(())
+    take(&unpacked.join(DIR), &names(&String::from_utf8_lossy(&asked)), &tree.join(DIR))
 }
 
 /// The names in the answer of `modinfo -F firmware`, one a line. Some are patterns: those of devices that no server has.
 fn names(answer: &str) -> BTreeSet<&str> {
-    let plain = |name: &&str| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    answer.lines().map(str::trim).filter(|name| !name.is_empty() && !name.contains('*')).filter(plain).collect()
+    let names = answer.lines().map(str::trim).filter(|name| !name.is_empty() && !name.contains('*'));
+    names.filter(|name| inside(Path::new(name))).collect()
 }
 
 /// Copies what is there of `names`; a link becomes what it leads to. What no package has, its driver does without, or

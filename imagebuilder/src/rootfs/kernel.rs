@@ -67,7 +67,7 @@ pub fn install(
     keep: &ModuleList,
 ) -> Result<(String, Blob)> {
     let unpacked = work.path().join("linux");
-    super::unpack(cache, linux.iter().filter(|deb| is_kernel(deb)), &unpacked)?;
+    super::unpack(cache, linux, &unpacked)?;
     let release = release_of(&unpacked)?;
     let modules = unpacked.join("usr/lib/modules").join(&release);
     choose(&modules, keep)?;
@@ -78,8 +78,8 @@ pub fn install(
     fs_err::rename(&modules, into.join(&release))?;
     let depmod = toolbox.tool("depmod").args(["--basedir", &format!("{INSIDE}/{name}"), &release]);
     depmod.bind(work.path(), Path::new(INSIDE), true).run().context("listing the kernel's modules")?;
+    firmware::install(toolbox, work, name, &unpacked, &release)?;
     fs_err::remove_dir_all(&unpacked)?;
-    firmware::install(cache, toolbox, work, name, linux, &release)?;
     Ok((release, image))
 }
 

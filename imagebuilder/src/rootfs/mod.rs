@@ -12,7 +12,7 @@ pub mod kernel;
 pub mod scrub;
 pub mod trim;
 
-use std::path::Path;
+use std::path::{Component, Path};
 
 use anyhow::{Context, Result};
 
@@ -64,6 +64,11 @@ pub fn unpack<'a>(cache: &Cache, debs: impl IntoIterator<Item = &'a Deb>, root: 
         Run::new("dpkg-deb").arg("--extract").arg(cache.blob_path(&deb.sha256)).arg(root).output()?;
     }
     Ok(())
+}
+
+/// Whether a path stays below the folder that it is joined to.
+pub fn inside(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 /// A bind of the work folder for programs of the toolbox.

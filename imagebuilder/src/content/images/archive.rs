@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use agent_api::image::ImageName;
 use agent_api::release::{Blob, Digest};
@@ -20,6 +20,7 @@ use super::manifest::{self, Config, Entry, OCI_MANIFEST, Packing};
 use super::verify;
 use crate::lock::images::{LockedImage, Piece};
 use crate::oci::recipe;
+use crate::rootfs::inside;
 use crate::store::{Cache, WorkDir, hash};
 
 /// Annotations that name an image in a layout: containerd's, and OCI's (annotations.md).
@@ -229,8 +230,7 @@ fn unpack(from: &Path, work: &WorkDir) -> Result<PathBuf> {
         crate::host::cancel::check()?;
         let mut entry = entry.with_context(broken)?;
         let path = entry.path().with_context(broken)?.into_owned();
-        let normal = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        ensure!(normal, "`{}` names `{}` outside of it", from.display(), path.display());
+        ensure!(inside(&path), "`{}` names `{}` outside of it", from.display(), path.display());
         let (target, kind) = (folder.join(&path), entry.header().entry_type());
         if kind.is_file() {
             fs_err::create_dir_all(target.parent().context("a file lies in a folder")?)?;
