@@ -1,7 +1,8 @@
 //! Whether KVM runs a guest here, found out by running one.
 //!
-//! `/dev/kvm` may exist and be of no use: nested virtualisation that refuses, hangs or crawls. A boot sector
-//! that leaves through QEMU's `isa-debug-exit` device has to come back in time.
+//! `/dev/kvm` may exist and be of no use: nested virtualisation that refuses, hangs, crawls, or has the kernel take the
+//! place of the processor, which stops at what it does not know. A boot sector that leaves through QEMU's
+//! `isa-debug-exit` device has to come back in time.
 
 use std::io;
 use std::path::Path;
@@ -30,10 +31,11 @@ const KVM_WITHIN: Duration = Duration::from_secs(2);
 /// `isa-debug-exit` ends QEMU with `(value << 1) | 1`.
 const EXIT_CODE: i32 = (0x10 << 1) | 1;
 
-/// The boot sector, at 0x7c00: what a kernel does first. Page tables, 64-bit mode, and a thousand
-/// instructions that leave the guest; then out through the debug exit.
+/// The boot sector, at 0x7c00: what a kernel does first. Page tables, 64-bit mode, a thousand instructions that leave the
+/// guest, two of the floating-point unit that KVM's own emulation lacks, and many that only a processor runs in time;
+/// then out through the debug exit.
 #[rustfmt::skip]
-const PROBE: [u8; 134] = [
+const PROBE: [u8; 142] = [
     0xfa, 0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, // cli; ds = es = ss = 0
     0x66, 0xbf, 0x00, 0x10, 0x00, 0x00, 0x0f, 0x22, 0xdf, // edi = cr3 = 0x1000
     0xb9, 0x00, 0x18, 0xfc, 0xf3, 0xab,                   // clear 12 KiB there
@@ -44,15 +46,17 @@ const PROBE: [u8; 134] = [
     0x66, 0xb9, 0x80, 0x00, 0x00, 0xc0,                   // ecx = IA32_EFER
     0x0f, 0x32, 0x80, 0xcc, 0x01, 0x0f, 0x30,             // rdmsr; |= LME; wrmsr
     0x0f, 0x20, 0xc0, 0x66, 0x0d, 0x01, 0x00, 0x00, 0x80, 0x0f, 0x22, 0xc0, // cr0 |= PG | PE
-    0x0f, 0x01, 0x16, 0x80, 0x7c,                         // lgdt [0x7c80]
+    0x0f, 0x01, 0x16, 0x88, 0x7c,                         // lgdt [0x7c88]
     0xea, 0x55, 0x7c, 0x08, 0x00,                         // jmp 8:0x7c55, 64-bit from here
     0xbe, 0xe8, 0x03, 0x00, 0x00,                         // mov esi, 1000
     0x31, 0xc0, 0x0f, 0xa2, 0xff, 0xce, 0x75, 0xf8,       // cpuid(0) so often
+    0xdb, 0xe3, 0x9b,                                     // fninit; fwait
+    0xb9, 0x80, 0xf0, 0xfa, 0x02, 0xff, 0xc9, 0x75, 0xfc, // fifty million times: dec ecx; jnz
     0x66, 0xba, 0xf4, 0x00, 0xb0, 0x10, 0xee, 0xf4,       // out 0xf4, 0x10; hlt
-    0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00,                   // filled up to 8 bytes
-    0, 0, 0, 0, 0, 0, 0, 0,                               // the descriptor table, at 0x7c70
+    0x66, 0x90,                                           // filled up to 8 bytes
+    0, 0, 0, 0, 0, 0, 0, 0,                               // the descriptor table, at 0x7c78
     0, 0, 0, 0, 0, 0x9a, 0x20, 0,                         // 8: 64-bit code
-    0x0f, 0x00, 0x70, 0x7c, 0x00, 0x00,                   // its length - 1 and address
+    0x0f, 0x00, 0x78, 0x7c, 0x00, 0x00,                   // its length - 1 and address
 ];
 
 /// What a verdict is valid for, and the verdict; as JSON in the cache file.
@@ -70,7 +74,7 @@ impl Accel {
     }
 
     /// As [`Accel::detect`], but the verdict of an earlier process is believed: it is kept in the file
-    /// `cache`, and made anew when the host's kernel or the access to /dev/kvm is another.
+    /// `cache`, and made anew when the host's kernel, the access to /dev/kvm or what is tried is another.
     pub fn detect_cached(tools: &Tools, cache: &Path) -> Self {
         let host = host_key();
         let known = fs_err::read(cache).ok().and_then(|text| serde_json::from_slice::<Verdict>(&text).ok());
@@ -152,7 +156,8 @@ fn kvm_opens() -> bool {
 fn host_key() -> String {
     let kernel = rustix::system::uname();
     let (release, version) = (kernel.release().to_string_lossy(), kernel.version().to_string_lossy());
-    format!("{release} {version}, kvm {}", if kvm_opens() { "opens" } else { "closed" })
+    let probe = boot_sector().iter().fold(0_u32, |sum, byte| sum.rotate_left(1) ^ u32::from(*byte));
+    format!("{release} {version}, kvm {}, probe {probe:08x}", if kvm_opens() { "opens" } else { "closed" })
 }
 
 /// Whole or not at all: several processes may write at once.
