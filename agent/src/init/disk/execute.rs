@@ -28,7 +28,7 @@ const FSCK_REPAIRED: i32 = 3;
 
 /// Why a disk could not be made what it is to be.
 #[derive(Debug, thiserror::Error)]
-pub enum DataError {
+pub enum DiskError {
     /// Reading or writing a disk.
     #[error("{what} {disk}: {source}")]
     Disk {
@@ -66,12 +66,12 @@ pub enum DataError {
     },
 }
 
-pub(super) fn on_disk(what: &'static str, disk: &str) -> impl FnOnce(io::Error) -> DataError {
-    move |source| DataError::Disk { what, disk: disk.to_owned(), source }
+pub(super) fn on_disk(what: &'static str, disk: &str) -> impl FnOnce(io::Error) -> DiskError {
+    move |source| DiskError::Disk { what, disk: disk.to_owned(), source }
 }
 
 /// Makes both copies of the boot disk's table whole, the second one at the disk's true end.
-pub fn mend_table(disk: &Disk, found: &Found) -> Result<(), DataError> {
+pub fn mend_table(disk: &Disk, found: &Found) -> Result<(), DiskError> {
     if disk.read_only || (found.primary_good && found.backup_good) {
         return Ok(());
     }
@@ -81,8 +81,8 @@ pub fn mend_table(disk: &Disk, found: &Found) -> Result<(), DataError> {
 }
 
 /// Makes DATA in the free space of the boot disk; formats and mounts it.
-pub fn create_on_boot_disk(disk: &Disk, boot: &BootFound, covered: u64) -> Result<DataPartition, DataError> {
-    let no_room = || DataError::NoRoom { disk: disk.name.clone() };
+pub fn create_on_boot_disk(disk: &Disk, boot: &BootFound, covered: u64) -> Result<DataPartition, DiskError> {
+    let no_room = || DiskError::NoRoom { disk: disk.name.clone() };
     let found = boot.table.as_ref().ok_or_else(no_room)?;
     let mut table = found.table.clone();
     table.fit_to(disk.bytes);
@@ -94,8 +94,8 @@ pub fn create_on_boot_disk(disk: &Disk, boot: &BootFound, covered: u64) -> Resul
 }
 
 /// Puts a table with DATA alone on an empty disk.
-pub fn take_disk(disk: &Disk, appliance: &str) -> Result<DataPartition, DataError> {
-    let no_room = || DataError::NoRoom { disk: disk.name.clone() };
+pub fn take_disk(disk: &Disk, appliance: &str) -> Result<DataPartition, DiskError> {
+    let no_room = || DiskError::NoRoom { disk: disk.name.clone() };
     let mut table = Table::new(disk_id(appliance), disk.bytes, disk.block_bytes);
     let extent = table.largest_free(0).ok_or_else(no_room)?;
     let number = table.add_data(extent, random_id()).ok_or_else(no_room)?;
@@ -115,13 +115,13 @@ fn random_id() -> Uuid {
     uuid::Builder::from_random_bytes(rand::random()).into_uuid()
 }
 
-pub(super) fn open_for_writing(disk: &Disk) -> Result<File, DataError> {
+pub(super) fn open_for_writing(disk: &Disk) -> Result<File, DiskError> {
     let opened = OpenOptions::new().read(true).write(true).open(block::node(&disk.name));
     opened.map_err(on_disk("opening", &disk.name))
 }
 
 /// Writes one after the other, each on the disk before the next.
-pub(super) fn write_all(disk: &Disk, writes: &[Write]) -> Result<(), DataError> {
+pub(super) fn write_all(disk: &Disk, writes: &[Write]) -> Result<(), DiskError> {
     let mut device = open_for_writing(disk)?;
     for write in writes {
         let done = device
@@ -133,7 +133,7 @@ pub(super) fn write_all(disk: &Disk, writes: &[Write]) -> Result<(), DataError> 
     Ok(())
 }
 
-fn wipe(disk: &Disk, extent: Extent) -> Result<(), DataError> {
+fn wipe(disk: &Disk, extent: Extent) -> Result<(), DiskError> {
     let mut device = open_for_writing(disk)?;
     let length = WIPE.min(extent.bytes);
     let zeros = vec![0; usize::try_from(length).unwrap_or_default()];
@@ -145,7 +145,7 @@ fn wipe(disk: &Disk, extent: Extent) -> Result<(), DataError> {
 }
 
 /// The kernel's name for the partition; tells the kernel about it first if need be.
-pub fn known_to_kernel(disk: &Disk, partition: &DataPartition) -> Result<String, DataError> {
+pub fn known_to_kernel(disk: &Disk, partition: &DataPartition) -> Result<String, DiskError> {
     let DataPartition { number, start, bytes, .. } = *partition;
     block::add_partition(&block::node(&disk.name), number, start, bytes)
         .map_err(on_disk("announcing the new partition of", &disk.name))?;
@@ -154,12 +154,12 @@ pub fn known_to_kernel(disk: &Disk, partition: &DataPartition) -> Result<String,
     let known = partitions.unwrap_or_default().into_iter().find(|known| known.number == number);
     match known {
         Some(known) if (known.start, known.bytes) == (start, bytes) => Ok(known.name),
-        _ => Err(DataError::OtherPartition { disk: disk.name.clone(), number }),
+        _ => Err(DiskError::OtherPartition { disk: disk.name.clone(), number }),
     }
 }
 
 /// Makes the file system, without its label: that comes when everything is in it.
-pub fn format(runner: &dyn Runner, partition: &str) -> Result<(), DataError> {
+pub fn format(runner: &dyn Runner, partition: &str) -> Result<(), DiskError> {
     let device = block::node(partition).to_string_lossy().into_owned();
     let options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
     let argv = ["/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-m", "1", "-L", "", "-E", options, &device];
@@ -168,7 +168,7 @@ pub fn format(runner: &dyn Runner, partition: &str) -> Result<(), DataError> {
 }
 
 /// Repairs the file system if the kernel noted errors in it. The journal needs nobody's help.
-pub fn repair_if_marked(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DataError> {
+pub fn repair_if_marked(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DiskError> {
     let head = File::open(block::node(partition)).and_then(|mut file| probe::read_head(&mut file));
     let contents = probe::identify(&head.map_err(on_disk("reading", partition))?);
     if contents.iter().any(|content| matches!(content, Content::Ext4 { errors: true, .. })) {
@@ -178,7 +178,7 @@ pub fn repair_if_marked(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)
 }
 
 /// Runs e2fsck: first with the repairs that lose nothing, then with all.
-fn repair(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DataError> {
+fn repair(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DiskError> {
     let device = block::node(partition).to_string_lossy().into_owned();
     for mode in ["-p", "-y"] {
         say(&format!("the file system of DATA on {partition} has errors, e2fsck {mode} repairs it"));
@@ -199,7 +199,7 @@ pub fn mount_or_repair(
     partition: &str,
     target: &Path,
     say: &dyn Fn(&str),
-) -> Result<(), DataError> {
+) -> Result<(), DiskError> {
     match mount_data(partition, target) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG)) => {
             repair(runner, partition, say)?;
@@ -217,7 +217,7 @@ fn mount_data(partition: &str, target: &Path) -> io::Result<()> {
 }
 
 /// Says that everything is in DATA: from now on it is never formatted again.
-pub fn finish(partition: &str, target: &Path) -> Result<(), DataError> {
+pub fn finish(partition: &str, target: &Path) -> Result<(), DiskError> {
     sync(target).map_err(on_disk("writing", partition))?;
     label::set(target, DATA_LABEL).map_err(on_disk("naming", partition))?;
     sync(target).map_err(on_disk("writing", partition))

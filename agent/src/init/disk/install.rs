@@ -20,7 +20,7 @@ use super::super::medium::Medium;
 use super::super::probe;
 use super::super::report::{Report, Step};
 use super::decide::{Holds, fits, rank};
-use super::execute::{DataError, on_disk, open_for_writing, write_all};
+use super::execute::{DiskError, on_disk, open_for_writing, write_all};
 use super::facts::{install_id, look, mounted_for_a_look, table_of};
 use super::table::{self, Found, Table};
 use super::{announce_partitions, is_medium_store};
@@ -195,7 +195,7 @@ fn why_not(wish: &InstallTarget, needs: Needs, candidate: &Candidate) -> Option<
     (!fits(&wish.selector, disk)).then(|| "not what was asked for".to_owned())
 }
 
-fn put_on(report: &Report, step: Step, source: &Disk, target: &Disk, table: &Table, id: Uuid) -> Result<(), DataError> {
+fn put_on(report: &Report, step: Step, source: &Disk, target: &Disk, table: &Table, id: Uuid) -> Result<(), DiskError> {
     let on_target = table.on_another_disk(id, target.bytes);
     let what = format!("the medium is copied to {} ({}, {} MiB)", target.name, target.bus, target.bytes >> 20);
     copy(source, target, &on_target, &mut |percent| report.progress(step, &what, percent))?;
@@ -211,7 +211,7 @@ fn put_on(report: &Report, step: Step, source: &Disk, target: &Disk, table: &Tab
 }
 
 /// Marks the disk as begun, and copies all partitions.
-fn copy(source: &Disk, target: &Disk, table: &Table, say: &mut dyn FnMut(u64)) -> Result<(), DataError> {
+fn copy(source: &Disk, target: &Disk, table: &Table, say: &mut dyn FnMut(u64)) -> Result<(), DiskError> {
     write_all(target, &table.first_writes(target.bytes)[..1])?;
     let mut from = File::open(block::node(&source.name)).map_err(on_disk("opening", &source.name))?;
     let mut to = open_for_writing(target)?;
@@ -230,7 +230,7 @@ fn copy(source: &Disk, target: &Disk, table: &Table, say: &mut dyn FnMut(u64)) -
 }
 
 /// Whether all partitions are as on the medium.
-fn compare(source: &Disk, target: &Disk, table: &Table, say: &mut dyn FnMut(u64)) -> Result<(), DataError> {
+fn compare(source: &Disk, target: &Disk, table: &Table, say: &mut dyn FnMut(u64)) -> Result<(), DiskError> {
     let open = |disk: &Disk| File::open(block::node(&disk.name)).map_err(on_disk("opening", &disk.name));
     let (mut from, mut to) = (open(source)?, open(target)?);
     let mut copy = vec![0; PIECE];
@@ -239,14 +239,14 @@ fn compare(source: &Disk, target: &Disk, table: &Table, say: &mut dyn FnMut(u64)
         read_at(&mut from, at, piece).map_err(on_disk("reading", &source.name))?;
         read_at(&mut to, at, copy).map_err(on_disk("reading back", &target.name))?;
         match piece.iter().zip(copy.iter()).position(|(ours, theirs)| ours != theirs) {
-            Some(byte) => Err(DataError::Differs { disk: target.name.clone(), offset: at + byte as u64 }),
+            Some(byte) => Err(DiskError::Differs { disk: target.name.clone(), offset: at + byte as u64 }),
             None => Ok(()),
         }
     })
 }
 
 /// Makes the table whole; the MBR, without which it does not count, comes last, with the code for a BIOS.
-fn finish(source: &Disk, target: &Disk, table: &Table) -> Result<(), DataError> {
+fn finish(source: &Disk, target: &Disk, table: &Table) -> Result<(), DiskError> {
     let mut code = vec![0; MBR];
     let read = File::open(block::node(&source.name)).and_then(|mut device| read_at(&mut device, 0, &mut code));
     read.map_err(on_disk("reading", &source.name))?;
@@ -267,8 +267,8 @@ fn read_at(device: &mut File, at: u64, into: &mut [u8]) -> io::Result<()> {
 fn pieces(
     table: &Table,
     say: &mut dyn FnMut(u64),
-    mut each: impl FnMut(u64, &mut [u8]) -> Result<(), DataError>,
-) -> Result<(), DataError> {
+    mut each: impl FnMut(u64, &mut [u8]) -> Result<(), DiskError>,
+) -> Result<(), DiskError> {
     let entries = table.used();
     let all: u64 = entries.iter().map(|entry| entry.bytes).sum();
     let mut buffer = vec![0; PIECE];
@@ -311,7 +311,7 @@ fn no_disk(reason: &str) -> Fatal {
     Fatal::disk("install", format!("no disk to install on: {reason}"), "a disk as `firstBoot.target` wants it", next)
 }
 
-fn failed(error: &DataError) -> Fatal {
+fn failed(error: &DiskError) -> Fatal {
     let next = "start again: the copy begins anew; if it fails again, replace the disk or the medium that is named";
     Fatal::disk("install", error.to_string(), "a medium that can be read and a disk that keeps what is written", next)
 }
@@ -324,7 +324,7 @@ mod tests {
 
     use super::{Candidate, Holds, Needs, Standing, choose, compare, copy, finish, standing, table};
     use crate::host::block::Disk;
-    use crate::init::disk::execute::{DataError, write_all};
+    use crate::init::disk::execute::{DiskError, write_all};
     use crate::init::disk::table::{Extent, Table};
 
     const MIB: u64 = 1 << 20;
@@ -448,6 +448,6 @@ mod tests {
         bytes[(1 << 20) + 700] ^= 1;
         fs_err::write(&target.name, bytes).expect("written");
         let error = compare(medium, target, table, &mut |_| ()).expect_err("a byte differs");
-        assert!(matches!(error, DataError::Differs { offset, .. } if offset == MIB + 700), "{error}");
+        assert!(matches!(error, DiskError::Differs { offset, .. } if offset == MIB + 700), "{error}");
     }
 }

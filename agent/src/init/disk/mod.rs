@@ -32,7 +32,7 @@ mod table;
 
 pub use decide::DATA_LABEL;
 use decide::{OtherDisk, Plan, Wish, decide};
-use execute::DataError;
+use execute::DiskError;
 use table::Entry;
 
 /// Disks that are announced belatedly: without USB nothing is awaited but what is on its way.
@@ -97,7 +97,7 @@ fn carry_out(
     others: Option<&[OtherDisk]>,
     plan: &Plan,
     var: &Path,
-) -> Result<(String, bool), DataError> {
+) -> Result<(String, bool), DiskError> {
     let find = |name: &str| -> Disk {
         let other = others.unwrap_or_default().iter().find(|other| other.disk.name == name);
         other.map_or_else(|| medium.disk.clone(), |other| other.disk.clone())
@@ -120,7 +120,7 @@ fn carry_out(
             (disk, partition, true)
         }
         Plan::LookAtOthers | Plan::Ram { .. } | Plan::Impossible { .. } => {
-            return Err(DataError::NoRoom { disk: String::new() });
+            return Err(DiskError::NoRoom { disk: String::new() });
         }
     };
     let name = execute::known_to_kernel(&disk, &partition)?;
@@ -133,7 +133,7 @@ fn carry_out(
     }
     execute::mount_or_repair(runner, &name, var, &say)?;
     if format {
-        super::data::mark(var, &medium.release.name).map_err(|source| DataError::Disk {
+        super::data::mark(var, &medium.release.name).map_err(|source| DiskError::Disk {
             what: "writing",
             disk: name.clone(),
             source,
@@ -194,7 +194,7 @@ fn impossible(reason: &str) -> Fatal {
     Fatal::disk("data", found, "a place that the release allows", next)
 }
 
-fn unusable(disk: &str, error: &DataError) -> Fatal {
+fn unusable(disk: &str, error: &DiskError) -> Fatal {
     let found = format!("DATA on {disk} is there and cannot be used: {error}");
     let next = "check the disk; to start without it and without its state: foothold.data=ram; to begin anew: delete its partition DATA";
     Fatal::disk("data", found, "a DATA that can be mounted", next)
