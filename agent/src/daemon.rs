@@ -142,6 +142,13 @@ fn serve(
             let registry = publish::Registry::new(url, Some(front.own_token().to_owned()))?;
             publish::start(tasks, uploads, Some(registry), bus.clone(), stop);
         }
+        if let Some(storage) = front.storage().filter(|storage| storage.limit().is_some()) {
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                stop.run_until_cancelled(storage.keep_tidy()).await;
+                Ok(())
+            });
+        }
         if release.provisioning.is_some() {
             sources.push(Arc::new(Served::of(Path::new("/"))));
             signs::keep::start(tasks, "/".into(), fetches.clone(), stop);

@@ -132,6 +132,18 @@ impl Registry {
         hash::bytes(&top.1).to_string()
     }
 
+    /// Deletes a manifest, and with it every tag of it; `repository` as here, with the host.
+    pub fn delete(&self, repository: &str, digest: &str) {
+        let url = format!("{}/v2/{repository}/manifests/{digest}", self.url());
+        let done = self.runtime.block_on(self.request(reqwest::Method::DELETE, &url).send()).expect("an answer");
+        assert_eq!(done.status(), 202, "deleting {repository}@{digest}");
+    }
+
+    /// Where it keeps everything.
+    pub fn storage(&self) -> PathBuf {
+        self.dir.path().join("storage")
+    }
+
     fn push_blob(&self, repository: &str, blob: &[u8]) {
         let upload = self.request(reqwest::Method::POST, &format!("{}/v2/{repository}/blobs/uploads/", self.url()));
         let begun = self.runtime.block_on(upload.send()).expect("an answer");

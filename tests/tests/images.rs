@@ -2,8 +2,12 @@
 
 mod common;
 
+use std::time::{Duration, SystemTime};
+
 use common::{Bench, FlakyProxy};
 use foothold::lock::Lock;
+use foothold::store::hash;
+use foothold_agent::registry::collect::{Collected, Trees, collect};
 use foothold_tests::Registry;
 use foothold_tests::registry::{TestImage, Wants, tarball};
 use rstest::rstest;
@@ -52,6 +56,33 @@ fn images_of_every_kind_are_locked_and_carried_by_digest() {
     let again = Bench::new(&registry.definition(&references));
     assert_eq!(again.make(&lock).expect("images"), images);
     assert_ne!(again.lock().expect("a lock"), lock, "a new lock sees what moved");
+}
+
+#[test]
+fn what_the_boxs_registry_gives_back_is_what_no_manifest_names() {
+    let registry = Registry::start();
+    let (gone, kept) = (TestImage::small("gone").with_other_platform(), TestImage::small("kept"));
+    registry.push("quay.io/org/app:1", &gone);
+    registry.push("quay.io/org/app:2", &kept);
+    registry.push("ghcr.io/org/same:2", &kept);
+    let storage = registry.storage();
+    let trees = Trees { upper: storage.clone(), lower: storage.join("none"), whole: storage };
+    let collect = || collect(&trees, SystemTime::now() + Duration::from_secs(7200)).expect("collected");
+    assert_eq!(collect(), Collected::default(), "tags lead to everything");
+    registry.delete("quay.io/org/app", &gone.digest());
+    assert_eq!(collect().blobs, 1, "the index; its manifests may be pulled by digest");
+    for (_, manifest) in gone.documents.split_last().expect("an index").1 {
+        registry.delete("quay.io/org/app", &hash::bytes(manifest).to_string());
+    }
+    registry.delete("ghcr.io/org/same", &kept.digest());
+    assert_eq!(collect().blobs, gone.blobs.len() + gone.documents.len() - 1);
+    for blob in &gone.blobs {
+        assert!(!registry.blob_file(&hash::bytes(blob).to_string()).exists());
+    }
+    // What is left is whole, and what went can come again.
+    registry.push("quay.io/org/app:1", &gone);
+    let bench = Bench::new(&registry.definition(&["quay.io/org/app:1", "quay.io/org/app:2"]));
+    assert_eq!(bench.make(&bench.lock().expect("a lock")).expect("images").len(), 2);
 }
 
 fn told(result: anyhow::Result<impl Sized>) -> String {

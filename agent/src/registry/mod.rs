@@ -6,11 +6,13 @@
 //!                    │                                                            ▲
 //! site, containerd ──┴─► front: blobs and manifests of the release, the rest ─────┘ proxy (who may write, how much)
 //!                                └─► pulls: what was asked for, and what is not there
+//! collect: uploads that nothing names any more, away from the upper tree while nobody pushes
 //! ```
 //! An image is there twice: under its whole name (`docker.io/library/nginx`), which is what containerd asks for when
 //! this box stands in for every registry (`?ns=docker.io`), and under its path alone (`library/nginx`).
 
 pub mod catalog;
+pub mod collect;
 pub mod front;
 mod manifest;
 pub mod pod;

@@ -116,12 +116,28 @@ async fn with_registry(
     peer: &Peer,
     host: Option<&str>,
 ) -> Response<Body> {
-    let writes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let (method, writes) = (request.method().clone(), !request.method().is_safe());
+    if method != Method::GET {
+        storage.touch();
+    }
     if writes && let Err(refused) = admit(front, storage, request.headers(), peer).await {
         return refused;
     }
-    match pass(front, storage, request, host, writes).await {
-        Ok(response) => response,
+    let passed = if writes {
+        let _writing = storage.writing().await;
+        let passed = pass(front, storage, request, host, writes).await;
+        storage.touch();
+        passed
+    } else {
+        pass(front, storage, request, host, writes).await
+    };
+    match passed {
+        Ok(response) => {
+            if method == Method::DELETE && response.status().is_success() {
+                storage.note_deleted();
+            }
+            response
+        }
         Err(error) => {
             log::warn!("the registry does not answer: {error:#}");
             let mut response =

@@ -4,14 +4,17 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use agent_api::rest::Share;
 use rustix::fs::IFlags;
 use rustix::mount::MountFlags;
+use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::catalog::Catalog;
+use super::collect::{self, Collected, Trees};
 use super::{pod, tree};
 use crate::cluster::files;
 use crate::host::block::space_of;
@@ -23,6 +26,10 @@ const UPLOADS: &str = "/var/lib/foothold/registry";
 const RESERVE_PERCENT: u64 = 16;
 /// What is used is measured again after this time.
 const MEASURE: Duration = Duration::from_secs(30);
+/// How often it is looked whether there is something to collect, and how often that is done in any case.
+const COLLECT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
+/// Between two requests of one push there is less.
+const QUIET: Duration = Duration::from_secs(120);
 
 /// The storage.
 #[derive(Debug)]
@@ -32,6 +39,12 @@ pub struct Storage {
     limit: Option<u64>,
     reserve_percent: u64,
     used: Mutex<Option<(Instant, u64)>>,
+    /// Held by every request that writes; alone while something is collected.
+    writing: RwLock<()>,
+    /// When somebody wrote last, or looked whether a blob is there.
+    touched: Mutex<Instant>,
+    /// Whether something was deleted since the last collection.
+    deleted: AtomicBool,
 }
 
 /// Why nothing more is taken.
@@ -60,7 +73,15 @@ pub enum Full {
 impl Storage {
     /// Of the box below `root`, with so many bytes for uploads.
     pub fn new(root: &Path, limit: Option<u64>) -> Self {
-        Self { root: root.to_owned(), limit, reserve_percent: RESERVE_PERCENT, used: Mutex::new(None) }
+        Self {
+            root: root.to_owned(),
+            limit,
+            reserve_percent: RESERVE_PERCENT,
+            used: Mutex::new(None),
+            writing: RwLock::new(()),
+            touched: Mutex::new(Instant::now()),
+            deleted: AtomicBool::new(false),
+        }
     }
 
     /// The same that leaves nothing free, for tests on any disk.
@@ -80,11 +101,11 @@ impl Storage {
 
     /// Lays the release's tree out and puts uploads above it. A second call in the same boot changes nothing.
     pub fn prepare(&self, catalog: &Catalog, store: &Path, secret: &str) -> anyhow::Result<()> {
-        let whole = self.at(pod::RUN).join("whole");
+        let whole = self.laid_out();
         if whole.exists() {
             return Ok(());
         }
-        let (base, root, socket) = (self.at(pod::RUN).join("base"), self.at(pod::ROOT), self.at(pod::SOCKET_DIR));
+        let (base, root, socket) = (self.base(), self.at(pod::ROOT), self.at(pod::SOCKET_DIR));
         for folder in [&root, &base] {
             // What is mounted there is of an attempt that did not end well.
             let _ = mount::unmount(folder, true);
@@ -126,6 +147,67 @@ impl Storage {
 
     fn upper(&self) -> PathBuf {
         self.at(UPLOADS).join("upper")
+    }
+
+    /// A file that is there when everything is.
+    fn laid_out(&self) -> PathBuf {
+        self.at(pod::RUN).join("whole")
+    }
+
+    fn base(&self) -> PathBuf {
+        self.at(pod::RUN).join("base")
+    }
+
+    /// Notes that a push may be on its way.
+    pub(super) fn touch(&self) {
+        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Notes that something was deleted.
+    pub(super) fn note_deleted(&self) {
+        self.deleted.store(true, Ordering::Relaxed);
+    }
+
+    /// To be held while something is written.
+    pub(super) async fn writing(&self) -> RwLockReadGuard<'_, ()> {
+        self.writing.read().await
+    }
+
+    /// Removes uploads that nothing names any more, unless somebody is writing or the storage is not laid out. Reads
+    /// folders.
+    pub fn collect(&self, now: SystemTime) -> io::Result<Option<Collected>> {
+        let Ok(_alone) = self.writing.try_write() else { return Ok(None) };
+        if !self.laid_out().exists() {
+            return Ok(None);
+        }
+        let trees = Trees { upper: self.upper(), lower: self.base(), whole: self.at(pod::ROOT) };
+        self.deleted.store(false, Ordering::Relaxed);
+        let collected = collect::collect(&trees, now)?;
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(Some(collected))
+    }
+
+    /// Collects each hour, and soon after something was deleted, while nobody pushes; without an end.
+    pub async fn keep_tidy(self: Arc<Self>) {
+        let mut last = Instant::now();
+        loop {
+            tokio::time::sleep(COLLECT.0).await;
+            let quiet = self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= QUIET;
+            if !quiet || !self.deleted.load(Ordering::Relaxed) && last.elapsed() < COLLECT.1 {
+                continue;
+            }
+            let storage = Arc::clone(&self);
+            let collected = tokio::task::spawn_blocking(move || storage.collect(SystemTime::now())).await;
+            match collected.map_err(io::Error::other).and_then(|collected| collected) {
+                Ok(None) => continue,
+                Ok(Some(Collected { blobs: 0, .. })) => {}
+                Ok(Some(Collected { blobs, bytes })) => {
+                    log::info!("{blobs} blobs of the registry that nothing names, {bytes} bytes, are free again");
+                }
+                Err(error) => log::warn!("looking for blobs of the registry that nothing names: {error}"),
+            }
+            last = Instant::now();
+        }
     }
 
     /// Bytes of uploads, measured a moment ago or now. Reads folders: not for a thread that must not wait.

@@ -16,7 +16,8 @@ use fs_err::os::unix::fs::symlink;
 
 use super::catalog::{Catalog, Repository};
 
-const V2: &str = "docker/registry/v2";
+/// Everything of the registry lies below it.
+pub(super) const V2: &str = "docker/registry/v2";
 
 /// Lays the tree out at `root`, which must not be there. `store` is where blobs are, as the registry sees it.
 pub fn lay_out(root: &Path, catalog: &Catalog, store: &Path) -> io::Result<()> {

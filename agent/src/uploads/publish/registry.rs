@@ -1,18 +1,27 @@
 //! Pushing into the box's registry (OCI distribution specification, "Push").
 
 use std::io::Read;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::archive::{Archive, Blob, Manifest, SectionReader};
 use crate::rest::body;
 
+/// Manifests and indexes, OCI's and docker's.
+const MANIFESTS: [&str; 4] = [
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+];
 /// Bytes of a piece between disk and connection.
 const PIECE: usize = 64 * 1024;
 /// A registry that says nothing for so long does not answer.
@@ -102,16 +111,61 @@ impl Registry {
         Ok(())
     }
 
-    /// Forgets a name. The registry's own collection removes what nothing names any more.
+    /// Forgets a name, and the manifests to which no other tag of its repository leads; their blobs are collected later.
     pub(super) async fn forget(&self, reference: &str) -> Result<(), PushError> {
         let Some((repository, tag)) = reference.rsplit_once(':') else { return Ok(()) };
-        let url = self.at(&format!("v2/{repository}/manifests/{tag}"))?;
-        let answer = send(self.request(reqwest::Method::DELETE, url)).await?;
-        if answer.status() == StatusCode::NOT_FOUND {
-            return Ok(());
+        let mut mine = self.reached(repository, tag).await?;
+        let Some(top) = mine.first().cloned() else { return Ok(()) };
+        for other in self.tags(repository).await?.iter().filter(|other| *other != tag) {
+            let theirs = self.reached(repository, other).await?;
+            mine.retain(|digest| !theirs.contains(digest));
         }
-        expect(answer, StatusCode::ACCEPTED, || format!("to forget `{reference}`")).await?;
+        // With a manifest goes every tag of it.
+        let name = if mine.contains(&top) { top.as_str() } else { tag };
+        for name in iter::once(name).chain(mine.iter().map(String::as_str).filter(|digest| *digest != top)) {
+            let url = self.at(&format!("v2/{repository}/manifests/{name}"))?;
+            let answer = send(self.request(reqwest::Method::DELETE, url)).await?;
+            if answer.status() != StatusCode::NOT_FOUND {
+                expect(answer, StatusCode::ACCEPTED, || format!("to forget `{name}` of `{reference}`")).await?;
+            }
+        }
         Ok(())
+    }
+
+    /// Tags of a repository.
+    async fn tags(&self, repository: &str) -> Result<Vec<String>, PushError> {
+        let answer = send(self.request(reqwest::Method::GET, self.at(&format!("v2/{repository}/tags/list"))?)).await?;
+        if answer.status() == StatusCode::NOT_FOUND {
+            return Ok(Vec::new());
+        }
+        let answer = expect(answer, StatusCode::OK, || format!("the tags of `{repository}`")).await?;
+        let list: Value = answer.json().await.map_err(|error| PushError::Silent(causes(&error)))?;
+        let tags = list["tags"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        Ok(tags.map(str::to_owned).collect())
+    }
+
+    /// Digests of the manifests to which a tag leads, its own first; none when it is not there.
+    async fn reached(&self, repository: &str, tag: &str) -> Result<Vec<String>, PushError> {
+        let (mut waiting, mut found) = (vec![tag.to_owned()], Vec::new());
+        while let Some(name) = waiting.pop() {
+            let url = self.at(&format!("v2/{repository}/manifests/{name}"))?;
+            let request = self.request(reqwest::Method::GET, url).header(ACCEPT, MANIFESTS.join(", "));
+            let answer = send(request).await?;
+            if answer.status() == StatusCode::NOT_FOUND {
+                continue;
+            }
+            let answer = expect(answer, StatusCode::OK, || format!("the manifest of `{repository}:{name}`")).await?;
+            let text = answer.bytes().await.map_err(|error| PushError::Silent(causes(&error)))?;
+            let digest = format!("sha256:{}", super::hex_of(&text));
+            if found.contains(&digest) {
+                continue;
+            }
+            found.push(digest);
+            let manifest: Value = serde_json::from_slice(&text).unwrap_or_default();
+            let children = manifest["manifests"].as_array().into_iter().flatten();
+            waiting.extend(children.filter_map(|child| child["digest"].as_str()).map(str::to_owned));
+        }
+        Ok(found)
     }
 }
 
