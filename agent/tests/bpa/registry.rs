@@ -144,6 +144,12 @@ async fn pull(url: &str, repository: &str, tag: &str) -> usize {
     pulled
 }
 
+/// Folders that have a `link`.
+fn links(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs_err::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    entries.map(|entry| entry.path().join("link")).filter(|link| link.exists()).collect()
+}
+
 #[tokio::test]
 async fn an_archive_is_in_the_registry_under_its_owners_names() {
     let Some(program) = program() else { return };
@@ -181,6 +187,13 @@ async fn an_archive_is_in_the_registry_under_its_owners_names() {
     wait_until("the old name is gone", async || status("alpha/icn/manifests/2").await == 404).await;
     assert_eq!(server.ask("DELETE", &path).send().await.expect("an answer").status(), 204);
     wait_until("the new name is gone", async || status("alpha/new/manifests/3").await == 404).await;
+    // Its manifest went with it, so that its blobs can be collected; another image's is still there.
+    let revisions = |repository: &str| {
+        let folder = format!("registry/docker/registry/v2/repositories/{repository}/_manifests/revisions/sha256");
+        links(&dir.path().join(folder)).len()
+    };
+    assert_eq!((revisions("alpha/new"), revisions("alpha/icn")), (0, 0));
+    assert!(revisions("alpha/org/app") > 0);
 }
 
 #[tokio::test]
