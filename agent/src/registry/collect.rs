@@ -106,12 +106,10 @@ fn repositories(folder: &Path) -> io::Result<Vec<PathBuf>> {
         }
         if !name.starts_with('_') {
             found.extend(repositories(&path)?);
-        } else if found.last().is_none_or(|last| last != folder) {
+        } else if !found.iter().any(|known| known == folder) {
             found.push(folder.to_owned());
         }
     }
-    found.sort_unstable();
-    found.dedup();
     Ok(found)
 }
 

@@ -116,21 +116,19 @@ async fn with_registry(
     peer: &Peer,
     host: Option<&str>,
 ) -> Response<Body> {
-    let (method, writes) = (request.method().clone(), !request.method().is_safe());
-    if method != Method::GET {
-        storage.touch();
-    }
+    let method = request.method().clone();
+    let writes = !matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
     if writes && let Err(refused) = admit(front, storage, request.headers(), peer).await {
         return refused;
     }
-    let passed = if writes {
-        let _writing = storage.writing().await;
-        let passed = pass(front, storage, request, host, writes).await;
+    if method != Method::GET {
         storage.touch();
-        passed
-    } else {
-        pass(front, storage, request, host, writes).await
-    };
+    }
+    let writing = if writes { Some(storage.writing().await) } else { None };
+    let passed = pass(front, storage, request, host, writes).await;
+    if writing.is_some() {
+        storage.touch();
+    }
     match passed {
         Ok(response) => {
             if method == Method::DELETE && response.status().is_success() {

@@ -219,6 +219,14 @@ async fn writing_needs_the_token(#[case] password: Option<&str>, #[case] status:
 }
 
 #[tokio::test]
+async fn a_method_that_nobody_reads_with_is_taken_for_writing() {
+    let mut fixture = fixture(&[REGISTRY], Some(1 << 20));
+    fixture.start_registry();
+    let answer = fixture.client.request(Method::TRACE, fixture.url("/v2/library/app/manifests/2")).send().await;
+    assert_eq!(answer.expect("an answer").status(), 401);
+}
+
+#[tokio::test]
 async fn what_the_release_brought_stays_as_it_is() {
     let mut fixture = fixture(&[REGISTRY, "docker.io/library/app:1"], Some(1 << 20));
     fixture.start_registry();

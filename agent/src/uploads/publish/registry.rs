@@ -12,16 +12,12 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use super::archive::{Archive, Blob, Manifest, SectionReader};
+use super::archive::{Archive, Blob, DOCKER_LIST, Manifest, OCI_INDEX, OCI_MANIFEST, SectionReader};
 use crate::rest::body;
 
 /// Manifests and indexes, OCI's and docker's.
-const MANIFESTS: [&str; 4] = [
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-];
+const MANIFESTS: [&str; 4] =
+    [OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, "application/vnd.docker.distribution.manifest.v2+json"];
 /// Bytes of a piece between disk and connection.
 const PIECE: usize = 64 * 1024;
 /// A registry that says nothing for so long does not answer.
