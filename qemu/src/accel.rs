@@ -74,7 +74,7 @@ impl Accel {
     }
 
     /// As [`Accel::detect`], but the verdict of an earlier process is believed: it is kept in the file
-    /// `cache`, and made anew when the host's kernel, the access to /dev/kvm or what is tried is another.
+    /// `cache`, and made anew when the host's kernel or processor, the access to /dev/kvm or what is tried is another.
     pub fn detect_cached(tools: &Tools, cache: &Path) -> Self {
         let host = host_key();
         let known = fs_err::read(cache).ok().and_then(|text| serde_json::from_slice::<Verdict>(&text).ok());
@@ -153,11 +153,28 @@ fn kvm_opens() -> bool {
     fs_err::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
+/// What a verdict depends on: kernel, processor, access to KVM, and what is tried.
 fn host_key() -> String {
     let kernel = rustix::system::uname();
     let (release, version) = (kernel.release().to_string_lossy(), kernel.version().to_string_lossy());
-    let probe = boot_sector().iter().fold(0_u32, |sum, byte| sum.rotate_left(1) ^ u32::from(*byte));
-    format!("{release} {version}, kvm {}, probe {probe:08x}", if kvm_opens() { "opens" } else { "closed" })
+    let processor = processor_key(&fs_err::read_to_string("/proc/cpuinfo").unwrap_or_default());
+    let (access, probe) = (if kvm_opens() { "opens" } else { "closed" }, checksum(&boot_sector()));
+    format!("{release} {version}, {processor}, kvm {access}, probe {probe:08x}")
+}
+
+/// The first processor that /proc/cpuinfo lists: make, model, and what it can do. Its speed changes by itself.
+fn processor_key(cpuinfo: &str) -> String {
+    let value = |key: &str| {
+        let named = |line: &&str| line.split(':').next().is_some_and(|name| name.trim() == key);
+        cpuinfo.lines().find(named).and_then(|line| line.split_once(':')).map_or("?", |(_, value)| value.trim())
+    };
+    let identity = ["vendor_id", "cpu family", "model", "stepping"].map(value).join("/");
+    format!("processor {identity}, flags {:08x}", checksum(value("flags").as_bytes()))
+}
+
+/// Tells two of these apart, nothing more.
+fn checksum(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |sum: u32, byte| sum.rotate_left(1) ^ u32::from(*byte))
 }
 
 /// Whole or not at all: several processes may write at once.
@@ -168,4 +185,24 @@ fn write_verdict(cache: &Path, verdict: &Verdict) -> io::Result<()> {
     serde_json::to_writer(&mut file, verdict)?;
     file.persist(cache).map_err(|error| error.error)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::processor_key;
+
+    const CPUINFO: &str = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n\
+                           model name\t: Some Processor\nstepping\t: 8\ncpu MHz\t\t: 2699.998\nflags\t\t: fpu vme de\n\n\
+                           processor\t: 1\nvendor_id\t: other\n";
+
+    #[test]
+    fn a_processor_is_another_by_model_or_abilities_and_not_by_its_speed() {
+        let key = processor_key(CPUINFO);
+        assert!(key.starts_with("processor GenuineIntel/6/143/8, flags "), "{key}");
+        assert_eq!(processor_key(&CPUINFO.replace("2699.998", "800.000")), key);
+        assert_eq!(processor_key(&CPUINFO.replace(": other", ": yet another")), key, "the first stands for all");
+        assert_ne!(processor_key(&CPUINFO.replace(": 143", ": 85")), key);
+        assert_ne!(processor_key(&CPUINFO.replace("fpu vme", "fpu")), key);
+        assert_ne!(processor_key(""), key);
+    }
 }
