@@ -125,6 +125,9 @@ pub struct Machine {
     /// Give up after so many seconds without `ready`
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub timeout: Option<Duration>,
+    /// Write what the screen shows at `ready` into this file, a PNG
+    #[arg(long, value_name = "FILE")]
+    pub screenshot: Option<PathBuf>,
 }
 
 /// `foothold up`

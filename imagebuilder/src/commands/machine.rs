@@ -16,6 +16,8 @@ use crate::cli::{Attach, Machine, MachineFirmware, Network};
 use crate::config::ByteSize;
 use crate::disk::fat::{self, FatKind, Volume};
 use crate::disk::{Content, SourceFile};
+use crate::host::command::pause;
+use crate::host::files::write_whole;
 use crate::medium::Medium;
 use crate::pipeline::{self, Builder};
 use crate::report::{Outcome, Report, Timings};
@@ -29,6 +31,8 @@ const SITE_VOLUME: u64 = 16 << 20;
 const FORWARDED: [u16; 5] = [ports::WEB, ports::KUBERNETES_API, ports::REGISTRY, ports::CONTENT, ports::BPA];
 /// How long a box may stay without any new event before it counts as stuck.
 const STALL: Duration = Duration::from_secs(300);
+/// The console draws what an event says at its next turn.
+const SCREEN_DRAWN: Duration = Duration::from_secs(3);
 
 /// What machine, and what in it.
 pub struct Plan<'a> {
@@ -279,6 +283,14 @@ impl Session {
         &self.token
     }
 
+    /// Writes a picture of the screen, a PNG: all of it, or nothing.
+    pub fn screenshot(&self, png: &Path) -> Result<()> {
+        pause(SCREEN_DRAWN);
+        let picture = self.work.path().join("screen.png");
+        self.vm.screenshot(&picture)?;
+        write_whole(png, &fs_err::read(picture)?).with_context(|| format!("writing `{}`", png.display()))
+    }
+
     /// Fetches the kubeconfig and writes it where it outlives the machine's scratch folder.
     pub fn kubeconfig(&self, at: &Builder) -> Result<PathBuf> {
         let (web, api) = (self.web().context("the machine has no network")?, self.vm.forwarded(ports::KUBERNETES_API));
@@ -286,10 +298,8 @@ impl Session {
         let text = get(&format!("{web}/api/v1/kubeconfig?server=https://{api}"), &self.token)?;
         let dir = at.cache.path("run").join(self.vm.name());
         fs_err::create_dir_all(&dir)?;
-        let (path, partial) = (dir.join("kubeconfig"), self.work.path().join("kubeconfig"));
-        fs_err::write(&partial, text)?;
-        fs_err::set_permissions(&partial, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-        fs_err::rename(partial, &path)?;
+        let path = dir.join("kubeconfig");
+        write_whole(&path, text.as_bytes()).with_context(|| format!("writing `{}`", path.display()))?;
         Ok(path)
     }
 

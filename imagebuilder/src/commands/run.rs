@@ -14,21 +14,24 @@ use super::machine::{self, Plan};
 pub fn run(args: &cli::Run, report: &Report) -> Result<Outcome, CommandError> {
     let at = builder(&args.sources, report)?;
     let plan = Plan::new(&args.image, args.attach, &args.machine);
-    run_plan(&at, &plan, args.until, args.machine.timeout)
+    run_plan(&at, &plan, args.until, &args.machine)
 }
 
-/// Runs a planned machine.
+/// Runs a planned machine; the options say when to give up on it and where its screen goes.
 pub fn run_plan(
     at: &Builder,
     plan: &Plan<'_>,
     until: Option<Until>,
-    timeout: Option<Duration>,
+    options: &cli::Machine,
 ) -> Result<Outcome, CommandError> {
     let mut session = machine::start(at, plan)?;
     if let Some(web) = session.web() {
         at.report.info(&format!("web page and REST: {web} (token {})", session.token()));
     }
-    let ready = session.until_ready(&at.report, timeout)?;
+    let ready = session.until_ready(&at.report, options.timeout)?;
+    if let Some(png) = &options.screenshot {
+        session.screenshot(png)?;
+    }
     let outcome = session.outcome(at, &ready)?;
     if until == Some(Until::Ready) {
         return Ok(outcome);

@@ -21,5 +21,5 @@ pub fn run(args: &cli::Up, report: &Report) -> Result<Outcome, CommandError> {
     let files = build(&at, &job, &args.out)?;
     let image = files.first().ok_or_else(|| anyhow::anyhow!("the definition makes no image"))?;
     let plan = Plan::new(&image.file, None, &args.machine);
-    run_plan(&at, &plan, args.until, args.machine.timeout)
+    run_plan(&at, &plan, args.until, &args.machine)
 }
