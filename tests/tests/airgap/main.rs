@@ -3,6 +3,7 @@
 //! The box has no way out: its network card leads to forwarded ports of this host's loopback, and nowhere else.
 
 mod grown;
+mod uploads;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -271,7 +272,7 @@ fn a_server_of_the_site_installs_from_the_box_and_what_is_sent_to_it_is_used() {
     let (machine, references) =
         ready_box(dir.path(), More { os_images: &[&recipe("debian-node")], ..More::default() }, how);
     let site = Site::of(&machine);
-    uploads_are_used(&site);
+    uploads::are_used(&site);
     a_server_lives_on_the_box(&site, &segment, dir.path(), &references);
 }
 
@@ -377,32 +378,4 @@ fn a_server_lives_on_the_box(site: &Site<'_>, segment: &Segment, dir: &Path, ref
         let digest = hash::bytes(&answer.body);
         assert!(text.contains(&format!("pulled {reference} {digest}")), "{reference} {digest} in\n{text}");
     }
-}
-
-/// An OS image by the REST of the Binary Provisioning Agent, in two parts: then it is among the others.
-fn uploads_are_used(site: &Site<'_>) {
-    let image = noise(1, 700_000);
-    let metadata = json!({ "owner": "alpha", "cluster_name": "one", "type": "os_image", "image_name": "sent.img",
-        "image_offset": 0, "image_length": image.len(), "upload_complete": false,
-        "description": { "image_records": [] } });
-    let multipart = "--x\r\ncontent-disposition: form-data; name=\"metadata\"\r\n\r\n".to_owned()
-        + &metadata.to_string()
-        + "\r\n--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"sent.img\"\r\n\r\n\r\n--x--\r\n";
-    let post = site.bpa(Method::POST, "alpha/one/os_images");
-    let post = post.header(header::CONTENT_TYPE, "multipart/form-data; boundary=x").body(multipart);
-    let answer = site.ask(post);
-    assert_eq!(answer.status, StatusCode::CREATED, "{}", String::from_utf8_lossy(&answer.body));
-    let anonymous = site
-        .client
-        .get(format!("https://{}/v1/baremetalcluster/alpha/one/os_images/sent.img", site.machine.address(ports::BPA)));
-    assert_eq!(site.ask(anonymous).status, StatusCode::UNAUTHORIZED);
-    let patch = site.bpa(Method::PATCH, "alpha/one/os_images/sent.img").header("Upload-Offset", "0");
-    let answer = site.ask(patch.body(image.clone()));
-    assert_eq!(answer.status, StatusCode::NO_CONTENT, "{}", String::from_utf8_lossy(&answer.body));
-    assert_eq!(answer.headers["upload-offset"], image.len().to_string());
-    let told = String::from_utf8(site.wait_for("images/alpha/one/sent.img.sha256")).expect("text");
-    assert!(told.starts_with(hash::bytes(&image).hex()), "{told}");
-    assert_eq!(site.get("images/sent.img"), image);
-    assert_eq!(site.ask(site.bpa(Method::DELETE, "alpha/one/os_images/sent.img")).status, StatusCode::NO_CONTENT);
-    assert_eq!(site.ask(site.content("images/sent.img")).status, StatusCode::NOT_FOUND);
 }
