@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use foothold_agent::cluster::kubeconfig::Parsed;
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 /// The texts of a support bundle, by path.
@@ -32,23 +32,23 @@ impl Client {
         Self { web, api, token: token.to_owned(), runtime }
     }
 
-    /// Status code and bytes of a GET on the box's REST.
-    fn fetch(&self, path: &str, token: Option<&str>) -> (u16, Vec<u8>) {
+    /// Status code and bytes of a request to the box's REST.
+    fn fetch(&self, method: &Method, path: &str, token: Option<&str>) -> (u16, Vec<u8>) {
         let url = format!("https://{}{path}", self.web);
         self.runtime.block_on(async {
             // The certificate is the box's own; what is tested is who may read, not whom we trust.
             let client =
                 reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("a client");
-            let request = client.get(url);
+            let request = client.request(method.clone(), url);
             let request = token.iter().fold(request, reqwest::RequestBuilder::bearer_auth);
-            let answer = request.send().await.unwrap_or_else(|error| panic!("GET {path}: {error:?}"));
+            let answer = request.send().await.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"));
             (answer.status().as_u16(), answer.bytes().await.expect("a body").to_vec())
         })
     }
 
     /// Status code and body of a GET on the box's REST, with `token` or none.
     pub fn get_as(&self, path: &str, token: Option<&str>) -> (u16, String) {
-        let (status, body) = self.fetch(path, token);
+        let (status, body) = self.fetch(&Method::GET, path, token);
         (status, String::from_utf8_lossy(&body).into_owned())
     }
 
@@ -61,9 +61,15 @@ impl Client {
 
     /// The bytes of an authorized GET.
     pub fn bytes(&self, path: &str) -> Vec<u8> {
-        let (status, body) = self.fetch(path, Some(&self.token));
+        let (status, body) = self.fetch(&Method::GET, path, Some(&self.token));
         assert_eq!(status, 200, "GET {path}");
         body
+    }
+
+    /// An authorized POST of nothing, which asks for something to happen.
+    pub fn ask_for(&self, path: &str) {
+        let (status, body) = self.fetch(&Method::POST, path, Some(&self.token));
+        assert_eq!(status, 202, "POST {path}: {}", String::from_utf8_lossy(&body));
     }
 
     /// The support bundle as it is now.

@@ -15,7 +15,7 @@ mod initrd;
 pub mod keys;
 pub mod proof;
 mod qcow2;
-mod tree;
+pub mod tree;
 
 use std::io;
 use std::path::Path;
@@ -25,7 +25,6 @@ use agent_api::proof::PROOF;
 use agent_api::release::{Digest, MEDIUM_ROOT, Release, SBOM};
 use ext4_view::Ext4;
 use gpt::GptConfig;
-use hadris_fat::sync::FatFs;
 use hadris_fs::MountOptions;
 use hadris_fs::sync::Volume;
 use hadris_iso::sync::IsoFs;
@@ -175,12 +174,9 @@ impl Medium {
     }
 
     fn open_esp(&mut self, window: Window, name: &str) {
-        match FatFs::mount(Blocks(Rc::new(window)), MountOptions::new().read_only()) {
-            Ok(fat) => self.esp = Some(Box::new(Volume::new(fat))),
-            Err(error) => {
-                let error = tree::plain(error.into_error());
-                self.flaws.push(format!("the file system of {name} cannot be read: {error}"));
-            }
+        match tree::fat(Rc::new(window)) {
+            Ok(fat) => self.esp = Some(fat),
+            Err(error) => self.flaws.push(format!("the file system of {name} cannot be read: {error}")),
         }
     }
 

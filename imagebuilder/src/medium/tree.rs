@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::io;
 
 use ext4_view::{Ext4, Ext4Error};
-use hadris_fs::OpenOptions;
+use hadris_fat::sync::FatFs;
 use hadris_fs::sync::{File, FileSystem, Volume};
+use hadris_fs::{MountOptions, OpenOptions};
 
-use super::bytes::Bytes;
+use super::bytes::{Blocks, Bytes, Disk};
 
 /// A file system, read-only. Paths are relative, `/` between the parts.
 pub trait Tree {
@@ -15,6 +16,12 @@ pub trait Tree {
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
     /// A file; `None` when it is not there.
     fn open(&self, path: &str) -> io::Result<Option<Box<dyn Bytes>>>;
+}
+
+/// The FAT file system of a partition, or of an image of one.
+pub fn fat(partition: Disk) -> io::Result<Box<dyn Tree>> {
+    let fat = FatFs::mount(Blocks(partition), MountOptions::new().read_only());
+    Ok(Box::new(Volume::new(fat.map_err(|error| plain(error.into_error()))?)))
 }
 
 impl Tree for Ext4 {
