@@ -44,7 +44,7 @@ pub struct Registry {
     wants: Wants,
     client: reqwest::Client,
     runtime: tokio::runtime::Runtime,
-    _process: Running,
+    process: Option<Running>,
 }
 
 impl Registry {
@@ -66,24 +66,23 @@ impl Registry {
         }
         let client = client.build().expect("a client");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        Self { dir, address, wants, client, runtime, _process: process }
+        Self { dir, address, wants, client, runtime, process: Some(process) }
     }
 
     fn try_start(dir: &Path, wants: Wants) -> Option<(SocketAddr, Running)> {
         let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|port| port.local_addr()).expect("a port");
         fs_err::write(dir.join("config.json"), configuration(dir, address, wants).to_string()).expect("written");
-        let run = Run::new(program("registry", "registry")).arg("serve").arg(dir.join("config.json")).clear_env();
-        let mut process = run.env("OTEL_TRACES_EXPORTER", "none").start().expect("started");
-        let started = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            if let Some(said) = process.ended() {
-                assert!(said.contains("address already in use"), "the registry ended:\n{said}");
-                return None;
-            }
-            assert!(started.elapsed() < PATIENCE, "the registry does not answer");
-            pause(Duration::from_millis(20));
-        }
-        Some((address, process))
+        Some((address, run(dir, address)?))
+    }
+
+    /// Ends it; what it has stays.
+    pub fn stop(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again where it was.
+    pub fn go_on(&mut self) {
+        self.process = Some(run(self.dir.path(), self.address).expect("its port is free"));
     }
 
     /// `127.0.0.1:<port>`.
@@ -204,6 +203,22 @@ impl Registry {
         }
         images.map(|(reference, _)| reference)
     }
+}
+
+/// Runs it as its configuration says, until it answers; none when somebody else has its port.
+fn run(dir: &Path, address: SocketAddr) -> Option<Running> {
+    let run = Run::new(program("registry", "registry")).arg("serve").arg(dir.join("config.json")).clear_env();
+    let mut process = run.env("OTEL_TRACES_EXPORTER", "none").start().expect("started");
+    let started = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        if let Some(said) = process.ended() {
+            assert!(said.contains("address already in use"), "the registry ended:\n{said}");
+            return None;
+        }
+        assert!(started.elapsed() < PATIENCE, "the registry does not answer");
+        pause(Duration::from_millis(20));
+    }
+    Some(process)
 }
 
 fn configuration(dir: &Path, address: SocketAddr, wants: Wants) -> Value {

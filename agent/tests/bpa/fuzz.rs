@@ -265,7 +265,7 @@ async fn fuzz(requests: u64, seed: u64) -> String {
     fs_err::create_dir(&dir).expect("made");
     fs_err::write(outer.path().join("canary"), "untouched").expect("written");
     fs_err::write(dir.join("canary"), "untouched").expect("written");
-    let server = Arc::new(Server::start(&dir, None).await);
+    let server = Arc::new(Server::start(&dir).await);
     let before = outside(outer.path(), &dir.join("uploads"));
     let tls = connector(&dir);
     let (sent, begun) = (Arc::new(AtomicU64::new(0)), Instant::now());

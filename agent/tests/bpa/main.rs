@@ -2,6 +2,5 @@
 
 mod fuzz;
 mod power;
-mod registry;
 mod serve;
 mod server;

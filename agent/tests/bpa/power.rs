@@ -23,7 +23,7 @@ fn digest_of(source: Source, length: u64) -> String {
 /// Ends with the digest of an upload that was cut five times and whose server was killed once.
 async fn cut_and_killed(source: Source, length: u64) -> u64 {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut server = Server::start(dir.path(), None).await;
+    let mut server = Server::start(dir.path()).await;
     let path = format!("{COLLECTION}/image.raw");
     server.announce(COLLECTION, &metadata("image.raw", length)).await;
     let mut last = 0;
@@ -46,7 +46,7 @@ async fn cut_and_killed(source: Source, length: u64) -> u64 {
     let safe = server.image(&path).await.image_offset;
     let before = server.peak_kib();
     server.kill();
-    server = Server::start(dir.path(), None).await;
+    server = Server::start(dir.path()).await;
     let offset = server.image(&path).await.image_offset;
     assert!(offset >= safe && safe >= last, "{offset} after the kill, {safe} acknowledged before");
     let answer = server.send(&path, source, length, length).await.expect("an answer");

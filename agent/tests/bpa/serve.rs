@@ -22,23 +22,21 @@ use super::server::TOKEN;
 
 /// Arguments that make this program the server.
 pub const ARGUMENTS: [&str; 4] = ["--ignored", "--exact", "--nocapture", "serve::the_server"];
-/// Folder and registry of the server.
+/// Folder of the server.
 pub const FOLDER: &str = "FOOTHOLD_TEST_BPA_DIR";
-pub const REGISTRY: &str = "FOOTHOLD_TEST_BPA_REGISTRY";
 
 #[test]
 #[ignore = "it is the server of the other tests, which start it"]
 fn the_server() {
     let Some(dir) = std::env::var_os(FOLDER) else { return };
-    let registry = std::env::var(REGISTRY).ok();
     let _ = rustls::crypto::ring::default_provider().install_default();
     // As the daemon's.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    runtime.block_on(serve(Path::new(&dir), registry)).expect("served until it was killed");
+    runtime.block_on(serve(Path::new(&dir))).expect("served until it was killed");
 }
 
-async fn serve(dir: &Path, registry: Option<String>) -> anyhow::Result<()> {
+async fn serve(dir: &Path) -> anyhow::Result<()> {
     let access = Access { token_sha256: Some(hex::encode(Sha256::digest(TOKEN))), ..Access::default() };
     let gate = Arc::new(Gate::new(&dir.join("access")));
     gate.set_site(&access);
@@ -51,8 +49,7 @@ async fn serve(dir: &Path, registry: Option<String>) -> anyhow::Result<()> {
     let options = Options { listen, gate, site: site.subscribe(), certificate, uploads: uploads.clone(), limits };
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     let addresses = bpa::start(&mut tasks, options, &stop)?;
-    let registry = registry.map(|url| anyhow::Ok(publish::Registry::new(url.parse()?, None)?)).transpose()?;
-    publish::start(&mut tasks, uploads, registry, Bus::in_memory(), &stop);
+    publish::start(&mut tasks, uploads, None, Bus::in_memory(), &stop);
     let address = addresses.first().context("an address that is free")?;
     fs_err::write(dir.join("address.new"), address.to_string())?;
     fs_err::rename(dir.join("address.new"), dir.join("address"))?;

@@ -18,7 +18,7 @@ use super::serve;
 pub const TOKEN: &str = "a-token-of-this-test";
 
 /// A process that ends with its handle.
-pub struct Process(pub Child);
+struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -27,13 +27,14 @@ impl Drop for Process {
     }
 }
 
-/// Starts a program with these arguments and settings; what it says goes to `log`.
-pub fn start(program: &Path, arguments: &[&str], settings: &[(&str, &str)], log: &Path) -> Process {
+/// Starts this program as the server on `folder`; what it says goes to `log`.
+fn start(folder: &str, log: &Path) -> Process {
     let log = fs_err::OpenOptions::new().create(true).append(true).open(log).expect("a log").into_file();
     #[expect(clippy::disallowed_methods, reason = "the test kills a real process")]
-    let mut command = Command::new(program);
-    command.args(arguments).envs(settings.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    Process(command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display())))
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(serve::ARGUMENTS).env(serve::FOLDER, folder);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    Process(command.spawn().expect("started"))
 }
 
 /// A running server on `dir`.
@@ -45,14 +46,11 @@ pub struct Server {
 
 impl Server {
     /// Starts it. What an earlier one left in `dir` is taken up.
-    pub async fn start(dir: &Path, registry: Option<&str>) -> Self {
+    pub async fn start(dir: &Path) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let _ = fs_err::remove_file(dir.join("address"));
         let text = dir.display().to_string();
-        let mut settings = vec![(serve::FOLDER, text.as_str())];
-        settings.extend(registry.map(|url| (serve::REGISTRY, url)));
-        let process =
-            start(&std::env::current_exe().expect("this program"), &serve::ARGUMENTS, &settings, &dir.join("log"));
+        let process = start(&text, &dir.join("log"));
         let mut address = None;
         wait_until("the server listens", async || {
             address = fs_err::read_to_string(dir.join("address")).ok();

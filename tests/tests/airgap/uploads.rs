@@ -128,7 +128,7 @@ fn offset_after(site: &Site<'_>, before: usize) -> usize {
     let (began, mut last) = (Instant::now(), before);
     loop {
         assert!(began.elapsed() < PATIENCE, "nothing of what was sent is there: {last} bytes");
-        site.runtime.block_on(tokio::time::sleep(LOOK));
+        site.runtime.block_on(async { tokio::time::sleep(LOOK).await });
         let now = offset_of(site);
         if now > before && now == last {
             return now;
