@@ -17,6 +17,8 @@ pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PROFILE: &str = "agent";
 /// Programs and the names they have among the stage's files.
 const PROGRAMS: &[&str] = &["foothold-agent", "pause"];
+/// Folders of the crate from which nothing of them is compiled.
+const BESIDE: [&str; 3] = ["benches", "examples", "tests"];
 
 /// What cargo sets for its children and what would change the result.
 pub(crate) const FOREIGN_ENV: &[&str] =
@@ -46,25 +48,32 @@ pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) 
 }
 
 /// What the programs are compiled from, each part with the digest of its files.
-fn sources(workspace: &Path) -> Result<Vec<(&'static str, Digest)>> {
-    let digest = |part| Ok((part, hash::tree(&workspace.join(part))?));
-    ["agent", "Cargo.toml", "Cargo.lock"].into_iter().map(digest).collect()
+fn sources(workspace: &Path) -> Result<Vec<(String, Digest)>> {
+    let mut parts = vec!["Cargo.toml".to_owned(), "Cargo.lock".to_owned()];
+    for entry in fs_err::read_dir(workspace.join("agent"))? {
+        let name = entry?.file_name();
+        if !BESIDE.iter().any(|beside| *beside == name) {
+            parts.push(format!("agent/{}", name.to_string_lossy()));
+        }
+    }
+    parts.sort();
+    let digest = |part: String| Ok((part.clone(), hash::tree(&workspace.join(part))?));
+    parts.into_iter().map(digest).collect()
 }
 
 /// Does the work, and refuses what came of it when somebody has changed these sources meanwhile: the cache would have it
 /// under their name.
-fn while_they_are<T>(
-    workspace: &Path,
-    sources: &[(&'static str, Digest)],
-    work: impl FnOnce() -> Result<T>,
-) -> Result<T> {
+fn while_they_are<T>(workspace: &Path, sources: &[(String, Digest)], work: impl FnOnce() -> Result<T>) -> Result<T> {
     let made = work()?;
     let now = self::sources(workspace)?;
-    match sources.iter().zip(&now).find(|(before, now)| before != now) {
+    let differs = |here: &[(String, Digest)], there: &[(String, Digest)]| {
+        here.iter().find(|part| !there.contains(part)).map(|(part, _)| workspace.join(part))
+    };
+    // A part may have come, or gone.
+    match differs(&now, sources).or_else(|| differs(sources, &now)) {
         None => Ok(made),
-        Some(((part, _), _)) => {
-            let path = workspace.join(part);
-            bail!("`{}` has changed while the agent was compiled from it\nhint: build again", path.display())
+        Some(part) => {
+            bail!("`{}` has changed while the agent was compiled from it\nhint: build again", part.display())
         }
     }
 }
@@ -105,14 +114,16 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_sources_that_change_meanwhile() {
         let dir = tempfile::tempdir().expect("a folder");
-        fs_err::create_dir_all(dir.path().join("agent/src")).expect("folders");
-        for name in ["agent/src/main.rs", "Cargo.toml", "Cargo.lock"] {
-            fs_err::write(dir.path().join(name), name).expect("written");
+        for name in ["agent/src/main.rs", "agent/tests/main.rs", "Cargo.toml", "Cargo.lock"] {
+            let file = dir.path().join(name);
+            fs_err::create_dir_all(file.parent().expect("a folder")).expect("folders");
+            fs_err::write(file, name).expect("written");
         }
         let before = sources(dir.path()).expect("hashed");
         assert_eq!(while_they_are(dir.path(), &before, || Ok(7)).expect("nothing changed"), 7);
-        let edit = || Ok(fs_err::write(dir.path().join("agent/src/main.rs"), "edited")?);
-        let error = while_they_are(dir.path(), &before, edit).expect_err("edited").to_string();
-        assert!(error.contains("agent` has changed while"), "{error}");
+        let edit = |name: &str| Ok(fs_err::write(dir.path().join(name), "edited")?);
+        while_they_are(dir.path(), &before, || edit("agent/tests/main.rs")).expect("nothing is compiled from tests");
+        let error = while_they_are(dir.path(), &before, || edit("agent/src/main.rs")).expect_err("edited").to_string();
+        assert!(error.contains("agent/src` has changed while"), "{error}");
     }
 }
