@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use foothold_agent::cluster::kubeconfig::Parsed;
-use reqwest::{Method, StatusCode};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
 /// The texts of a support bundle, by path.
@@ -16,6 +17,16 @@ pub type SupportBundle = BTreeMap<PathBuf, String>;
 /// How long the API server may be away; how long an object is watched.
 const AWAY: Duration = Duration::from_secs(180);
 const WATCHED: Duration = Duration::from_secs(600);
+
+/// The body of a POST or PUT of the Binary Provisioning Agent: a form of what is told about an image, and a file, here an
+/// empty one (its bytes go by PATCH).
+pub fn with_metadata(request: RequestBuilder, metadata: &Value) -> RequestBuilder {
+    let part = |name: &str, text: &str| {
+        format!("--x\r\ncontent-disposition: form-data; name=\"{name}\"; filename=\"f\"\r\n\r\n{text}\r\n")
+    };
+    let body = part("metadata", &metadata.to_string()) + &part("file", "") + "--x--\r\n";
+    request.header(CONTENT_TYPE, "multipart/form-data; boundary=x").body(body)
+}
 
 /// A client. Every call panics with what went wrong.
 pub struct Client {
@@ -40,7 +51,7 @@ impl Client {
             let client =
                 reqwest::Client::builder().danger_accept_invalid_certs(true).no_proxy().build().expect("a client");
             let request = client.request(method.clone(), url);
-            let request = token.iter().fold(request, reqwest::RequestBuilder::bearer_auth);
+            let request = token.iter().fold(request, RequestBuilder::bearer_auth);
             let answer = request.send().await.unwrap_or_else(|error| panic!("{method} {path}: {error:?}"));
             (answer.status().as_u16(), answer.bytes().await.expect("a body").to_vec())
         })

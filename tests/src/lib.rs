@@ -7,6 +7,8 @@
 //! ```
 //! One machine runs at a time: two would only share the same processors and take as long.
 
+use std::net::TcpListener;
+
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -29,4 +31,11 @@ pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut noise = vec![0; bytes];
     StdRng::seed_from_u64(seed).fill(&mut noise[..]);
     noise
+}
+
+/// A port of loopback that nobody listens on: below those that the kernel gives to connections, and to listeners that name
+/// none (`/proc/sys/net/ipv4/ip_local_port_range`), so that nobody gets it before the program that is told to use it.
+pub fn free_port() -> u16 {
+    let mut ports = (0..100).map(|_| rand::rng().random_range(10_000..32_000));
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }

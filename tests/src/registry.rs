@@ -7,7 +7,7 @@
 //! ```
 //! Images of every host lie below `<host>/` in it: the definition names it as the mirror of each host.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use foothold::store::hash;
 use serde_json::{Value, json};
 
 use crate::appliance::builder;
-use crate::noise;
 use crate::programs::{place, program};
+use crate::{free_port, noise};
 
 /// How long the registry may take to answer at first.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 /// A user of a registry that wants one: name, password, and the password as `htpasswd` writes it (bcrypt, cost 4).
 pub const LOGIN: (&str, &str) = ("tester", "passwort");
 const LOGIN_HASH: &str = "$2b$04$FN5IRC/gDjC57dV56WJE6exLpBOKKrCC8CwFFAQ5/7EOA/0J00jKC";
@@ -57,8 +57,10 @@ impl Registry {
     pub fn start_with(wants: Wants) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a folder");
-        // Somebody else may take the port before the registry does; then it ends, and another one is tried.
-        let (address, process) = (0..5).find_map(|_| Self::try_start(dir.path(), wants)).expect("a registry");
+        let address = (Ipv4Addr::LOCALHOST, free_port()).into();
+        fs_err::write(dir.path().join("config.json"), configuration(dir.path(), address, wants).to_string())
+            .expect("written");
+        let process = run(dir.path(), address);
         let mut client = reqwest::Client::builder().no_proxy();
         if wants.tls {
             let ca = fs_err::read(dir.path().join("ca.pem")).expect("an authority");
@@ -69,12 +71,6 @@ impl Registry {
         Self { dir, address, wants, client, runtime, process: Some(process) }
     }
 
-    fn try_start(dir: &Path, wants: Wants) -> Option<(SocketAddr, Running)> {
-        let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|port| port.local_addr()).expect("a port");
-        fs_err::write(dir.join("config.json"), configuration(dir, address, wants).to_string()).expect("written");
-        Some((address, run(dir, address)?))
-    }
-
     /// Ends it; what it has stays.
     pub fn stop(&mut self) {
         self.process = None;
@@ -82,7 +78,7 @@ impl Registry {
 
     /// Starts it again where it was.
     pub fn go_on(&mut self) {
-        self.process = Some(run(self.dir.path(), self.address).expect("its port is free"));
+        self.process = Some(run(self.dir.path(), self.address));
     }
 
     /// `127.0.0.1:<port>`.
@@ -205,20 +201,19 @@ impl Registry {
     }
 }
 
-/// Runs it as its configuration says, until it answers; none when somebody else has its port.
-fn run(dir: &Path, address: SocketAddr) -> Option<Running> {
+/// Runs it as its configuration says, until it answers.
+fn run(dir: &Path, address: SocketAddr) -> Running {
     let run = Run::new(program("registry", "registry")).arg("serve").arg(dir.join("config.json")).clear_env();
     let mut process = run.env("OTEL_TRACES_EXPORTER", "none").start().expect("started");
     let started = Instant::now();
     while TcpStream::connect(address).is_err() {
         if let Some(said) = process.ended() {
-            assert!(said.contains("address already in use"), "the registry ended:\n{said}");
-            return None;
+            panic!("the registry ended:\n{said}");
         }
         assert!(started.elapsed() < PATIENCE, "the registry does not answer");
         pause(Duration::from_millis(20));
     }
-    Some(process)
+    process
 }
 
 fn configuration(dir: &Path, address: SocketAddr, wants: Wants) -> Value {
@@ -346,6 +341,11 @@ impl TestImage {
         self
     }
 
+    /// Everything of it: blobs, then documents.
+    pub fn parts(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.blobs.iter().chain(self.documents.iter().map(|(_, document)| document))
+    }
+
     /// Digest of what the tag stands for.
     pub fn digest(&self) -> String {
         hash::bytes(&self.documents.last().expect("a manifest").1).to_string()
@@ -374,7 +374,8 @@ pub fn tarball(files: &[(&str, Vec<u8>, u32)]) -> Vec<u8> {
     tar.into_inner().expect("a tar in memory")
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+/// What gzip makes of it.
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     use std::io::Write as _;
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(bytes).and_then(|()| packer.finish()).expect("packed in memory")

@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 
 use agent_api::bpa::{Image, Kind, Published};
 use agent_api::site::{Access, Site};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use foothold::store::hash;
 use foothold_agent::bpa::{self, Options};
 use foothold_agent::events::Bus;
 use foothold_agent::rest::{Gate, own_certificate};
 use foothold_agent::uploads::{Limits, Uploads, publish};
 use foothold_tests::Registry;
-use foothold_tests::registry::{TestImage, tarball};
-use reqwest::header::{self, ACCEPT};
+use foothold_tests::client::with_metadata;
+use foothold_tests::registry::{TestImage, gzip, tarball};
+use reqwest::header::ACCEPT;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -28,7 +27,7 @@ const COLLECTION: &str = "/v1/baremetalcluster/alpha/beta/container_images";
 const TOKEN: &str = "a-token-of-this-test";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The agent's server for uploads, with a registry behind it. Its tasks end with its handle.
 struct Server {
@@ -75,12 +74,7 @@ impl Server {
 
     /// A document about an image, as BPA wants it.
     fn tell(&self, method: Method, path: &str, metadata: &Value) -> StatusCode {
-        let part = |name: &str, text: &str| {
-            format!("--x\r\ncontent-disposition: form-data; name=\"{name}\"; filename=\"f\"\r\n\r\n{text}\r\n")
-        };
-        let body = part("metadata", &metadata.to_string()) + &part("file", "") + "--x--\r\n";
-        let kind = "multipart/form-data; boundary=x";
-        self.send(self.request(method, path).header(header::CONTENT_TYPE, kind).body(body))
+        self.send(with_metadata(self.request(method, path), metadata))
     }
 
     fn upload(&self, name: &str, description: &Value, bytes: Vec<u8>) {
@@ -160,9 +154,8 @@ fn oci_archive(name: &str, image: &TestImage) -> Vec<u8> {
     let (kind, top) = image.documents.last().expect("a manifest");
     let index = json!({ "schemaVersion": 2, "manifests": [{ "mediaType": kind, "digest": image.digest(),
         "size": top.len(), "annotations": { "io.containerd.image.name": name } }] });
-    let blobs = image.blobs.iter().chain(image.documents.iter().map(|(_, document)| document));
-    let blobs: Vec<(String, Vec<u8>)> =
-        blobs.map(|bytes| (format!("blobs/sha256/{}", hash::bytes(bytes).hex()), bytes.clone())).collect();
+    let blob = |bytes: &Vec<u8>| (format!("blobs/sha256/{}", hash::bytes(bytes).hex()), bytes.clone());
+    let blobs: Vec<(String, Vec<u8>)> = image.parts().map(blob).collect();
     let mut files: Vec<_> = blobs.iter().map(|(path, bytes)| (path.as_str(), bytes.clone(), 0o644)).collect();
     files.push(("index.json", index.to_string().into(), 0o644));
     files.push(("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}".to_vec(), 0o644));
@@ -171,8 +164,7 @@ fn oci_archive(name: &str, image: &TestImage) -> Vec<u8> {
 
 /// Digests of everything of an image.
 fn digests(image: &TestImage) -> BTreeSet<String> {
-    let blobs = image.blobs.iter().chain(image.documents.iter().map(|(_, document)| document));
-    blobs.map(|bytes| hash::bytes(bytes).to_string()).collect()
+    image.parts().map(|bytes| hash::bytes(bytes).to_string()).collect()
 }
 
 /// Manifests that a repository has, under a tag or not.
@@ -190,9 +182,7 @@ fn an_archive_is_in_the_registry_under_its_owners_names() {
     let ((docker, id), image) = (docker_archive(), TestImage::small("app").with_other_platform());
     server.upload("docker.tar", &said, docker.clone());
     server.upload("oci.tar", &json!({}), oci_archive("quay.io/org/app:2.0", &image));
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    std::io::Write::write_all(&mut packed, &docker).expect("packed");
-    server.upload("docker.tar.gz", &json!({}), packed.finish().expect("packed"));
+    server.upload("docker.tar.gz", &json!({}), gzip(&docker));
     server.upload("broken.tar", &said, vec![7; 2000]);
     for name in ["docker.tar", "oci.tar", "docker.tar.gz"] {
         server.ends(name, Published::Published);

@@ -5,6 +5,7 @@ use std::time::Instant;
 use agent_api::ports;
 use foothold::cli::Network;
 use foothold::store::hash;
+use foothold_tests::client::with_metadata;
 use foothold_tests::{Appliance, Boxed, How, noise};
 use reqwest::{Body, Method, StatusCode, header};
 use serde_json::json;
@@ -77,12 +78,7 @@ fn an_upload_goes_on_after_cut_connections_and_a_power_cut() {
 fn announce(site: &Site<'_>, name: &str, bytes: usize) {
     let metadata = json!({ "owner": "alpha", "cluster_name": "one", "type": "os_image", "image_name": name,
         "image_offset": 0, "image_length": bytes, "upload_complete": false, "description": { "image_records": [] } });
-    let multipart = "--x\r\ncontent-disposition: form-data; name=\"metadata\"\r\n\r\n".to_owned()
-        + &metadata.to_string()
-        + "\r\n--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"image\"\r\n\r\n\r\n--x--\r\n";
-    let post = site.bpa(Method::POST, IMAGES);
-    let post = post.header(header::CONTENT_TYPE, "multipart/form-data; boundary=x").body(multipart);
-    let answer = site.ask(post);
+    let answer = site.ask(with_metadata(site.bpa(Method::POST, IMAGES), &metadata));
     assert_eq!(answer.status, StatusCode::CREATED, "{}", String::from_utf8_lossy(&answer.body));
 }
 

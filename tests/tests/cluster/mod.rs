@@ -2,12 +2,11 @@
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_api::boot::{BootFacts, DataFound, Mode};
 use foothold::host::command::Run;
@@ -15,13 +14,17 @@ use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::{Node, kubeconfig};
 use foothold_agent::first_boot::{Machine, control_plane};
 use foothold_agent::host::System;
-use foothold_tests::fixture;
 use foothold_tests::programs::program;
+use foothold_tests::{fixture, free_port};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A process that ends with its handle, and with the test's own process: then the thread that started it ends, for which
-/// it waits (prctl(2), `PR_SET_PDEATHSIG`).
+/// How long an API server may take until it answers, beside others that start.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A process that is started anew when it ends, as the kubelet does with a static pod: an API server gives up after 20 s
+/// without etcd, whose first write may take longer on a busy disk. It ends with its handle, and with the test's own
+/// process: then the thread that started it ends, for which it waits (prctl(2), `PR_SET_PDEATHSIG`).
 struct Process {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -30,12 +33,19 @@ struct Process {
 impl Process {
     fn start(program: Run) -> Self {
         let (end, ended) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let running = program.start().expect("started");
-            let _ = ended.recv();
-            drop(running);
-        });
+        let thread = std::thread::spawn(move || run_until(&program, &ended));
         Self { end: Some(end), thread: Some(thread) }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "what it said is shown if the test fails")]
+fn run_until(program: &Run, ended: &Receiver<()>) {
+    let mut running = program.start().expect("started");
+    while ended.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+        if let Some(said) = running.ended() {
+            eprintln!("{} ended and is started anew:\n{said}", program.display());
+            running = program.start().expect("started");
+        }
     }
 }
 
@@ -54,8 +64,7 @@ pub struct Places {
 
 impl Places {
     fn new(root: &Path) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_or(0, |a| a.port());
-        let ports = [("2379", free()), ("2380", free()), ("2381", free()), ("6443", free())];
+        let ports = ["2379", "2380", "2381", "6443"].map(|fixed| (fixed, free_port()));
         Self { root: root.to_owned(), ports }
     }
 
@@ -146,13 +155,15 @@ pub async fn client(places: &Places, file: &str) -> Api {
     let mut parsed = kubeconfig::parse(&text).expect("a kubeconfig");
     parsed.server = format!("https://127.0.0.1:{}", places.port("6443"));
     let api = Api::new(&parsed).expect("a client");
-    for _ in 0..600 {
-        if matches!(api.get("/api/v1/namespaces/kube-system").await, Ok(Some(_))) {
+    let begun = Instant::now();
+    loop {
+        let answer = api.get("/api/v1/namespaces/kube-system").await;
+        if matches!(answer, Ok(Some(_))) {
             return api;
         }
+        assert!(begun.elapsed() < PATIENCE, "the API server of a test: {answer:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("{:?}", api.get("/api/v1/namespaces/kube-system").await);
 }
 
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -1,6 +1,6 @@
 //! A site of one test: a namespace of a real API server, a fake Ironic, and the real controller between them.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn cluster() -> Arc<Cluster> {
 
 /// An address of this machine that nobody has.
 pub fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
+    (Ipv4Addr::LOCALHOST, foothold_tests::free_port()).into()
 }
 
 /// A site.
