@@ -116,6 +116,9 @@ pub struct Machine {
     /// Processors
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
     pub cpus: u32,
+    /// What its hardware clock shows at power-on, such as `1970-01-01T00:00:00` (UTC); this host's time when not given
+    #[arg(long, value_name = "TIME")]
+    pub clock: Option<String>,
     /// A Site for this machine
     #[arg(long, value_name = "FILE")]
     pub site: Option<PathBuf>,

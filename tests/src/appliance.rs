@@ -42,6 +42,8 @@ pub struct How<'a> {
     pub network: Network,
     /// Network cards beside it.
     pub nics: &'a [Nic],
+    /// What its hardware clock shows at power-on, UTC; this host's time when not given.
+    pub clock: Option<&'a str>,
     /// What the machine is told of its site.
     pub site: Option<&'a Path>,
     /// Where the disk's changes are kept over a power cut.
@@ -58,6 +60,7 @@ impl Default for How<'_> {
             firmware: MachineFirmware::Bios,
             network: Network::None,
             nics: &[],
+            clock: None,
             site: None,
             overlay: None,
             image: None,
@@ -130,11 +133,27 @@ impl Appliance {
             cpus: 2,
             network: how.network,
             nics: how.nics,
+            clock: how.clock,
             site: how.site,
             overlay: how.overlay,
         };
         let session = machine::start(&self.builder, &plan).unwrap_or_else(|error| panic!("starting: {error:#}"));
         Boxed { session, _alone: alone }
+    }
+
+    /// Switches the same box on again and again and cuts its power, each time so many seconds later; then once more.
+    pub fn boot_after_cuts(&self, how: How<'_>, instants: impl IntoIterator<Item = u64>) -> Boxed {
+        assert!(how.overlay.is_some(), "what lies on the disk must be there at the next boot");
+        for instant in instants {
+            let machine = self.boot(how);
+            let mut events = machine.session.vm.events();
+            while machine.session.vm.since_power_on() < Duration::from_secs(instant) {
+                assert!(machine.session.vm.exited().is_none(), "the machine ended by itself");
+                let _ = events.next(Duration::from_millis(50));
+            }
+            machine.session.vm.kill().expect("the power is cut");
+        }
+        self.boot(how)
     }
 
     /// The builder, for its cache.

@@ -346,6 +346,19 @@ impl TestImage {
         self.blobs.iter().chain(self.documents.iter().map(|(_, document)| document))
     }
 
+    /// An OCI layout in a tar; `name` is what the image is called inside.
+    pub fn archive(&self, name: &str) -> Vec<u8> {
+        let (kind, top) = self.documents.last().expect("a manifest");
+        let index = json!({ "schemaVersion": 2, "manifests": [{ "mediaType": kind, "digest": self.digest(),
+            "size": top.len(), "annotations": { "io.containerd.image.name": name } }] });
+        let blob = |bytes: &Vec<u8>| (format!("blobs/sha256/{}", hash::bytes(bytes).hex()), bytes.clone());
+        let blobs: Vec<(String, Vec<u8>)> = self.parts().map(blob).collect();
+        let mut files: Vec<_> = blobs.iter().map(|(path, bytes)| (path.as_str(), bytes.clone(), 0o644)).collect();
+        files.push(("index.json", index.to_string().into(), 0o644));
+        files.push(("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}".to_vec(), 0o644));
+        tarball(&files)
+    }
+
     /// Digest of what the tag stands for.
     pub fn digest(&self) -> String {
         hash::bytes(&self.documents.last().expect("a manifest").1).to_string()

@@ -1,13 +1,14 @@
 //! Every way to boot the image ends in a Ready cluster, with nobody touching it.
 //!
-//! The whole matrix takes long under emulation. Three of its fields run always: two here, a stick with UEFI in `airgap`;
-//! the others with `cargo test -p foothold-tests --test boot -- --ignored`.
+//! The whole matrix takes long under emulation. Three of its fields run always: two here, one of them after ten power
+//! cuts, and a stick with UEFI in `airgap`; the others, and boxes whose clock is wrong, with
+//! `cargo test -p foothold-tests --test boot -- --ignored`.
 
 use foothold::cli::{Attach, MachineFirmware, Network};
 use foothold_qemu::{Nic, NicModel};
 use foothold_tests::appliance::program;
 use foothold_tests::client::Kubernetes;
-use foothold_tests::{Appliance, How, stock};
+use foothold_tests::{Appliance, Boxed, How, stock};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -34,11 +35,18 @@ fn a_plan_of_what_was_built_has_nothing_to_make() {
     assert_eq!(plan["fetch"]["packages"], 0, "{plan}");
 }
 
+/// Medium and disk (7 to 12 s), identity to runtime (12 to 20 s), then ever further into the control plane.
+const CUTS: [u64; 10] = [8, 9, 10, 11, 13, 15, 18, 24, 32, 45];
+
+/// Whatever instant of its first boot the power is cut at, a box becomes a whole one, and loses nothing from then on.
 #[test]
-fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
-    let stock = Appliance::get().stock_cluster();
-    let how = How { network: Network::User, ..How::default() };
-    let mut machine = Appliance::get().boot(how);
+fn a_qcow2_on_bios_is_ready_after_ten_power_cuts_reachable_and_closed_to_strangers() {
+    let appliance = Appliance::get();
+    let stock = appliance.stock_cluster();
+    let dir = tempfile::tempdir().expect("a folder");
+    let overlay = dir.path().join("disk.qcow2");
+    let how = How { network: Network::User, overlay: Some(&overlay), ..How::default() };
+    let mut machine = appliance.boot_after_cuts(how, CUTS);
     let ready = machine.until_ready();
     let client = machine.client();
     for path in ["/api/v1/status", "/api/v1/events", "/api/v1/timeline", "/api/v1/kubeconfig", "/api/v1/support-bundle"]
@@ -75,8 +83,6 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     assert_eq!(stock::manifests(&stock, &client, &bundle), [""; 0]);
     let plan = kubeadm_upgrade_plan(&kubernetes);
     assert!(plan.contains("[upgrade/versions] Target version: v1.36.4"), "{plan}");
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });
-    kubernetes.create("/api/v1/namespaces/default/configmaps", &map);
 
     assert_eq!(ready.detail["pulls"], json!([]), "the box carries every image it runs");
     let image = "example.org/not/in-the-release:1";
@@ -88,6 +94,19 @@ fn a_qcow2_on_bios_is_ready_reachable_and_closed_to_strangers() {
     let status = client.get("/api/v1/status");
     assert!(status.contains(&format!("\"pulls\":[{{\"image\":\"{image}\"")), "{status}");
     assert!(status.contains("\"ready\":true"), "a workload's failure is not the box's: {status}");
+    is_there_after_another_cut(appliance, how, machine);
+}
+
+/// What was made on a box is there after a power cut.
+fn is_there_after_another_cut(appliance: &Appliance, how: How<'_>, machine: Boxed) {
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });
+    machine.client().kubernetes().create(maps, &map);
+    machine.session.vm.kill().expect("the power is cut");
+    drop(machine);
+    let mut machine = appliance.boot(how);
+    machine.until_ready();
+    machine.client().kubernetes().get(&format!("{maps}/made-by-a-test"));
 }
 
 /// What the box's own kubeadm prints, run on the box by a pod that sees what an administrator there would see. It gives
@@ -147,4 +166,20 @@ fn an_iso_as_cd_and_uefi_is_ready_with_a_card_that_loads_its_firmware() {
 #[ignore = "slow: `cargo test -p foothold-tests --test boot -- --ignored`"]
 fn the_rest_of_the_matrix_is_ready(#[case] format: &str, #[case] attach: Attach, #[case] firmware: MachineFirmware) {
     reaches_ready(format, attach, firmware);
+}
+
+/// A clock whose battery is empty, or that somebody has set wrong, and one that is right again at the next boot, when all
+/// that the box has made is from the future.
+#[rstest]
+#[case::long_ago("1970-01-01T00:00:00")]
+#[case::far_ahead("2090-01-01T00:00:00")]
+#[ignore = "slow: `cargo test -p foothold-tests --test boot -- --ignored`"]
+fn a_wrong_clock_is_no_obstacle_and_neither_is_setting_it_right(#[case] clock: &str) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let overlay = dir.path().join("disk.qcow2");
+    let how = How { network: Network::User, overlay: Some(&overlay), ..How::default() };
+    let appliance = Appliance::get();
+    let mut machine = appliance.boot(How { clock: Some(clock), ..how });
+    machine.until_ready();
+    is_there_after_another_cut(appliance, how, machine);
 }

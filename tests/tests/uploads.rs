@@ -149,19 +149,6 @@ fn docker_archive() -> (Vec<u8>, String) {
     (tarball(&files), id)
 }
 
-/// An OCI layout; `name` is what the image is called inside.
-fn oci_archive(name: &str, image: &TestImage) -> Vec<u8> {
-    let (kind, top) = image.documents.last().expect("a manifest");
-    let index = json!({ "schemaVersion": 2, "manifests": [{ "mediaType": kind, "digest": image.digest(),
-        "size": top.len(), "annotations": { "io.containerd.image.name": name } }] });
-    let blob = |bytes: &Vec<u8>| (format!("blobs/sha256/{}", hash::bytes(bytes).hex()), bytes.clone());
-    let blobs: Vec<(String, Vec<u8>)> = image.parts().map(blob).collect();
-    let mut files: Vec<_> = blobs.iter().map(|(path, bytes)| (path.as_str(), bytes.clone(), 0o644)).collect();
-    files.push(("index.json", index.to_string().into(), 0o644));
-    files.push(("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}".to_vec(), 0o644));
-    tarball(&files)
-}
-
 /// Digests of everything of an image.
 fn digests(image: &TestImage) -> BTreeSet<String> {
     image.parts().map(|bytes| hash::bytes(bytes).to_string()).collect()
@@ -181,7 +168,7 @@ fn an_archive_is_in_the_registry_under_its_owners_names() {
     let said = json!({ "image_records": [{ "image_record_name": "r", "repo": "icn", "tag": "2" }] });
     let ((docker, id), image) = (docker_archive(), TestImage::small("app").with_other_platform());
     server.upload("docker.tar", &said, docker.clone());
-    server.upload("oci.tar", &json!({}), oci_archive("quay.io/org/app:2.0", &image));
+    server.upload("oci.tar", &json!({}), image.archive("quay.io/org/app:2.0"));
     server.upload("docker.tar.gz", &json!({}), gzip(&docker));
     server.upload("broken.tar", &said, vec![7; 2000]);
     for name in ["docker.tar", "oci.tar", "docker.tar.gz"] {
@@ -221,7 +208,7 @@ fn a_registry_that_comes_late_gets_it_all_the_same() {
     registry.stop();
     let server = Server::start(dir.path(), &registry);
     let image = TestImage::small("app");
-    server.upload("oci.tar", &json!({}), oci_archive("app:1", &image));
+    server.upload("oci.tar", &json!({}), image.archive("app:1"));
     server.wait_until("it is told why", || server.image("oci.tar").problem.is_some());
     let told = server.image("oci.tar");
     assert_eq!(told.published, Published::Pending);

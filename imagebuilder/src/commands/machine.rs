@@ -50,6 +50,8 @@ pub struct Plan<'a> {
     pub network: Network,
     /// Network cards beside it.
     pub nics: &'a [Nic],
+    /// What the hardware clock shows at power-on, UTC, such as `1970-01-01T00:00:00`; the host's time when not given.
+    pub clock: Option<&'a str>,
     /// The user's Site.
     pub site: Option<&'a Path>,
     /// Where the disk's changes go; forgotten when not given.
@@ -67,6 +69,7 @@ impl<'a> Plan<'a> {
             cpus: machine.cpus,
             network: machine.network,
             nics: &[],
+            clock: machine.clock.as_deref(),
             site: machine.site.as_deref(),
             overlay: None,
         }
@@ -132,6 +135,9 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
         .disk(Disk::open(&site)?.format(Format::Raw).serial("foothold-site"));
     if let Some(disk) = disk_to_install_on(plan, work.path())? {
         builder = builder.disk(disk);
+    }
+    if let Some(clock) = plan.clock {
+        builder = builder.clock(clock);
     }
     if plan.network == Network::User {
         builder = builder.nic(Nic::user(&FORWARDED));

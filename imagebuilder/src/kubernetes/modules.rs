@@ -1,6 +1,7 @@
 //! Cluster software from pinned Go modules: `go build tool` in the toolbox, every byte checked by `go.sum`.
 //!
-//! Each folder `packages/<set>/` holds a `go.mod` with only `tool` lines, replaces and checksums.
+//! Each folder `packages/<set>/` holds a `go.mod` with only `tool` lines, replaces and checksums, and for a program that
+//! is put together otherwise than its project does, `<program>/main.go`: which parts of the modules it has.
 
 use std::path::Path;
 
@@ -46,7 +47,6 @@ pub const SETS: &[ModuleSet] = &[
         module: "github.com/containerd/containerd/v2",
         programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
     },
-    // Its cloud storage drivers have no build tags to leave them out by.
     ModuleSet { name: "registry", module: "github.com/distribution/distribution/v3", programs: &["registry"] },
     ModuleSet { name: "etcd", module: "go.etcd.io/etcd/server/v3", programs: &["server", "etcdctl"] },
     ModuleSet {
@@ -81,12 +81,20 @@ impl ModuleSet {
         version_in(&text, self.module).with_context(|| format!("`{}` requires no `{}`", path.display(), self.module))
     }
 
-    /// Digest of `go.mod` and `go.sum`: what the lock holds.
+    /// Digest of the set's files: what the lock holds.
     pub fn digest(&self, packages: &Path) -> Result<Digest> {
-        let dir = packages.join(self.name);
-        let mut text = fs_err::read(dir.join("go.mod"))?;
-        text.extend(fs_err::read(dir.join("go.sum"))?);
+        let mut text = Vec::new();
+        for file in self.files(packages) {
+            text.extend(fs_err::read(packages.join(self.name).join(file))?);
+        }
         Ok(hash::bytes(&text))
+    }
+
+    /// What says how the set is built, in its folder.
+    fn files(&self, packages: &Path) -> Vec<String> {
+        let own = self.programs.iter().map(|program| format!("{program}/main.go"));
+        let own = own.filter(|file| packages.join(self.name).join(file).exists());
+        ["go.mod", "go.sum"].map(str::to_owned).into_iter().chain(own).collect()
     }
 
     /// Linker flags: no debug information, and the version where the program says it.
@@ -118,7 +126,7 @@ impl ModuleSet {
         let digest = self.digest(at.packages)?;
         if digest != *at.locked {
             bail!(
-                "`packages/{}/go.mod` or `go.sum` is {digest}, the lock expects {}\nhint: `foothold lock --update`",
+                "`packages/{}` (its `go.mod`, `go.sum`, programs) is {digest}, the lock expects {}\nhint: `foothold lock --update`",
                 self.name,
                 at.locked
             );
@@ -130,8 +138,10 @@ impl ModuleSet {
             fs_err::create_dir(&out)?;
             let copy = work.path().join("source");
             fs_err::create_dir(&copy)?;
-            for file in ["go.mod", "go.sum"] {
-                fs_err::copy(source.join(file), copy.join(file))?;
+            for file in self.files(at.packages) {
+                let to = copy.join(&file);
+                fs_err::create_dir_all(to.parent().unwrap_or(&copy))?;
+                fs_err::copy(source.join(file), to)?;
             }
             self.go_build(at, &copy, &out, &flags)?;
             let mut made = Made::default();

@@ -64,7 +64,7 @@ pub struct Lock {
     /// What the sets of the content were resolved from.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub asked: BTreeMap<String, Vec<String>>,
-    /// Digest of `go.mod` and `go.sum` of each Go module set.
+    /// Digest of `go.mod`, `go.sum` and own programs of each Go module set.
     pub modules: BTreeMap<String, Digest>,
     /// Digest and size of each program of `kubernetes.from: directory` or `upstream`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

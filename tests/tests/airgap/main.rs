@@ -7,7 +7,7 @@ mod uploads;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_api::ports;
 use foothold::cli::{Attach, MachineFirmware, Network};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 const PACKAGE: &str = "jq";
 /// How often something that comes by itself is looked for, and how long.
 const LOOK: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(480);
 
 const MANIFEST: &str = "\
 apiVersion: apps/v1
@@ -180,19 +180,22 @@ impl<'a> Site<'a> {
 
     /// Asks until the path is there.
     fn wait_for(&self, path: &str) -> Vec<u8> {
-        let found = self.runtime.block_on(async {
-            tokio::time::timeout(PATIENCE, async {
-                loop {
-                    let answer = self.content(path).send().await.expect("an answer");
-                    if answer.status().is_success() {
-                        return answer.bytes().await.expect("a body").to_vec();
-                    }
-                    tokio::time::sleep(LOOK).await;
-                }
-            })
-            .await
+        let mut body = Vec::new();
+        self.until(path, || {
+            let answer = self.ask(self.content(path));
+            body = answer.body;
+            answer.status.is_success()
         });
-        found.unwrap_or_else(|_| panic!("`{path}` did not come"))
+        body
+    }
+
+    /// Waits until it is so.
+    fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !is() {
+            assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?}: {what}");
+            self.runtime.block_on(async { tokio::time::sleep(LOOK).await });
+        }
     }
 
     /// Writes an answer of any size into a file.

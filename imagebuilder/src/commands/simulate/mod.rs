@@ -85,6 +85,7 @@ fn start_box(at: &Builder, plan: &SimulatedBox, site: &Site) -> Result<Session> 
         cpus: plan.cpus,
         network: Network::User,
         nics: &nics,
+        clock: None,
         site: plan.site.as_deref(),
         overlay: None,
     };
