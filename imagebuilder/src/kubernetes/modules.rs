@@ -126,8 +126,9 @@ impl ModuleSet {
         let digest = self.digest(at.packages)?;
         if digest != *at.locked {
             bail!(
-                "`packages/{}` (its `go.mod`, `go.sum`, programs) is {digest}, the lock expects {}\nhint: `foothold lock --update`",
+                "`packages/{}` ({}) is {digest}, the lock expects {}\nhint: `foothold lock --update`",
                 self.name,
+                self.files(at.packages).join(", "),
                 at.locked
             );
         }
@@ -205,7 +206,7 @@ pub struct Build<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SETS, version_in};
+    use super::{ModuleSet, SETS, version_in};
 
     #[test]
     fn the_version_is_that_of_the_required_module() {
@@ -213,6 +214,27 @@ mod tests {
         assert_eq!(version_in(text, "k8s.io/kubernetes").as_deref(), Some("v1.36.4"));
         assert_eq!(version_in(text, "a.example/b").as_deref(), Some("v1.2.3"));
         assert_eq!(version_in(text, "c"), None);
+    }
+
+    #[test]
+    fn a_program_of_ones_own_is_locked_and_built_and_a_strange_file_is_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let set = ModuleSet { name: "set", module: "a.example/b", programs: &["program"] };
+        let write = |file: &str, text: &str| {
+            let path = dir.path().join("set").join(file);
+            fs_err::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs_err::write(path, text).expect("written");
+            (set.files(dir.path()), set.digest(dir.path()).expect("a digest"))
+        };
+        fs_err::create_dir(dir.path().join("set")).expect("made");
+        fs_err::write(dir.path().join("set/go.sum"), "sums").expect("written");
+        let before = write("go.mod", "module x");
+        assert_eq!(before.0, ["go.mod", "go.sum"]);
+        assert_eq!(write("settings.yaml", "of a program"), before);
+        let after = write("program/main.go", "package main");
+        assert_eq!(after.0, ["go.mod", "go.sum", "program/main.go"]);
+        assert_ne!(after.1, before.1);
+        assert_ne!(write("program/main.go", "package main // else").1, after.1);
     }
 
     #[test]

@@ -224,12 +224,16 @@ impl<'a> Site<'a> {
     }
 }
 
-/// A box of such an image, ready, and the names of the images in it.
-fn ready_box(dir: &Path, more: More<'_>, how: How<'_>) -> (Boxed, [&'static str; 6]) {
+/// Such an image, and the names of the images in it.
+fn built(dir: &Path, more: More<'_>) -> (Appliance, [&'static str; 6]) {
     let registry = Registry::start();
     let references = registry.push_six();
-    let appliance = Appliance::of(&definition(dir, &registry, &references, more));
-    drop(registry);
+    (Appliance::of(&definition(dir, &registry, &references, more)), references)
+}
+
+/// A box of it, ready.
+fn ready_box(dir: &Path, more: More<'_>, how: How<'_>) -> (Boxed, [&'static str; 6]) {
+    let (appliance, references) = built(dir, more);
     let mut machine = appliance.boot(How { network: Network::User, ..how });
     machine.until_ready();
     (machine, references)

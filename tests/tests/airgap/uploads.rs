@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::io::ReaderStream;
 
-use super::Site;
+use super::{More, Site, built};
 
 /// The routes of OS images of one owner's cluster.
 const IMAGES: &str = "alpha/one/os_images";
@@ -86,7 +86,7 @@ fn an_image_that_is_deleted_gives_its_space_back() {
     let dir = tempfile::tempdir().expect("a folder");
     let overlay = dir.path().join("disk.qcow2");
     let how = How { network: Network::User, overlay: Some(&overlay), ..How::default() };
-    let appliance = Appliance::get();
+    let (appliance, _) = built(dir.path(), More::default());
     let images = [("gone", TestImage::large(8 << 20)), ("kept", TestImage::small("kept"))];
     // By its last blob.
     let status = |site: &Site<'_>, (name, image): &(&str, TestImage)| {
