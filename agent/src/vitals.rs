@@ -268,7 +268,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let facts = |first: bool| {
             format!(
-                r#"{{"release":"{}","mode":"run","medium":"vda3","data":{{"on":"ram","reason":""}},"machineId":"","firstBoot":{first},"clockWasBeforeBuild":false}}"#,
+                r#"{{"release":"{}","mode":"run","medium":"vda3","data":{{"on":"ram","reason":""}},"machineId":"","firstBoot":{first},"clockWasWrong":false}}"#,
                 "ab".repeat(32)
             )
         };

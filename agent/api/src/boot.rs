@@ -82,7 +82,7 @@ pub struct BootFacts {
     /// Whether this is the first boot on this DATA.
     pub first_boot: bool,
     /// Whether the clock had to be set to the build time.
-    pub clock_was_before_build: bool,
+    pub clock_was_wrong: bool,
 }
 
 /// One damaged place of the medium.

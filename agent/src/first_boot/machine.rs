@@ -134,7 +134,7 @@ pub(crate) mod tests {
             data: DataFound::Ram { reason: "a test".to_owned() },
             machine_id: "4f2a10c3".repeat(4),
             first_boot: true,
-            clock_was_before_build: false,
+            clock_was_wrong: false,
         };
         Machine::new(root, runner, release(), facts, "quiet foothold.stop=a/b".to_owned())
     }

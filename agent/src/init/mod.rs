@@ -93,7 +93,7 @@ fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title:
     for word in &parameters.unknown {
         report.line(&format!("kernel parameter `{word}` means nothing and is ignored"));
     }
-    let clock_was_before_build = set_clock_floor(config.built);
+    let clock_was_wrong = set_clock_right(config.built);
     let loader = Loader::new(Modules::read(&modules_folder()), names(&FOR_THE_ROOT));
     let uevents = Uevents::open().map_err(|error| {
         Fatal::medium("find", format!("no device announcements: {error}"), "a kernel with netlink", "report it")
@@ -111,7 +111,7 @@ fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title:
         scope.spawn(|| loader.load_all(&names(&FOR_LATER)));
         boot.make_root(&medium).map(|facts| (facts, guard_task(&medium, config)))
     })
-    .and_then(|(facts, guard)| leave(report, &BootFacts { clock_was_before_build, ..facts }, &guard))
+    .and_then(|(facts, guard)| leave(report, &BootFacts { clock_was_wrong, ..facts }, &guard))
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -207,7 +207,7 @@ impl Boot<'_> {
             data,
             machine_id,
             first_boot,
-            clock_was_before_build: false,
+            clock_was_wrong: false,
         })
     }
 }
@@ -316,10 +316,18 @@ fn modules_folder() -> std::path::PathBuf {
     Path::new("/lib/modules").join(release)
 }
 
-/// Sets the clock to the build time when it is before it; tells whether it was.
-fn set_clock_floor(built: u64) -> bool {
-    let before = clock::now_secs() < built;
-    before && clock::set_secs(built).is_ok()
+/// How far a clock may be ahead of the build: as long as the authorities live that the first boot makes. systemd takes one
+/// that is 15 years ahead of its own build for wrong, and sets it to that build's time (systemd, `clock_apply_epoch()`): to
+/// before ours, when nothing that is made here is valid yet.
+const FARTHEST_AHEAD: u64 = 3650 * 86_400;
+
+/// Sets the clock to the build time when it cannot be right; tells whether it did.
+fn set_clock_right(built: u64) -> bool {
+    !is_plausible(clock::now_secs(), built) && clock::set_secs(built).is_ok()
+}
+
+fn is_plausible(now: u64, built: u64) -> bool {
+    (built..=built.saturating_add(FARTHEST_AHEAD)).contains(&now)
 }
 
 fn give_up(report: &Report, parameters: &Parameters, title: &str, fatal: &Fatal) -> ! {
@@ -367,5 +375,25 @@ fn power_off() {
 fn stay() -> ! {
     loop {
         clock::pause(Duration::from_secs(3600));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::is_plausible;
+
+    /// 1 November 2026.
+    const BUILT: u64 = 1_793_491_200;
+
+    #[rstest]
+    #[case::empty_battery(0, false)]
+    #[case::a_second_before(BUILT - 1, false)]
+    #[case::as_it_was_built(BUILT, true)]
+    #[case::nine_years_on(BUILT + 9 * 365 * 86_400, true)]
+    #[case::in_2090(3_786_912_000, false)]
+    fn a_clock_is_believed_from_the_build_on_as_long_as_authorities_live(#[case] now: u64, #[case] believed: bool) {
+        assert_eq!(is_plausible(now, BUILT), believed);
     }
 }

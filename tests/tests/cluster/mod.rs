@@ -113,7 +113,7 @@ fn machine(root: &Path) -> Machine {
         data: DataFound::Ram { reason: "a test".to_owned() },
         machine_id: "4f2a10c3".repeat(4),
         first_boot: true,
-        clock_was_before_build: false,
+        clock_was_wrong: false,
     };
     Machine::new(root, Arc::new(System::new()), fixture::release(), facts, String::new())
 }
