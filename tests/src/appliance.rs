@@ -16,6 +16,7 @@ use foothold::kubernetes::templates::Stock;
 use foothold::pipeline::{self, Builder};
 use foothold::report::{Report, Show};
 use foothold_qemu::{Nic, Patience};
+use serde_json::json;
 
 use crate::client::Client;
 
@@ -154,6 +155,19 @@ impl Appliance {
             machine.session.vm.kill().expect("the power is cut");
         }
         self.boot(how)
+    }
+
+    /// Makes an object on a ready box, cuts its power, and finds it again when the same box is ready once more.
+    pub fn keeps_what_is_made(&self, how: How<'_>, machine: Boxed) {
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });
+        machine.client().kubernetes().create(maps, &map);
+        machine.session.vm.kill().expect("the power is cut");
+        drop(machine);
+        let mut machine = self.boot(how);
+        machine.until_ready();
+        let found = machine.client().kubernetes().get(&format!("{maps}/made-by-a-test"));
+        assert_eq!(found["metadata"]["name"], "made-by-a-test");
     }
 
     /// The builder, for its cache.

@@ -8,7 +8,7 @@ use foothold::cli::{Attach, MachineFirmware, Network};
 use foothold_qemu::{Nic, NicModel};
 use foothold_tests::appliance::program;
 use foothold_tests::client::Kubernetes;
-use foothold_tests::{Appliance, Boxed, How, stock};
+use foothold_tests::{Appliance, How, stock};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -94,19 +94,7 @@ fn a_qcow2_on_bios_is_ready_after_ten_power_cuts_reachable_and_closed_to_strange
     let status = client.get("/api/v1/status");
     assert!(status.contains(&format!("\"pulls\":[{{\"image\":\"{image}\"")), "{status}");
     assert!(status.contains("\"ready\":true"), "a workload's failure is not the box's: {status}");
-    is_there_after_another_cut(appliance, how, machine);
-}
-
-/// What was made on a box is there after a power cut.
-fn is_there_after_another_cut(appliance: &Appliance, how: How<'_>, machine: Boxed) {
-    let maps = "/api/v1/namespaces/default/configmaps";
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "made-by-a-test" } });
-    machine.client().kubernetes().create(maps, &map);
-    machine.session.vm.kill().expect("the power is cut");
-    drop(machine);
-    let mut machine = appliance.boot(how);
-    machine.until_ready();
-    machine.client().kubernetes().get(&format!("{maps}/made-by-a-test"));
+    appliance.keeps_what_is_made(how, machine);
 }
 
 /// What the box's own kubeadm prints, run on the box by a pod that sees what an administrator there would see. It gives
@@ -181,5 +169,5 @@ fn a_wrong_clock_is_no_obstacle_and_neither_is_setting_it_right(#[case] clock: &
     let appliance = Appliance::get();
     let mut machine = appliance.boot(How { clock: Some(clock), ..how });
     machine.until_ready();
-    is_there_after_another_cut(appliance, how, machine);
+    appliance.keeps_what_is_made(how, machine);
 }

@@ -55,8 +55,10 @@ fn twenty_five_cuts_at_random_instants() {
     println_instants(&instants);
     let dir = tempfile::tempdir().expect("a folder");
     let overlay = dir.path().join("disk.qcow2");
-    let how = How { overlay: Some(&overlay), ..How::default() };
-    Appliance::get().boot_after_cuts(how, instants).until_ready();
+    let how = How { network: Network::User, overlay: Some(&overlay), ..How::default() };
+    let mut machine = Appliance::get().boot_after_cuts(how, instants);
+    machine.until_ready();
+    Appliance::get().keeps_what_is_made(how, machine);
 }
 
 #[expect(clippy::print_stderr, reason = "a failure must be repeatable")]

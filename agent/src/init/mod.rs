@@ -18,6 +18,7 @@ use agent_api::proof::PROOF;
 use agent_api::release::{InitrdConfig, InstallTarget, MEDIUM_ROOT, Release};
 use rustix::mount::MountFlags;
 
+use crate::cluster::pki::CA_LIFE;
 use crate::host::clock;
 use crate::host::mount::{self, Options};
 use crate::host::uevent::Uevents;
@@ -316,18 +317,16 @@ fn modules_folder() -> std::path::PathBuf {
     Path::new("/lib/modules").join(release)
 }
 
-/// How far a clock may be ahead of the build: as long as the authorities live that the first boot makes. systemd takes one
-/// that is 15 years ahead of its own build for wrong, and sets it to that build's time (systemd, `clock_apply_epoch()`): to
-/// before ours, when nothing that is made here is valid yet.
-const FARTHEST_AHEAD: u64 = 3650 * 86_400;
-
-/// Sets the clock to the build time when it cannot be right; tells whether it did.
+/// Sets the clock to the build time when it cannot be right; tells whether it did. systemd takes one that is 15 years ahead
+/// of its own build for wrong, and sets it to that build's time (systemd, `clock_apply_epoch()`): to before ours, when
+/// nothing that is made here is valid yet.
 fn set_clock_right(built: u64) -> bool {
     !is_plausible(clock::now_secs(), built) && clock::set_secs(built).is_ok()
 }
 
+/// From the build on, as long as an authority lives that was made then.
 fn is_plausible(now: u64, built: u64) -> bool {
-    (built..=built.saturating_add(FARTHEST_AHEAD)).contains(&now)
+    (built..=built.saturating_add(CA_LIFE.as_secs())).contains(&now)
 }
 
 fn give_up(report: &Report, parameters: &Parameters, title: &str, fatal: &Fatal) -> ! {

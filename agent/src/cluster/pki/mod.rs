@@ -29,7 +29,7 @@ pub const PKI_DIR: &str = "/etc/kubernetes/pki";
 
 const DAY: u64 = 24 * 3600;
 /// kubeadm's `caCertificateValidityPeriod`.
-const CA_LIFE: Duration = Duration::from_secs(3650 * DAY);
+pub const CA_LIFE: Duration = Duration::from_secs(3650 * DAY);
 /// kubeadm's `certificateValidityPeriod`.
 const LEAF_LIFE: Duration = Duration::from_secs(365 * DAY);
 /// A certificate that is valid for less than this is issued anew.
