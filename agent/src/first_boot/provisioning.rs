@@ -17,7 +17,7 @@ use crate::cluster::checks::Missing;
 use crate::cluster::{Node, files, manifests, objects};
 use crate::provisioning::client::{Access, Trouble};
 use crate::provisioning::dhcp::IMAGE as DHCP_IMAGE;
-use crate::provisioning::{Placed, Plan, database, operator, pod};
+use crate::provisioning::{Placed, Plan, database, kept, operator, pod};
 
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
@@ -37,6 +37,19 @@ impl Provisioning {
         let operator = image(operator::IMAGE)?;
         let dhcp = image(DHCP_IMAGE).and_then(|image| Dhcp::of(&plan, image));
         Some(Self { ironic: Ironic { plan, operator, access: Mutex::new(None) }, dhcp })
+    }
+
+    /// Before anybody can be served: what Ironic had not finished when the box was switched off is not given to a server.
+    pub async fn look_through(machine: &Machine) {
+        let (root, content) = (machine.at("/"), machine.release().content.clone());
+        match blocking(move || Ok(kept::look_through(&root, &content)?)).await {
+            Ok(gone) => {
+                for path in gone {
+                    log::warn!("`{}` was not whole after the box was switched off, and is gone", path.display());
+                }
+            }
+            Err(error) => log::error!("looking through what Ironic had made for servers: {error:#}"),
+        }
     }
 
     /// Whether this release has that step.

@@ -120,7 +120,13 @@ async fn bring_up_cluster(
         control_plane::place_manifests(machine, steps, &node).await;
         (node, credentials)
     };
-    let ((), (), (node, credentials)) = tokio::join!(runtime, network::kernel(machine, steps), control_plane);
+    let served = async {
+        if declared.provisioning.is_some() {
+            Provisioning::look_through(machine).await;
+        }
+    };
+    let ((), (), (), (node, credentials)) =
+        tokio::join!(runtime, network::kernel(machine, steps), served, control_plane);
     control_plane::start_kubelet(machine, steps).await;
     let ((), api) = tokio::join!(
         control_plane::state(machine, steps, &node, &credentials),

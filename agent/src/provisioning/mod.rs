@@ -25,6 +25,7 @@ pub mod config;
 pub mod credentials;
 pub mod database;
 pub mod dhcp;
+pub mod kept;
 pub mod operator;
 pub mod pod;
 pub mod segment;

@@ -16,7 +16,7 @@ use super::config::HTTP_PATH;
 use crate::content::{Held, Source};
 
 /// Folders of [`STATE`] that a served file may lie in: Ironic links from the first one into its caches.
-const SERVED: [&str; 4] = ["http", "images", "master-images", "master-iso"];
+pub(super) const SERVED: [&str; 4] = ["http", "images", "master-images", "master-iso"];
 
 /// Ironic's files of the box.
 #[derive(Clone, Debug)]
