@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use agent_api::host_story::{DhcpSign, HttpSign, RamdiskSign};
+use agent_api::host_story::{DhcpClient, DhcpSign, HttpSign, RamdiskSign};
 use jiff::{SignedDuration, Timestamp};
 
 use super::node::{self, moment};
@@ -12,6 +12,8 @@ use crate::ironic::{CALLBACK_SECS, Node, ProvisionState as State};
 const MEDIA: SignedDuration = SignedDuration::from_mins(5);
 /// A file that was asked for in vain is told of after so long: iPXE asks for one name after the other.
 const IN_VAIN: SignedDuration = SignedDuration::from_secs(20);
+/// The firmware of a big server needs some minutes before it asks anybody for anything.
+const FIRMWARE: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is seen of a server.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +45,10 @@ pub enum Stage {
     Off,
     /// It is on, and nothing was heard of it; what is next.
     On(Next),
+    /// It has been on for longer than firmware takes, and nothing was heard of it.
+    Silent(Next),
+    /// A system that is not the ramdisk runs: the server did not start from where its BMC was told to.
+    OwnDisk,
     /// It asked DHCP, and no address was seen to be given to it.
     NoAddress,
     /// It has an address.
@@ -171,12 +177,25 @@ fn booting(seen: &Seen<'_>) -> Stage {
     {
         return stage;
     }
-    match seen.dhcp.and_then(|dhcp| addressed(dhcp, since)) {
-        Some(stage) => stage,
-        None if !seen.listened => Stage::On(Next::Call),
-        None if by_media => Stage::On(Next::Disc),
-        None => Stage::On(Next::Dhcp),
+    // Over the network, the ramdisk is fetched before any operating system can ask.
+    if !by_media && http.is_none() && seen.dhcp.is_some_and(|dhcp| has_system(dhcp, since)) {
+        return Stage::OwnDisk;
     }
+    if let Some(stage) = seen.dhcp.and_then(|dhcp| addressed(dhcp, since)) {
+        return stage;
+    }
+    let next = match (seen.listened, by_media) {
+        (false, _) => Next::Call,
+        (true, true) => Next::Disc,
+        (true, false) => Next::Dhcp,
+    };
+    let long = commanded.or(seen.began).is_some_and(|at| seen.now.duration_since(at) >= FIRMWARE);
+    if long { Stage::Silent(next) } else { Stage::On(next) }
+}
+
+/// An operating system asked for an address.
+fn has_system(dhcp: &DhcpSign, since: Timestamp) -> bool {
+    dhcp.asked.as_ref().is_some_and(|asked| asked.at.0 >= since && asked.client == DhcpClient::System)
 }
 
 fn has_called(ramdisk: &RamdiskSign, since: Timestamp) -> bool {
@@ -207,6 +226,26 @@ fn addressed(dhcp: &DhcpSign, since: Timestamp) -> Option<Stage> {
     }
 }
 
+impl Next {
+    const fn says(self) -> &'static str {
+        match self {
+            Self::Dhcp => "no DHCP request yet",
+            Self::Disc => "its disc is not fetched yet",
+            Self::Call => "its ramdisk has not called yet",
+        }
+    }
+
+    /// The same, with what may be the cause.
+    fn says_why(self) -> String {
+        let hint = match self {
+            Self::Dhcp => "is its cable in, and is the network first in its own boot order?",
+            Self::Disc => "does its BMC reach the box over HTTP?",
+            Self::Call => "is its cable in, and did it start from where its BMC was told to?",
+        };
+        format!("{}; hint: {hint}", self.says())
+    }
+}
+
 impl Stage {
     /// In words, which stay the same as long as it does.
     pub fn says(&self) -> String {
@@ -215,9 +254,13 @@ impl Stage {
             Self::Asked => "its BMC is asked what is in it".to_owned(),
             Self::Readied => "Ironic makes it ready: boot files, boot source, power".to_owned(),
             Self::Off => "powered off; Ironic powers it on".to_owned(),
-            Self::On(Next::Dhcp) => "powered on; no DHCP request yet".to_owned(),
-            Self::On(Next::Disc) => "powered on; its disc is not fetched yet".to_owned(),
-            Self::On(Next::Call) => "powered on; its ramdisk has not called yet".to_owned(),
+            Self::On(next) => format!("powered on; {}", next.says()),
+            Self::Silent(next) => format!("powered on for more than {} min; {}", FIRMWARE.as_mins(), next.says_why()),
+            Self::OwnDisk => {
+                "an operating system asked DHCP and no ramdisk was fetched: it seems to have started from its \
+                              disk; hint: put the network first in its own boot order"
+                    .to_owned()
+            }
             Self::NoAddress => "asked DHCP; no answer with an address seen".to_owned(),
             Self::Address(address) => format!("asked DHCP and got {address}; fetches the ramdisk"),
             Self::InVain { path, status } => format!("asked the box for `{path}` and got {status}"),

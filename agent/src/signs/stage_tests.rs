@@ -3,7 +3,7 @@ use agent_api::metal3::Time;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Seen, Stage, stage};
+use super::{Next, Seen, Stage, stage};
 use crate::ironic::Node;
 
 /// The server is powered on at 08:00:00; times of the tables are seconds after it.
@@ -43,6 +43,13 @@ fn asked(seconds: i64) -> DhcpSign {
     let message = "discover".to_owned();
     let asked = DhcpAsked { at: Time(at(seconds)), message, client: DhcpClient::Pxe, architecture: Some(7) };
     DhcpSign { mac: "52:54:00:00:00:0a".to_owned(), asked: Some(asked), ..DhcpSign::default() }
+}
+
+/// An operating system asks, not the firmware.
+fn asked_by_system(seconds: i64) -> DhcpSign {
+    let sign = answered(seconds, "ack");
+    let asked = sign.asked.map(|asked| DhcpAsked { client: DhcpClient::System, architecture: None, ..asked });
+    DhcpSign { asked, ..sign }
 }
 
 fn answered(seconds: i64, message: &str) -> DhcpSign {
@@ -115,6 +122,7 @@ fn every_sign_of_a_boot_says_what_comes_next() {
         ("on, and nobody listens", blind(inspect(json!({})))),
         ("asked in vain", inspect(json!({})).dhcp(asked(8))),
         ("refused", inspect(json!({})).dhcp(answered(8, "nak"))),
+        ("asked by a system on its disk", inspect(json!({})).dhcp(asked_by_system(8))),
         ("offered", inspect(json!({})).dhcp(answered(8, "offer"))),
         ("asked before it was powered on", inspect(json!({})).dhcp(answered(-8, "ack"))),
         ("reads its boot script", inspect(json!({})).dhcp(answered(8, "ack")).http(fetch(9, CONFIG, Some(200)))),
@@ -140,7 +148,14 @@ fn every_sign_of_a_boot_says_what_comes_next() {
         ("is cleaned: by a step", look(node("clean wait", json!({"clean_step": {"step": "erase_devices_metadata"}})))),
         ("is available", look(node("available", called(40)))),
     ];
-    let told: Vec<String> = table.iter().map(|(name, look)| format!("{name}: {}", look.sentence(60))).collect();
+    let mut told: Vec<String> = table.iter().map(|(name, look)| format!("{name}: {}", look.sentence(60))).collect();
+    for (name, look) in [
+        ("on for long", inspect(json!({}))),
+        ("on for long, with virtual media", media()),
+        ("on for long, and nobody listens", blind(inspect(json!({})))),
+    ] {
+        told.push(format!("{name}: {}", look.sentence(700)));
+    }
     insta::assert_snapshot!(told.join("\n"));
 }
 
@@ -166,6 +181,30 @@ fn a_file_in_vain_is_told_only_when_nothing_follows() {
     let look = look(node("inspect wait", json!({}))).dhcp(answered(5, "ack")).http(fetch(9, CONFIG, Some(404)));
     assert_eq!(look.stage_at(10), Some(Stage::Address([172, 22, 0, 50].into())));
     assert_eq!(look.stage_at(29), Some(Stage::InVain { path: CONFIG.to_owned(), status: 404 }));
+}
+
+/// metal3 #2691: a server that starts its old system again when it is to be cleaned is not waited for without a word.
+#[test]
+fn a_server_that_starts_from_its_disk_is_told_from_one_that_has_the_ramdisk() {
+    let cleaned = |more: Value| look(node("clean wait", more));
+    assert_eq!(cleaned(json!({})).dhcp(asked_by_system(30)).stage_at(31), Some(Stage::OwnDisk));
+    let ramdisk = cleaned(json!({})).dhcp(asked_by_system(30)).http(fetch(20, RAMDISK, Some(200)));
+    assert_eq!(ramdisk.stage_at(31), Some(Stage::Fetched), "the ramdisk asks, too");
+    let before = cleaned(json!({})).dhcp(asked_by_system(-30));
+    assert_eq!(before.stage_at(31), Some(Stage::On(Next::Dhcp)), "the system was still up");
+    let media = cleaned(json!({"boot_interface": "redfish-virtual-media"})).dhcp(asked_by_system(30));
+    assert_eq!(media.stage_at(31), Some(Stage::Address([172, 22, 0, 50].into())), "nothing else asks there");
+}
+
+#[test]
+fn a_server_of_which_nothing_is_heard_is_explained_after_ten_minutes() {
+    for (boot, next) in [("ipxe", Next::Dhcp), ("redfish-virtual-media", Next::Disc)] {
+        let cleaned = look(node("clean wait", json!({"boot_interface": boot})));
+        assert_eq!(cleaned.stage_at(599), Some(Stage::On(next)));
+        assert_eq!(cleaned.stage_at(600), Some(Stage::Silent(next)));
+    }
+    let called = look(node("clean wait", called(40)));
+    assert_eq!(called.stage_at(900), Some(Stage::Ramdisk));
 }
 
 /// The ramdisk asks again and again, with no pause that a look could wait for.
