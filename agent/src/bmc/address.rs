@@ -14,19 +14,28 @@ pub enum Way {
     Network,
     /// A disc in a virtual drive.
     VirtualMedia,
+    /// The same by Dell's own way.
+    IdracVirtualMedia,
     /// UEFI's own HTTP boot.
     UefiHttp,
 }
 
 impl Way {
     const fn of(driver: Driver) -> Self {
-        if driver.uses_virtual_media() {
+        if matches!(driver, Driver::IdracVirtualmedia) {
+            Self::IdracVirtualMedia
+        } else if driver.uses_virtual_media() {
             Self::VirtualMedia
         } else if driver.boots_iso() {
             Self::UefiHttp
         } else {
             Self::Network
         }
+    }
+
+    /// Whether a virtual drive is what the host boots from.
+    pub const fn is_media(self) -> bool {
+        matches!(self, Self::VirtualMedia | Self::IdracVirtualMedia)
     }
 }
 
@@ -128,7 +137,7 @@ mod tests {
         redfish("https://192.0.2.1", Some("/redfish/v1/Systems/1"), Way::Network)
     )]
     #[case("redfish+http://192.0.2.1:8000/redfish/v1/", redfish("http://192.0.2.1:8000", None, Way::Network))]
-    #[case("idrac-virtualmedia://bmc", redfish("https://bmc", None, Way::VirtualMedia))]
+    #[case("idrac-virtualmedia://bmc", redfish("https://bmc", None, Way::IdracVirtualMedia))]
     #[case(
         "ilo5-virtualmedia+https://bmc/redfish/v1/Systems/1/",
         redfish("https://bmc", Some("/redfish/v1/Systems/1"), Way::VirtualMedia)

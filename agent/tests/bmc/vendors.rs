@@ -47,6 +47,16 @@ async fn what_a_way_to_boot_needs_must_be_there() {
     assert!(power.hint.as_ref().is_some_and(|hint| hint.contains("System.Embedded.1")), "{power:?}");
 }
 
+/// Ironic refuses an iDRAC's virtual media by any other name than its own.
+#[tokio::test]
+async fn an_idrac_is_told_the_scheme_of_its_virtual_media() {
+    let server = Server::of("idrac");
+    let host = rehearse_one(&server.manifest("one", "redfish-virtualmedia", ""), &plan()).await;
+    assert_eq!(those(&host, CellState::Bad), [Check::Media], "{host:#?}");
+    let hint = cell(&host, Check::Media).hint.as_deref().unwrap_or_default();
+    assert!(hint.contains("`idrac-virtualmedia`"), "{hint}");
+}
+
 #[tokio::test]
 async fn a_clock_that_is_wrong_is_told_with_its_skew() {
     let server = Server::with("idrac", |options| options.skew = SignedDuration::from_hours(-2));

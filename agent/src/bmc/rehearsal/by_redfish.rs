@@ -40,7 +40,11 @@ pub(super) async fn ask(row: &mut Row, redfish: &Redfish, known: bool, system: O
     row.product = row.product.take().or_else(|| text(&system, "Model"));
     row.set(Check::Boot, judge::boot(&system, way));
     let manager = follow(redfish, first(&system["Links"]["ManagedBy"]), link(&root, "Managers")).await;
-    row.set(Check::Media, media(redfish, &system, manager.as_ref(), way).await);
+    let media = match row.vendor.as_deref() {
+        Some(vendor) if way == Way::VirtualMedia && vendor.contains("Dell") => judge::media_of_another_way(),
+        _ => media(redfish, &system, manager.as_ref(), way).await,
+    };
+    row.set(Check::Media, media);
     row.set(Check::Clock, clock(redfish, manager.as_ref()).await);
     row.set(Check::Firmware, firmware(redfish, &root, &system, manager.as_ref()).await);
     let chassis = follow(redfish, first(&system["Links"]["Chassis"]), link(&root, "Chassis")).await;
@@ -97,7 +101,7 @@ async fn media(redfish: &Redfish, system: &Value, manager: Option<&Value>, way: 
         }
     }
     match failed {
-        Some(error) if drives.is_empty() && way == Way::VirtualMedia => judge::unread(&error),
+        Some(error) if drives.is_empty() && way.is_media() => judge::unread(&error),
         _ => judge::media(&drives, way),
     }
 }

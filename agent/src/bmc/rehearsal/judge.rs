@@ -121,7 +121,7 @@ pub fn boot(system: &Value, way: Way) -> Cell {
     }
     let wanted: &[&str] = match way {
         Way::Network => &["Pxe"],
-        Way::VirtualMedia => &["Cd", "UsbCd"],
+        Way::VirtualMedia | Way::IdracVirtualMedia => &["Cd", "UsbCd"],
         Way::UefiHttp => &["UefiHttp"],
     };
     let text = |key: &str| boot[key].as_str().unwrap_or_default();
@@ -132,7 +132,9 @@ pub fn boot(system: &Value, way: Way) -> Cell {
     let wanted = wanted.join("` or `");
     if able == Some(false) {
         let hint = match way {
-            Way::VirtualMedia => "use the scheme `redfish` and boot by network, or update the BMC's firmware",
+            Way::VirtualMedia | Way::IdracVirtualMedia => {
+                "use the scheme `redfish` and boot by network, or update the BMC's firmware"
+            }
             Way::Network => "use a scheme with virtual media, or update the BMC's firmware",
             Way::UefiHttp => "use `redfish` or `redfish-virtualmedia`, or update the BMC's firmware",
         };
@@ -151,7 +153,7 @@ pub fn boot(system: &Value, way: Way) -> Cell {
 
 /// Virtual media: all drives that were found.
 pub fn media(drives: &[Value], way: Way) -> Cell {
-    let needed = way == Way::VirtualMedia;
+    let needed = way.is_media();
     let holds = |drive: &Value, kinds: &[&str]| {
         let types = drive["MediaTypes"].as_array().into_iter().flatten().filter_map(Value::as_str);
         types.into_iter().any(|kind| kinds.contains(&kind))
@@ -178,6 +180,11 @@ pub fn media(drives: &[Value], way: Way) -> Cell {
         );
     }
     Cell::good(format!("drive `{id}` is empty"))
+}
+
+/// The virtual drives of an iDRAC, where the address does not say that it is one: Ironic refuses that.
+pub fn media_of_another_way() -> Cell {
+    Cell::bad("an iDRAC boots a disc by a way of its own", "use the scheme `idrac-virtualmedia` in `spec.bmc.address`")
 }
 
 /// The clock: what the BMC says it is, and what it was in the middle of asking. `by`: where it says so.
