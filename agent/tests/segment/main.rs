@@ -3,6 +3,7 @@
 mod command;
 mod net;
 mod site;
+mod wire;
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ fn alone_ours_serves_known_and_unknown_machines_and_leases_survive_a_restart() {
     assert!(begun.elapsed() >= ROUND, "nothing is offered before the first look for others");
     let address = offer.offered.expect("an address");
     site.client.lease(STRANGER, &offer).expect("a lease");
-    assert_eq!(site.client.tftp(OURS, "undionly.kpxe"), b"a loader");
+    assert_eq!(site.tftp("undionly.kpxe"), b"a loader");
     let known = site.client.ask(KNOWN, PATIENCE, |answer| answer.server == OURS).expect("an offer");
     assert_eq!(known.offered, Some([172, 22, 0, 50].into()));
     assert_eq!(ours.state().answers, Answers::KnownAndAdmitted);
@@ -49,7 +50,7 @@ fn alone_ours_serves_known_and_unknown_machines_and_leases_survive_a_restart() {
     assert_ne!(other.offered, Some(address));
     let again = site.client.ask(STRANGER, PATIENCE, |answer| answer.server == OURS).expect("an offer");
     assert_eq!(again.offered, Some(address), "the lease was kept");
-    assert!(!wire.answers_of_ours().is_empty(), "the wire was listened to");
+    assert!(!wire.answers().is_empty(), "the wire was listened to");
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn a_server_that_was_there_first_keeps_every_unknown_machine() {
     assert_eq!((state.answers, other.server, other.mac), (Answers::Known, FOREIGN, FOREIGN_MAC));
     assert!(other.offered.is_some() && state.sentence().contains("172.22.0.2"), "{}", state.sentence());
     assert!(state.waiting.iter().any(|waiting| waiting.mac == STRANGER), "{state:?}");
-    let answered: Vec<Mac> = wire.answers_of_ours().iter().map(|answer| answer.to).collect();
+    let answered: Vec<Mac> = wire.answers().iter().map(|answer| answer.to).collect();
     assert!(!answered.is_empty() && answered.iter().all(|mac| *mac == KNOWN), "{answered:?}");
 }
 
@@ -79,16 +80,16 @@ fn a_server_that_appears_later_keeps_every_unknown_machine_until_it_is_gone() {
     site.client.ask(STRANGER, PATIENCE, |answer| answer.server == OURS).expect("alone, ours serves");
 
     let foreign = site.start_foreign();
-    wire.answers_of_ours();
+    wire.answers();
     site.client.ask(OTHER_STRANGER, PATIENCE, |answer| answer.server == FOREIGN).expect("the other serves");
     site.client.all(OTHER_STRANGER, SILENCE);
-    let answered: Vec<_> = wire.answers_of_ours().into_iter().filter(|answer| answer.to == OTHER_STRANGER).collect();
+    let answered: Vec<_> = wire.answers().into_iter().filter(|answer| answer.to == OTHER_STRANGER).collect();
     assert_eq!(answered, [], "not one answer to a machine that is unknown");
     assert_eq!(ours.state().answers, Answers::Known);
 
     let seen = site.client.all(STRANGER, SILENCE);
     assert!(seen.iter().any(|answer| answer.server == FOREIGN), "{seen:?}");
-    let answered: Vec<_> = wire.answers_of_ours().into_iter().filter(|answer| answer.to != KNOWN).collect();
+    let answered: Vec<_> = wire.answers().into_iter().filter(|answer| answer.to != KNOWN).collect();
     assert_eq!(answered, [], "who was served before is left to the other");
 
     drop(foreign);
@@ -102,10 +103,7 @@ fn always_answers_beside_another_server_as_it_was_told() {
     let wire = site.wire();
     let ours = site.serve("always");
     site.client.ask(STRANGER, PATIENCE, |answer| answer.server == OURS).expect("an offer");
-    assert!(
-        wire.answers_of_ours().iter().any(|answer| answer.to == STRANGER),
-        "the wire shows what the guard prevents"
-    );
+    assert!(wire.answers().iter().any(|answer| answer.to == STRANGER), "the wire shows what the guard prevents");
     site.client.all(STRANGER, SILENCE);
     assert_eq!((ours.state().answers, ours.state().others.len()), (Answers::Everyone, 1));
 }
@@ -120,7 +118,7 @@ fn known_only_and_off_answer_nobody_else_even_alone() {
         if policy == "known" {
             site.client.ask(KNOWN, PATIENCE, |answer| answer.server == OURS).expect("an offer");
         }
-        let answered: Vec<Mac> = wire.answers_of_ours().iter().map(|answer| answer.to).collect();
+        let answered: Vec<Mac> = wire.answers().iter().map(|answer| answer.to).collect();
         assert!(answered.iter().all(|mac| *mac == KNOWN && policy == "known"), "{policy}: {answered:?}");
         drop(ours);
     }

@@ -1,26 +1,20 @@
 //! A segment: the box, another server, a machine that boots, and an ear on the box's cable.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::ExitStatus;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType};
-use foothold_agent::host::packet::PacketSocket;
-use foothold_agent::provisioning::segment::packet::{Answer, Seen, discover, packet, read};
+use foothold_agent::provisioning::segment::packet::{Answer, packet};
 use foothold_agent::provisioning::segment::settings::{Mac, Settings};
 use foothold_agent::provisioning::segment::state::{STATE, State};
 use foothold_agent::provisioning::segment::{Segment, serve};
-use foothold_qemu::Tools;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::net::Net;
+use super::wire::{ASKS_AGAIN, Client, Process, Wire, dnsmasq, foreign_server};
 
 /// The box.
 pub const OURS: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
@@ -28,9 +22,6 @@ pub const OURS: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
 pub const FOREIGN: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 2);
 /// Its card.
 pub const FOREIGN_MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 0xf2]);
-/// Between two questions of a machine.
-const ASKS_AGAIN: Duration = Duration::from_secs(2);
-
 const SETTINGS: &str = "
 server: 172.22.0.1
 ranges: [ { start: 172.22.0.10, end: 172.22.0.40 } ]
@@ -45,6 +36,7 @@ pub struct Site {
     foreign: Net,
     /// The machine that boots.
     pub client: Client,
+    udp: UdpSocket,
     dir: TempDir,
     _machine: Net,
 }
@@ -58,19 +50,20 @@ impl Site {
         hub.plug("ours", &ours, "52:54:00:00:00:f1", "172.22.0.1");
         hub.plug("foreign", &foreign, &FOREIGN_MAC.to_string(), "172.22.0.2");
         hub.plug("machine", &machine, "52:54:00:00:00:f3", "172.22.0.9");
-        let (socket, udp) = machine.run(|| {
+        let (client, udp) = machine.run(|| {
             let udp = UdpSocket::bind("172.22.0.9:0").expect("a socket");
-            (PacketSocket::open("eth0").expect("an end"), udp)
+            (Client::on("eth0"), udp)
         });
         let dir = tempfile::tempdir().expect("a folder");
         fs_err::create_dir(dir.path().join("loaders")).expect("made");
         fs_err::write(dir.path().join("loaders/undionly.kpxe"), "a loader").expect("written");
-        Self { hub, ours, foreign, client: Client { socket, udp }, dir, _machine: machine }
+        Self { hub, ours, foreign, client, udp, dir, _machine: machine }
     }
 
     /// An ear on the box's cable, from now on.
     pub fn wire(&self) -> Wire {
-        Wire { socket: self.hub.run(|| PacketSocket::open("ours").expect("an end")) }
+        // What the box sends comes in at the other end of its cable.
+        self.hub.run(|| Wire::on("ours"))
     }
 
     /// Our server, with this policy.
@@ -108,54 +101,25 @@ impl Site {
 
     /// A real server that is none of ours. It ends with the handle.
     pub fn start_foreign(&self) -> Process {
-        let leases = format!("--dhcp-leasefile={}", self.dir.path().join("foreign.leases").display());
-        let options = [
-            "--keep-in-foreground",
-            "--conf-file=/dev/null",
-            "--port=0",
-            "--user=root",
-            "--pid-file",
-            "--log-facility=-",
-            "--interface=eth0",
-            "--bind-dynamic",
-            "--dhcp-range=172.22.0.200,172.22.0.210,3600",
-            &leases,
-        ]
-        .map(str::to_owned);
-        let argv: Vec<String> = dnsmasq().into_iter().chain(options).collect();
-        let child = self.foreign.run(move || {
-            #[expect(clippy::disallowed_methods, reason = "the other server is a process of this test")]
-            let mut command = std::process::Command::new(&argv[0]);
-            command.args(&argv[1..]).spawn().expect("dnsmasq starts")
-        });
-        Process(child)
+        let dir = self.dir.path().to_owned();
+        self.foreign.run(move || foreign_server("eth0", &dir))
     }
-}
 
-fn dnsmasq() -> Vec<String> {
-    Tools::program_or_make("usr/sbin/dnsmasq").expect("dnsmasq is in the toolbox")
+    /// A small file of ours by TFTP (RFC 1350), and that it came from port 69.
+    pub fn tftp(&self, file: &str) -> Vec<u8> {
+        let request = [&[0, 1], file.as_bytes(), b"\0octet\0"].concat();
+        self.udp.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+        self.udp.send_to(&request, (OURS, 69)).expect("sent");
+        let mut block = [0; 600];
+        let (length, from) = self.udp.recv_from(&mut block).expect("an answer");
+        assert_eq!((from.port(), &block[..4]), (69, &[0, 3, 0, 1][..]), "data, block 1");
+        self.udp.send_to(&[0, 4, 0, 1], from).expect("sent");
+        block[4..length].to_vec()
+    }
 }
 
 /// The agent's program.
 pub const AGENT: &str = env!("CARGO_BIN_EXE_foothold-agent");
-
-/// A process that ends with the handle.
-pub struct Process(std::process::Child);
-
-impl Process {
-    /// Sends a signal, and waits for the end.
-    pub fn end(&mut self, signal: Signal) -> ExitStatus {
-        kill(Pid::from_raw(self.0.id().cast_signed()), signal).expect("it lives");
-        self.0.wait().expect("an end")
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Our server at work.
 pub struct Ours<'a> {
@@ -205,88 +169,7 @@ impl Drop for Ours<'_> {
     }
 }
 
-/// What goes over the box's cable.
-pub struct Wire {
-    socket: PacketSocket,
-}
-
-impl Wire {
-    /// Answers that came from the box since the last call.
-    pub fn answers_of_ours(&self) -> Vec<Answer> {
-        let mut answers = Vec::new();
-        let mut buffer = [0; 2048];
-        while let Ok(received) = self.socket.receive(&mut buffer) {
-            // On the other end of the box's cable, what the box sends comes in.
-            if let Some(Seen::Answer(answer)) = read(&buffer[..received.length], Mac(received.from))
-                && !received.outgoing
-            {
-                answers.push(answer);
-            }
-        }
-        answers
-    }
-}
-
-/// A machine that boots.
-pub struct Client {
-    socket: PacketSocket,
-    udp: UdpSocket,
-}
-
 impl Client {
-    /// Asks for an address until an answer pleases, as firmware does.
-    pub fn ask(&self, mac: Mac, patience: Duration, pleases: impl Fn(&Answer) -> bool) -> Option<Answer> {
-        self.forget();
-        let until = Instant::now() + patience;
-        while Instant::now() < until {
-            let again = self.discover(mac, until);
-            if let Some(answer) = self.answer(mac, again, &pleases) {
-                return Some(answer);
-            }
-        }
-        None
-    }
-
-    /// Asks for an address all the time; all answers.
-    pub fn all(&self, mac: Mac, patience: Duration) -> Vec<Answer> {
-        self.forget();
-        let (mut all, until) = (Vec::new(), Instant::now() + patience);
-        while Instant::now() < until {
-            let again = self.discover(mac, until);
-            all.extend(std::iter::from_fn(|| self.answer(mac, again, |_| true)));
-        }
-        all
-    }
-
-    /// What came before is no answer to what is asked now.
-    fn forget(&self) {
-        while self.socket.receive(&mut [0; 2048]).is_ok() {}
-    }
-
-    /// Asks once; when to ask again.
-    fn discover(&self, mac: Mac, until: Instant) -> Instant {
-        self.socket.broadcast(&discover(mac, rand::random(), true).expect("encoded")).expect("sent");
-        until.min(Instant::now() + ASKS_AGAIN)
-    }
-
-    /// The next answer that pleases.
-    fn answer(&self, mac: Mac, until: Instant, pleases: impl Fn(&Answer) -> bool) -> Option<Answer> {
-        let mut buffer = [0; 2048];
-        loop {
-            while let Ok(received) = self.socket.receive(&mut buffer) {
-                if let Some(Seen::Answer(answer)) = read(&buffer[..received.length], Mac(received.from))
-                    && !received.outgoing
-                    && answer.to == mac
-                    && pleases(&answer)
-                {
-                    return Some(answer);
-                }
-            }
-            let left = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            wait(&self.socket, left);
-        }
-    }
-
     /// Takes an offer.
     pub fn lease(&self, mac: Mac, offer: &Answer) -> Option<Answer> {
         let none = Ipv4Addr::UNSPECIFIED;
@@ -298,21 +181,4 @@ impl Client {
         self.socket.broadcast(&packet(&message).expect("encoded")).expect("sent");
         self.answer(mac, Instant::now() + ASKS_AGAIN * 2, |answer| answer.offered == offer.offered)
     }
-
-    /// A small file by TFTP (RFC 1350), and that it came from port 69.
-    pub fn tftp(&self, server: Ipv4Addr, file: &str) -> Vec<u8> {
-        let request = [&[0, 1], file.as_bytes(), b"\0octet\0"].concat();
-        self.udp.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
-        self.udp.send_to(&request, (server, 69)).expect("sent");
-        let mut block = [0; 600];
-        let (length, from) = self.udp.recv_from(&mut block).expect("an answer");
-        assert_eq!((from.port(), &block[..4]), (69, &[0, 3, 0, 1][..]), "data, block 1");
-        self.udp.send_to(&[0, 4, 0, 1], from).expect("sent");
-        block[4..length].to_vec()
-    }
-}
-
-fn wait(socket: &PacketSocket, left: Duration) {
-    let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-    let _ = poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], left);
 }

@@ -36,7 +36,15 @@ impl Lan {
     /// # Errors
     /// For what is no such address.
     pub fn address(&self, address: &str) -> Result<(), SiteError> {
-        self.ip(&["address", "replace", address, "dev", BRIDGE])
+        self.address_on(BRIDGE, address)
+    }
+
+    /// Gives one of its cards an address.
+    ///
+    /// # Errors
+    /// As [`Self::address`], and where there is no such card.
+    pub fn address_on(&self, card: &str, address: &str) -> Result<(), SiteError> {
+        self.ip(&["address", "replace", address, "dev", card])
     }
 
     /// A cable to the bridge; its other end is a machine's card.
@@ -47,6 +55,17 @@ impl Lan {
         let tap = TapDevice::new(name).map_err(|source| SiteError::Tap { name: name.to_owned(), source })?;
         self.ip(&["link", "set", name, "master", BRIDGE, "up"])?;
         Ok(tap)
+    }
+
+    /// A card of this machine's own, plugged into the bridge (a pair of veth; its other end is called `NAME-port`).
+    ///
+    /// # Errors
+    /// Where the name is taken, or is longer than 10 characters.
+    pub fn card(&self, name: &str, mac: &str) -> Result<(), SiteError> {
+        let port = format!("{name}-port");
+        self.ip(&["link", "add", &port, "type", "veth", "peer", "name", name, "address", mac])?;
+        self.ip(&["link", "set", &port, "master", BRIDGE, "up"])?;
+        self.ip(&["link", "set", name, "up"])
     }
 
     pub(super) const fn tools(&self) -> &Tools {

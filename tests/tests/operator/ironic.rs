@@ -50,6 +50,8 @@ pub struct World {
     pub faults: Faults,
     /// Power changes of nodes, by name.
     pub power: Vec<(String, String)>,
+    /// Requests so far.
+    pub asked: u32,
     /// Requests that change something: method and path.
     pub changes: Vec<String>,
     /// Images that were deployed, with config drives.
@@ -358,6 +360,7 @@ async fn enter(world: &Mutex<World>, method: &Method, path: &str, headers: &Head
     }
     let mut world = lock(world);
     world.tick();
+    world.asked += 1;
     if headers.get("X-OpenStack-Ironic-API-Version").is_none_or(|version| version != "1.95") {
         return Some(refused(StatusCode::NOT_ACCEPTABLE, "no version"));
     }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::bench::{BOX, Site, in_namespace, lan};
 
 /// The card that it is on the segment with.
-const MAC: &str = "52:54:00:22:00:99";
+pub const MAC: &str = "52:54:00:22:00:99";
 /// This machine, beside it.
 pub const BESIDE: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 254);
 
@@ -80,29 +80,40 @@ impl Drop for Booted {
     }
 }
 
-/// Runs a test with the site of a box that was just switched on.
-pub fn with_booted_box<F: Future<Output = ()>>(test: impl FnOnce(Site) -> F + Send + 'static) {
+/// Runs a test with the site of a box that was just switched on and carries these OS images.
+pub fn with_booted_box<F: Future<Output = ()>>(images: &[&str], test: impl FnOnce(Site) -> F + Send + 'static) {
+    with_box_beside(images, || (), |site, ()| test(site));
+}
+
+/// The same, where something else is on the segment before the box is switched on.
+pub fn with_box_beside<B, F: Future<Output = ()>>(
+    images: &[&str],
+    beside: impl FnOnce() -> B + Send + 'static,
+    test: impl FnOnce(Site, B) -> F + Send + 'static,
+) {
     let dir = tempfile::tempdir().expect("a folder");
-    let definition = definition(dir.path());
+    let definition = definition(dir.path(), images);
     let make = move || Appliance::of(&definition);
     in_namespace(make, |appliance| {
+        let beside = beside();
         // Its client waits with a runtime of its own.
         let booted = Booted::on(appliance);
         let kubeconfig = booted.kubeconfig();
-        async move { test(Site::booted(booted, &kubeconfig).await).await }
+        async move { test(Site::booted(booted, &kubeconfig).await, beside).await }
     });
 }
 
 /// A definition of a box that provisions, in a folder of its own.
-fn definition(dir: &Path) -> PathBuf {
-    let rescue = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/os/rescue");
+fn definition(dir: &Path, images: &[&str]) -> PathBuf {
+    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/os");
+    let one = |name: &&str| format!("{{ name: {name}, from: {}, formats: [raw] }}", recipes.join(name).display());
     let text = format!(
         "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: site, version: 1.0.0 }}\n\
          kubernetes: {{ version: v1.36.4, from: modules }}\noutputs: [{{ format: qcow2 }}]\n\
-         content: {{ osImages: [{{ name: rescue, from: {}, formats: [raw] }}] }}\n\
+         content: {{ osImages: [{}] }}\n\
          services: {{ provisioning: {{ interface: {{ macAddress: \"{MAC}\" }}, address: {BOX}/24, \
          range: 172.22.0.10-172.22.0.100 }} }}\n",
-        rescue.display()
+        images.iter().map(one).collect::<Vec<_>>().join(", ")
     );
     let path = dir.join("appliance.yaml");
     fs_err::write(&path, text).expect("written");

@@ -18,10 +18,13 @@ mod booted;
 mod cluster;
 mod cuts;
 mod faults;
+mod foreign;
 #[path = "../provisioning/mod.rs"]
 mod provisioning;
 mod server;
 mod several;
+#[path = "../../../agent/tests/segment/wire.rs"]
+mod wire;
 
 use std::time::Duration;
 
@@ -205,7 +208,7 @@ fn a_server_outlives_ironics_database_gets_another_image_and_is_let_go() {
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
 fn a_server_is_inspected_installed_and_cleaned_by_a_box_that_was_just_switched_on() {
-    with_booted_box(|mut site| async move {
+    with_booted_box(&[RESCUE], |mut site| async move {
         let unknown = json!({"online": true, "bmc": {"address": "foo://10.0.0.1", "credentialsName": "none"}});
         let refused = site.refusal("nobody", unknown).await;
         assert!(refused.contains("denied the request: Unknown BMC type 'foo'"), "{refused}");

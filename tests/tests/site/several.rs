@@ -7,7 +7,8 @@ use foothold_qemu::bmc::Mode;
 use foothold_qemu::site::Controller;
 use serde_json::{Value, json};
 
-use crate::bench::{Dhcp, NODE, Parts, RESCUE, Site, has_image, in_namespace, in_state};
+use crate::bench::{NODE, RESCUE, Site, has_image, in_state};
+use crate::booted::with_booted_box;
 use crate::server::Server;
 use crate::{BOOT, network_data, was_left_alone};
 
@@ -67,45 +68,41 @@ async fn three(site: &mut Site) -> [One; 3] {
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
 fn three_servers_are_installed_at_once_and_each_then_goes_its_own_way() {
-    in_namespace(
-        || Parts::with(&[RESCUE, NODE]),
-        |parts| async {
-            let mut site = Site::start(parts, Dhcp::Guarded).await;
-            let all = three(&mut site).await;
-            let names = all.each_ref().map(|one| one.name);
-            site.all(&names, "available", LONG, in_state("available")).await;
-            for one in &all {
-                one.is_told_to_be_a_node(&site).await;
-            }
-            site.all(&names, "provisioned", LONG, in_state("provisioned")).await;
-            for one in &all {
-                one.is_a_node().await;
-            }
+    with_booted_box(&[RESCUE, NODE], |mut site| async move {
+        let all = three(&mut site).await;
+        let names = all.each_ref().map(|one| one.name);
+        site.all(&names, "available", LONG, in_state("available")).await;
+        for one in &all {
+            one.is_told_to_be_a_node(&site).await;
+        }
+        site.all(&names, "provisioned", LONG, in_state("provisioned")).await;
+        for one in &all {
+            one.is_a_node().await;
+        }
 
-            let [another, cleaned, let_go] = &all;
-            let said = let_go.server.serial();
-            let image = site.image(RESCUE);
-            let spec = json!({"image": image, "userData": null, "networkData": null});
-            site.change(another.name, json!({"spec": spec})).await;
-            site.change(cleaned.name, json!({"spec": {"image": null, "userData": null, "networkData": null}})).await;
-            let annotations = json!({"baremetalhost.metal3.io/detached": ""});
-            site.change(let_go.name, json!({"metadata": {"annotations": annotations}})).await;
-            let detached = |host: &Value| host["status"]["operationalStatus"] == "detached";
-            site.until(let_go.name, "detached", BOOT, detached).await;
-            site.delete(let_go.name).await;
-            site.gone(let_go.name, BOOT).await;
-            site.state(cleaned.name, "available", LONG).await;
-            site.until(another.name, "imaged again", LONG, has_image(&image)).await;
-            another.server.says(&format!("{} login:", another.name), BOOT).await;
-            was_left_alone(&let_go.server, &said);
-            let_go.server.answers_ssh(let_go.address, BOOT).await;
-            for leaves in [another, cleaned] {
-                site.delete(leaves.name).await;
-            }
-            for leaves in [another, cleaned] {
-                site.gone(leaves.name, LONG).await;
-            }
-            site.stop().await;
-        },
-    );
+        let [another, cleaned, let_go] = &all;
+        let said = let_go.server.serial();
+        let image = site.image(RESCUE);
+        let spec = json!({"image": image, "userData": null, "networkData": null});
+        site.change(another.name, json!({"spec": spec})).await;
+        site.change(cleaned.name, json!({"spec": {"image": null, "userData": null, "networkData": null}})).await;
+        let annotations = json!({"baremetalhost.metal3.io/detached": ""});
+        site.change(let_go.name, json!({"metadata": {"annotations": annotations}})).await;
+        let detached = |host: &Value| host["status"]["operationalStatus"] == "detached";
+        site.until(let_go.name, "detached", BOOT, detached).await;
+        site.delete(let_go.name).await;
+        site.gone(let_go.name, BOOT).await;
+        site.state(cleaned.name, "available", LONG).await;
+        site.until(another.name, "imaged again", LONG, has_image(&image)).await;
+        another.server.says(&format!("{} login:", another.name), BOOT).await;
+        was_left_alone(&let_go.server, &said);
+        let_go.server.answers_ssh(let_go.address, BOOT).await;
+        for leaves in [another, cleaned] {
+            site.delete(leaves.name).await;
+        }
+        for leaves in [another, cleaned] {
+            site.gone(leaves.name, LONG).await;
+        }
+        site.stop().await;
+    });
 }
