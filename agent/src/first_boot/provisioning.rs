@@ -41,8 +41,8 @@ impl Provisioning {
 
     /// Before anybody can be served: what Ironic had not finished when the box was switched off is not given to a server.
     pub async fn look_through(machine: &Machine) {
-        let (root, content) = (machine.at("/"), machine.release().content.clone());
-        match blocking(move || Ok(kept::look_through(&root, &content)?)).await {
+        let machine = machine.clone();
+        match blocking(move || Ok(kept::look_through(&machine.at("/"), &machine.release().content)?)).await {
             Ok(gone) => {
                 for path in gone {
                     log::warn!("`{}` was not whole after the box was switched off, and is gone", path.display());

@@ -12,7 +12,8 @@ use foothold_agent::provisioning::segment::leases_in;
 use foothold_agent::provisioning::segment::settings::Mac;
 use foothold_agent::provisioning::segment::state::Answers;
 
-use site::{FOREIGN, FOREIGN_MAC, OURS, Site};
+use site::{OURS, Site};
+use wire::{FOREIGN, FOREIGN_MAC};
 
 const STRANGER: Mac = Mac([0x52, 0x54, 0, 0, 1, 1]);
 const OTHER_STRANGER: Mac = Mac([0x52, 0x54, 0, 0, 1, 2]);

@@ -14,14 +14,10 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::net::Net;
-use super::wire::{ASKS_AGAIN, Client, Process, Wire, dnsmasq, foreign_server};
+use super::wire::{ASKS_AGAIN, Client, FOREIGN, FOREIGN_MAC, Process, Wire, dnsmasq, foreign_server};
 
 /// The box.
 pub const OURS: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
-/// The other server.
-pub const FOREIGN: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 2);
-/// Its card.
-pub const FOREIGN_MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 0xf2]);
 const SETTINGS: &str = "
 server: 172.22.0.1
 ranges: [ { start: 172.22.0.10, end: 172.22.0.40 } ]
@@ -48,7 +44,7 @@ impl Site {
         hub.ip("link add br0 type bridge");
         hub.ip("link set br0 up");
         hub.plug("ours", &ours, "52:54:00:00:00:f1", "172.22.0.1");
-        hub.plug("foreign", &foreign, &FOREIGN_MAC.to_string(), "172.22.0.2");
+        hub.plug("foreign", &foreign, &FOREIGN_MAC.to_string(), &FOREIGN.to_string());
         hub.plug("machine", &machine, "52:54:00:00:00:f3", "172.22.0.9");
         let (client, udp) = machine.run(|| {
             let udp = UdpSocket::bind("172.22.0.9:0").expect("a socket");

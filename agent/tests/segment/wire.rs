@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -15,6 +16,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+/// The other server.
+pub const FOREIGN: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 2);
+/// Its card.
+pub const FOREIGN_MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 0xf2]);
 /// Between two questions of a machine.
 pub const ASKS_AGAIN: Duration = Duration::from_secs(2);
 

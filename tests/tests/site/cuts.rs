@@ -120,7 +120,7 @@ impl One {
     }
 }
 
-/// A host that has no server yet.
+/// A server that no host stands for yet.
 fn one(site: &mut Site) -> One {
     One { name: "server-9", server: site.server("server-9", "52:54:00:22:00:09") }
 }

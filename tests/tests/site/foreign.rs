@@ -17,12 +17,9 @@ use tokio_util::sync::CancellationToken;
 use crate::BOOT;
 use crate::bench::{BOX, RESCUE, Site, lan};
 use crate::booted::with_box_beside;
-use crate::wire::{Client, Process, Wire, foreign_server};
+use crate::wire::{Client, FOREIGN, FOREIGN_MAC, Process, Wire, foreign_server};
 
-/// The other server.
-const FOREIGN: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 2);
-const FOREIGN_MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 0xf2]);
-/// Its card.
+/// The other server's card.
 const CARD: &str = "foreign";
 /// The card of a machine that is none of the box's.
 const MACHINE: &str = "machine";
