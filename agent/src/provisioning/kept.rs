@@ -38,20 +38,24 @@ const CHUNK: usize = 1 << 20;
 /// That this was done since power-on, below [`RUN`]: from then on files may be there that are just being written.
 const DONE: &str = "looked-through";
 
+/// Where the box at `root` notes that this was done: until then nothing of it is served.
+pub(super) fn mark(root: &Path) -> PathBuf {
+    root.join(RUN.trim_start_matches('/')).join(DONE)
+}
+
 /// Removes what is not whole from the folders of the box at `root`, once after power-on. `content`: of the release. Returns
 /// what went.
 ///
 /// # Errors
 /// Where a folder or file cannot be read or removed.
 pub fn look_through(root: &Path, content: &[ContentFile]) -> io::Result<Vec<PathBuf>> {
-    let at = |path: &str| root.join(path.trim_start_matches('/'));
-    let done = at(RUN).join(DONE);
+    let (state, done) = (root.join(STATE.trim_start_matches('/')), mark(root));
     if done.exists() {
         return Ok(Vec::new());
     }
     let known: Vec<&ContentFile> = content.iter().filter(|file| file.kind == ContentKind::Netboot).collect();
     let (mut gone, mut links, mut seen) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let folders = SERVED.map(|folder| at(STATE).join(folder)).into_iter().filter(|folder| folder.exists());
+    let folders = SERVED.map(|folder| state.join(folder)).into_iter().filter(|folder| folder.exists());
     for entry in folders.flat_map(WalkDir::new) {
         let entry = entry?;
         if entry.path_is_symlink() {
@@ -76,8 +80,7 @@ pub fn look_through(root: &Path, content: &[ContentFile]) -> io::Result<Vec<Path
         files::remove(&link)?;
         gone.push(link);
     }
-    fs_err::create_dir_all(at(RUN))?;
-    fs_err::write(done, "")?;
+    files::write(&done, b"", files::PUBLIC)?;
     Ok(gone)
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! GET /provisioning/boot.ipxe ─► STATE/http/boot.ipxe ─ links followed, within SERVED ─► Held
 //! ```
+//! After power-on nothing is there until [`kept`] has looked through what a power cut may have left unfinished.
 //! Nothing of it is listed: the names of a server's files are as good as a password.
 
 use std::os::unix::fs::MetadataExt as _;
@@ -11,8 +12,8 @@ use std::path::{Component, Path, PathBuf};
 use agent_api::release::{ContentKind, Digest};
 use sha2::{Digest as _, Sha256};
 
-use super::STATE;
 use super::config::HTTP_PATH;
+use super::{STATE, kept};
 use crate::content::{Held, Source};
 
 /// Folders of [`STATE`] that a served file may lie in: Ironic links from the first one into its caches.
@@ -22,15 +23,19 @@ pub(super) const SERVED: [&str; 4] = ["http", "images", "master-images", "master
 #[derive(Clone, Debug)]
 pub struct Served {
     state: PathBuf,
+    looked_through: PathBuf,
 }
 
 impl Served {
     /// Those of the box at `root`.
     pub fn of(root: &Path) -> Self {
-        Self { state: root.join(STATE.trim_start_matches('/')) }
+        Self { state: root.join(STATE.trim_start_matches('/')), looked_through: kept::mark(root) }
     }
 
     fn file(&self, path: &str) -> Option<PathBuf> {
+        if !self.looked_through.exists() {
+            return None;
+        }
         let rest = Path::new(path.strip_prefix(HTTP_PATH)?.strip_prefix('/')?);
         if !rest.components().all(|part| matches!(part, Component::Normal(_))) {
             return None;
@@ -59,7 +64,7 @@ impl Source for Served {
 
 #[cfg(test)]
 mod tests {
-    use super::{STATE, Served, Source};
+    use super::{STATE, Served, Source, kept};
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -76,6 +81,8 @@ mod tests {
         symlink(state.join("master-images/disk"), state.join("http/disk")).expect("linked");
         symlink(state.join("db/ironic.sqlite"), state.join("http/secret")).expect("linked");
         let served = Served::of(dir.path());
+        assert_eq!(served.find("provisioning/boot.ipxe"), None, "a power cut may have left it unfinished");
+        kept::look_through(dir.path(), &[]).expect("looked through");
         for (path, text) in [
             ("provisioning/boot.ipxe", "http/boot.ipxe"),
             ("provisioning/pxelinux.cfg/52-54-00-00-00-01", "http/uuid/config"),

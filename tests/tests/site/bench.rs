@@ -20,7 +20,7 @@ use foothold_agent::ironic::{Node, Port};
 use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Settings};
 use foothold_agent::provisioning::segment::{self, Segment};
 use foothold_agent::provisioning::served::Served;
-use foothold_agent::provisioning::{STATE, database};
+use foothold_agent::provisioning::{STATE, database, kept};
 use foothold_agent::{http, ironic, rest};
 use foothold_qemu::bmc::{self, Bmc, Faults, MemoryPower, Mode, Profile};
 use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
@@ -508,6 +508,7 @@ fn merge(into: &mut Value, from: Value) {
 }
 
 fn serve(tasks: &mut JoinSet<anyhow::Result<()>>, bench: &Bench, files: Vec<Held>, stop: &CancellationToken) {
+    kept::look_through(bench.root(), &[]).expect("nothing is there yet");
     let sources: Vec<Arc<dyn Source>> = vec![Arc::new(files), Arc::new(Served::of(bench.root()))];
     let content = Arc::new(Content::new(sources, Path::new("/nowhere"), 1_700_000_000));
     let (resolver, _) = rest::own_certificate(&bench.at("/web")).expect("a certificate");
