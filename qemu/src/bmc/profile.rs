@@ -41,6 +41,9 @@ pub struct Profile {
     pub name: String,
     /// Merged into the service root: `Vendor`, `Product`, `RedfishVersion`.
     pub root: Map<String, Value>,
+    /// How a `BareMetalHost` names such a BMC.
+    #[serde(default)]
+    pub schemes: Schemes,
     /// Ids of the resources.
     pub ids: Ids,
     /// Merged into the computer system.
@@ -75,6 +78,22 @@ pub struct Profile {
     /// By path (without slash at its end): a merge patch (RFC 7396) of the document; `null` takes a property away.
     #[serde(default)]
     pub changes: BTreeMap<String, Value>,
+}
+
+/// Schemes of a `BareMetalHost`'s `spec.bmc.address`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Schemes {
+    /// For a server that boots over the network.
+    pub network: String,
+    /// For one that boots from virtual media.
+    pub media: String,
+}
+
+impl Default for Schemes {
+    fn default() -> Self {
+        Self { network: "redfish".to_owned(), media: "redfish-virtualmedia".to_owned() }
+    }
 }
 
 /// Ids, as they stand in paths.

@@ -38,12 +38,12 @@ pub fn objects(server: &SimulatedServer, namespace: &str, address: &str) -> [Val
     [secret, host]
 }
 
-/// The scheme of a BMC's address; IPMI has its own.
-pub const fn scheme(driver: Driver) -> &'static str {
-    match driver {
-        Driver::Redfish => "redfish+https",
-        Driver::RedfishVirtualmedia => "redfish-virtualmedia+https",
-        Driver::Ipmi => "ipmi",
+/// The scheme of a BMC's address, which is its vendor's; IPMI has its own.
+pub fn scheme(server: &SimulatedServer) -> String {
+    match server.driver {
+        Driver::Redfish => format!("{}+https", server.profile.schemes.network),
+        Driver::RedfishVirtualmedia => format!("{}+https", server.profile.schemes.media),
+        Driver::Ipmi => "ipmi".to_owned(),
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
             .servers
             .iter()
             .flat_map(|server| {
-                let address = format!("{}://{}", scheme(server.driver), server.listen);
+                let address = format!("{}://{}", scheme(server), server.listen);
                 objects(server, simulation.namespace.as_str(), &address)
             })
             .collect();

@@ -95,8 +95,7 @@ fn start_box(at: &Builder, plan: &SimulatedBox, site: &Site) -> Result<Session> 
 /// What there is, for programs.
 fn tell(plan: &Simulation, site: &Site, ground: &Ground) -> Value {
     let addresses = plan.servers.iter().zip(&site.servers);
-    let addresses: Vec<_> =
-        addresses.map(|(plan, server)| (plan, server.address(manifests::scheme(plan.driver)))).collect();
+    let addresses: Vec<_> = addresses.map(|(plan, server)| (plan, server.address(&manifests::scheme(plan)))).collect();
     let servers: Vec<Value> = addresses
         .iter()
         .map(|(server, address)| {

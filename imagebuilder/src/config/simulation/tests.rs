@@ -46,3 +46,17 @@ fn an_address_beside_the_network_or_given_twice_is_refused() {
     let servers: String = servers.iter().map(|(name, mac, address)| server(name, mac, address)).collect();
     insta::assert_snapshot!(wrong(&format!("apiVersion: foothold.dev/v1\nkind: Simulation\nservers:\n{servers}")));
 }
+
+#[test]
+fn a_profile_whose_scheme_no_host_takes_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("dell.yaml");
+    let known = fs_err::read_to_string("../qemu/src/bmc/profiles/idrac.yaml").expect("a profile");
+    fs_err::write(&file, known.replace("media: idrac-virtualmedia", "media: dell-virtualmedia")).expect("written");
+    let told = wrong(&format!(
+        "apiVersion: foothold.dev/v1\nkind: Simulation\nservers:\n- name: a\n  macAddress: \"52:54:00:22:00:01\"\n\
+         \x20 bmc: {{ type: redfish, address: 172.22.0.201, password: p, profile: {} }}\n",
+        file.display()
+    ));
+    assert!(told.contains("begins with `dell-virtualmedia`") && told.contains("mend `schemes`"), "{told}");
+}

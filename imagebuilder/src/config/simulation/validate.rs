@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path as FilePath, PathBuf};
 use std::str::FromStr as _;
 
+use agent_api::metal3::bmc_address::BmcAddress;
 use foothold_qemu::bmc::{self, Profile};
 
 use super::input::{self, Driver};
@@ -216,6 +217,13 @@ impl Validate<'_, '_, '_> {
         if input.driver == Some(Driver::RedfishVirtualmedia) && profile.media.drives.is_empty() {
             let found = format!("BMCs of `{}` have no virtual media", profile.name);
             self.findings.at(path, &found, "a profile with drives", "or write `type: redfish`");
+        }
+        for scheme in [&profile.schemes.network, &profile.schemes.media] {
+            if format!("{scheme}+https://127.0.0.1").parse::<BmcAddress>().is_err() {
+                let found = format!("no BMC address of a `BareMetalHost` begins with `{scheme}`");
+                let expected = "a scheme of Redfish such as `redfish` or `idrac-virtualmedia`";
+                self.findings.at(path, &found, expected, "mend `schemes` of that profile");
+            }
         }
         Some(profile)
     }
