@@ -13,7 +13,7 @@ use crate::accel::Accel;
 use crate::argv::{BootSource, CdDrive, Kernel, Machine, Sockets, argv};
 use crate::disk::{Disk, DiskError, utf8};
 use crate::firmware::{Firmware, FirmwareFiles};
-use crate::host::{Process, Scratch, free_loopback_ports};
+use crate::host::{Invocation, Process, Scratch, free_loopback_ports};
 use crate::journal::{Journal, Mirror};
 use crate::network::{Backend, Cable, Nic, Plug, WiredNic};
 use crate::qmp::{Qmp, QmpError};
@@ -82,6 +82,7 @@ pub struct VmBuilder {
     cpus: u32,
     firmware: Firmware,
     accel: Option<Accel>,
+    nice: u8,
     boot: Option<Disk>,
     disks: Vec<Disk>,
     nics: Vec<Nic>,
@@ -106,6 +107,7 @@ impl VmBuilder {
             cpus: 2,
             firmware: Firmware::Bios,
             accel: None,
+            nice: 0,
             boot: None,
             disks: Vec::new(),
             nics: Vec::new(),
@@ -129,6 +131,12 @@ impl VmBuilder {
     /// Number of processors.
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
+        self
+    }
+
+    /// How much later than everything else it gets the host's processors, as in nice(1): 0 to 19.
+    pub fn nice(mut self, nice: u8) -> Self {
+        self.nice = nice;
         self
     }
 
@@ -329,7 +337,7 @@ impl VmBuilder {
         let wired = self.wire(&mut inherit).map_err(StartError::Host)?;
         machine.nics = wired.nics;
 
-        let invocation = self.tools.qemu(argv(&machine));
+        let invocation = Invocation { nice: self.nice, ..self.tools.qemu(argv(&machine)) };
         let command_line = invocation.to_string();
         log::debug!("starting {command_line}");
         let (process, stderr) = Process::spawn(&invocation, inherit).map_err(StartError::Host)?;

@@ -104,7 +104,7 @@ impl Tools {
             arguments: ["run", "--quiet", "--package", "foothold", "--bin", "foothold", "--", "toolbox"]
                 .map(str::to_owned)
                 .to_vec(),
-            environment: Vec::new(),
+            ..Invocation::default()
         };
         make.run("foothold toolbox", MAKE_WITHIN)
             .map_err(|source| ToolsError::Make { missing: missing.to_string(), source })?;
@@ -162,6 +162,7 @@ impl Tools {
             program: self.path(Self::NEEDED[0]),
             arguments: loader.into_iter().chain(arguments).collect(),
             environment: vec![("QEMU_MODULE_DIR".to_owned(), self.path(&format!("{LIB}/qemu")))],
+            nice: 0,
         }
     }
 

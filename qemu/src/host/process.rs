@@ -12,11 +12,13 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 /// A program with its arguments and additional environment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Invocation {
     pub program: String,
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
+    /// How much later than ourselves it gets a processor, as in nice(1).
+    pub nice: u8,
 }
 
 /// As it would be typed, for logs.
@@ -227,7 +229,9 @@ fn command(run: &Invocation, inherit: Vec<RawFd>, network: Option<RawFd>) -> Com
     // Ctrl-C on the terminal is for us; we end the child.
     command.process_group(0);
     let parent = std::process::id();
-    // SAFETY: only prctl, getppid, setns, setrlimit and fcntl are called, all async-signal-safe; nothing is allocated.
+    let nice = i32::from(run.nice);
+    // SAFETY: only prctl, getppid, setns, nice, setrlimit and fcntl are called, all of them a bare system call;
+    // nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
@@ -240,6 +244,8 @@ fn command(run: &Invocation, inherit: Vec<RawFd>, network: Option<RawFd>) -> Com
             if network.is_some_and(|fd| libc::setns(fd, libc::CLONE_NEWNET) != 0) {
                 return Err(io::Error::last_os_error());
             }
+            // Going back is always allowed; its threads inherit it.
+            libc::nice(nice);
             // Memory of a machine does not belong into a core file.
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
@@ -259,7 +265,7 @@ mod tests {
     use super::*;
 
     fn sh(script: &str) -> Invocation {
-        Invocation { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()], environment: Vec::new() }
+        Invocation { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()], ..Invocation::default() }
     }
 
     #[test]
@@ -272,6 +278,14 @@ mod tests {
     fn a_program_that_hangs_is_killed() {
         let error = sh("exec sleep 60").run("tool", Duration::from_millis(50)).expect_err("hangs");
         assert_eq!(error.to_string(), "`tool` did not end within 0 s");
+    }
+
+    #[test]
+    fn a_nice_program_gets_its_processor_later() {
+        let ours = rustix::process::getpriority_process(None).expect("a priority");
+        let run = Invocation { nice: 3, ..sh("nice >&2") };
+        let (_, said) = run.outcome(Duration::from_secs(10)).expect("started").expect("ended");
+        assert_eq!(said, (ours + 3).min(19).to_string());
     }
 
     #[test]

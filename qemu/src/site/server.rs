@@ -21,6 +21,9 @@ use crate::tap::TapDevice;
 /// How long a system has for shutting down when it is asked to.
 const SHUTS_DOWN_WITHIN: Duration = Duration::from_secs(60);
 
+/// Servers run behind the box, which has to answer all of them: a real one has processors of its own.
+const NICE: u8 = 10;
+
 /// What switches a server.
 #[derive(Clone, Debug)]
 pub enum Controller {
@@ -180,6 +183,7 @@ fn machine(lan: &Lan, dir: &Path, options: &ServerOptions, tap: &TapDevice) -> R
     let mut builder = VmBuilder::new(lan.tools(), name.as_str())
         .memory_mib(options.memory_mib)
         .cpus(options.cpus)
+        .nice(NICE)
         .disk(disk)
         .nic(Nic::device(tap).mac(options.mac.as_str()).boot());
     if let Some(accel) = options.accel {
