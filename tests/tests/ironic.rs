@@ -2,14 +2,25 @@
 
 mod provisioning;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials, Driver};
+use axum::Router;
+use axum::routing::get;
+use foothold_agent::operators::baremetalhost::{Ramdisk, Registration};
 use foothold_agent::provisioning::client::{Access, Trouble};
 use foothold_agent::provisioning::{RUN, STATE, database};
+use foothold_qemu::bmc::{Bmc, BootFrom, MemoryPower, Options, Profile};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use provisioning::{Bench, VERSION, drivers};
+
+/// Of every BMC.
+const PASSWORD: &str = "a password of this test";
 
 /// A request with the password; the status and the body.
 async fn ask(access: &Access, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
@@ -87,6 +98,83 @@ async fn real_ironic_serves_its_drivers_keeps_nodes_right_and_survives_the_loss_
     for file in ["boot.ipxe", "snponly.efi", "undionly.kpxe", "ipxe-arm64.efi"] {
         assert!(served.join(file).is_file(), "{file}");
     }
+}
+
+/// Kernel and ramdisk that nobody starts, on a free loopback port.
+async fn ramdisk(tasks: &mut JoinSet<()>) -> Ramdisk {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let router = Router::new().route("/{name}", get(async || "as good as any\n".repeat(100_000)));
+    tasks.spawn(async move { axum::serve(listener, router).await.expect("served") });
+    Ramdisk { kernel: Some(format!("{url}/kernel")), initrd: Some(format!("{url}/initrd")), ..Ramdisk::default() }
+}
+
+/// What the controller tells Ironic about a host whose BMC is there.
+fn registered(name: &str, address: &str, ramdisk: &Ramdisk) -> Value {
+    let bmc = json!({"address": address, "credentialsName": "bmc", "disableCertificateVerification": true});
+    let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": {"name": name, "namespace": "metal3"}, "spec": {"online": true, "bmc": bmc}});
+    let host = serde_json::from_value(host).expect("a host");
+    let bmc: BmcAddress = address.parse().expect("an address");
+    let credentials = Credentials::new(Some("admin"), Some(PASSWORD)).expect("credentials");
+    Registration::of(&host, &bmc, &credentials, Some(ramdisk), None).whole(&bmc)
+}
+
+/// Waits until a node is in a state that is asked for.
+async fn comes_to(access: &Access, node: &str, wanted: &str) {
+    let begun = Instant::now();
+    loop {
+        let (_, node) = ask(access, Method::GET, node, None).await;
+        if node["provision_state"] == wanted {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "not {wanted}: {node:#}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn real_ironic_takes_every_kind_of_bmc_and_an_idrac_boots_its_virtual_disc() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let bench = Bench::on_loopback();
+    let placed = bench.place(false);
+    let access = &placed.access;
+    let mut ironic = bench.start();
+    drivers(access, &mut ironic).await;
+    let mut tasks = JoinSet::new();
+    let ramdisk = ramdisk(&mut tasks).await;
+    for driver in Driver::ALL {
+        let address = format!("{}://127.0.0.1:1/redfish/v1/Systems/1", driver.scheme());
+        let node = registered(driver.scheme(), &address, &ramdisk);
+        let (status, node) = ask(access, Method::POST, "nodes", Some(node)).await;
+        assert_eq!(status, StatusCode::CREATED, "{address}: {node}");
+        if let Some(fast) = driver.fast_inspect_interface() {
+            let patch = json!([{"op": "add", "path": "/inspect_interface", "value": fast}]);
+            let path = format!("nodes/{}", node["uuid"].as_str().expect("an id"));
+            let (status, node) = ask(access, Method::PATCH, &path, Some(patch)).await;
+            assert_eq!((status, &node["inspect_interface"]), (StatusCode::OK, &json!(fast)), "{address}: {node}");
+        }
+    }
+
+    // By the extension that only Dell's BMC needs: the image has it, and the emulated one takes what it says.
+    let power = Arc::new(MemoryPower::new(false));
+    let options = Options::on_loopback(Profile::known("idrac").expect("a profile"), PASSWORD, power.clone());
+    let bmc = Bmc::start(&mut tasks, options, &CancellationToken::new()).expect("started");
+    let address = format!("idrac-virtualmedia+https://{}/redfish/v1/Systems/System.Embedded.1", bmc.address());
+    let (status, node) = ask(access, Method::POST, "nodes", Some(registered("server-1", &address, &ramdisk))).await;
+    assert_eq!(status, StatusCode::CREATED, "{node}");
+    let node = format!("nodes/{}", node["uuid"].as_str().expect("an id"));
+    for (target, state) in [("manage", "manageable"), ("inspect", "inspect wait")] {
+        let path = format!("{node}/states/provision");
+        let (status, answer) = ask(access, Method::PUT, &path, Some(json!({"target": target}))).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+        comes_to(access, &node, state).await;
+    }
+    let boots = power.boots();
+    assert!(matches!(boots.as_slice(), [boot] if boot.from == BootFrom::Cd && boot.once), "{boots:?}");
+    let asked = bmc.asked();
+    assert!(asked.iter().any(|it| it.path.ends_with("VirtualMedia/CD/Actions/VirtualMedia.InsertMedia")), "{asked:?}");
+    ironic.stop(Duration::from_secs(30));
 }
 
 /// Ironic's own code, with the image's programs and the loaders that the builder packed.

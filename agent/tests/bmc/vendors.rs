@@ -47,10 +47,15 @@ async fn what_a_way_to_boot_needs_must_be_there() {
     assert!(power.hint.as_ref().is_some_and(|hint| hint.contains("System.Embedded.1")), "{power:?}");
 }
 
-/// Ironic refuses an iDRAC's virtual media by any other name than its own.
+/// Until version 6 of its firmware, Ironic refuses an iDRAC's virtual media by any other name than its own.
 #[tokio::test]
-async fn an_idrac_is_told_the_scheme_of_its_virtual_media() {
+async fn an_old_idrac_is_told_the_scheme_of_its_virtual_media() {
     let server = Server::of("idrac");
+    let host = rehearse_one(&server.manifest("one", "redfish-virtualmedia", ""), &plan()).await;
+    assert!(host.good, "{host:#?}");
+    let server = Server::with("idrac", |options| {
+        options.profile.manager.insert("FirmwareVersion".to_owned(), "5.10.50.00".into());
+    });
     let host = rehearse_one(&server.manifest("one", "redfish-virtualmedia", ""), &plan()).await;
     assert_eq!(those(&host, CellState::Bad), [Check::Media], "{host:#?}");
     let hint = cell(&host, Check::Media).hint.as_deref().unwrap_or_default();

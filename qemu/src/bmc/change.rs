@@ -9,7 +9,7 @@ use super::place::Place;
 use super::power::{Act, Mode, steps};
 use super::profile::{Insert, Profile};
 use super::refusal::Refusal;
-use super::state::{Enabled, Medium, Session, State, Subscription};
+use super::state::{Enabled, Medium, Session, State, Subscription, VIRTUAL_CD};
 
 /// What is left to do, and what is answered.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,6 +82,7 @@ impl Change<'_> {
             Place::Eject(index) => Ok(Outcome::Medium(*index, None)),
             Place::Sessions => self.open(state),
             Place::Subscriptions => self.subscribe(state),
+            Place::ImportConfiguration => self.import(state),
             Place::TestEvent => Ok(Outcome::Tell(super::events::test(self.object()?))),
             _ => Err(Refusal::method()),
         }
@@ -179,6 +180,30 @@ impl Change<'_> {
         Ok(Outcome::Opened { id, token })
     }
 
+    /// A piece of a server configuration profile: which drive is booted from, and for how long.
+    fn import(&self, state: &mut State) -> Decided {
+        const ACTION: &str = "OemManager.ImportSystemConfiguration";
+        let piece = self.object()?.get("ImportBuffer").and_then(Value::as_str);
+        let piece = piece.ok_or_else(|| Refusal::parameter_missing(ACTION, "ImportBuffer"))?;
+        let refused = || Refusal::parameter_value(ACTION, "ImportBuffer", piece);
+        if !piece.contains(&format!("<Component FQDD=\"{}\">", self.profile.ids.manager)) {
+            return Err(refused());
+        }
+        let enabled = match attribute(piece, "ServerBoot.1#BootOnce") {
+            Some("Enabled") => Enabled::Once,
+            Some("Disabled") => Enabled::Continuous,
+            _ => return Err(refused()),
+        };
+        if attribute(piece, "ServerBoot.1#FirstBootDevice") != Some(VIRTUAL_CD) {
+            return Err(refused());
+        }
+        state.boot.enabled = enabled;
+        VIRTUAL_CD.clone_into(&mut state.boot.target);
+        let id = format!("JID_{:012}", state.next());
+        state.tasks.insert(id.clone(), "Import Configuration");
+        Ok(Outcome::Done(Place::Task(id), StatusCode::ACCEPTED))
+    }
+
     fn subscribe(&self, state: &mut State) -> Decided {
         let body = self.object()?;
         let destination = body.get("Destination").and_then(Value::as_str).ok_or_else(|| missing("Destination"))?;
@@ -211,6 +236,12 @@ fn bios(state: &mut State, body: &Map<String, Value>) -> Result<(), Refusal> {
     }
     state.pending.extend(attributes.clone());
     Ok(())
+}
+
+/// The value of an attribute of a server configuration profile, which has no white space that does not count.
+fn attribute<'a>(profile: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = profile.split_once(&format!("<Attribute Name=\"{name}\">"))?;
+    Some(rest.split_once("</Attribute>")?.0)
 }
 
 fn medium(index: usize, image: &Value, body: &Map<String, Value>) -> Decided {
@@ -251,15 +282,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::bmc::power::From;
 
     fn change(place: Place, body: Value) -> (Decided, State) {
-        let profile = Profile::known("generic").expect("a profile");
+        of("generic", place, body)
+    }
+
+    fn of(profile: &str, place: Place, body: Value) -> (Decided, State) {
+        let profile = Profile::known(profile).expect("a profile");
         let account = Account { user: "admin".into(), password: "secret".into() };
         let mut state = State::new(&profile, Mode::Uefi, SignedDuration::ZERO);
         let change =
             Change { profile: &profile, account: &account, place, body, on: false, now: Timestamp::UNIX_EPOCH };
         let decided = match change.place {
-            Place::Reset => change.post(&mut state),
+            Place::Reset | Place::ImportConfiguration => change.post(&mut state),
             _ => change.patch(&mut state),
         };
         (decided, state)
@@ -284,9 +320,41 @@ mod tests {
         let (decided, mut state) = change(Place::System, boot);
         assert_eq!(decided, Ok(Outcome::Done(Place::System, StatusCode::OK)));
         let next = state.next_boot();
-        assert!(next.once && next.from == super::super::power::From::Network && next.mode == Mode::Legacy);
+        assert!(next.once && next.from == From::Network && next.mode == Mode::Legacy);
         state.booted();
-        assert_eq!(state.next_boot().from, super::super::power::From::Normal);
+        assert_eq!(state.next_boot().from, From::Normal);
+    }
+
+    /// As sushy's extension for Dell writes it.
+    fn piece(manager: &str, once: &str, device: &str) -> Value {
+        json!({ "ShareParameters": { "Target": "ALL" }, "ImportBuffer": format!(
+            "<SystemConfiguration><Component FQDD=\"{manager}\"><Attribute Name=\"ServerBoot.1#BootOnce\">{once}\
+             </Attribute><Attribute Name=\"ServerBoot.1#FirstBootDevice\">{device}</Attribute></Component>\
+             </SystemConfiguration>")
+        })
+    }
+
+    #[test]
+    fn an_idrac_boots_a_virtual_medium_when_a_piece_of_a_configuration_says_so() {
+        let (decided, mut state) =
+            of("idrac", Place::ImportConfiguration, piece("iDRAC.Embedded.1", "Enabled", "VCD-DVD"));
+        let Ok(Outcome::Done(Place::Task(id), StatusCode::ACCEPTED)) = decided else { panic!("{decided:?}") };
+        assert!(id.starts_with("JID_") && state.tasks.contains_key(&id), "{id}");
+        let next = state.next_boot();
+        assert!(next.once && next.from == From::Cd, "{next:?}");
+        state.booted();
+        assert_eq!(state.next_boot().from, From::Normal);
+    }
+
+    #[rstest]
+    #[case::nothing(json!({}), "ActionParameterMissing")]
+    #[case::of_another_manager(piece("iDRAC.Embedded.2", "Enabled", "VCD-DVD"), "ActionParameterValueFormatError")]
+    #[case::no_drive(piece("iDRAC.Embedded.1", "Enabled", "Tape"), "ActionParameterValueFormatError")]
+    #[case::sometimes(piece("iDRAC.Embedded.1", "Maybe", "VCD-DVD"), "ActionParameterValueFormatError")]
+    fn a_wrong_configuration_is_refused_and_changes_nothing(#[case] body: Value, #[case] key: &str) {
+        let (decided, state) = of("idrac", Place::ImportConfiguration, body);
+        assert_eq!(decided.expect_err("refused").key, key);
+        assert_eq!(state.boot.enabled, Enabled::Disabled);
     }
 
     #[test]

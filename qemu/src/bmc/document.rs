@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::clock;
-use super::place::{Place, ROOT};
+use super::place::{IMPORT_CONFIGURATION, Place, ROOT};
 use super::power::Mode;
 use super::profile::{Insert, Owner, Profile};
-use super::state::{Machine, State};
+use super::state::{Machine, State, VIRTUAL_CD};
 
 /// What documents are made of.
 pub(super) struct Facts<'a> {
@@ -109,7 +109,15 @@ impl Facts<'_> {
                 collection("SoftwareInventory", &own, members)
             }
             Place::Firmware(index) => self.firmware(*index)?,
-            Place::Reset | Place::Insert(_) | Place::Eject(_) | Place::TestEvent => return None,
+            Place::TaskService => task_service(),
+            Place::Tasks => {
+                let own = format!("{ROOT}/TaskService/Tasks");
+                collection("Task", &own, self.state.tasks.keys().map(|id| format!("{own}/{id}")))
+            }
+            Place::Task(id) => self.task(id)?,
+            Place::Reset | Place::Insert(_) | Place::Eject(_) | Place::TestEvent | Place::ImportConfiguration => {
+                return None;
+            }
         };
         Some(document)
     }
@@ -127,6 +135,7 @@ impl Facts<'_> {
             "SessionService": link(&format!("{ROOT}/SessionService")),
             "EventService": link(&format!("{ROOT}/EventService")),
             "UpdateService": link(&format!("{ROOT}/UpdateService")),
+            "Tasks": link(&format!("{ROOT}/TaskService")),
             "Links": { "Sessions": link(&format!("{ROOT}/SessionService/Sessions")) },
         })
     }
@@ -163,9 +172,11 @@ impl Facts<'_> {
     }
 
     fn boot(&self) -> Value {
+        // What Redfish has no word for is told as what it comes next to.
+        let target = if self.state.boot.target == VIRTUAL_CD { "Cd" } else { &self.state.boot.target };
         let mut boot = json!({
             "BootSourceOverrideEnabled": self.state.boot.enabled.name(),
-            "BootSourceOverrideTarget": self.state.boot.target,
+            "BootSourceOverrideTarget": target,
             "BootSourceOverrideTarget@Redfish.AllowableValues": self.profile.targets,
         });
         if self.profile.mode_override {
@@ -244,6 +255,10 @@ impl Facts<'_> {
         if self.profile.media.under.contains(&Owner::Manager) {
             document["VirtualMedia"] = link(&self.media(Owner::Manager));
         }
+        if self.profile.imports_configuration {
+            let target = format!("{own}/Actions/Oem/{IMPORT_CONFIGURATION}");
+            document["Actions"]["Oem"]["#OemManager.ImportSystemConfiguration"] = json!({ "target": target });
+        }
         document
     }
 
@@ -313,6 +328,19 @@ impl Facts<'_> {
         }))
     }
 
+    fn task(&self, id: &str) -> Option<Value> {
+        let name = self.state.tasks.get(id)?;
+        Some(json!({
+            "@odata.id": format!("{ROOT}/TaskService/Tasks/{id}"),
+            "@odata.type": "#Task.v1_4_2.Task",
+            "Id": id,
+            "Name": name,
+            "TaskState": "Completed",
+            "TaskStatus": "OK",
+            "PercentComplete": 100,
+        }))
+    }
+
     fn firmware(&self, index: usize) -> Option<Value> {
         let entry = self.profile.firmware.get(index)?;
         Some(json!({
@@ -354,6 +382,17 @@ fn event_service() -> Value {
         "Actions": { "#EventService.SubmitTestEvent": {
             "target": format!("{ROOT}/EventService/Actions/EventService.SubmitTestEvent"),
         }},
+    })
+}
+
+fn task_service() -> Value {
+    json!({
+        "@odata.id": format!("{ROOT}/TaskService"),
+        "@odata.type": "#TaskService.v1_1_5.TaskService",
+        "Id": "TaskService",
+        "Name": "Task Service",
+        "ServiceEnabled": true,
+        "Tasks": link(&format!("{ROOT}/TaskService/Tasks")),
     })
 }
 

@@ -5,6 +5,9 @@ use super::profile::{Owner, Profile};
 /// Below this lies everything (DSP0266, "Redfish-defined URIs").
 pub(super) const ROOT: &str = "/redfish/v1";
 
+/// Dell's name of the action, below the manager's `Actions/Oem`.
+pub(super) const IMPORT_CONFIGURATION: &str = "EID_674_Manager.ImportSystemConfiguration";
+
 /// A resource or an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -19,6 +22,7 @@ pub(super) enum Place {
     Nic(usize),
     Managers,
     Manager,
+    ImportConfiguration,
     AllMedia(Owner),
     Medium(Owner, usize),
     Insert(usize),
@@ -35,6 +39,9 @@ pub(super) enum Place {
     UpdateService,
     Inventory,
     Firmware(usize),
+    TaskService,
+    Tasks,
+    Task(String),
 }
 
 impl Place {
@@ -53,6 +60,9 @@ impl Place {
             ["Managers"] => Some(Self::Managers),
             ["Managers", id, rest @ ..] if *id == profile.ids.manager => match rest {
                 [] => Some(Self::Manager),
+                ["Actions", "Oem", IMPORT_CONFIGURATION] if profile.imports_configuration => {
+                    Some(Self::ImportConfiguration)
+                }
                 ["VirtualMedia", rest @ ..] => Self::of_media(profile, Owner::Manager, rest),
                 _ => None,
             },
@@ -70,6 +80,9 @@ impl Place {
             ["UpdateService", "FirmwareInventory", id] => {
                 profile.firmware.iter().position(|entry| entry.id == *id).map(Self::Firmware)
             }
+            ["TaskService"] => Some(Self::TaskService),
+            ["TaskService", "Tasks"] => Some(Self::Tasks),
+            ["TaskService", "Tasks", id] => Some(Self::Task((*id).to_owned())),
             _ => None,
         }
     }
@@ -101,6 +114,11 @@ impl Place {
             [id, "Actions", "VirtualMedia.EjectMedia"] => drive(id).map(Self::Eject),
             _ => None,
         }
+    }
+
+    /// Whether it is there to be posted to only.
+    pub const fn is_action(&self) -> bool {
+        matches!(self, Self::Reset | Self::Insert(_) | Self::Eject(_) | Self::TestEvent | Self::ImportConfiguration)
     }
 
     /// Whether it may be read without credentials (DSP0266, "Authentication").

@@ -52,6 +52,10 @@ pub struct Profile {
     pub manager: Map<String, Value>,
     /// Virtual media.
     pub media: Media,
+    /// Whether the manager also takes a piece of a server configuration profile, by which Ironic's `idrac` boots virtual
+    /// media (Dell, "iDRAC9 Redfish API Guide": `OemManager.ImportSystemConfiguration`).
+    #[serde(default)]
+    pub imports_configuration: bool,
     /// What the boot override may be set to.
     pub targets: Vec<String>,
     /// Whether the override's mode (UEFI, legacy) may be set.

@@ -139,8 +139,7 @@ impl Service {
     }
 
     async fn read(&self, place: &Place, path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
-        let action = matches!(place, Place::Reset | Place::Insert(_) | Place::Eject(_) | Place::TestEvent);
-        let refusal = || if action { Refusal::method() } else { Refusal::missing(path) };
+        let refusal = || if place.is_action() { Refusal::method() } else { Refusal::missing(path) };
         let document = self.document(place).await.ok_or_else(refusal)?;
         if !self.profile.etags {
             return Ok(Json(document).into_response());
@@ -169,7 +168,8 @@ impl Service {
                 let document = self.document(&place).await.unwrap_or_default();
                 let location = document["@odata.id"].as_str().and_then(|path| HeaderValue::from_str(path).ok());
                 let mut response = (status, Json(document)).into_response();
-                if let Some(location) = location.filter(|_| status == StatusCode::CREATED) {
+                let made = matches!(status, StatusCode::CREATED | StatusCode::ACCEPTED);
+                if let Some(location) = location.filter(|_| made) {
                     response.headers_mut().insert(header::LOCATION, location);
                 }
                 Ok(response)

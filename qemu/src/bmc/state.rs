@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 use super::power::{Boot, From, Mode};
 use super::profile::Profile;
 
+/// Dell's name of the virtual CD drive, which is no target of the override that Redfish knows.
+pub(super) const VIRTUAL_CD: &str = "VCD-DVD";
+
 /// The machine, as the BMC describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -103,6 +106,8 @@ pub(super) struct State {
     pub skew: SignedDuration,
     pub sessions: BTreeMap<String, Session>,
     pub subscriptions: BTreeMap<String, Subscription>,
+    /// What was done, by its task's id.
+    pub tasks: BTreeMap<String, &'static str>,
     /// Last number given to a session, subscription or event.
     pub last: u64,
 }
@@ -118,6 +123,7 @@ impl State {
             skew,
             sessions: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             last: 0,
         }
     }
@@ -135,7 +141,7 @@ impl State {
         }
         let from = match self.boot.target.as_str() {
             "Pxe" | "UefiHttp" => From::Network,
-            "Cd" | "UsbCd" => From::Cd,
+            "Cd" | "UsbCd" | VIRTUAL_CD => From::Cd,
             "Hdd" => From::Disk,
             _ => From::Normal,
         };

@@ -145,7 +145,13 @@ impl Driver {
 
     /// Ironic's inspect interface for inspection by the BMC; none can do it when `None`.
     pub const fn fast_inspect_interface(self) -> Option<&'static str> {
-        if self.is_ipmi() { None } else { Some("redfish") }
+        if self.is_ipmi() {
+            None
+        } else if self.is_idrac() {
+            Some("idrac-redfish")
+        } else {
+            Some("redfish")
+        }
     }
 
     /// Whether the host must say its MAC address even if it is inspected.

@@ -40,8 +40,13 @@ pub(super) async fn ask(row: &mut Row, redfish: &Redfish, known: bool, system: O
     row.product = row.product.take().or_else(|| text(&system, "Model"));
     row.set(Check::Boot, judge::boot(&system, way));
     let manager = follow(redfish, first(&system["Links"]["ManagedBy"]), link(&root, "Managers")).await;
+    let version = manager.as_ref().and_then(|manager| text(manager, "FirmwareVersion"));
     let media = match row.vendor.as_deref() {
-        Some(vendor) if way == Way::VirtualMedia && vendor.contains("Dell") => judge::media_of_another_way(),
+        Some(vendor)
+            if way == Way::VirtualMedia && vendor.contains("Dell") && judge::is_old_idrac(version.as_deref()) =>
+        {
+            judge::media_of_another_way()
+        }
         _ => media(redfish, &system, manager.as_ref(), way).await,
     };
     row.set(Check::Media, media);

@@ -182,9 +182,16 @@ pub fn media(drives: &[Value], way: Way) -> Cell {
     Cell::good(format!("drive `{id}` is empty"))
 }
 
-/// The virtual drives of an iDRAC, where the address does not say that it is one: Ironic refuses that.
+/// Whether an iDRAC boots a disc by a way of its own only: until version 6 of its firmware, by Ironic's own rule.
+pub fn is_old_idrac(version: Option<&str>) -> bool {
+    let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    major.is_none_or(|major| major < 6)
+}
+
+/// The virtual drives of such an iDRAC, where the address does not say that it is one: Ironic refuses that.
 pub fn media_of_another_way() -> Cell {
-    Cell::bad("an iDRAC boots a disc by a way of its own", "use the scheme `idrac-virtualmedia` in `spec.bmc.address`")
+    let hint = "use the scheme `idrac-virtualmedia` in `spec.bmc.address`, or update the iDRAC to firmware 6.00.00.00";
+    Cell::bad("an iDRAC with this firmware boots a disc by a way of its own", hint)
 }
 
 /// The clock: what the BMC says it is, and what it was in the middle of asking. `by`: where it says so.

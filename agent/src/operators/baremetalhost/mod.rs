@@ -63,4 +63,4 @@ pub use executor::Pace;
 pub use outcome::{Action, Change, Outcome, Step, WaitReason};
 pub use run::{Settings, run};
 pub use status::apply;
-pub use wishes::{Ramdisk, node_name};
+pub use wishes::{Ramdisk, Registration, node_name};
