@@ -1,5 +1,7 @@
 //! The kinds that tell of firmware, in the cluster.
 
+use std::sync::Arc;
+
 use agent_api::metal3::{
     BareMetalHost, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents, HostFirmwareComponentsSpec,
     HostFirmwareSettings, HostFirmwareSettingsSpec, HostUpdatePolicy,
@@ -8,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::json;
+use tokio::sync::Mutex;
 
 use super::super::objects::{ObjectError, doing, namespace};
 use super::schema::Bios;
@@ -20,7 +23,10 @@ const OWNERS: usize = 1000;
 /// Reads and writes them.
 #[derive(Clone)]
 pub(super) struct Objects {
-    pub client: Client,
+    client: Client,
+    /// Hosts of one kind share a schema: one at a time becomes an owner. All at once, most would come too late, and each
+    /// try is the whole object, there and back.
+    one_owner: Arc<Mutex<()>>,
 }
 
 /// What is gone under our hands was taken by somebody who was faster, as with any other conflict.
@@ -39,6 +45,11 @@ fn what<K: Object>(verb: &str, object: &K) -> String {
 }
 
 impl Objects {
+    /// In the cluster of this client.
+    pub fn new(client: Client) -> Self {
+        Self { client, one_owner: Arc::default() }
+    }
+
     fn api<K: Object>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
@@ -118,6 +129,7 @@ impl Objects {
         let mut new = FirmwareSchema::new(&bios.name, spec);
         new.meta_mut().namespace = settings.namespace();
         let Some(owner) = settings.owner_ref(&()) else { return Ok(()) };
+        let _one = self.one_owner.lock().await;
         let api = self.api::<FirmwareSchema>(namespace(host));
         let found = api.get_opt(&bios.name).await.map_err(doing(what("reading", &new)))?;
         let Some(found) = found else {

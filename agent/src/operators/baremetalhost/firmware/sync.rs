@@ -87,7 +87,7 @@ impl Firmware {
         policies: Store<HostUpdatePolicy>,
     ) -> Self {
         let (known, untold, unlisted) = (Mutex::default(), Mutex::default(), AtomicBool::default());
-        Self { objects: Objects { client }, settings, components, policies, known, untold, unlisted }
+        Self { objects: Objects::new(client), settings, components, policies, known, untold, unlisted }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
