@@ -18,11 +18,18 @@ async fn fleet(site: &Site, hosts: usize, address: &str, installed: bool) {
 
 /// States of all hosts of the namespace.
 async fn states(site: &Site) -> Vec<String> {
-    let path = format!("/apis/metal3.io/v1alpha1/namespaces/{}/baremetalhosts", site.namespace);
-    let all = site.api.get(&path).await.expect("asked").expect("a list");
-    let all = all["items"].as_array().cloned().unwrap_or_default();
-    let state = |host: &Value| host["status"]["provisioning"]["state"].as_str().unwrap_or_default().to_owned();
-    all.iter().map(state).collect()
+    let path = format!("/apis/metal3.io/v1alpha1/namespaces/{}/baremetalhosts?limit=500", site.namespace);
+    let (mut states, mut next) = (Vec::new(), String::new());
+    loop {
+        let page = site.api.get(&format!("{path}&continue={next}")).await.expect("asked").expect("a list");
+        let hosts = page["items"].as_array().into_iter().flatten();
+        let state = |host: &Value| host["status"]["provisioning"]["state"].as_str().unwrap_or_default().to_owned();
+        states.extend(hosts.map(state));
+        match page["metadata"]["continue"].as_str() {
+            Some(more) if !more.is_empty() => more.clone_into(&mut next),
+            Some(_) | None => return states,
+        }
+    }
 }
 
 /// How long it takes until all are in a state.
