@@ -85,7 +85,7 @@ impl One {
     }
 
     async fn provisioned(&self, site: &mut Site) {
-        let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'echo user-data was here > /dev/ttyS0' ] ]\n";
+        let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'echo user-data was here > /dev/kmsg' ] ]\n";
         site.secret("user-data", json!({"userData": user_data})).await;
         let spec = json!({"image": site.image(RESCUE), "userData": {"name": "user-data"}});
         site.change(self.name, json!({"spec": spec})).await;

@@ -61,7 +61,7 @@ async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
     assert!(hardware["ramMebibytes"].as_u64() > Some(1500), "{hardware}");
     assert!(hardware["storage"][0]["sizeBytes"].as_u64() == Some(bench::DISK), "{hardware}");
 
-    let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'echo user-data was here > /dev/ttyS0' ] ]\n";
+    let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'echo user-data was here > /dev/kmsg' ] ]\n";
     site.secret("user-data", json!({"userData": user_data})).await;
     let spec = json!({"image": site.image(RESCUE), "userData": {"name": "user-data"}});
     site.change(name, json!({"spec": spec})).await;
@@ -114,7 +114,7 @@ fn was_left_alone(server: &Server, said: &str) {
 /// Another image, with other user data and an address of its own, takes the place of the first one.
 async fn is_imaged_again(site: &mut Site, server: &Server, name: &str) {
     site.secret("second-network", json!({"networkData": network_data(server, "172.22.0.21")})).await;
-    let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'kubeadm version -o short > /dev/ttyS0' ] ]\n";
+    let user_data = "#cloud-config\nruncmd: [ [ sh, -c, 'kubeadm version -o short > /dev/kmsg' ] ]\n";
     site.secret("second", json!({"userData": user_data})).await;
     let image = site.image(NODE);
     let spec = json!({"image": image, "userData": {"name": "second"}, "networkData": {"name": "second-network"}});

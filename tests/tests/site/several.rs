@@ -23,13 +23,13 @@ struct One {
 }
 
 impl One {
-    /// The image for Kubernetes nodes, with a name, a key, an address, and an answer on the console made of them.
+    /// The image for Kubernetes nodes, with a name, a key, an address, and an answer made of them, which the kernel says.
     async fn is_told_to_be_a_node(&self, site: &Site) {
         let Self { name, server, address } = self;
         let user_data = format!(
             "#cloud-config\nssh_authorized_keys: [\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKey given-to-{name}\"]\nruncmd:\n\
              - [sh, -c, 'echo \"answer: $(hostname) $(cut -d\" \" -f3 /home/debian/.ssh/authorized_keys | tail -n1) \
-             $(kubeadm version -o short) $(ip -4 -o addr show scope global | wc -l)\" > /dev/ttyS0']\n"
+             $(kubeadm version -o short) $(ip -4 -o addr show scope global | wc -l)\" > /dev/kmsg']\n"
         );
         site.secret(&format!("{name}-user"), json!({"userData": user_data})).await;
         site.secret(&format!("{name}-network"), json!({"networkData": network_data(server, &address.to_string())}))
