@@ -5,6 +5,7 @@
 //! bundle   what turns a release into one  `foothold diff` writes, agent takes
 //! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
+//! servers  the network of the site's servers  user writes in definition or site, both read it
 //! image    names of container images      both read them the same way
 //! boot     what the initrd found          initrd writes, agent reads
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
@@ -32,4 +33,5 @@ pub mod rehearsal;
 pub mod release;
 pub mod report;
 pub mod rest;
+pub mod servers;
 pub mod site;

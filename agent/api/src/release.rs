@@ -399,6 +399,28 @@ pub struct Range {
     pub last: Ipv4Addr,
 }
 
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+impl FromStr for Range {
+    type Err = NotARange;
+
+    fn from_str(text: &str) -> Result<Self, NotARange> {
+        let range = text.split_once('-').and_then(|(first, last)| {
+            Some(Self { first: first.trim().parse().ok()?, last: last.trim().parse().ok()? })
+        });
+        range.filter(|range| range.first <= range.last).ok_or_else(|| NotARange(text.to_owned()))
+    }
+}
+
+/// A text that is no range of addresses.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is not a first and a last IPv4 address")]
+pub struct NotARange(String);
+
 impl Release {
     /// The layer of that name.
     pub fn layer(&self, name: &str) -> Option<&Layer> {

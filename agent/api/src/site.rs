@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::servers::{ServersNetwork, Wrong};
+
 /// The `Site` document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -44,6 +46,9 @@ pub struct Networks {
     /// Name servers beside those from DHCP.
     #[serde(default)]
     pub dns: Vec<IpAddr>,
+    /// Where this place's servers are, in place of all that the definition's `services.provisioning` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioning: Option<ServersNetwork>,
 }
 
 /// A set of address ranges.
@@ -143,6 +148,14 @@ pub enum SiteError {
         /// What should.
         expected: &'static str,
     },
+    /// Values of the servers' network that cannot be used.
+    #[error("{}", .0.iter().map(servers_sentence).collect::<Vec<_>>().join("; "))]
+    Servers(Vec<Wrong>),
+}
+
+fn servers_sentence(wrong: &Wrong) -> String {
+    let Wrong { key, found, expected, hint } = wrong;
+    format!("`networks.provisioning.{key}`: {found}, expected {expected} ({hint})")
 }
 
 impl Site {
@@ -188,7 +201,10 @@ impl Site {
                 }
             }
         }
-        Ok(())
+        match self.networks.provisioning.as_ref().map(ServersNetwork::resolve) {
+            Some((_, wrong)) if !wrong.is_empty() => Err(SiteError::Servers(wrong)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -231,7 +247,8 @@ fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-fn is_mac(text: &str) -> bool {
+/// Whether it is six pairs of hex digits with colons.
+pub fn is_mac(text: &str) -> bool {
     let parts: Vec<&str> = text.split(':').collect();
     parts.len() == 6 && parts.iter().all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
 }
@@ -254,5 +271,10 @@ mod tests {
         assert!(unknown.to_string().contains("hostnam"), "{unknown}");
         let bad = Site::parse("apiVersion: foothold.dev/v1\nkind: Site\nhostname: A_b\n").expect_err("bad name");
         assert_eq!(bad.to_string(), "`hostname`: `A_b` is not an RFC 1123 label (a-z, 0-9, `-`, at most 63)");
+        let servers = "networks: { provisioning: { address: 172.22.0.1/24, range: 10.0.0.1-10.0.0.9 } }";
+        let bad = Site::parse(&format!("apiVersion: foothold.dev/v1\nkind: Site\n{servers}\n")).expect_err("nowhere");
+        let told = bad.to_string();
+        assert!(told.contains("`networks.provisioning.address`: `172.22.0.1/24` is on no interface"), "{told}");
+        assert!(told.contains("`networks.provisioning.range`: `10.0.0.1-10.0.0.9` lies beside"), "{told}");
     }
 }

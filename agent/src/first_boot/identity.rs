@@ -18,8 +18,13 @@ const ETC_KUBERNETES: &str = "/etc/kubernetes";
 pub async fn site(machine: &Machine, steps: &Steps) -> Site {
     let find = || async {
         let machine = machine.clone();
+        let provisions = machine.release().provisioning.is_some();
         let (site, origin) = blocking(move || site::find(&machine)).await?;
-        Ok(Outcome::Done(site, json!({"from": origin.to_string()})))
+        let mut detail = json!({"from": origin.to_string()});
+        if site.networks.provisioning.is_some() && !provisions {
+            detail["ignored"] = json!("`networks.provisioning`: this release installs no servers");
+        }
+        Ok(Outcome::Done(site, detail))
     };
     steps.perform(&phase::SITE, find).await
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_api::boot::{self, BootFacts};
-use agent_api::release::Release;
+use agent_api::release::{Provisioning, Release};
+use agent_api::servers::ServersNetwork;
+use agent_api::site::Site;
 use anyhow::Context;
 
 use crate::cluster::pki::Validity;
@@ -19,6 +21,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Machine {
     inner: Arc<Inner>,
+    /// Site's word about the servers' network, in place of the release's.
+    provisioning: Option<Arc<Provisioning>>,
 }
 
 #[derive(Debug)]
@@ -45,7 +49,16 @@ impl Machine {
     /// A box below `root`.
     pub fn new(root: &Path, runner: Arc<dyn Runner>, release: Release, facts: BootFacts, command_line: String) -> Self {
         let usage = Usage::new(root);
-        Self { inner: Arc::new(Inner { root: root.to_owned(), runner, release, facts, command_line, usage }) }
+        let inner = Inner { root: root.to_owned(), runner, release, facts, command_line, usage };
+        Self { inner: Arc::new(inner), provisioning: None }
+    }
+
+    /// The same box at its site.
+    #[must_use]
+    pub fn at_site(&self, site: &Site) -> Self {
+        let here = site.networks.provisioning.as_ref().map(ServersNetwork::resolve);
+        // A Site with anything wrong in it was refused when it was read.
+        Self { inner: Arc::clone(&self.inner), provisioning: here.map(|(declared, _)| Arc::new(declared)) }
     }
 
     /// An absolute path of the box.
@@ -56,6 +69,12 @@ impl Machine {
     /// The release that runs.
     pub fn release(&self) -> &Release {
         &self.inner.release
+    }
+
+    /// How it provisions servers: the release says whether it does, Site where.
+    pub fn provisioning(&self) -> Option<&Provisioning> {
+        let declared = self.release().provisioning.as_ref()?;
+        Some(self.provisioning.as_deref().unwrap_or(declared))
     }
 
     /// What the initrd found.

@@ -94,7 +94,7 @@ fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcom
     let dir = machine.at("/etc/systemd/network");
     let dns = &site.networks.dns;
     let mut wanted: Vec<_> = site.networks.interfaces.iter().map(|one| decide::static_network(one, dns)).collect();
-    wanted.extend(machine.release().provisioning.as_ref().and_then(decide::servers_network));
+    wanted.extend(machine.provisioning().and_then(decide::servers_network));
     let mut changed = remove_others(&dir, &wanted)?;
     for (name, text) in &wanted {
         changed |= files::write(&dir.join(name), text.as_bytes(), files::PUBLIC)?;
@@ -210,7 +210,7 @@ pub async fn firewall(machine: &Machine, steps: &Steps, site: &Site) {
         let wanted = firewall::Wanted {
             ssh: !site.access.ssh_authorized_keys.is_empty(),
             ntp: machine.release().ntp_serve,
-            provisioning: machine.release().provisioning.is_some(),
+            provisioning: machine.provisioning().is_some(),
             pod_cidr: &machine.release().kubernetes.pod_cidr,
         };
         let (machine, rules) = (machine.clone(), firewall::ruleset(&wanted));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::dhcp::{self, Dhcp};
 use super::phase::Step;
@@ -19,6 +20,8 @@ use crate::provisioning::client::{Access, Trouble};
 use crate::provisioning::dhcp::IMAGE as DHCP_IMAGE;
 use crate::provisioning::{Placed, Plan, database, kept, operator, pod};
 
+/// How long networkd may need for an address that is not asked of anybody.
+const ADDRESSED_WITHIN: Duration = Duration::from_secs(20);
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -32,7 +35,7 @@ pub struct Provisioning {
 impl Provisioning {
     /// None where the release does not declare it.
     pub fn of(machine: &Machine) -> Option<Self> {
-        let plan = Plan::of(machine.release(), &machine.at("/"))?;
+        let plan = Plan::of(machine.release(), machine.provisioning()?.clone(), &machine.at("/"))?;
         let image = |name: &str| machine.release().image(name).map(|image| image.reference.clone());
         let operator = image(operator::IMAGE)?;
         let dhcp = image(DHCP_IMAGE).and_then(|image| Dhcp::of(&plan, image));
@@ -57,18 +60,19 @@ impl Provisioning {
         *step != phase::DHCP || self.dhcp.is_some()
     }
 
-    /// Starts it, and waits until all of it answers.
-    pub async fn start(&self, machine: &Machine, steps: &Steps, node: &Node, api: &Api) {
-        let ironic = async {
-            self.ironic.start(machine, steps, node).await;
-            self.ironic.start_operator(steps, api).await;
-        };
+    /// Starts Ironic, which needs no cluster but its kubelet, and waits until it answers.
+    pub async fn start_ironic(&self, machine: &Machine, steps: &Steps, node: &Node) {
+        self.ironic.start(machine, steps, node).await;
+    }
+
+    /// Starts what needs a cluster, and waits until it answers.
+    pub async fn start_beside(&self, machine: &Machine, steps: &Steps, api: &Api) {
         let dhcp = async {
             if let Some(dhcp) = &self.dhcp {
                 dhcp.start(machine, steps, api).await;
             }
         };
-        tokio::join!(ironic, dhcp);
+        tokio::join!(self.ironic.start_operator(steps, api), dhcp);
     }
 
     /// Whether all of it answers; else the step that does not.
@@ -104,6 +108,7 @@ impl Ironic {
     /// Starts it, and waits until it has drivers.
     async fn start(&self, machine: &Machine, steps: &Steps, node: &Node) {
         let act = || async {
+            self.until_addressed().await;
             let (changed, placed) = self.place(machine, node, false).await?;
             let made = placed.new_database.map(database::Reason::text);
             steps.wait(&phase::IRONIC, ready::EVERY, || self.ask()).await;
@@ -113,9 +118,26 @@ impl Ironic {
         steps.perform(&phase::IRONIC, act).await;
     }
 
+    /// Waits for the box's own address where the servers are, for Ironic is started anew with each other one. Without its
+    /// interface there is none.
+    async fn until_addressed(&self) {
+        let begun = Instant::now();
+        while self.plan.declared.address.is_some() && begun.elapsed() < ADDRESSED_WITHIN {
+            if self.plan.segment(&addresses()).is_some() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    }
+
     /// Starts the controller, and waits until it is there.
     async fn start_operator(&self, steps: &Steps, api: &Api) {
         let act = || async {
+            let laid_out = || async {
+                let access = self.access.lock().await;
+                access.as_ref().map(drop).ok_or_else(|| Missing::new("Ironic", "it is not laid out yet"))
+            };
+            steps.wait(&phase::OPERATOR, ready::EVERY, laid_out).await;
             let made = self.place_operator(api).await?;
             steps.wait(&phase::OPERATOR, ready::EVERY, || Self::ask_operator(api)).await;
             Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })

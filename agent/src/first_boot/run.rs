@@ -42,11 +42,11 @@ pub struct Declared {
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
 pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published, front: Arc<Front>) {
     let steps = steps(&machine, bus, ledger);
-    let declared = &Declared { objects: SiteObjects::of(&machine, &steps), provisioning: Provisioning::of(&machine) };
-    let planned = phase::ALL.iter().filter(|step| is_planned(step, &machine, &front, declared));
+    let (site, ()) = tokio::join!(identity::site(&machine, &steps), identity::etc_kubernetes(&machine, &steps));
+    let (machine, steps) = (&machine.at_site(&site), &steps);
+    let declared = &Declared { objects: SiteObjects::of(machine, steps), provisioning: Provisioning::of(machine) };
+    let planned = phase::ALL.iter().filter(|step| is_planned(step, machine, &front, declared));
     steps.bus.set_plan(planned.map(|step| (step.phase, step.name)));
-    let (machine, steps) = (&machine, &steps);
-    let (site, ()) = tokio::join!(identity::site(machine, steps), identity::etc_kubernetes(machine, steps));
     published.site.send_replace(Some(Arc::new(site.clone())));
     let name = identity::hostname(machine, steps, &site).await;
     let cluster = bring_up_cluster(machine, steps, &site, name, declared, &front);
@@ -74,8 +74,9 @@ fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, declared: &D
 /// Safe mode: who the box is, its addresses, its firewall, a way in; no cluster.
 pub async fn run_safe(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published) {
     let steps = steps(&machine, bus, ledger);
-    let (machine, steps) = (&machine, &steps);
-    let site = identity::site(machine, steps).await;
+    let steps = &steps;
+    let site = identity::site(&machine, steps).await;
+    let machine = &machine.at_site(&site);
     published.site.send_replace(Some(Arc::new(site.clone())));
     identity::hostname(machine, steps, &site).await;
     network::cluster_address(machine, steps).await;
@@ -128,21 +129,41 @@ async fn bring_up_cluster(
     let ((), (), (), (node, credentials)) =
         tokio::join!(runtime, network::kernel(machine, steps), served, control_plane);
     control_plane::start_kubelet(machine, steps).await;
-    let ((), api) = tokio::join!(
-        control_plane::state(machine, steps, &node, &credentials),
-        control_plane::api_behind_gate(machine, steps, &node),
-    );
+    // It takes what the control plane leaves of the processors.
+    let ironic = async {
+        if let Some(provisioning) = &declared.provisioning {
+            provisioning.start_ironic(machine, steps, &node).await;
+        }
+    };
+    let cluster = cluster(machine, steps, &node, &credentials, declared, front);
+    let (node_ready, ()) = tokio::join!(Box::pin(cluster), ironic);
+    ready::tell_ready(machine, steps, node_ready);
+    (node, node_ready)
+}
 
+/// Everything from the API server on, and what runs in the cluster. Returns when the node was Ready.
+async fn cluster(
+    machine: &Machine,
+    steps: &Steps,
+    node: &Node,
+    credentials: &control_plane::Credentials,
+    declared: &Declared,
+    front: &Arc<Front>,
+) -> f64 {
+    let ((), api) = tokio::join!(
+        control_plane::state(machine, steps, node, credentials),
+        control_plane::api_behind_gate(machine, steps, node),
+    );
     let workloads = async {
         control_plane::grant(machine, steps, &api).await;
-        control_plane::controllers(machine, steps, &node, &api).await;
-        addons::objects(machine, steps, &node, &credentials, &api).await;
+        control_plane::controllers(machine, steps, node, &api).await;
+        addons::objects(machine, steps, node, credentials, &api).await;
     };
     let ((), (), (), node_ready) = tokio::join!(
         workloads,
         control_plane::roles(machine, steps, &api),
-        addons::node_labels(machine, steps, &node, &credentials, &api),
-        ready::node(steps, &node, &api),
+        addons::node_labels(machine, steps, node, credentials, &api),
+        ready::node(steps, node, &api),
     );
     services::host_services(machine, steps).await;
     let objects = async {
@@ -152,12 +173,11 @@ async fn bring_up_cluster(
     };
     let provisioning = async {
         if let Some(provisioning) = &declared.provisioning {
-            provisioning.start(machine, steps, &node, &api).await;
+            provisioning.start_beside(machine, steps, &api).await;
         }
     };
-    tokio::join!(ready::everything(machine, steps, &node, &api, front), objects, provisioning);
-    ready::tell_ready(machine, steps, node_ready);
-    (node, node_ready)
+    tokio::join!(ready::everything(machine, steps, node, &api, front), objects, provisioning);
+    node_ready
 }
 
 fn node(machine: &Machine, name: String, advertise: std::net::IpAddr) -> Node {

@@ -48,7 +48,7 @@ const FOLDERS: [&str; 9] =
 /// What a box with that release provisions with; none where it does not.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the release says of it.
+    /// What the release says of it, or Site in its place.
     pub declared: Provisioning,
     image: Image,
     built: u64,
@@ -67,9 +67,8 @@ pub struct Placed {
 }
 
 impl Plan {
-    /// That of a release, on the box at `root`.
-    pub fn of(release: &Release, root: &Path) -> Option<Self> {
-        let declared = release.provisioning.clone()?;
+    /// That of a release, on the box at `root`; none without an image of Ironic in it.
+    pub fn of(release: &Release, declared: Provisioning, root: &Path) -> Option<Self> {
         let image = release.image(pod::IMAGE)?.clone();
         Some(Self { declared, image, built: release.built, root: root.to_owned() })
     }

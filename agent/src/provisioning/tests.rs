@@ -84,9 +84,9 @@ fn the_pod_stays_while_nothing_changes_and_is_another_one_otherwise() {
 }
 
 #[test]
-fn a_release_that_does_not_declare_it_has_none() {
+fn a_release_without_the_image_has_none() {
     let mut release = crate::first_boot::machine::tests::release();
-    assert!(Plan::of(&release, std::path::Path::new("/")).is_none());
+    let root = std::path::Path::new("/");
     release.provisioning = Some(Provisioning::default());
-    assert!(Plan::of(&release, std::path::Path::new("/")).is_none(), "nor one without the image");
+    assert!(Plan::of(&release, Provisioning::default(), root).is_none(), "nor one without the image");
 }

@@ -1,11 +1,13 @@
 //! An image in a virtual machine, as `up`, `run` and `prove` start it.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_api::events::Event;
 use agent_api::ports;
-use agent_api::release::InstallTarget;
+use agent_api::release::{InstallTarget, Provisioning, Release};
+use agent_api::servers::InterfaceChoice;
 use agent_api::site::Site;
 use anyhow::{Context, Result, bail};
 use foothold_qemu::{Accel, Bus, Disk, Firmware, Format, Nic, Tools, Vm, VmBuilder, Writes};
@@ -27,6 +29,8 @@ use crate::store::WorkDir;
 const DISK: u64 = 20 << 30;
 /// Size of the Site volume: a FAT16 file system.
 const SITE_VOLUME: u64 = 16 << 20;
+/// Hardware address of the card on the servers' network, where a definition names it otherwise.
+const SERVERS_CARD: &str = "52:54:00:46:00:01";
 /// What is reached on the host's loopback.
 const FORWARDED: [u16; 5] = [ports::WEB, ports::KUBERNETES_API, ports::REGISTRY, ports::CONTENT, ports::BPA];
 /// How long a box may stay without any new event before it counts as stuck.
@@ -119,8 +123,13 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     let accel = accelerator(at, &tools)?;
     let work = at.cache.work_dir()?;
     let token = hex::encode(rand::random::<[u8; 32]>());
+    let release = release_of(plan.image);
+    let mut own = read_site(plan.site, &token)?;
+    let declared = release.as_ref().and_then(|release| release.provisioning.as_ref());
+    let servers_card = declared.filter(|_| plan.nics.is_empty()).map(|declared| servers_card(&mut own, declared));
     let site = work.path().join("site.img");
-    write_site(&site, &site_text(plan.site, &token)?)?;
+    // JSON is YAML.
+    write_site(&site, &serde_json::to_string_pretty(&own)?)?;
     let name = plan.image.file_stem().map_or_else(|| "box".into(), |stem| stem.to_string_lossy().into_owned());
     let mut builder = VmBuilder::new(&tools, name)
         .accel(accel)
@@ -133,7 +142,8 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
         })
         .boot(boot_disk(plan)?)
         .disk(Disk::open(&site)?.format(Format::Raw).serial("foothold-site"));
-    if let Some(disk) = disk_to_install_on(plan, work.path())? {
+    let install = release.and_then(|release| release.install);
+    if let Some(disk) = install.map(|target| disk_to_install_on(plan, work.path(), target)).transpose()? {
         builder = builder.disk(disk);
     }
     if let Some(clock) = plan.clock {
@@ -142,7 +152,7 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     if plan.network == Network::User {
         builder = builder.nic(Nic::user(&FORWARDED));
     }
-    for nic in plan.nics {
+    for nic in plan.nics.iter().chain(&servers_card) {
         builder = builder.nic(nic.clone());
     }
     Ok(Session { vm: builder.start()?, accel, token, work })
@@ -168,12 +178,31 @@ fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {
     Ok(disk.grow_to(DISK))
 }
 
-/// An empty disk as the release wants it, when it installs itself. What is wrong with an image is for the box to say.
-fn disk_to_install_on(plan: &Plan<'_>, work: &Path) -> Result<Option<Disk>> {
-    let Ok(medium) = Medium::open(plan.image) else { return Ok(None) };
-    let releases = medium.releases().unwrap_or_default();
-    let release = releases.first().and_then(|found| found.release().ok());
-    let Some(InstallTarget { selector, .. }) = release.and_then(|release| release.install) else { return Ok(None) };
+/// The image's release. What is wrong with an image is for the box to say.
+fn release_of(image: &Path) -> Option<Release> {
+    let releases = Medium::open(image).ok()?.releases().ok()?;
+    releases.first()?.release().ok()
+}
+
+/// A card on the servers' network, where nobody is: the one that the definition or Site names, which is told of it where
+/// it names none that a virtual machine can have. Where the box's address there comes from elsewhere, it has one of Site.
+fn servers_card(site: &mut Site, declared: &Provisioning) -> Nic {
+    let servers = site.networks.provisioning.get_or_insert_with(|| declared.into());
+    let named = servers.interface.take().unwrap_or_default();
+    let mac = named.mac_address.unwrap_or_else(|| SERVERS_CARD.to_owned());
+    servers.interface = Some(InterfaceChoice { mac_address: Some(mac.clone()), name: None });
+    if let (None, Some(range)) = (&servers.address, servers.resolve().0.range) {
+        let [a, b, c, _] = range.first.octets();
+        let free = [1, 254].map(|last| Ipv4Addr::new(a, b, c, last));
+        let free = free.into_iter().find(|own| !(range.first..=range.last).contains(own));
+        servers.address = free.map(|own| format!("{own}/24"));
+    }
+    Nic::silent().mac(mac)
+}
+
+/// An empty disk as the release wants it, when it installs itself.
+fn disk_to_install_on(plan: &Plan<'_>, work: &Path, target: InstallTarget) -> Result<Disk> {
+    let selector = target.selector;
     let folder = plan.overlay.and_then(Path::parent).unwrap_or(work);
     let empty = folder.join("empty.raw");
     fs_err::OpenOptions::new()
@@ -193,10 +222,10 @@ fn disk_to_install_on(plan: &Plan<'_>, work: &Path) -> Result<Option<Disk>> {
     if let Some(serial) = selector.serial {
         disk = disk.serial(serial);
     }
-    Ok(Some(match plan.overlay {
+    Ok(match plan.overlay {
         Some(_) => disk.writes(Writes::Overlay(folder.join("installed.qcow2"))),
         None => disk,
-    }))
+    })
 }
 
 fn is_iso(image: &Path) -> Result<bool> {
@@ -209,7 +238,7 @@ fn is_iso(image: &Path) -> Result<bool> {
 }
 
 /// The user's Site, or an empty one, with the hash of `token` when it has none of its own.
-fn site_text(file: Option<&Path>, token: &str) -> Result<String> {
+fn read_site(file: Option<&Path>, token: &str) -> Result<Site> {
     let mut site = match file {
         Some(path) => {
             Site::parse(&fs_err::read_to_string(path)?).with_context(|| format!("reading `{}`", path.display()))?
@@ -217,8 +246,7 @@ fn site_text(file: Option<&Path>, token: &str) -> Result<String> {
         None => Site { api_version: "foothold.dev/v1".into(), kind: "Site".into(), ..Site::default() },
     };
     site.access.token_sha256.get_or_insert_with(|| hex::encode(Sha256::digest(token.as_bytes())));
-    // JSON is YAML.
-    Ok(serde_json::to_string_pretty(&site)?)
+    Ok(site)
 }
 
 fn write_site(path: &Path, text: &str) -> Result<()> {

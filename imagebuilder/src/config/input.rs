@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_api::release::DhcpPolicy;
+use agent_api::servers::ServersNetwork;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -413,40 +413,11 @@ pub struct File {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Services {
     /// Network boot and provisioning of servers.
-    pub provisioning: Option<Provisioning>,
+    pub provisioning: Option<ServersNetwork>,
     /// The container registry.
     pub registry: Option<Registry>,
     /// Time.
     pub ntp: Option<Ntp>,
-}
-
-/// Network boot and provisioning of servers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Provisioning {
-    /// The interface of the provisioning network.
-    pub interface: Option<Interface>,
-    /// The box's own address there with its prefix length, such as `172.22.0.1/24`. Default: what Site or another DHCP
-    /// server gives.
-    #[schemars(title = "an address such as `172.22.0.1/24`")]
-    pub address: Option<String>,
-    /// First and last address to lease, such as `172.22.0.10-172.22.0.100`. Without it the box serves no DHCP.
-    #[schemars(title = "a range such as `172.22.0.10-172.22.0.100`")]
-    pub range: Option<String>,
-    /// Whom DHCP answers. Default: `guard`.
-    pub dhcp: Option<DhcpPolicy>,
-}
-
-/// Selects a network interface.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Interface {
-    /// By its hardware address.
-    #[schemars(title = "a MAC address such as \"52:54:00:12:34:56\"")]
-    pub mac_address: Option<String>,
-    /// By its name.
-    #[schemars(title = "an interface name such as `enp3s0`")]
-    pub name: Option<String>,
 }
 
 /// The container registry.

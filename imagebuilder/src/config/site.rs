@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use agent_api::site::{Cidr, Interface, Site};
+use agent_api::release::Provisioning;
+use agent_api::servers::{ServersNetwork, Wrong};
+use agent_api::site::{Cidr, Interface, Site, is_mac};
 
 use super::Findings;
 use super::appliance::Kubernetes;
@@ -30,6 +32,9 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
     }
     for (i, interface) in site.networks.interfaces.iter().enumerate() {
         check_interface(&networks.key("interfaces").index(i), interface, findings);
+    }
+    if let Some(servers) = &site.networks.provisioning {
+        servers_network(servers, &networks.key("provisioning"), findings);
     }
     let access = Path::of("access");
     if site.access.token_sha256.as_deref().is_some_and(|hash| !is_sha256(hash)) {
@@ -76,6 +81,16 @@ pub(super) fn against(site: &Site, kubernetes: &Kubernetes, findings: &mut Findi
     }
 }
 
+/// The servers' network, of a definition or of a Site.
+pub(super) fn servers_network(input: &ServersNetwork, path: &Path, findings: &mut Findings<'_>) -> Provisioning {
+    let (declared, wrong) = input.resolve();
+    for Wrong { key, found, expected, hint } in wrong {
+        let path = key.split('.').fold(path.clone(), |path, key| path.key(key));
+        findings.at(&path, &found, expected, hint);
+    }
+    declared
+}
+
 fn network_has(network: super::types::Cidr, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => network.contains(address),
@@ -108,10 +123,4 @@ fn network(path: &Path, text: &str, findings: &mut Findings<'_>) {
 
 fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-}
-
-/// Whether it is six pairs of hex digits with colons.
-pub(super) fn is_mac(text: &str) -> bool {
-    let parts: Vec<&str> = text.split(':').collect();
-    parts.len() == 6 && parts.iter().all(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit()))
 }

@@ -39,7 +39,7 @@ const SERVICES: &str = "usr/share/foothold/services";
 
 /// Makes the layer or takes it from the cache.
 pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("appliance", 3)
+    let mut key = StageKey::new("appliance", 4)
         .with("toolbox", input.toolbox_key)
         .with("agent", &input.agent.file("foothold-agent")?.digest)
         .with("overlay", hash::tree(input.overlay)?)
@@ -62,8 +62,8 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
             fs_err::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
         }
         let mut made = Made::default();
-        let packing = Packing { level: 15, all_root: true, time: input.built };
-        seal::seal(input.cache, input.toolbox, work, "tree", "appliance", packing, &mut made)?;
+        let packing = Packing { level: 15, all_root: true, time: input.built, order: Vec::new() };
+        seal::seal(input.cache, input.toolbox, work, "tree", "appliance", &packing, &mut made)?;
         Ok(made)
     })
 }

@@ -1,6 +1,7 @@
 //! The `containers` layer: the images the box itself runs, unpacked, and containerd's databases that say so.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use agent_api::release::Image;
 use anyhow::{Context, Result};
@@ -13,6 +14,9 @@ use crate::oci::import::{Import, METADATA, SNAPSHOTS};
 use crate::oci::recipe::{Kitchen, Packed, Recipe};
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 use crate::toolbox::Toolbox;
+
+/// Where an image says in which order its program reads its files: absolute paths, one a line.
+const READ_ORDER: &str = "usr/share/foothold/read-order";
 
 /// What the layer is made from.
 pub struct Input<'a> {
@@ -42,7 +46,7 @@ pub struct Input<'a> {
 
 /// Makes the layer or takes it from the cache. Facts: `layer`, `images`; the images' blobs are files of the stage.
 pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("containers", 6)
+    let mut key = StageKey::new("containers", 7)
         .with("toolbox", input.toolbox_key)
         .with("version", input.version)
         .with("built", input.built)
@@ -118,10 +122,24 @@ impl Input<'_> {
             made.files.insert(format!("blob {}", blob.digest.hex()), blob.clone());
         }
         made.set_fact("images", &images)?;
-        let packing = Packing { level: 15, all_root: true, time: self.built };
-        seal::seal(self.cache, self.toolbox, work, "tree", "containers", packing, &mut made)?;
+        let packing = Packing { level: 15, all_root: true, time: self.built, order: read_order(&tree)? };
+        seal::seal(self.cache, self.toolbox, work, "tree", "containers", &packing, &mut made)?;
         Ok(made)
     }
+}
+
+/// Paths in the layer of the files that programs of the images read when they start, in order, by what the images
+/// themselves say.
+fn read_order(tree: &Path) -> Result<Vec<String>> {
+    let mut order = Vec::new();
+    let mut snapshots: Vec<_> = fs_err::read_dir(tree.join("snapshots"))?.collect::<Result<_, _>>()?;
+    snapshots.sort_by_key(fs_err::DirEntry::file_name);
+    for snapshot in snapshots {
+        let files = Path::new("snapshots").join(snapshot.file_name()).join("fs");
+        let Ok(list) = fs_err::read_to_string(tree.join(&files).join(READ_ORDER)) else { continue };
+        order.extend(list.lines().map(|path| format!("{}{path}", files.display())));
+    }
+    Ok(order)
 }
 
 #[cfg(test)]
@@ -131,10 +149,24 @@ mod tests {
 
     use anyhow::bail;
 
-    use super::{Input, Recipe, make};
+    use super::{Input, READ_ORDER, Recipe, make, read_order};
     use crate::lock::Deb;
     use crate::store::{Cache, Made, hash};
     use crate::toolbox::Toolbox;
+
+    #[test]
+    fn files_are_ordered_as_images_say() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (snapshot, list) in [("2", Some("/usr/b.pyc\n/usr/a.pyc\n")), ("1", None), ("3", Some("/usr/c\n"))] {
+            let files = dir.path().join("snapshots").join(snapshot).join("fs");
+            fs_err::create_dir_all(files.join("usr/share/foothold")).expect("a folder");
+            if let Some(list) = list {
+                fs_err::write(files.join(READ_ORDER), list).expect("written");
+            }
+        }
+        let order = read_order(dir.path()).expect("read");
+        assert_eq!(order, ["snapshots/2/fs/usr/b.pyc", "snapshots/2/fs/usr/a.pyc", "snapshots/3/fs/usr/c"]);
+    }
 
     #[test]
     fn packages_that_recipes_unpack_are_fetched_first_and_no_others() {

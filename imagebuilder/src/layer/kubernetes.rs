@@ -33,7 +33,7 @@ pub fn make(
     built: u64,
     waiting: &(dyn Fn(&str) + Sync),
 ) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("kubernetes", 2).with("toolbox", toolbox_key).with("built", built);
+    let mut key = StageKey::new("kubernetes", 3).with("toolbox", toolbox_key).with("built", built);
     for (name, _) in PROGRAMS {
         key = key.with(name, &programs.file(name)?.digest);
     }
@@ -43,8 +43,8 @@ pub fn make(
             place(cache, programs, name, &tree.join(path))?;
         }
         let mut made = Made::default();
-        let packing = Packing { level: 15, all_root: true, time: built };
-        seal::seal(cache, toolbox, work, "tree", "kubernetes", packing, &mut made)?;
+        let packing = Packing { level: 15, all_root: true, time: built, order: Vec::new() };
+        seal::seal(cache, toolbox, work, "tree", "kubernetes", &packing, &mut made)?;
         Ok(made)
     })
 }

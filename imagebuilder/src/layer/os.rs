@@ -45,7 +45,7 @@ fn plan(input: &Input<'_>) -> Result<Plan> {
     let (os, linux) = (input.lock.packages("os")?, input.lock.packages("kernel")?);
     let list = |name: &str| fs_err::read_to_string(input.packages.join("kernel").join(name));
     let (modules, initrd) = (list("modules.txt")?, list("initrd.txt")?);
-    let key = StageKey::new("os", 4)
+    let key = StageKey::new("os", 5)
         .with("toolbox", input.toolbox_key)
         .with("packages", hash::bytes(&serde_json::to_vec(&(os, linux))?))
         .with("modules", hash::bytes(modules.as_bytes()))
@@ -73,8 +73,8 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
         add_initrd_modules(input, work, &tree.join("usr/lib/modules").join(&release), &initrd, &mut made)?;
         made.set_fact("kernelRelease", &release)?;
         made.set_fact("packages", &package_list(os, linux))?;
-        let packing = Packing { level: 15, all_root: false, time: input.lock.made };
-        seal::seal(input.cache, input.toolbox, work, "tree", "os", packing, &mut made)?;
+        let packing = Packing { level: 15, all_root: false, time: input.lock.made, order: Vec::new() };
+        seal::seal(input.cache, input.toolbox, work, "tree", "os", &packing, &mut made)?;
         Ok(made)
     })
 }

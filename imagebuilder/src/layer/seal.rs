@@ -18,7 +18,7 @@ pub fn seal(
     work: &WorkDir,
     tree: &str,
     name: &str,
-    packing: Packing,
+    packing: &Packing,
     made: &mut Made,
 ) -> Result<()> {
     let file = format!("{name}.squashfs");

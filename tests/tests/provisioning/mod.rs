@@ -56,7 +56,7 @@ impl Bench {
             provisioning: Some(Provisioning::default()),
             ..fixture::release()
         };
-        let plan = Plan::of(&release, root.path()).expect("it is declared");
+        let plan = Plan::of(&release, Provisioning::default(), root.path()).expect("it is declared");
         Self { made, root, plan, address, port }
     }
 

@@ -161,7 +161,7 @@ pub struct Site {
     api: Api,
     half: Half,
     /// This machine's address on the segment, where the BMCs are.
-    own: Ipv4Addr,
+    pub own: Ipv4Addr,
     begun: Instant,
     /// How each host was when it was last looked at.
     told: BTreeMap<String, String>,
@@ -328,12 +328,27 @@ impl Site {
     }
 
     fn path(name: &str) -> String {
-        format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/baremetalhosts/{name}")
+        Self::path_of("baremetalhosts", name)
+    }
+
+    /// Where an object of metal3's is.
+    pub fn path_of(plural: &str, name: &str) -> String {
+        format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/{plural}/{name}")
     }
 
     /// Merges something into a host.
     pub async fn change(&self, name: &str, change: Value) {
-        patiently(async || self.api.merge(&Self::path(name), &change).await).await;
+        self.merge_at(&Self::path(name), &change).await;
+    }
+
+    /// Merges something into whatever lies at a path of the API.
+    pub async fn merge_at(&self, path: &str, change: &Value) {
+        patiently(async || self.api.merge(path, change).await).await;
+    }
+
+    /// Goes on beside the servers, and ends with them.
+    pub fn beside(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.servers.spawn(task);
     }
 
     /// Deletes a host.

@@ -21,6 +21,7 @@ mod faults;
 mod foreign;
 #[path = "../provisioning/mod.rs"]
 mod provisioning;
+mod ramdisk;
 mod server;
 mod several;
 #[path = "../../../agent/tests/segment/wire.rs"]

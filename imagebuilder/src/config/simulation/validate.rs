@@ -6,13 +6,13 @@ use std::path::{Path as FilePath, PathBuf};
 use std::str::FromStr as _;
 
 use agent_api::metal3::bmc_address::BmcAddress;
+use agent_api::site::is_mac;
 use foothold_qemu::bmc::{self, Profile};
 
 use super::input::{self, Driver};
 use super::{SimulatedBox, SimulatedServer, Simulation};
 use crate::config::findings::Findings;
 use crate::config::path::Path;
-use crate::config::site::is_mac;
 use crate::config::types::Cidr;
 use crate::config::{ByteSize, Name};
 

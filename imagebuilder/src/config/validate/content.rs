@@ -4,23 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use agent_api::release::{Digest, OwnAddress, Provisioning, Range};
+use agent_api::release::{Digest, Provisioning};
+use agent_api::servers::ServersNetwork;
 
 use super::{Exists, Validate};
 use crate::config::appliance::{Chart, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
 use crate::config::input::{self, DiskFormat};
 use crate::config::path::Path;
-use crate::config::site::is_mac;
+use crate::config::site::servers_network;
 use crate::config::types::{ByteSize, Invalid, Name};
 
 /// Name of a recipe in its directory.
 const OS_RECIPE: &str = "os-image.yaml";
-
-/// `172.22.0.1/24`.
-fn own_address(text: &str) -> Result<OwnAddress, Invalid> {
-    let expected = "an IPv4 address and its prefix length, 1 to 30".to_owned();
-    text.parse().map_err(|_| Invalid { expected, hint: "for example `172.22.0.1/24`".to_owned() })
-}
 
 impl Validate<'_, '_, '_> {
     pub(super) fn services(&mut self, input: &input::Services) -> Services {
@@ -32,60 +27,8 @@ impl Validate<'_, '_, '_> {
         Services { ntp_serve, registry_writable, provisioning }
     }
 
-    pub(super) fn provisioning(&mut self, input: &input::Provisioning, path: &Path) -> Provisioning {
-        let interface = input.interface.as_ref();
-        let mac_address = interface.and_then(|interface| interface.mac_address.clone());
-        if let Some(mac) = mac_address.as_deref().filter(|mac| !is_mac(mac)) {
-            let found = format!("`{mac}` is not a MAC address");
-            let expected = "six pairs of hex digits such as \"52:54:00:12:34:56\"";
-            self.findings.at(
-                &path.key("interface").key("macAddress"),
-                &found,
-                expected,
-                "it stands on the label of the machine",
-            );
-        }
-        let range = input.range.as_deref().and_then(|text| {
-            let range = text.split_once('-').and_then(|(first, last)| {
-                Some(Range { first: first.trim().parse().ok()?, last: last.trim().parse().ok()? })
-            });
-            let range = range.filter(|range: &Range| range.first <= range.last);
-            if range.is_none() {
-                let found = format!("`{text}` is not a range of addresses");
-                self.findings.at(
-                    &path.key("range"),
-                    &found,
-                    "first and last address",
-                    "for example `172.22.0.10-172.22.0.100`",
-                );
-            }
-            range
-        });
-        let interface = interface.and_then(|interface| interface.name.clone());
-        let address = self.parse(&path.key("address"), input.address.as_deref(), own_address);
-        if let Some(address) = address {
-            let named = mac_address.is_some() || interface.is_some();
-            self.beside_range(address, named, range, path);
-        }
-        Provisioning { mac_address, interface, address, range, dhcp: input.dhcp.unwrap_or_default() }
-    }
-
-    /// The box's address on the servers' network, beside what is leased there.
-    fn beside_range(&mut self, own: OwnAddress, named: bool, range: Option<Range>, path: &Path) {
-        if !named {
-            let found = format!("`{own}` is on no interface");
-            let hint = "name it in `interface`, by `macAddress` or `name`";
-            self.findings.at(&path.key("address"), &found, "an interface that has the address", hint);
-        }
-        let Some(Range { first, last }) = range else { return };
-        if !own.reaches(first) || !own.reaches(last) {
-            let found = format!("`{first}-{last}` lies beside `{own}`");
-            let hint = "servers with other addresses do not reach the box";
-            self.findings.at(&path.key("range"), &found, "addresses of the box's own subnet", hint);
-        } else if (first..=last).contains(&own.address) {
-            let found = format!("`{first}-{last}` has the box's own address in it");
-            self.findings.at(&path.key("range"), &found, "addresses that nobody has", "begin behind it");
-        }
+    pub(super) fn provisioning(&mut self, input: &ServersNetwork, path: &Path) -> Provisioning {
+        servers_network(input, path, self.findings)
     }
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
