@@ -372,7 +372,53 @@ fn get(url: &str, token: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::last_words;
+    use agent_api::release::Provisioning;
+    use agent_api::servers::{InterfaceChoice, ServersNetwork};
+    use agent_api::site::Site;
+
+    use super::{SERVERS_CARD, last_words, servers_card};
+
+    /// What a box is told of the servers' network, whose definition says this.
+    fn told(site: &mut Site, definition: &ServersNetwork) -> Provisioning {
+        let (declared, wrong) = definition.resolve();
+        assert_eq!(wrong, []);
+        let _ = servers_card(site, &declared);
+        let (told, wrong) = site.networks.provisioning.as_ref().expect("told").resolve();
+        assert_eq!(wrong, []);
+        told
+    }
+
+    fn network(mac: Option<&str>, name: Option<&str>, address: Option<&str>, range: Option<&str>) -> ServersNetwork {
+        let [mac_address, name, address, range] = [mac, name, address, range].map(|text| text.map(str::to_owned));
+        ServersNetwork { interface: Some(InterfaceChoice { mac_address, name }), address, range, dhcp: None }
+    }
+
+    #[test]
+    fn a_box_that_provisions_finds_the_card_that_its_definition_names() {
+        let mac = network(Some("52:54:00:22:00:99"), None, Some("172.22.0.1/24"), Some("172.22.0.10-172.22.0.99"));
+        assert_eq!(told(&mut Site::default(), &mac), mac.resolve().0);
+
+        // No virtual machine has a card of that name.
+        let name = network(None, Some("enp65s0f1"), Some("172.22.0.1/24"), None);
+        let found = told(&mut Site::default(), &name);
+        assert_eq!((found.mac_address.as_deref(), found.interface), (Some(SERVERS_CARD), None));
+        assert_eq!(found.address, name.resolve().0.address);
+
+        // DHCP is served from an address beside those that are leased.
+        let asks = network(None, Some("eno1"), None, Some("10.1.2.1-10.1.2.9"));
+        assert_eq!(told(&mut Site::default(), &asks).address.expect("one").to_string(), "10.1.2.254/24");
+        let nothing = told(&mut Site::default(), &ServersNetwork::default());
+        assert_eq!((nothing.mac_address.as_deref(), nothing.address), (Some(SERVERS_CARD), None));
+    }
+
+    #[test]
+    fn sites_word_about_the_servers_network_comes_before_the_definitions() {
+        let here = network(Some("52:54:00:00:00:07"), None, Some("10.7.0.1/24"), None);
+        let mut site = Site::default();
+        site.networks.provisioning = Some(here.clone());
+        let definition = network(Some("52:54:00:22:00:99"), None, Some("172.22.0.1/24"), None);
+        assert_eq!(told(&mut site, &definition), here.resolve().0);
+    }
 
     #[test]
     fn the_kernels_last_words_are_found_on_the_serial_line() {

@@ -66,7 +66,9 @@ pub(super) fn against(site: &Site, kubernetes: &Kubernetes, findings: &mut Findi
         let path = interfaces.index(i).key("addresses");
         interface.addresses.iter().enumerate().map(move |(j, text)| (path.index(j), text))
     });
-    for (path, text) in planes.chain(addresses) {
+    let servers = site.networks.provisioning.iter().filter_map(|servers| servers.address.as_ref());
+    let servers = servers.map(|text| (networks.key("provisioning").key("address"), text));
+    for (path, text) in planes.chain(addresses).chain(servers) {
         let Some(cidr) = Cidr::parse(text) else { continue };
         for (name, own) in [("podCIDR", kubernetes.pod_cidr), ("serviceCIDR", kubernetes.service_cidr)] {
             let hint = format!("give the cluster another network: `kubernetes: {{ {name}: ... }}`");
