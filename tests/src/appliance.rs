@@ -218,7 +218,7 @@ impl Boxed {
 
     /// The box's access token.
     pub fn token(&self) -> &str {
-        self.session.token()
+        self.session.token().expect("a token of this run")
     }
 
     /// Where a port of the box is reached on this host.

@@ -41,7 +41,12 @@ impl Dhcp {
     pub async fn start(&self, machine: &Machine, steps: &Steps, api: &Api) {
         let act = || async {
             steps.wait(&phase::DHCP, ready::EVERY, || self.place(machine)).await;
-            self.tell_hosts(machine, api).await?;
+            // An API server that has just started reads its storage first.
+            let told = || async {
+                let told = self.tell_hosts(machine, api).await;
+                told.map_err(|error| Missing::new("the cluster's hosts, whom DHCP knows", format!("{error:#}")))
+            };
+            steps.wait(&phase::DHCP, ready::EVERY, told).await;
             steps.wait(&phase::DHCP, ready::EVERY, || async { answers(machine) }).await;
             Ok(Outcome::Done((), read(machine).map_or(Value::Null, |state| detail(&state))))
         };

@@ -80,8 +80,7 @@ fn secret(access: &Access) -> Value {
 
 /// One pod at a time, on the box's own network, where Ironic is.
 fn deployment(image: &str, generation: &str) -> Value {
-    let probe =
-        |path: &str| json!({"httpGet": {"host": "127.0.0.1", "port": METRICS, "path": path}, "periodSeconds": 10});
+    let probe = |path: &str, secs: u8| json!({"httpGet": {"host": "127.0.0.1", "port": METRICS, "path": path}, "periodSeconds": secs});
     let labels = json!({"app.kubernetes.io/name": NAME});
     let ironic = format!("https://127.0.0.1:{}", ports::IRONIC);
     let ca = format!("{MOUNTED}/ca.crt");
@@ -92,8 +91,9 @@ fn deployment(image: &str, generation: &str) -> Value {
         "args": ["operator", "baremetalhost", "--ironic", ironic, "--ironic-ca", ca, "--ironic-auth", MOUNTED,
             "--webhook-address", format!("127.0.0.1:{WEBHOOK}"), "--signs", format!("{SIGNS}/{}", keep::FILE)],
         "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "300Mi"}},
-        "livenessProbe": probe("/healthz"),
-        "readinessProbe": probe("/readyz"),
+        "livenessProbe": probe("/healthz", 10),
+        // `ready` waits for it.
+        "readinessProbe": probe("/readyz", 3),
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,

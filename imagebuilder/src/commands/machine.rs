@@ -86,7 +86,8 @@ pub struct Session {
     pub vm: Vm,
     /// What executes its instructions.
     pub accel: Accel,
-    token: String,
+    /// None where Site has one of its own, which nobody here knows.
+    token: Option<String>,
     work: WorkDir,
 }
 
@@ -122,9 +123,9 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     let tools = tools(at)?;
     let accel = accelerator(at, &tools)?;
     let work = at.cache.work_dir()?;
-    let token = hex::encode(rand::random::<[u8; 32]>());
     let release = release_of(plan.image);
-    let mut own = read_site(plan.site, &token)?;
+    let mut own = read_site(plan.site)?;
+    let token = give_token(&mut own);
     let declared = release.as_ref().and_then(|release| release.provisioning.as_ref());
     let servers_card = declared.filter(|_| plan.nics.is_empty()).map(|declared| servers_card(&mut own, declared));
     let site = work.path().join("site.img");
@@ -237,16 +238,20 @@ fn is_iso(image: &Path) -> Result<bool> {
     Ok(file.read_exact(&mut magic).is_ok() && &magic == b"CD001" && image.extension().is_none_or(|ext| ext != "raw"))
 }
 
-/// The user's Site, or an empty one, with the hash of `token` when it has none of its own.
-fn read_site(file: Option<&Path>, token: &str) -> Result<Site> {
-    let mut site = match file {
-        Some(path) => {
-            Site::parse(&fs_err::read_to_string(path)?).with_context(|| format!("reading `{}`", path.display()))?
-        }
-        None => Site { api_version: "foothold.dev/v1".into(), kind: "Site".into(), ..Site::default() },
+/// The user's Site, or an empty one.
+fn read_site(file: Option<&Path>) -> Result<Site> {
+    let Some(path) = file else {
+        return Ok(Site { api_version: "foothold.dev/v1".into(), kind: "Site".into(), ..Site::default() });
     };
+    Site::parse(&fs_err::read_to_string(path)?).with_context(|| format!("reading `{}`", path.display()))
+}
+
+/// A token of this run; a Site that has one keeps it.
+fn give_token(site: &mut Site) -> Option<String> {
+    let token = hex::encode(rand::random::<[u8; 32]>());
+    let given = site.access.token_sha256.is_none();
     site.access.token_sha256.get_or_insert_with(|| hex::encode(Sha256::digest(token.as_bytes())));
-    Ok(site)
+    given.then_some(token)
 }
 
 fn write_site(path: &Path, text: &str) -> Result<()> {
@@ -312,9 +317,17 @@ impl Session {
         Some(format!("https://{}", self.vm.forwarded(ports::WEB)?))
     }
 
-    /// The access token of this run.
-    pub fn token(&self) -> &str {
-        &self.token
+    /// The access token of this run; none where Site has its own.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// Says where the box is reached, and with which token.
+    pub fn tell_access(&self, report: &Report) {
+        if let Some(web) = self.web() {
+            let token = self.token().map_or_else(|| "token: Site's own".to_owned(), |token| format!("token {token}"));
+            report.info(&format!("web page and REST: {web} ({token})"));
+        }
     }
 
     /// Writes a picture of the screen, a PNG: all of it, or nothing.
@@ -329,7 +342,8 @@ impl Session {
     pub fn kubeconfig(&self, at: &Builder) -> Result<PathBuf> {
         let (web, api) = (self.web().context("the machine has no network")?, self.vm.forwarded(ports::KUBERNETES_API));
         let api = api.context("the machine forwards no port of the Kubernetes API")?;
-        let text = get(&format!("{web}/api/v1/kubeconfig?server=https://{api}"), &self.token)?;
+        let token = self.token().context("the box takes the token of its Site, which is not known here")?;
+        let text = get(&format!("{web}/api/v1/kubeconfig?server=https://{api}"), token)?;
         let dir = at.cache.path("run").join(self.vm.name());
         fs_err::create_dir_all(&dir)?;
         let path = dir.join("kubeconfig");
@@ -339,10 +353,9 @@ impl Session {
 
     /// The result of `up` and `run`.
     pub fn outcome(&self, at: &Builder, ready: &Event) -> Result<Outcome> {
-        let (web, kubeconfig) = match self.web() {
-            Some(web) => (web, self.kubeconfig(at)?),
-            None => (String::new(), PathBuf::new()),
-        };
+        let web = self.web().unwrap_or_default();
+        let known = self.token.is_some() && !web.is_empty();
+        let kubeconfig = if known { self.kubeconfig(at)? } else { PathBuf::new() };
         Ok(Outcome::Ready { web, kubeconfig, secs: at.report.secs(), timings: timings(ready) })
     }
 }
@@ -376,7 +389,17 @@ mod tests {
     use agent_api::servers::{InterfaceChoice, ServersNetwork};
     use agent_api::site::Site;
 
-    use super::{SERVERS_CARD, last_words, servers_card};
+    use super::{SERVERS_CARD, give_token, last_words, servers_card};
+
+    #[test]
+    fn a_site_keeps_a_token_of_its_own() {
+        let mut site = Site::default();
+        let token = give_token(&mut site).expect("one of this run");
+        assert_eq!((token.len(), site.access.token_sha256.as_ref().map(String::len)), (64, Some(64)));
+        let before = site.clone();
+        assert_eq!(give_token(&mut site), None, "nobody here knows it");
+        assert_eq!(site, before);
+    }
 
     /// What a box is told of the servers' network, whose definition says this.
     fn told(site: &mut Site, definition: &ServersNetwork) -> Provisioning {

@@ -54,7 +54,10 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
         site: None,
         overlay: Some(&overlay),
     };
-    report.info("first boot, no network interface");
+    report.info(match &release.provisioning {
+        Some(_) => "first boot, no network but a card where nobody is, for the servers that are not there",
+        None => "first boot, no network interface",
+    });
     let first = boot(&at, &plan, args.timeout, LISTEN)?;
     report.info("second boot of the same disk, after a power cut");
     let second = boot(&at, &plan, args.timeout, Duration::ZERO)?;

@@ -25,9 +25,7 @@ pub fn run_plan(
     options: &cli::Machine,
 ) -> Result<Outcome, CommandError> {
     let mut session = machine::start(at, plan)?;
-    if let Some(web) = session.web() {
-        at.report.info(&format!("web page and REST: {web} (token {})", session.token()));
-    }
+    session.tell_access(&at.report);
     let ready = session.until_ready(&at.report, options.timeout)?;
     if let Some(png) = &options.screenshot {
         session.screenshot(png)?;

@@ -157,8 +157,12 @@ impl fmt::Display for Outcome {
                 write!(f, "built in {secs:.1} s")
             }
             Self::Ready { web, kubeconfig, secs, timings } => {
-                writeln!(f, "web         {web}")?;
-                writeln!(f, "kubeconfig  {}", kubeconfig.display())?;
+                // Without a network, and with a token of Site's own, there is none.
+                for (what, place) in [("web", web.clone()), ("kubeconfig", kubeconfig.display().to_string())] {
+                    if !place.is_empty() {
+                        writeln!(f, "{what:<10}  {place}")?;
+                    }
+                }
                 let Timings { node_ready, ready } = timings;
                 write!(f, "ready after {secs:.1} s (from power-on: node {node_ready:.1} s, everything {ready:.1} s)")
             }

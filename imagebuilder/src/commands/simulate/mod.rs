@@ -58,6 +58,7 @@ pub fn run(args: &cli::Simulate, report: &Report) -> Result<Outcome, CommandErro
     let ready = match &mut session {
         None => None,
         Some(session) => {
+            session.tell_access(report);
             let event = session.until_ready(report, None)?;
             Some(session.outcome(&at, &event)?)
         }
