@@ -115,7 +115,8 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use agent_api::boot::{BootFacts, DataFound, Mode};
-    use agent_api::release::{Kubernetes, Release};
+    use agent_api::release::{Kubernetes, Provisioning, Release};
+    use agent_api::site::Site;
 
     use super::{Machine, parameter};
     use crate::host::runner::FakeRunner;
@@ -156,6 +157,29 @@ pub(crate) mod tests {
             clock_was_wrong: false,
         };
         Machine::new(root, runner, release(), facts, "quiet foothold.stop=a/b".to_owned())
+    }
+
+    #[test]
+    fn site_says_where_servers_are_and_the_release_whether_there_are_any() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let text = "apiVersion: foothold.dev/v1\nkind: Site\nnetworks:\n  provisioning:\n    interface: { name: eno2 }\n    \
+                    address: 10.7.0.1/24\n";
+        let site = Site::parse(text).expect("a Site");
+        let machine = |provisioning| {
+            let facts = machine(dir.path(), FakeRunner::default()).facts().clone();
+            let release = Release { provisioning, ..release() };
+            Machine::new(dir.path(), Arc::new(FakeRunner::default()), release, facts, String::new())
+        };
+        assert_eq!(machine(None).at_site(&site).provisioning(), None);
+
+        let range = "172.22.0.10-172.22.0.99".parse().ok();
+        let of_release = Provisioning { range, interface: Some("eno1".to_owned()), ..Provisioning::default() };
+        let box_ = machine(Some(of_release.clone()));
+        assert_eq!(box_.at_site(&Site::default()).provisioning(), Some(&of_release));
+        let here = box_.at_site(&site);
+        let here = here.provisioning().expect("it provisions");
+        assert_eq!((here.interface.as_deref(), here.range), (Some("eno2"), None), "in place of all of it");
+        assert_eq!(here.address.map(|own| own.to_string()).as_deref(), Some("10.7.0.1/24"));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! What a user sees of a BMC that misbehaves, in each state that a host can be in, and how soon the host goes on when the
 //! cause is gone. Real Ironic asks emulated BMCs; the machines behind them are [`Imitation`]s.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +54,7 @@ struct Seen {
     asked: f64,
 }
 
-/// What was seen of a BMC while it misbehaved.
+/// What was seen of a BMC while it misbehaved, and since when it does no more.
 struct Told {
     words: Option<String>,
     after: Duration,
@@ -123,50 +122,46 @@ impl Ward {
     async fn through(&mut self, state: &'static str, wanted: impl Fn(&Patient, Option<&Value>) -> bool) {
         self.site.tell(state);
         let begun = Instant::now();
-        let before: BTreeMap<&str, usize> =
-            self.patients.iter().map(|patient| (patient.name, patient.bmc.asked().len())).collect();
-        let mut first: BTreeMap<&str, Told> = BTreeMap::new();
-        while first.len() < self.patients.len() {
-            let late = begun.elapsed() > ILL;
-            for patient in &self.patients {
-                if first.contains_key(patient.name) {
-                    continue;
-                }
+        let mut ill: Vec<(&Patient, usize)> = self.patients.iter().map(|it| (it, it.bmc.asked().len())).collect();
+        let mut well: Vec<(&Patient, Told)> = Vec::new();
+        while !(ill.is_empty() && well.is_empty()) {
+            let mut still = Vec::new();
+            for (patient, before) in ill {
                 let host = self.site.get(patient.name).await;
                 let words = match error(host.as_ref()) {
                     _ if wanted(patient, host.as_ref()) => None,
-                    "" if late => Some(told(&host.unwrap_or_default())),
-                    "" => continue,
+                    "" if begun.elapsed() > ILL => Some(told(&host.unwrap_or_default())),
+                    "" => {
+                        still.push((patient, before));
+                        continue;
+                    }
                     error => Some(error.to_owned()),
                 };
                 assert!(words.as_deref() != Some(""), "{} in {state} goes without an explanation", patient.name);
-                let asked = patient.bmc.asked().len() - before[patient.name];
-                let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+                let asked = u32::try_from(patient.bmc.asked().len() - before).unwrap_or(u32::MAX);
                 patient.bmc.set_faults(Faults::default());
-                first.insert(patient.name, Told { words, after: begun.elapsed(), asked, well: Instant::now() });
+                well.push((patient, Told { words, after: begun.elapsed(), asked, well: Instant::now() }));
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-        let mut left: Vec<&Patient> = self.patients.iter().collect();
-        while !left.is_empty() {
+            ill = still;
             let mut still = Vec::new();
-            for patient in left {
-                let (host, seen) = (self.site.get(patient.name).await, &first[patient.name]);
+            for (patient, seen) in well {
+                let host = self.site.get(patient.name).await;
                 if !error(host.as_ref()).is_empty() || !wanted(patient, host.as_ref()) {
                     assert!(seen.well.elapsed() < PATIENCE, "{} in {state} does not go on: {host:#?}", patient.name);
-                    still.push(patient);
+                    still.push((patient, seen));
                     continue;
                 }
+                let minutes = seen.after.as_secs_f64().max(1.0) / 60.0;
                 self.table.push(Seen {
                     state,
                     fault: patient.name,
-                    told: seen.words.clone(),
+                    told: seen.words,
                     after: seen.after,
                     recovered: seen.well.elapsed(),
-                    asked: 60.0 * f64::from(seen.asked) / seen.after.as_secs_f64().max(1.0),
+                    asked: f64::from(seen.asked) / minutes,
                 });
             }
-            left = still;
+            well = still;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         self.show(state);
