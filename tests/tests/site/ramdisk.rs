@@ -88,6 +88,7 @@ impl Imitation {
         let own = listener.local_addr().expect("an address");
         let life = async {
             if let Some(url) = word("ipa-inspection-callback-url") {
+                // Without a version, as the agent does: with one, the answer is the only one that names the token.
                 self.until_taken(|| self.client.post(url).json(&inventory(&self.mac, own))).await;
             }
             self.agent(&api, own).await;
@@ -112,7 +113,7 @@ impl Imitation {
     /// Asks until it is answered well.
     async fn until_taken(&self, request: impl Fn() -> reqwest::RequestBuilder) -> Value {
         loop {
-            let answer = request().header(VERSION.0, VERSION.1).send().await;
+            let answer = request().send().await;
             if let Ok(answer) = answer.and_then(reqwest::Response::error_for_status) {
                 return answer.json().await.unwrap_or_default();
             }
@@ -122,13 +123,13 @@ impl Imitation {
 
     async fn agent(&self, api: &str, own: SocketAddr) {
         let url = format!("{api}/v1/lookup?addresses={}", self.mac);
-        let found = self.until_taken(|| self.client.get(&url)).await;
+        let found = self.until_taken(|| self.client.get(&url).header(VERSION.0, VERSION.1)).await;
         let uuid = found["node"]["uuid"].as_str().expect("a node");
         let (url, callback) = (format!("{api}/v1/heartbeat/{uuid}"), format!("http://{own}"));
         let token = &found["config"]["agent_token"];
         let beat = json!({"callback_url": callback, "agent_version": "10.2.0", "agent_token": token});
         loop {
-            self.until_taken(|| self.client.post(&url).json(&beat)).await;
+            self.until_taken(|| self.client.post(&url).header(VERSION.0, VERSION.1).json(&beat)).await;
             tokio::time::sleep(PAUSE).await;
         }
     }
