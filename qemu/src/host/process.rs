@@ -1,7 +1,8 @@
 //! Child processes that cannot outlive us.
 //!
 //! `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, so all children are forked by one
-//! thread that lives as long as the process. They are in its network namespace, but for those that are talked with.
+//! thread that lives as long as the process. They are in the process's network namespace, wherever the first of them was
+//! asked for, but for those that are talked with: ports that lead to a machine are reached from where its user is.
 
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -10,6 +11,8 @@ use std::process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
+
+use nix::sched::{CloneFlags, setns};
 
 /// A program with its arguments and additional environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -207,8 +210,12 @@ fn spawner() -> &'static Sender<Request> {
     SPAWNER.get_or_init(|| {
         let (sender, requests) = mpsc::channel::<Request>();
         std::thread::spawn(move || {
+            let entered = enter_network_of_process();
             for Request { mut command, held, answer } in requests {
-                let spawned = command.spawn();
+                let spawned = match &entered {
+                    Ok(()) => command.spawn(),
+                    Err(error) => Err(io::Error::new(error.kind(), format!("the process's own network: {error}"))),
+                };
                 drop((command, held));
                 // An unwanted child must not run on.
                 if let Err(mpsc::SendError(Ok(mut child))) = answer.send(spawned) {
@@ -219,6 +226,15 @@ fn spawner() -> &'static Sender<Request> {
         });
         sender
     })
+}
+
+/// The calling thread goes where the process's first thread is; one of a site's namespace may have made it.
+fn enter_network_of_process() -> io::Result<()> {
+    let [own, here] = ["/proc/self/ns/net", "/proc/thread-self/ns/net"];
+    if fs_err::read_link(own)? != fs_err::read_link(here)? {
+        setns(fs_err::File::open(own)?.file(), CloneFlags::CLONE_NEWNET)?;
+    }
+    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that starts processes")]
@@ -286,6 +302,20 @@ mod tests {
         let run = Invocation { nice: 3, ..sh("nice >&2") };
         let (_, said) = run.outcome(Duration::from_secs(10)).expect("started").expect("ended");
         assert_eq!(said, (ours + 3).min(19).to_string());
+    }
+
+    #[test]
+    fn a_thread_of_a_sites_network_finds_back_to_that_of_the_process() {
+        let namespace = crate::site::Namespace::make().unwrap_or_else(|error| panic!("{error}"));
+        let network = |of: &str| fs_err::read_link(format!("/proc/{of}/ns/net")).expect("a network");
+        namespace.run(move || {
+            let thread = std::thread::spawn(move || {
+                assert_ne!(network("thread-self"), network("self"), "it begins where it was made");
+                enter_network_of_process().expect("entered");
+                assert_eq!(network("thread-self"), network("self"));
+            });
+            thread.join().expect("it is back");
+        });
     }
 
     #[test]

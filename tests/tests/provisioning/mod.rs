@@ -29,6 +29,8 @@ pub struct Bench {
     plan: Plan,
     address: IpAddr,
     port: u16,
+    /// Whether servers run an imitation of the ramdisk, which does not speak TLS.
+    pub imitated: bool,
 }
 
 impl Bench {
@@ -57,7 +59,7 @@ impl Bench {
             ..fixture::release()
         };
         let plan = Plan::of(&release, Provisioning::default(), root.path()).expect("it is declared");
-        Self { made, root, plan, address, port }
+        Self { made, root, plan, address, port, imitated: false }
     }
 
     /// Loaders of network boot, of the image.
@@ -77,14 +79,16 @@ impl Bench {
     /// What the agent lays out, with another port.
     pub fn place(&self, lost: bool) -> Placed {
         let mut placed = self.plan.place(self.address, lost).expect("laid out");
-        if self.port == ports::IRONIC {
-            return placed;
-        }
-        placed.access.port = self.port;
         let path = self.at(RUN).join("ironic.conf");
-        let text = fs_err::read_to_string(&path).expect("text");
-        let text = text.replace("host_ip = 0.0.0.0", "host_ip = 127.0.0.1");
-        let text = text.replace("port = 6385", &format!("port = {}", self.port));
+        let mut text = fs_err::read_to_string(&path).expect("text");
+        if self.port != ports::IRONIC {
+            placed.access.port = self.port;
+            text = text.replace("host_ip = 0.0.0.0", "host_ip = 127.0.0.1");
+            text = text.replace("port = 6385", &format!("port = {}", self.port));
+        }
+        if self.imitated {
+            text = text.replace("[agent]\n", "[agent]\nrequire_tls = false\n");
+        }
         fs_err::write(&path, text).expect("written");
         placed
     }

@@ -81,12 +81,19 @@ pub fn lan() -> Lan {
 pub struct Parts {
     ironic: ServiceImage,
     files: Vec<Held>,
+    /// Whether machines run [`Imitation`](crate::ramdisk::Imitation)s.
+    imitated: bool,
 }
 
 impl Parts {
     /// Makes all of it.
     pub fn make() -> Self {
         Self::with(&[RESCUE])
+    }
+
+    /// For machines that run imitations of the ramdisk.
+    pub fn imitated() -> Self {
+        Self { imitated: true, ..Self::make() }
     }
 
     /// With these OS images.
@@ -106,7 +113,7 @@ impl Parts {
             let (path, kind, file) = (path_of(image), ContentKind::OsImage, workshop.path(&blob));
             files.push(Held { path, kind, file, digest: blob.digest, size: blob.size });
         }
-        Self { ironic, files }
+        Self { ironic, files, imitated: false }
     }
 }
 
@@ -172,10 +179,11 @@ pub struct Site {
 
 impl Site {
     /// A box that is made of processes of this machine.
-    pub async fn start(Parts { ironic, files }: Parts, with: Dhcp) -> Self {
+    pub async fn start(Parts { ironic, files, imitated }: Parts, with: Dhcp) -> Self {
         lan().address(&format!("{BOX}/24")).expect("an address");
         let dir = tempfile::tempdir().expect("a folder");
-        let bench = Bench::on_segment(ironic, BOX);
+        let mut bench = Bench::on_segment(ironic, BOX);
+        bench.imitated = imitated;
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let digests = files.iter().map(|held| (held.path.clone(), held.digest.clone())).collect();
         serve(&mut tasks, &bench, files, &stop);

@@ -195,7 +195,7 @@ impl Ward {
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site -- --ignored`"]
 fn every_fault_of_a_bmc_is_explained_and_gone_with_its_cause_in_each_state() {
-    in_namespace(Parts::make, |parts| async {
+    in_namespace(Parts::imitated, |parts| async {
         let mut ward = admitted(Site::start(parts, Dhcp::Off).await).await;
         let beyond = |_: &Patient, host: Option<&Value>| {
             ["inspecting", "preparing", "available"].iter().any(|state| is(host, state))
