@@ -98,6 +98,17 @@ pub fn package_names(path: &Path) -> Result<Vec<String>> {
     Ok(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
+/// Package sets of the builder's own, and whether Debian's required packages are part of them.
+const SETS: [(&str, bool); 3] = [("toolbox", true), ("os", true), ("kernel", false)];
+
+/// An error when a lock was made with other lists of the builder's own packages.
+pub fn check_sets(at: &Builder, lock: &Lock) -> Result<()> {
+    for (set, _) in SETS {
+        lock.packages_for(set, &package_names(&at.packages().join(set).join("packages.txt"))?)?;
+    }
+    Ok(())
+}
+
 /// `Appliance -> Lock`: resolves everything anew.
 pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
     at.report.step("lock", "resolve").run(|step| {
@@ -107,7 +118,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
         step.waiting("the Debian mirror", "its package lists");
         apt.update()?;
         let mut lock = Lock::new(apt.archive_date()?);
-        for (set, base) in [("toolbox", true), ("os", true), ("kernel", false)] {
+        for (set, base) in SETS {
             let names = package_names(&at.packages().join(set).join("packages.txt"))?;
             let mut debs = apt.resolve(&names, base)?;
             if set == "kernel" {
@@ -115,6 +126,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
                 debs.retain(|deb| kernel::is_kernel(deb) || names.contains(&deb.name));
             }
             lock.debian.insert(set.to_owned(), debs);
+            lock.asked.insert(set.to_owned(), names);
         }
         let kubernetes = &appliance.kubernetes;
         for set in modules::of(&kubernetes.source) {

@@ -90,6 +90,7 @@ pub fn locked(at: &Builder, job: &Job, update: bool) -> Result<Lock> {
     let path = job.lock_path();
     if !update {
         if let Some(lock) = Lock::read(&path)? {
+            pipeline::check_sets(at, &lock).with_context(|| format!("using `{}`", path.display()))?;
             return Ok(lock);
         }
         if at.network.offline {

@@ -61,7 +61,7 @@ pub struct Lock {
     pub made: u64,
     /// Package sets by name: `toolbox`, `os`, `kernel`; `repository` is served to servers, `os-image/NAME` makes one.
     pub debian: BTreeMap<String, Vec<Deb>>,
-    /// What the sets of the content were resolved from.
+    /// What the sets were resolved from.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub asked: BTreeMap<String, Vec<String>>,
     /// Digest of `go.mod`, `go.sum` and own programs of each Go module set.
@@ -192,6 +192,18 @@ mod tests {
         lock.write(&path).expect("written");
         assert_eq!(Lock::read(&path).expect("read"), Some(lock));
         assert_eq!(fs_err::read_dir(dir.path()).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn a_set_that_was_made_for_another_list_is_refused() {
+        let mut lock = Lock::new(1_700_000_000);
+        lock.debian.insert("os".to_owned(), Vec::new());
+        let (before, now) = (["runc".to_owned()], ["crun".to_owned()]);
+        assert!(lock.packages_for("os", &before).is_err(), "made before lists were remembered");
+        lock.asked.insert("os".to_owned(), before.to_vec());
+        assert!(lock.packages_for("os", &before).is_ok());
+        let error = lock.packages_for("os", &now).expect_err("another list");
+        assert!(error.to_string().contains("`os`") && error.to_string().contains("lock --update"), "{error}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use agent_api::ports;
 use agent_api::release::{Provisioning, Release};
 use foothold::host::command::Running;
 use foothold::toolbox::{Tool, Toolbox};
+use foothold_agent::ironic::CALLBACK_SECS;
 use foothold_agent::provisioning::client::Access;
 use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, pod};
 use foothold_tests::fixture;
@@ -29,7 +30,8 @@ pub struct Bench {
     plan: Plan,
     address: IpAddr,
     port: u16,
-    /// Whether servers run an imitation of the ramdisk, which does not speak TLS.
+    /// Whether servers run an imitation of the ramdisk, which does not speak TLS, and is waited for no longer than five
+    /// minutes.
     pub imitated: bool,
 }
 
@@ -88,6 +90,7 @@ impl Bench {
         }
         if self.imitated {
             text = text.replace("[agent]\n", "[agent]\nrequire_tls = false\n");
+            text = text.replace(&format!("_timeout = {CALLBACK_SECS}"), "_timeout = 300");
         }
         fs_err::write(&path, text).expect("written");
         placed

@@ -225,7 +225,7 @@ impl Firmware {
             settings: !done.wanted.settings.is_empty(),
             updates: !done.wanted.updates.is_empty(),
             inspected: node.inspection_finished_at.clone(),
-            next: Known::holds_until(now, chance),
+            next: Known::holds_until(now, chance, !bios.schema.is_empty()),
             retry: None,
             schema: (!bios.schema.is_empty()).then_some(bios.name),
             ..before
