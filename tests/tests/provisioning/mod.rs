@@ -30,8 +30,8 @@ pub struct Bench {
     plan: Plan,
     address: IpAddr,
     port: u16,
-    /// Whether servers run an imitation of the ramdisk, which does not speak TLS, and is waited for no longer than five
-    /// minutes.
+    /// Whether servers run an imitation of the ramdisk, which does not speak TLS, and is waited for no longer than ninety
+    /// seconds.
     pub imitated: bool,
 }
 
@@ -90,7 +90,7 @@ impl Bench {
         }
         if self.imitated {
             text = text.replace("[agent]\n", "[agent]\nrequire_tls = false\n");
-            text = text.replace(&format!("_timeout = {CALLBACK_SECS}"), "_timeout = 300");
+            text = text.replace(&format!("_timeout = {CALLBACK_SECS}"), "_timeout = 90");
         }
         fs_err::write(&path, text).expect("written");
         placed

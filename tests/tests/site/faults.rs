@@ -1,6 +1,6 @@
 //! What a user sees of a BMC that misbehaves, in each state that a host can be in, and how soon the host goes on when the
 //! cause is gone. Real Ironic asks emulated BMCs; the machines behind them are [`Imitation`]s. A server that was not
-//! switched on because its BMC lied is waited for as long as any other: five minutes here, half an hour on a box.
+//! switched on because its BMC lied is waited for as long as any other: ninety seconds here, half an hour on a box.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::bench::{Dhcp, Parts, RESCUE, Site, in_namespace, in_state};
 use super::ramdisk::Imitation;
 
 /// How long a BMC misbehaves, at most: a host that goes on regardless, or has told what is wrong, needs no more of it.
-const ILL: Duration = Duration::from_secs(100);
+const ILL: Duration = Duration::from_secs(60);
 /// Far more than any wait, far less than hours.
 const PATIENCE: Duration = Duration::from_secs(900);
 
