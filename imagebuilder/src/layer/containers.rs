@@ -136,8 +136,11 @@ fn read_order(tree: &Path) -> Result<Vec<String>> {
     snapshots.sort_by_key(fs_err::DirEntry::file_name);
     for snapshot in snapshots {
         let files = Path::new("snapshots").join(snapshot.file_name()).join("fs");
-        let Ok(list) = fs_err::read_to_string(tree.join(&files).join(READ_ORDER)) else { continue };
-        order.extend(list.lines().map(|path| format!("{}{path}", files.display())));
+        let list = tree.join(&files).join(READ_ORDER);
+        if !list.exists() {
+            continue;
+        }
+        order.extend(fs_err::read_to_string(list)?.lines().map(|path| format!("{}{path}", files.display())));
     }
     Ok(order)
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use agent_api::release::{Digest, Provisioning};
-use agent_api::servers::ServersNetwork;
+use agent_api::release::Digest;
 
 use super::{Exists, Validate};
 use crate::config::appliance::{Chart, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
@@ -22,13 +21,10 @@ impl Validate<'_, '_, '_> {
         let path = Path::of("services");
         let registry = input.registry.as_ref().and_then(|registry| registry.writable.as_deref());
         let registry_writable = self.parse(&path.key("registry").key("writable"), registry, ByteSize::from_str);
-        let provisioning = input.provisioning.as_ref().map(|input| self.provisioning(input, &path.key("provisioning")));
+        let servers = path.key("provisioning");
+        let provisioning = input.provisioning.as_ref().map(|input| servers_network(input, &servers, self.findings));
         let ntp_serve = input.ntp.as_ref().and_then(|ntp| ntp.serve).unwrap_or(true);
         Services { ntp_serve, registry_writable, provisioning }
-    }
-
-    pub(super) fn provisioning(&mut self, input: &ServersNetwork, path: &Path) -> Provisioning {
-        servers_network(input, path, self.findings)
     }
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
