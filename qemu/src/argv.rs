@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::accel::Accel;
 use crate::disk::{Bus, Drive, Flush};
 use crate::firmware::FirmwareFiles;
-use crate::network::{Backend, WiredNic};
+use crate::network::{Backend, NicModel, WiredNic};
 
 /// Name of the virtio-serial port on which the machine reports events.
 pub(crate) const EVENT_PORT: &str = "org.foothold.events";
@@ -119,7 +119,7 @@ pub(crate) fn argv(machine: &Machine) -> Vec<String> {
     }
     for (index, nic) in machine.nics.iter().enumerate() {
         let bootindex = nic.boot.then_some(order.nics + index);
-        self::nic(&mut argv, index, nic, bootindex);
+        self::nic(&mut argv, index, nic, bootindex, &machine.firmware);
     }
     if let Some(kernel) = &machine.kernel {
         argv.put("-kernel", &kernel.image);
@@ -253,7 +253,7 @@ fn cd(argv: &mut Argv, image: Option<&str>, bootindex: usize) {
     argv.put("-device", device);
 }
 
-fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>) {
+fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>, firmware: &FirmwareFiles) {
     let id = format!("nic{index}");
     let backend = match &nic.backend {
         // Hub 0 is the one that -net uses.
@@ -270,7 +270,13 @@ fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>) 
     argv.put("-netdev", backend);
     let bootindex = bootindex.map(|index| format!(",bootindex={index}")).unwrap_or_default();
     let (model, card) = (nic.model.device(), nic_device(index));
-    argv.put("-device", format!("{model},id={card},netdev={id},mac={}{bootindex}", nic.mac));
+    // OVMF has a driver for virtio-net; the one in the ROM that QEMU puts on the card would take its place, and faults
+    // now and then in a long download. It has none for the other card.
+    let rom = match (firmware, nic.model) {
+        (FirmwareFiles::Flash { .. }, NicModel::Virtio) => ",romfile=",
+        (FirmwareFiles::Flash { .. }, NicModel::I82551) | (FirmwareFiles::Bios, _) => "",
+    };
+    argv.put("-device", format!("{model},id={card},netdev={id},mac={}{bootindex}{rom}", nic.mac));
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use rstest::rstest;
 
 use super::*;
 use crate::disk::Format;
-use crate::network::NicModel;
 
 fn machine() -> Machine {
     Machine {
@@ -115,6 +114,16 @@ fn network_cards(#[case] backend: Backend, #[case] expected: &str) {
     let real = WiredNic { model: NicModel::I82551, ..nic(false) };
     let expected = expected.replace("virtio-net-pci", "i82551");
     assert!(argv(&Machine { nics: vec![real], ..machine() }).join(" ").ends_with(&expected));
+}
+
+#[rstest]
+#[case::ovmf_has_a_driver(NicModel::Virtio, true)]
+#[case::ovmf_has_none(NicModel::I82551, false)]
+fn with_uefi_a_virtio_card_has_no_rom(#[case] model: NicModel, #[case] without: bool) {
+    let nic = WiredNic { model, mac: "52:54:00:00:00:01".into(), boot: true, backend: Backend::Nobody };
+    let firmware = FirmwareFiles::Flash { code: "/c".into(), vars: "/v".into(), secure: false };
+    let line = argv(&Machine { nics: vec![nic], firmware, ..machine() }).join(" ");
+    assert_eq!(line.ends_with(",mac=52:54:00:00:00:01,bootindex=0,romfile="), without, "{line}");
 }
 
 #[test]

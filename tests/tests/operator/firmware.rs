@@ -105,6 +105,25 @@ async fn settings_are_told_held_against_their_schema_and_written() {
     site.state("a", "available").await;
 }
 
+/// Ironic reads settings when it gets to know a host and when it cleans one; who did not answer then is not asked again.
+#[tokio::test]
+async fn settings_that_ironic_could_not_read_are_read_once_they_are_asked_for() {
+    let site = Site::start("unread").await;
+    site.ironic.world().firmware.unread = true;
+    site.host("a", json!({})).await;
+    site.state("a", "available").await;
+    let told = settings(&site, "a", "told", |object| holds(object, "Valid")).await;
+    assert_eq!(told["status"]["settings"], json!({}));
+    ask(&site, "hostfirmwaresettings", "a", json!({"settings": {"BootRetries": "7"}})).await;
+    let written = settings(&site, "a", "written", |object| object["status"]["settings"]["BootRetries"] == "7").await;
+    assert!(holds(&written, "Valid") && !holds(&written, "ChangeDetected"), "{written}");
+    let reading = json!([{"interface": "power", "step": "power_on"}]);
+    let steps = json!([{"interface": "bios", "step": "apply_configuration", "args": {"settings": [
+        {"name": "BootRetries", "value": 7}]}}]);
+    assert_eq!(site.ironic.world().firmware.steps, [("clean".to_owned(), reading), ("clean".to_owned(), steps)]);
+    site.state("a", "available").await;
+}
+
 #[tokio::test]
 async fn updates_are_written_once_and_nothing_is_asked_in_vain() {
     let site = Site::start("updates").await;

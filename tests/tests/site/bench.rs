@@ -50,6 +50,8 @@ pub const NODE: &str = "debian-node";
 const NAMESPACE: &str = "metal3";
 /// Hosts that DHCP knows, in the site's folder.
 const HOSTS: &str = "hosts.yaml";
+/// Hosts are looked at after so long, whatever the last look took.
+const LOOK: Duration = Duration::from_secs(20);
 /// Password of the BMCs.
 const PASSWORD: &str = "of-this-test";
 
@@ -406,8 +408,8 @@ impl Site {
                 let late: Vec<Value> = hosts.into_iter().filter(|host| !is(host)).collect();
                 panic!("not {what}: {:#}", json!(late));
             }
-            // Looking is a tenth of what an emulated box does.
-            tokio::time::sleep(Duration::from_millis(500).max(9 * asked.elapsed())).await;
+            // Looking is a tenth of what an emulated box does; one late answer is no reason to look away for long.
+            tokio::time::sleep((9 * asked.elapsed()).clamp(Duration::from_millis(500), LOOK)).await;
         }
     }
 

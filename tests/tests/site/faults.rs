@@ -148,7 +148,10 @@ impl Ward {
             for (patient, seen) in well {
                 let host = self.site.get(patient.name).await;
                 if !error(host.as_ref()).is_empty() || !wanted(patient, host.as_ref()) {
-                    assert!(seen.well.elapsed() < PATIENCE, "{} in {state} does not go on: {host:#?}", patient.name);
+                    if seen.well.elapsed() > PATIENCE {
+                        let firmware = self.site.at(&Site::path_of("hostfirmwaresettings", patient.name)).await;
+                        panic!("{} in {state} does not go on: {host:#?}, {firmware:#}", patient.name);
+                    }
                     still.push((patient, seen));
                     continue;
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_api::metal3::annotations::{self, DETACHED, HARDWARE_DETAILS, PAUSED, STATUS};
@@ -70,7 +70,16 @@ pub struct Operator {
     /// Since when it runs.
     since: Timestamp,
     memory: Mutex<HashMap<Key, Arc<AsyncMutex<Memory>>>>,
-    ready: Mutex<Option<Instant>>,
+    health: Mutex<Health>,
+}
+
+/// What Ironic said last, whoever asked it.
+#[derive(Default)]
+struct Health {
+    /// When it was last said to be ready.
+    ready: Option<Instant>,
+    /// Since when it does not answer.
+    silent: Option<Timestamp>,
 }
 
 /// What Ironic says of a host.
@@ -104,8 +113,12 @@ impl Operator {
     /// A controller that has seen nothing yet.
     pub fn new(executor: Executor, slots: Slots, recorder: Recorder, limits: Limits) -> Self {
         let (metrics, signs, since) = (Metrics::default(), signs::Reader::default(), Timestamp::now());
-        let (memory, ready) = (Mutex::default(), Mutex::default());
-        Self { executor, slots, metrics, recorder, limits, signs, since, memory, ready }
+        let (memory, health) = (Mutex::default(), Mutex::default());
+        Self { executor, slots, metrics, recorder, limits, signs, since, memory, health }
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn memory(&self, key: &Key) -> Arc<AsyncMutex<Memory>> {
@@ -485,10 +498,13 @@ impl Operator {
     ) -> Result<Seen, ObjectError> {
         match self.node(host).await {
             Err(error) => {
-                *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                Ok(Seen { ironic: Ironic::Away(error.to_string()), node: None, registered: true })
+                let mut health = self.health();
+                health.ready = None;
+                let since = *health.silent.get_or_insert_with(Timestamp::now);
+                Ok(Seen { ironic: Ironic::Away { heard: error.to_string(), since }, node: None, registered: true })
             }
             Ok(node) => {
+                self.health().silent = None;
                 let registered = match (&node, bmc) {
                     (Some(node), Some(bmc)) => self.is_registered(host, node, bmc, memory).await?,
                     // Without credentials nothing can be told to Ironic.
@@ -502,10 +518,10 @@ impl Operator {
 
     /// The host's node, by its UUID, or by its name where that UUID is not known any more.
     async fn node(&self, host: &BareMetalHost) -> Result<Option<Node>, IronicError> {
-        let since = *self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if since.is_none_or(|since| since.elapsed() > READY) {
+        let ready = self.health().ready;
+        if ready.is_none_or(|since| since.elapsed() > READY) {
             self.executor.ironic.ready().await?;
-            *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            self.health().ready = Some(Instant::now());
         }
         let id = host.status.as_ref().map(|status| status.provisioning.id.as_str()).filter(|id| !id.is_empty());
         if let Some(id) = id

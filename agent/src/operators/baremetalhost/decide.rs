@@ -17,6 +17,8 @@ use super::power;
 const CREDENTIALS: SignedDuration = SignedDuration::from_secs(10);
 /// Until Ironic is asked again.
 const IRONIC: SignedDuration = SignedDuration::from_secs(30);
+/// Silence of Ironic that is no error yet: it is restarted, or busy beside others.
+const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 /// Until a host that nothing is done with is looked at again.
 const IDLE: SignedDuration = SignedDuration::from_secs(600);
 /// Errors after which a deletion goes on without what fails.
@@ -49,8 +51,13 @@ pub enum Credentials {
 pub enum Ironic {
     /// It does.
     Ready,
-    /// It does not; what was heard instead.
-    Away(String),
+    /// It does not.
+    Away {
+        /// What was heard instead.
+        heard: String,
+        /// When that was first so.
+        since: Timestamp,
+    },
 }
 
 /// Whether one more host may be inspected, provisioned or deprovisioned.
@@ -242,7 +249,7 @@ impl View<'_> {
     }
 
     fn ironic(&self) -> Option<Outcome> {
-        let Ironic::Away(heard) = &self.facts.ironic else { return None };
+        let Ironic::Away { heard, since } = &self.facts.ironic else { return None };
         let unmanaged = matches!(self.state, State::None | State::Unmanaged);
         // A host that it never knew, and one that somebody wants to be let go, need not be forgotten by it.
         let unknown = self.deleting() && self.status.provisioning.id.is_empty();
@@ -255,8 +262,10 @@ impl View<'_> {
         if self.deleting() {
             message.push_str("; hint: the annotation `baremetalhost.metal3.io/detached` lets the host go without it");
         }
+        // Who wants a host to go is told at once what helps.
+        let bad = self.deleting() || self.facts.now.duration_since(*since) >= SILENCE;
         let note = Change::Note(OperationalStatus::Error, message.clone());
-        let change = (self.status.error_message != message).then_some(note);
+        let change = (bad && self.status.error_message != message).then_some(note);
         Some(Outcome::wait(WaitReason::IronicAway(message), self.facts.after(IRONIC)).with(change))
     }
 
@@ -288,7 +297,7 @@ impl View<'_> {
             if seen {
                 return Some(Outcome::wait(WaitReason::Detached, self.facts.after(IDLE)));
             }
-            if matches!(self.facts.ironic, Ironic::Away(_)) {
+            if matches!(self.facts.ironic, Ironic::Away { .. }) {
                 // Only a host that Ironic never knew comes this far without it.
                 let change = Change::Operational(OperationalStatus::Detached);
                 return Some(Outcome::wait(WaitReason::Detached, self.facts.after(IDLE)).with([change]));
@@ -369,7 +378,7 @@ impl View<'_> {
             State::ExternallyProvisioned => Outcome::to(State::Provisioned).with([Change::Provisioned]),
             State::Deprovisioning => Outcome::act(Action::Deprovision),
             State::PoweringOffBeforeDelete => Outcome::act(Action::PowerOffForGood),
-            State::Deleting if matches!(self.facts.ironic, Ironic::Away(_)) => Outcome::only(Step::Deleted),
+            State::Deleting if matches!(self.facts.ironic, Ironic::Away { .. }) => Outcome::only(Step::Deleted),
             State::Deleting => Outcome::act(Action::Forget),
         }
     }

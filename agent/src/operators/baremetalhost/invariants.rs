@@ -4,7 +4,7 @@ use agent_api::metal3::annotations::RebootMode;
 use agent_api::metal3::{BareMetalHost, ProvisioningState as State};
 use serde_json::{Value, json};
 
-use super::tests::{deleted, facts, failed, host, image, start, with_image};
+use super::tests::{away, deleted, facts, failed, host, image, start, with_image};
 use super::*;
 
 fn hosts() -> Vec<BareMetalHost> {
@@ -62,7 +62,7 @@ fn merge_provisioning(host: &mut Value, provisioning: &Value) {
 fn surroundings() -> Vec<Facts> {
     let found = facts().credentials;
     let mut all = Vec::new();
-    for ironic in [Ironic::Ready, Ironic::Away("connection refused".into())] {
+    for ironic in [Ironic::Ready, away(0), away(90)] {
         for credentials in [found.clone(), Credentials::Missing("gone".into()), Credentials::Bad("no user".into())] {
             for slot in [Slot::Free, Slot::None] {
                 let none = Standing::default();

@@ -36,6 +36,12 @@ pub(super) fn facts() -> Facts {
     }
 }
 
+/// Ironic, silent for so many seconds.
+pub(super) fn away(secs: i64) -> Ironic {
+    let since = start().checked_sub(SignedDuration::from_secs(secs)).expect("a moment");
+    Ironic::Away { heard: "connection refused".into(), since }
+}
+
 /// A host in a state, whose credentials were tried and found good; `fields` are merged into it.
 pub(super) fn host(state: State, fields: &Value) -> BareMetalHost {
     fn merge(into: &mut Value, from: &Value) {
@@ -184,7 +190,7 @@ fn a_detached_host_is_deleted_at_once_from_any_state(
     let mut facts = facts();
     facts.credentials = Credentials::Missing("gone".into());
     if !ironic_answers {
-        facts.ironic = Ironic::Away("connection refused".into());
+        facts.ironic = away(90);
     }
     for state in State::ALL {
         let mut host = deleted(state, &detached(value));
@@ -263,14 +269,14 @@ fn the_finalizer_comes_first_and_goes_last() {
 #[test]
 fn without_ironic_the_user_is_told_and_what_needs_none_goes_on() {
     let mut facts = facts();
-    facts.ironic = Ironic::Away("connection refused".into());
+    facts.ironic = away(60);
     let provisioned = host(State::Provisioned, &with_image("http://a"));
     let outcome = decide(&provisioned, &facts);
     let until = start().checked_add(SignedDuration::from_secs(30)).ok();
     let message = "Ironic does not answer: connection refused".to_owned();
     assert_eq!(outcome.step, Step::Wait { reason: WaitReason::IronicAway(message.clone()), until });
     let status = apply(&provisioned, &outcome, start());
-    assert_eq!((status.error_message, status.error_count, status.error_type), (message, 0, None));
+    assert_eq!((status.error_message, status.error_count, status.error_type), (message.clone(), 0, None));
     // Told once, then written no more.
     let mut told = provisioned.clone();
     told.status = Some(apply(&provisioned, &outcome, start()));
@@ -278,11 +284,19 @@ fn without_ironic_the_user_is_told_and_what_needs_none_goes_on() {
     facts.ironic = Ironic::Ready;
     let outcome = decide(&told, &facts);
     assert_eq!(apply(&told, &outcome, start()).operational_status, OperationalStatus::Ok);
+    // While it may just be restarted, that is no error.
+    facts.ironic = away(59);
+    let outcome = decide(&provisioned, &facts);
+    assert_eq!(outcome.step, Step::Wait { reason: WaitReason::IronicAway(message), until });
+    let status = apply(&provisioned, &outcome, start());
+    assert_eq!((status.error_message.as_str(), status.operational_status), ("", OperationalStatus::Ok));
 
-    facts.ironic = Ironic::Away("connection refused".into());
+    facts.ironic = away(0);
     let WaitReason::IronicAway(hint) = reason(step(&deleted(State::Provisioned, &json!({})), &facts)) else {
         panic!("no wait for Ironic");
     };
+    let leaves = decide(&deleted(State::Provisioned, &json!({})), &facts);
+    assert_eq!(leaves.changes, [Change::Note(OperationalStatus::Error, hint.clone())]);
     assert!(hint.ends_with("hint: the annotation `baremetalhost.metal3.io/detached` lets the host go without it"));
     let unmanaged = host(State::Unmanaged, &json!({"spec": {"bmc": null}}));
     assert_eq!(reason(step(&unmanaged, &facts)), WaitReason::NoBmc);

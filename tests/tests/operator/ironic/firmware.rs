@@ -15,6 +15,8 @@ pub struct Firmware {
     pub fails: bool,
     /// Settings are written, and the server keeps its own.
     pub stubborn: bool,
+    /// The BMC did not answer when settings were read: none are known before a cleaning.
+    pub unread: bool,
     servers: BTreeMap<String, Server>,
     begun: BTreeMap<String, Value>,
 }
@@ -61,6 +63,9 @@ impl Firmware {
     /// Answer to `GET bios?detail=true`.
     pub fn bios(&mut self, uuid: &str) -> Value {
         self.reads += 1;
+        if self.unread {
+            return json!({"bios": []});
+        }
         json!({"bios": self.servers.entry(uuid.to_owned()).or_default().bios})
     }
 
@@ -71,6 +76,7 @@ impl Firmware {
 
     /// Steps are begun by `target`.
     pub fn begin(&mut self, uuid: &str, target: &str, steps: &Value) {
+        self.unread = false;
         self.steps.push((target.to_owned(), steps.clone()));
         self.begun.insert(uuid.to_owned(), steps.clone());
     }

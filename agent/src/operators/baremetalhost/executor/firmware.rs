@@ -30,6 +30,16 @@ impl Executor {
         wishes::clean_steps(None, &wanted.settings, &updates)
     }
 
+    /// Ironic reads a host's settings when a cleaning begins, from its BMC alone. This one leaves the power as it is.
+    pub(super) async fn read_settings(&self, job: &Job<'_>, node: &Node) -> Result<Done, ActError> {
+        let step = if node.powered_on() == Some(true) { "power_on" } else { "power_off" };
+        let steps = json!([{"interface": "power", "step": step}]);
+        let body = json!({"target": "clean", "clean_steps": steps, "disable_ramdisk": true});
+        self.ironic.set_provision_state(&node.uuid, &body).await?;
+        self.firmware.reads(job.host, Timestamp::now());
+        Ok(self.soon())
+    }
+
     /// Updates are written once: that they were begun is kept where a restart finds it.
     pub(super) async fn begun(&self, job: &Job<'_>, updates: &[FirmwareUpdate]) -> Result<(), ActError> {
         if !updates.is_empty() {

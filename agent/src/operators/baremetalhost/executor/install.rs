@@ -19,6 +19,14 @@ pub(super) fn stuck(node: &Node, what: &str) -> Done {
     Done::badly(format!("Ironic has the host in `{}`, where it cannot be {what}{error}", node.provision_state))
 }
 
+/// What cleaning is to do.
+enum Cleaning {
+    /// Ironic reads BIOS settings that it does not know; what is to be done is known then.
+    Reading,
+    /// These steps; and the firmware that they write.
+    Steps(Vec<Value>, Vec<FirmwareUpdate>),
+}
+
 impl Executor {
     pub(super) async fn inspect(&self, job: &mut Job<'_>, again: bool, reboot: bool) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
@@ -95,7 +103,7 @@ impl Executor {
             },
             State::Manageable => self.begin_cleaning(job, node).await,
             // Nothing to do leaves it available.
-            State::Available if self.steps(job, node).await?.0.is_empty() => Ok(prepared()),
+            State::Available if self.steps(job, node).await?.is_none() => Ok(prepared()),
             State::CleanFail => {
                 self.in_vain(job).await?;
                 if job.scratch.answered(Asked::Clean) {
@@ -109,8 +117,8 @@ impl Executor {
         }
     }
 
-    /// Steps of cleaning, and the firmware that they write.
-    async fn steps(&self, job: &Job<'_>, node: &Node) -> Result<(Vec<Value>, Vec<FirmwareUpdate>), ActError> {
+    /// What cleaning does; nothing when there is nothing to do.
+    async fn steps(&self, job: &Job<'_>, node: &Node) -> Result<Option<Cleaning>, ActError> {
         let status = job.host.status.as_ref();
         let raid = job.host.spec.raid.as_ref();
         let changed = raid.filter(|raid| {
@@ -121,16 +129,20 @@ impl Executor {
             told && status.and_then(|status| status.provisioning.raid.as_ref()) != Some(*raid)
         });
         let wanted = self.wanted(job, node).await?;
+        if wanted.unread {
+            return Ok(Some(Cleaning::Reading));
+        }
         let mut steps = Self::firmware_steps(&wanted);
         steps.extend(wishes::clean_steps(changed, &Map::new(), &[]));
-        Ok((steps, wanted.updates))
+        Ok((!steps.is_empty()).then_some(Cleaning::Steps(steps, wanted.updates)))
     }
 
     async fn begin_cleaning(&self, job: &mut Job<'_>, node: &Node) -> Result<Done, ActError> {
-        let (steps, updates) = self.steps(job, node).await?;
-        if steps.is_empty() {
-            return Ok(prepared());
-        }
+        let (steps, updates) = match self.steps(job, node).await? {
+            None => return Ok(prepared()),
+            Some(Cleaning::Reading) => return self.read_settings(job, node).await,
+            Some(Cleaning::Steps(steps, updates)) => (steps, updates),
+        };
         if let (Some(raid), Some((bmc, _))) = (&job.host.spec.raid, job.bmc)
             && steps.iter().any(|step| step["interface"] == "raid")
         {

@@ -2,8 +2,9 @@
 //!
 //! Ironic answers out of its database, which changes only with what it does itself: it is asked when inspection ended,
 //! when the user asks for another setting, before and after something is written, and else every six hours; every ten
-//! minutes while it knows no BIOS settings, which it reads before each cleaning, from a BMC that may not have answered the
-//! time before. A steady fleet of 10,000 hosts is half a host a second.
+//! minutes while it knows no BIOS settings. Those it reads when a host is made known to it and at each cleaning, and a BMC
+//! that did not answer at that moment is not asked again: where the user asks for settings and it knows none, it is made
+//! to read them, a few times. A steady fleet of 10,000 hosts is half a host a second.
 
 use agent_api::metal3::{HostUpdatePolicy, ProvisioningState as State, UpdatePolicy};
 use jiff::{SignedDuration, Timestamp};
@@ -15,6 +16,10 @@ use crate::ironic::{Node, ProvisionState};
 const RESYNC: SignedDuration = SignedDuration::from_hours(6);
 /// Until Ironic is asked again that knows no settings.
 const UNKNOWN: SignedDuration = SignedDuration::from_mins(10);
+/// Times that Ironic is made to read settings that it does not know, until the user asks for others.
+const READS: u8 = 3;
+/// Until it is made to do so again.
+const READ_AGAIN: SignedDuration = SignedDuration::from_mins(7);
 /// Until Ironic is asked again that did not answer.
 const RETRY: SignedDuration = SignedDuration::from_secs(60);
 
@@ -57,6 +62,18 @@ pub struct Known {
     pub policy: Option<String>,
     /// Objects that could not be had.
     pub failed: Option<Generations>,
+    /// How Ironic was made to read settings that it does not know.
+    pub reading: Option<Reading>,
+}
+
+/// Times that Ironic was made to read a host's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Generation of the `HostFirmwareSettings` for which it was.
+    generation: i64,
+    tries: u8,
+    /// Not before then.
+    next: Option<Timestamp>,
 }
 
 /// What is to be done about a host's objects.
@@ -125,6 +142,27 @@ impl Known {
     /// Ironic did not answer.
     pub fn later(&mut self, now: Timestamp) {
         self.retry = after(now, RETRY);
+    }
+
+    /// Whether Ironic may be made to read settings that it does not know, for a generation that asks for some.
+    pub fn may_read(&self, generation: i64, node: &Node, now: Timestamp) -> bool {
+        let idle = matches!(
+            node.provision_state,
+            ProvisionState::Manageable
+                | ProvisionState::Available
+                | ProvisionState::InspectFail
+                | ProvisionState::CleanFail
+        );
+        let again = self.reading.filter(|reading| reading.generation == generation);
+        let due = again.is_none_or(|it| it.tries < READS && it.next.is_none_or(|next| now >= next));
+        idle && node.powered_on().is_some() && due
+    }
+
+    /// It is made to now.
+    pub fn reads(&mut self, now: Timestamp) {
+        let generation = self.judged.settings;
+        let before = self.reading.filter(|reading| reading.generation == generation).map_or(0, |it| it.tries);
+        self.reading = Some(Reading { generation, tries: before + 1, next: after(now, READ_AGAIN) });
     }
 
     /// What a decision needs.
@@ -235,6 +273,27 @@ mod tests {
             until.duration_since(start()).as_mins()
         };
         assert_eq!((minutes(false), minutes(true)), (10, 360));
+    }
+
+    #[test]
+    fn unknown_settings_are_read_a_few_times_where_some_are_asked_for() {
+        let mut known = known();
+        let idle = |power: Option<&str>| Node {
+            power_state: power.map(str::to_owned),
+            ..node(ProvisionState::Available, Some("1"))
+        };
+        let later = |minutes| start() + SignedDuration::from_mins(minutes);
+        assert!(known.may_read(2, &idle(Some("power on")), start()));
+        assert!(!known.may_read(2, &idle(None), start()), "its power would be changed");
+        let active = Node { provision_state: ProvisionState::Active, ..idle(Some("power on")) };
+        assert!(!known.may_read(2, &active, start()));
+        for time in [0, 10, 20] {
+            assert!(known.may_read(2, &idle(Some("power off")), later(time)));
+            known.reads(later(time));
+            assert!(!known.may_read(2, &idle(Some("power off")), later(time + 6)));
+        }
+        assert!(!known.may_read(2, &idle(Some("power off")), later(60)));
+        assert!(known.may_read(3, &idle(Some("power off")), later(20)), "other settings are asked for");
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Wanted {
     pub settings: Map<String, Value>,
     /// Firmware.
     pub updates: Vec<FirmwareUpdate>,
+    /// Settings are asked for, and Ironic knows none: it is to read them first.
+    pub unread: bool,
 }
 
 /// What came of looking at a host's objects.
@@ -70,6 +72,8 @@ pub struct Firmware {
 /// Two objects, as they were judged.
 struct Judged {
     wanted: Wanted,
+    /// Whether any settings are asked for.
+    asks: bool,
     generations: Generations,
     told: Vec<(ObjectReference, Told)>,
 }
@@ -220,9 +224,10 @@ impl Firmware {
                 done => break done?,
             }
         };
+        let unread = done.asks && bios.settings.is_empty() && before.may_read(done.generations.settings, node, now);
         let known = Known {
             judged: done.generations,
-            settings: !done.wanted.settings.is_empty(),
+            settings: unread || !done.wanted.settings.is_empty(),
             updates: !done.wanted.updates.is_empty(),
             inspected: node.inspection_finished_at.clone(),
             next: Known::holds_until(now, chance, !bios.schema.is_empty()),
@@ -234,7 +239,12 @@ impl Firmware {
         if !done.told.is_empty() {
             self.untold().insert(key(host), done.told);
         }
-        Ok(done.wanted)
+        Ok(Wanted { unread, ..done.wanted })
+    }
+
+    /// Ironic is made to read the host's settings.
+    pub fn reads(&self, host: &BareMetalHost, now: Timestamp) {
+        self.known().entry(key(host)).or_default().reads(now);
     }
 
     async fn judge(
@@ -250,7 +260,7 @@ impl Firmware {
         if !owned && !bios.schema.is_empty() {
             self.objects.schema(host, &object, bios).await?;
         }
-        let settings = settings::judge(&object, bios, now);
+        let (settings, asks) = (settings::judge(&object, bios, now), !object.spec.settings.is_empty());
         let mut generations = Generations { settings: object.metadata.generation.unwrap_or_default(), components: 0 };
         if object.status.as_ref() != Some(&settings.status) {
             object.status = Some(settings.status);
@@ -268,8 +278,8 @@ impl Firmware {
             self.objects.write_status(&object).await?;
             told.extend(warnings(&object.object_ref(&()), "Invalid Firmware Components", &components.problems));
         }
-        let wanted = Wanted { settings: settings.changes, updates: components.updates };
-        Ok(Judged { wanted, generations, told })
+        let wanted = Wanted { settings: settings.changes, updates: components.updates, unread: false };
+        Ok(Judged { wanted, asks, generations, told })
     }
 
     /// Keeps what has come of the host's updates.
