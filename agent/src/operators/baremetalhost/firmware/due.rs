@@ -4,7 +4,7 @@
 //! when the user asks for another setting, before and after something is written, and else every six hours; every ten
 //! minutes while it knows no BIOS settings. Those it reads when a host is made known to it and at each cleaning, and a BMC
 //! that did not answer at that moment is not asked again: where the user asks for settings and it knows none, it is made
-//! to read them, a few times. A steady fleet of 10,000 hosts is half a host a second.
+//! to read them, less and less often. A steady fleet of 10,000 hosts is half a host a second.
 
 use agent_api::metal3::{HostUpdatePolicy, ProvisioningState as State, UpdatePolicy};
 use jiff::{SignedDuration, Timestamp};
@@ -16,10 +16,10 @@ use crate::ironic::{Node, ProvisionState};
 const RESYNC: SignedDuration = SignedDuration::from_hours(6);
 /// Until Ironic is asked again that knows no settings.
 const UNKNOWN: SignedDuration = SignedDuration::from_mins(10);
-/// Times that Ironic is made to read settings that it does not know, until the user asks for others.
-const READS: u8 = 3;
-/// Until it is made to do so again.
-const READ_AGAIN: SignedDuration = SignedDuration::from_mins(7);
+/// Until Ironic is made to read settings again that it does not know: so long at first, then twice as long, up to an hour.
+const READ_AGAIN: SignedDuration = SignedDuration::from_mins(2);
+/// Times that this grows.
+const READS: u32 = 5;
 /// Until Ironic is asked again that did not answer.
 const RETRY: SignedDuration = SignedDuration::from_secs(60);
 
@@ -71,7 +71,7 @@ pub struct Known {
 pub struct Reading {
     /// Generation of the `HostFirmwareSettings` for which it was.
     generation: i64,
-    tries: u8,
+    tries: u32,
     /// Not before then.
     next: Option<Timestamp>,
 }
@@ -154,7 +154,7 @@ impl Known {
                 | ProvisionState::CleanFail
         );
         let again = self.reading.filter(|reading| reading.generation == generation);
-        let due = again.is_none_or(|it| it.tries < READS && it.next.is_none_or(|next| now >= next));
+        let due = again.is_none_or(|it| it.next.is_none_or(|next| now >= next));
         idle && node.powered_on().is_some() && due
     }
 
@@ -162,7 +162,14 @@ impl Known {
     pub fn reads(&mut self, now: Timestamp) {
         let generation = self.judged.settings;
         let before = self.reading.filter(|reading| reading.generation == generation).map_or(0, |it| it.tries);
-        self.reading = Some(Reading { generation, tries: before + 1, next: after(now, READ_AGAIN) });
+        let tries = (before + 1).min(READS);
+        self.next = after(now, READ_AGAIN * (1 << before.min(READS)));
+        self.reading = Some(Reading { generation, tries, next: self.next });
+    }
+
+    /// When Ironic is asked again that knows no settings, where some are asked for.
+    pub fn next_reading(&self, generation: i64) -> Option<Timestamp> {
+        self.reading.filter(|reading| reading.generation == generation)?.next
     }
 
     /// What a decision needs.
@@ -276,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_settings_are_read_a_few_times_where_some_are_asked_for() {
+    fn unknown_settings_are_read_where_some_are_asked_for_and_seldom_in_vain() {
         let mut known = known();
         let idle = |power: Option<&str>| Node {
             power_state: power.map(str::to_owned),
@@ -287,13 +294,13 @@ mod tests {
         assert!(!known.may_read(2, &idle(None), start()), "its power would be changed");
         let active = Node { provision_state: ProvisionState::Active, ..idle(Some("power on")) };
         assert!(!known.may_read(2, &active, start()));
-        for time in [0, 10, 20] {
+        for (time, pause) in [(0, 2), (10, 4), (20, 8), (30, 16), (60, 32), (100, 64), (200, 64)] {
             assert!(known.may_read(2, &idle(Some("power off")), later(time)));
             known.reads(later(time));
-            assert!(!known.may_read(2, &idle(Some("power off")), later(time + 6)));
+            assert_eq!((known.next, known.next_reading(2)), (Some(later(time + pause)), Some(later(time + pause))));
+            assert!(!known.may_read(2, &idle(Some("power off")), later(time + pause - 1)));
         }
-        assert!(!known.may_read(2, &idle(Some("power off")), later(60)));
-        assert!(known.may_read(3, &idle(Some("power off")), later(20)), "other settings are asked for");
+        assert!(known.may_read(3, &idle(Some("power off")), later(200)), "other settings are asked for");
     }
 
     #[test]

@@ -225,12 +225,13 @@ impl Firmware {
             }
         };
         let unread = done.asks && bios.settings.is_empty() && before.may_read(done.generations.settings, node, now);
+        let reading = before.next_reading(done.generations.settings).filter(|_| done.asks && bios.settings.is_empty());
         let known = Known {
             judged: done.generations,
             settings: unread || !done.wanted.settings.is_empty(),
             updates: !done.wanted.updates.is_empty(),
             inspected: node.inspection_finished_at.clone(),
-            next: Known::holds_until(now, chance, !bios.schema.is_empty()),
+            next: reading.or_else(|| Known::holds_until(now, chance, !bios.schema.is_empty())),
             retry: None,
             schema: (!bios.schema.is_empty()).then_some(bios.name),
             ..before
