@@ -16,7 +16,7 @@ use crate::ironic::{Node, ProvisionState};
 const RESYNC: SignedDuration = SignedDuration::from_hours(6);
 /// Until Ironic is asked again that knows no settings.
 const UNKNOWN: SignedDuration = SignedDuration::from_mins(10);
-/// Until Ironic is made to read settings again that it does not know: so long at first, then twice as long, up to an hour.
+/// Until Ironic is made to read settings again that it does not know: so long at first, then twice as long, up to some hour.
 const READ_AGAIN: SignedDuration = SignedDuration::from_mins(2);
 /// Times that this grows.
 const READS: u32 = 5;
@@ -163,7 +163,7 @@ impl Known {
         let generation = self.judged.settings;
         let before = self.reading.filter(|reading| reading.generation == generation).map_or(0, |it| it.tries);
         let tries = (before + 1).min(READS);
-        self.next = after(now, READ_AGAIN * (1 << before.min(READS)));
+        self.next = after(now, READ_AGAIN * (1 << before));
         self.reading = Some(Reading { generation, tries, next: self.next });
     }
 
