@@ -1,5 +1,6 @@
 //! What Ironic says about nodes and ports.
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -99,6 +100,20 @@ impl ProvisionState {
             Self::Other(name) => name,
             known => NAMES.iter().find(|(_, state)| state == known).map_or("", |(name, _)| name),
         }
+    }
+
+    /// Whether Ironic holds its lock of the node as long as it is in the state: it waits for nobody meanwhile.
+    pub const fn is_worked_in(&self) -> bool {
+        matches!(
+            self,
+            Self::Verifying
+                | Self::Deploying
+                | Self::Deleting
+                | Self::Cleaning
+                | Self::Inspecting
+                | Self::Adopting
+                | Self::Servicing
+        )
     }
 
     /// Whether Ironic is at work with the node and leaves the state by itself.
@@ -208,6 +223,14 @@ impl Node {
         }
     }
 
+    /// Whether it is in a state that only who works with it ends, for so long, and nobody does: what it was to do broke
+    /// off on the way (a write that its database refused), and Ironic does not notice.
+    pub fn is_abandoned(&self, now: Timestamp, patience: SignedDuration) -> bool {
+        let since = self.provision_updated_at.as_deref().and_then(|since| since.parse::<Timestamp>().ok());
+        let long = since.is_some_and(|since| now.duration_since(since) > patience);
+        self.provision_state.is_worked_in() && self.reservation.is_none() && long
+    }
+
     /// What went wrong last; nothing when nothing did.
     pub fn error(&self) -> Option<&str> {
         self.last_error.as_deref().filter(|error| !error.is_empty())
@@ -262,7 +285,34 @@ impl Patch {
 mod tests {
     use serde_json::json;
 
+    use jiff::{SignedDuration, Timestamp};
+    use rstest::rstest;
+
     use super::{NAMES, Node, Patch, ProvisionState};
+
+    /// State, who holds the lock, when the state began, at 10:06:00 with a patience of five minutes.
+    #[rstest]
+    #[case::broke_off("cleaning", None, Some("10:00:00.5"), true)]
+    #[case::at_work("cleaning", Some("box"), Some("10:00:00"), false)]
+    #[case::not_for_long("deploying", None, Some("10:01:01"), false)]
+    #[case::waits_for_a_ramdisk("clean wait", None, Some("10:00:00"), false)]
+    #[case::at_rest("manageable", None, Some("10:00:00"), false)]
+    #[case::since_when_is_not_known("verifying", None, None, false)]
+    fn a_node_is_abandoned_in_a_state_that_nobody_ends(
+        #[case] state: &str,
+        #[case] reservation: Option<&str>,
+        #[case] since: Option<&str>,
+        #[case] abandoned: bool,
+    ) {
+        let node = Node {
+            provision_state: ProvisionState::from(state.to_owned()),
+            reservation: reservation.map(str::to_owned),
+            provision_updated_at: since.map(|time| format!("2026-03-02T{time}+00:00")),
+            ..Node::default()
+        };
+        let now: Timestamp = "2026-03-02T10:06:00Z".parse().expect("a time");
+        assert_eq!(node.is_abandoned(now, SignedDuration::from_mins(5)), abandoned);
+    }
 
     #[test]
     fn states_have_the_names_of_the_api() {

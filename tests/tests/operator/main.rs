@@ -303,6 +303,23 @@ async fn what_nobody_answered_while_the_controller_was_away_is_begun_anew() {
     assert!(site.events().await.iter().any(|reason| reason == "RamdiskLost"));
 }
 
+/// What broke off inside Ironic leaves a node in a state that nothing ends.
+#[tokio::test]
+async fn a_node_that_ironic_has_nobody_at_work_with_is_made_known_anew() {
+    let mut site = Site::prepare("abandoned", Duration::from_millis(150)).await;
+    site.settings.pace.abandoned = SignedDuration::from_secs(1);
+    site.run();
+    site.host("a", json!({"bootMACAddress": MAC})).await;
+    let before = site.state("a", "available").await;
+    site.ironic.world().faults.abandoned = 1;
+    site.change("a", json!({"spec": {"image": image("abc")}})).await;
+    let host = site.state("a", "provisioned").await;
+    assert_ne!(host["status"]["provisioning"]["ID"], before["status"]["provisioning"]["ID"]);
+    assert_eq!(site.ironic.world().deployed.len(), 1);
+    assert_eq!(site.ironic.world().nodes.len(), 1);
+    assert!(site.events().await.iter().any(|reason| reason == "NodeAbandoned"));
+}
+
 /// The only node waits for its ramdisk, which does not come while the controller lives, nor after it: but the next would.
 async fn nobody_answers(site: &mut Site, state: &str) {
     let node = site.node("a");

@@ -27,7 +27,7 @@ mod several;
 #[path = "../../../agent/tests/segment/wire.rs"]
 mod wire;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -97,9 +97,16 @@ async fn is_adopted(site: &mut Site, server: &Server, name: &str) {
     };
     let host = site.until(name, "adopted", BOOT, anew).await;
     assert_eq!(host["status"]["provisioning"]["state"], "provisioned", "{host:#}");
-    let nodes = site.nodes().await;
-    let [(node, ports)] = &nodes[..] else { panic!("one server is {nodes:?}") };
-    assert_eq!(node.provision_state, ProvisionState::Active, "{node:?}");
+    let begun = Instant::now();
+    let (node, ports) = loop {
+        let nodes = site.nodes().await;
+        let [(node, ports)] = &nodes[..] else { panic!("one server is {nodes:?}") };
+        if node.provision_state == ProvisionState::Active {
+            break (node.clone(), ports.clone());
+        }
+        assert!(begun.elapsed() < BOOT, "not adopted: {node:?}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
     assert_eq!(ports.iter().map(|port| &*port.address).collect::<Vec<_>>(), [server.mac()], "{ports:?}");
     assert_eq!(host["status"]["provisioning"]["ID"], node.uuid, "{host:#}");
     was_left_alone(server, &said);

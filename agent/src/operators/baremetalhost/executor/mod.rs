@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use agent_api::metal3::BareMetalHost;
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::conclude::Report;
@@ -31,6 +31,9 @@ use super::story::Told;
 use crate::ironic::{Client, IronicError, Node, Patch};
 use crate::operators::preprovisioning;
 use crate::signs::SILENCE;
+
+/// Ironic's own waits inside a state that it works in end within seconds, or hold its lock.
+const ABANDONED: SignedDuration = SignedDuration::from_mins(5);
 
 /// Why Ironic leaves a node alone that it is about to forget.
 const LEAVING: &str = "the host is leaving";
@@ -44,11 +47,13 @@ pub struct Pace {
     pub long: Duration,
     /// How long a ramdisk may say nothing that was booted before this controller ran.
     pub silence: SignedDuration,
+    /// How long Ironic may have nobody at work with a node that it works with.
+    pub abandoned: SignedDuration,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { short: Duration::from_secs(3), long: Duration::from_secs(10), silence: SILENCE }
+        Self { short: Duration::from_secs(3), long: Duration::from_secs(10), silence: SILENCE, abandoned: ABANDONED }
     }
 }
 
@@ -201,6 +206,10 @@ impl Executor {
                 // They change the object itself, which is the controller's.
                 Ok(Done::well())
             }
+            Action::Detach | Action::Forget => self.forget(job).await,
+            _ if job.node.is_some_and(|node| node.is_abandoned(Timestamp::now(), self.pace.abandoned)) => {
+                self.register_anew(job).await
+            }
             _ if job.lost => self.begin_anew(job).await,
             Action::Register => self.register(job).await,
             Action::Inspect { again, reboot } => self.inspect(job, *again, *reboot).await,
@@ -213,7 +222,6 @@ impl Executor {
             Action::PowerOff(mode) => self.power_off(job, *mode).await,
             Action::Reboot(mode) => self.reboot(job, *mode).await,
             Action::PowerOffForGood => self.power_off_for_good(job).await,
-            Action::Detach | Action::Forget => self.forget(job).await,
         };
         match acted {
             Ok(done) => Ok(done),
@@ -257,5 +265,14 @@ impl Executor {
         }
         self.ironic.delete_node(&node.uuid).await?;
         Ok(Done::well().learn(Change::Id(String::new())))
+    }
+
+    /// Out of a state that nobody ends: what follows is what follows the loss of Ironic's database.
+    async fn register_anew(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
+        let state = job.node.map(|node| node.provision_state.to_string()).unwrap_or_default();
+        self.forget(job).await?;
+        *job.scratch = Scratch::default();
+        let what = format!("Ironic has the host in `{state}` and nobody at work with it; it gets to know it anew");
+        Ok(Done::unknown().tell(Told::warning("NodeAbandoned", what)))
     }
 }
