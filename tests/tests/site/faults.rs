@@ -91,6 +91,12 @@ fn is(host: Option<&Value>, state: &str) -> bool {
     host.is_some_and(|it| it["status"]["provisioning"]["state"] == state)
 }
 
+/// Whether it is as it shall be, and nothing is done with it.
+fn is_ready(host: &Value) -> bool {
+    let mut conditions = host["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
+}
+
 /// Whether its machine is on or off, and said to be.
 fn powered(on: bool) -> impl Fn(&Patient, Option<&Value>) -> bool {
     move |patient, host| patient.power.is_on() == on && host.is_some_and(|host| host["status"]["poweredOn"] == on)
@@ -239,12 +245,13 @@ fn every_fault_of_a_bmc_is_explained_and_gone_with_its_cause_in_each_state() {
         let cleaned = |_: &Patient, host: Option<&Value>| is(host, "available");
         ward.change("deprovisioning", json!({"spec": {"image": null}}), cleaned).await;
 
-        let external = |_: &Patient, host: Option<&Value>| is(host, "externally provisioned");
-        let change = json!({"spec": {"externallyProvisioned": true, "online": false}});
+        let external =
+            |_: &Patient, host: Option<&Value>| is(host, "externally provisioned") && host.is_some_and(is_ready);
+        let change = json!({"spec": {"externallyProvisioned": true}});
         ward.change("to be externally provisioned", change, external).await;
-        ward.rest("externally provisioned").await;
-        let online = json!({"spec": {"online": true}});
-        ward.change("externally provisioned, to be switched on", online, powered(true)).await;
+        let (off, on) = ("externally provisioned, to be switched off", "externally provisioned, to be switched on");
+        ward.change(off, json!({"spec": {"online": false}}), powered(false)).await;
+        ward.change(on, json!({"spec": {"online": true}}), powered(true)).await;
 
         ward.fall_ill();
         for patient in &ward.patients {
