@@ -63,6 +63,8 @@ pub enum WaitReason {
     Working(Action),
     /// The host is as it shall be; its power is looked at again then.
     Steady,
+    /// Ironic does not know whether the host is powered on.
+    PowerUnknown,
     /// Clients hold the host powered off.
     HeldOff(Vec<String>),
 }

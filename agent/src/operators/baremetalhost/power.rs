@@ -9,6 +9,8 @@ use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 
 /// Until a host's power is looked at again.
 const POLL: SignedDuration = SignedDuration::from_secs(60);
+/// The same, while Ironic does not know it: it asks every BMC once a minute.
+const UNKNOWN: SignedDuration = SignedDuration::from_secs(20);
 
 /// Keeps a host as wanted: on, off, or rebooted once.
 pub(super) fn steady(view: &View<'_>) -> Outcome {
@@ -22,7 +24,7 @@ pub(super) fn steady(view: &View<'_>) -> Outcome {
         return service(view);
     }
     let Some(on) = view.facts.powered_on else {
-        return Outcome::wait(WaitReason::Steady, view.facts.after(POLL));
+        return Outcome::wait(WaitReason::PowerUnknown, view.facts.after(UNKNOWN));
     };
     let asked = Some(annotations::reboots(view.host)).filter(|asked| installed || asked.force).unwrap_or_default();
     let seen = (on != view.status.powered_on).then_some(Change::Powered(on));

@@ -275,6 +275,10 @@ fn told(reason: &WaitReason) -> (&'static str, String) {
         }
         WaitReason::Working(action) => (doing(action).0, String::new()),
         WaitReason::Steady => ("Steady", String::new()),
+        WaitReason::PowerUnknown => (
+            "PowerUnknown",
+            "the host's BMC has not told yet whether it is powered on; Ironic asks it every minute".to_owned(),
+        ),
         WaitReason::HeldOff(clients) => ("HeldOff", format!("held powered off by {}", clients.join(", "))),
     }
 }

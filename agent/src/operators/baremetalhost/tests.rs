@@ -304,6 +304,21 @@ fn without_ironic_the_user_is_told_and_what_needs_none_goes_on() {
     assert_eq!(step(&never_known, &facts), Step::Deleted);
 }
 
+/// As after an adoption, until its BMC was asked.
+#[test]
+fn a_host_whose_power_is_not_known_is_not_said_to_be_steady() {
+    let mut facts = facts();
+    facts.powered_on = None;
+    let external = json!({"spec": {"externallyProvisioned": true}});
+    for (state, fields) in [
+        (State::Available, json!({})),
+        (State::Provisioned, with_image("http://a")),
+        (State::ExternallyProvisioned, external),
+    ] {
+        assert_eq!(reason(step(&host(state, &fields), &facts)), WaitReason::PowerUnknown, "{state}");
+    }
+}
+
 #[test]
 fn credentials_that_change_are_tried_at_once() {
     let mut facts = facts();
