@@ -3,8 +3,12 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::site::Site;
+
+/// Benchmarks take turns: the API server's writes are counted as a whole.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 /// MAC addresses differ; BMCs may be the same, since the fake does not ask them. Somebody may have installed them.
 async fn fleet(site: &Site, hosts: usize, address: &str, installed: bool) {
@@ -112,6 +116,7 @@ impl Program {
 #[ignore = "a benchmark of minutes"]
 #[expect(clippy::print_stdout, reason = "what the benchmark is for")]
 async fn a_thousand_hosts() {
+    let _turn = TURN.lock().await;
     let hosts = 1000;
     let site = Site::prepare("thousand", Duration::from_secs(2)).await;
     site.secret("all-bmc", &json!({"username": "admin", "password": crate::ironic::PASSWORD})).await;
@@ -133,6 +138,7 @@ async fn a_thousand_hosts() {
 #[ignore = "a benchmark of minutes"]
 #[expect(clippy::print_stdout, reason = "what the benchmark is for")]
 async fn ten_thousand_hosts_at_rest() {
+    let _turn = TURN.lock().await;
     let (hosts, rest) = (10_000, Duration::from_secs(120));
     let site = Site::prepare("rest", Duration::from_millis(50)).await;
     site.secret("all-bmc", &json!({"username": "admin", "password": crate::ironic::PASSWORD})).await;
