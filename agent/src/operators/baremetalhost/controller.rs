@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_api::metal3::annotations::{self, DETACHED, HARDWARE_DETAILS, PAUSED, STATUS};
@@ -19,6 +19,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::conclude::{Report, conclude};
 use super::decide::{Credentials, Facts, Ironic, Limits, Slot, decide};
 use super::executor::{Done, Executor, Job, Scratch, macs};
+use super::health::Health;
 use super::metrics::Metrics;
 use super::objects::{ObjectError, namespace};
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
@@ -70,16 +71,7 @@ pub struct Operator {
     /// Since when it runs.
     since: Timestamp,
     memory: Mutex<HashMap<Key, Arc<AsyncMutex<Memory>>>>,
-    health: Mutex<Health>,
-}
-
-/// What Ironic said last, whoever asked it.
-#[derive(Default)]
-struct Health {
-    /// When it was last said to be ready.
-    ready: Option<Instant>,
-    /// Since when it does not answer.
-    silent: Option<Timestamp>,
+    health: Health,
 }
 
 /// What Ironic says of a host.
@@ -113,12 +105,8 @@ impl Operator {
     /// A controller that has seen nothing yet.
     pub fn new(executor: Executor, slots: Slots, recorder: Recorder, limits: Limits) -> Self {
         let (metrics, signs, since) = (Metrics::default(), signs::Reader::default(), Timestamp::now());
-        let (memory, health) = (Mutex::default(), Mutex::default());
+        let (memory, health) = (Mutex::default(), Health::default());
         Self { executor, slots, metrics, recorder, limits, signs, since, memory, health }
-    }
-
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn memory(&self, key: &Key) -> Arc<AsyncMutex<Memory>> {
@@ -497,14 +485,9 @@ impl Operator {
         memory: &mut Memory,
     ) -> Result<Seen, ObjectError> {
         match self.node(host).await {
-            Err(error) => {
-                let mut health = self.health();
-                health.ready = None;
-                let since = *health.silent.get_or_insert_with(Timestamp::now);
-                Ok(Seen { ironic: Ironic::Away { heard: error.to_string(), since }, node: None, registered: true })
-            }
+            Err(error) => Ok(Seen { ironic: self.health.is_silent(&error), node: None, registered: true }),
             Ok(node) => {
-                self.health().silent = None;
+                self.health.answers();
                 let registered = match (&node, bmc) {
                     (Some(node), Some(bmc)) => self.is_registered(host, node, bmc, memory).await?,
                     // Without credentials nothing can be told to Ironic.
@@ -518,10 +501,9 @@ impl Operator {
 
     /// The host's node, by its UUID, or by its name where that UUID is not known any more.
     async fn node(&self, host: &BareMetalHost) -> Result<Option<Node>, IronicError> {
-        let ready = self.health().ready;
-        if ready.is_none_or(|since| since.elapsed() > READY) {
+        if !self.health.was_ready_within(READY) {
             self.executor.ironic.ready().await?;
-            self.health().ready = Some(Instant::now());
+            self.health.is_ready();
         }
         let id = host.status.as_ref().map(|status| status.provisioning.id.as_str()).filter(|id| !id.is_empty());
         if let Some(id) = id

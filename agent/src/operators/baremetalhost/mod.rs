@@ -42,6 +42,7 @@ mod controller;
 mod decide;
 mod executor;
 mod firmware;
+mod health;
 #[cfg(test)]
 mod invariants;
 pub mod inventory;
@@ -55,6 +56,8 @@ mod status;
 mod story;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unknown_tests;
 mod wishes;
 
 pub use conclude::{Report, conclude};
