@@ -224,8 +224,10 @@ impl Firmware {
                 done => break done?,
             }
         };
-        let unread = done.asks && bios.settings.is_empty() && before.may_read(done.generations.settings, node, now);
-        let reading = before.next_reading(done.generations.settings).filter(|_| done.asks && bios.settings.is_empty());
+        let unknown = done.asks && bios.settings.is_empty();
+        let unread = unknown && before.may_read(done.generations.settings, node, now);
+        // A moment that is past, of a host that is in use now, would have Ironic asked at every look.
+        let reading = before.next_reading(done.generations.settings).filter(|next| unknown && *next > now);
         let known = Known {
             judged: done.generations,
             settings: unread || !done.wanted.settings.is_empty(),
