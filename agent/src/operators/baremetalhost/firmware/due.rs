@@ -167,9 +167,10 @@ impl Known {
         self.reading = Some(Reading { generation, tries, next: self.next });
     }
 
-    /// When Ironic is asked again that knows no settings, where some are asked for.
-    pub fn next_reading(&self, generation: i64) -> Option<Timestamp> {
-        self.reading.filter(|reading| reading.generation == generation)?.next
+    /// When Ironic is asked again that knows no settings, where some are asked for. A moment that is past, of a host that
+    /// is in use now, is none: it would have Ironic asked at every look.
+    pub fn next_reading(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
+        self.reading.filter(|reading| reading.generation == generation)?.next.filter(|next| *next > now)
     }
 
     /// What a decision needs.
@@ -297,8 +298,10 @@ mod tests {
         for (time, pause) in [(0, 2), (10, 4), (20, 8), (30, 16), (60, 32), (100, 64), (200, 64)] {
             assert!(known.may_read(2, &idle(Some("power off")), later(time)));
             known.reads(later(time));
-            assert_eq!((known.next, known.next_reading(2)), (Some(later(time + pause)), Some(later(time + pause))));
+            let next = Some(later(time + pause));
+            assert_eq!((known.next, known.next_reading(2, later(time + pause - 1))), (next, next));
             assert!(!known.may_read(2, &idle(Some("power off")), later(time + pause - 1)));
+            assert_eq!(known.next_reading(2, later(time + pause)), None, "a host in use is asked of at every look");
         }
         assert!(known.may_read(3, &idle(Some("power off")), later(200)), "other settings are asked for");
     }

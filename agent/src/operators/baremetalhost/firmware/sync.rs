@@ -226,8 +226,7 @@ impl Firmware {
         };
         let unknown = done.asks && bios.settings.is_empty();
         let unread = unknown && before.may_read(done.generations.settings, node, now);
-        // A moment that is past, of a host that is in use now, would have Ironic asked at every look.
-        let reading = before.next_reading(done.generations.settings).filter(|next| unknown && *next > now);
+        let reading = before.next_reading(done.generations.settings, now).filter(|_| unknown);
         let known = Known {
             judged: done.generations,
             settings: unread || !done.wanted.settings.is_empty(),
