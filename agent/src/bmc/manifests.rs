@@ -53,9 +53,13 @@ pub struct Host {
 /// # Errors
 /// What is no YAML, or a list without items, in words.
 pub fn objects(text: &str) -> Result<Vec<Value>, String> {
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?;
+    // JSON is read at any length, which YAML is not.
+    let documents = if let Ok(document) = serde_json::from_str::<Value>(text) {
+        vec![document]
+    } else {
+        let options = serde_saphyr::options! { strict_booleans: true };
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?
+    };
     let mut objects = Vec::new();
     for document in documents {
         take(document, &mut objects)?;

@@ -177,6 +177,7 @@ mod tests {
             known: 0,
             admitted: Vec::new(),
             waiting: Vec::new(),
+            hosts: Vec::new(),
             problem: None,
         }
     }
@@ -223,6 +224,8 @@ mod tests {
             last: Timestamp::UNIX_EPOCH,
         };
         assert_eq!(said(&State { answers: Answers::Known, others: vec![other], ..found() }), Ok(()));
+        let odd = vec!["host `a`: is odd".to_owned()];
+        assert_eq!(said(&State { answers: Answers::KnownAndAdmitted, hosts: odd, ..found() }), Ok(()));
         let problem = "dnsmasq ended by itself".to_owned();
         assert_eq!(said(&State { problem: Some(problem.clone()), ..found() }), Err(problem));
     }

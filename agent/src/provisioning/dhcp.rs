@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 use agent_api::release::Provisioning;
 use serde_json::{Value, json};
 
+use super::segment::known;
 use super::segment::settings::{Options, Probing, Range, Settings};
 
 /// What the image's name begins with.
@@ -47,20 +48,22 @@ pub fn settings(declared: &Provisioning, server: Ipv4Addr, serves_time: bool) ->
 /// The file of known machines, from the API server's list of `BareMetalHost`s; none before there are such.
 pub fn hosts(list: Option<&Value>) -> String {
     let items = list.and_then(|list| list["items"].as_array()).map(Vec::as_slice).unwrap_or_default();
+    // Nothing that changes again and again: the guard reads the file anew each time.
     let known = items.iter().map(|host| {
-        let (metadata, status) = (&host["metadata"], &host["status"]);
-        json!({
+        let (metadata, nics) = (&host["metadata"], host["status"]["hardware"]["nics"].as_array());
+        let booted = nics.into_iter().flatten().filter(|nic| nic["pxe"] == true);
+        let booted: Vec<Value> = booted.map(|nic| json!({"mac": nic["mac"], "pxe": true})).collect();
+        let mut known = json!({
             "apiVersion": "metal3.io/v1alpha1",
             "kind": "BareMetalHost",
-            // Nothing that changes again and again: dnsmasq reads the file anew each time.
-            "metadata": {
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "annotations": metadata["annotations"],
-            },
-            "spec": host["spec"],
-            "status": {"hardware": {"nics": status["hardware"]["nics"]}},
-        })
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "spec": {"bootMACAddress": host["spec"]["bootMACAddress"]},
+            "status": {"hardware": {"nics": booted}},
+        });
+        if let Some(address) = metadata["annotations"][known::ADDRESS].as_str() {
+            known["metadata"]["annotations"] = json!({known::ADDRESS: address});
+        }
+        known
     });
     let list = json!({"apiVersion": "v1", "kind": "List", "items": known.collect::<Vec<_>>()});
     // JSON is YAML.
@@ -111,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     use super::{Settings, hosts, manifest, settings};
-    use crate::provisioning::segment::known;
+    use crate::provisioning::segment::known::{self, Known};
 
     #[test]
     fn the_pod() {
@@ -138,10 +141,26 @@ mod tests {
                 {"mac": "52:54:00:00:00:0c"},
             ]}},
         }]});
-        let known = known::read(&hosts(Some(&list))).expect("hosts");
-        let macs: Vec<String> = known.iter().map(|one| one.mac_address.to_string()).collect();
+        let known = |list| Known::default().with_hosts(&hosts(list)).expect("hosts");
+        let macs: Vec<String> = known(Some(&list)).machines.iter().map(|one| one.mac_address.to_string()).collect();
         assert_eq!(macs, ["52:54:00:00:00:0a", "52:54:00:00:00:0b"]);
-        assert_eq!(known::read(&hosts(None)).expect("none"), []);
+        assert_eq!(known(None), Known::default());
+    }
+
+    #[test]
+    fn ten_thousand_hosts_are_known() {
+        let host = |number: u32| {
+            let mac = |last: u8| format!("52:54:{last:02x}:00:{:02x}:{:02x}", number >> 8, number & 0xff);
+            let annotations = json!({known::ADDRESS: format!("10.1.{}.{}", number >> 8, number & 0xff), "other": "a"});
+            let nics = [json!({"mac": mac(0), "pxe": true}), json!({"mac": mac(1), "pxe": true})];
+            json!({
+                "metadata": {"name": format!("node-{number}"), "namespace": "metal3", "annotations": annotations},
+                "spec": {"bootMACAddress": mac(0)}, "status": {"hardware": {"nics": nics}},
+            })
+        };
+        let list = json!({"items": (0..10_000).map(host).collect::<Vec<_>>()});
+        let known = Known::default().with_hosts(&hosts(Some(&list))).expect("hosts");
+        assert_eq!((known.machines.len(), known.problems.as_slice()), (20_000, &[][..]));
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub fn config(settings: &Settings, interface: &str, state_dir: &Path, loaders: &
         "bind-dynamic",
         "# Addresses in order: two machines with like hashes would wait for each other.",
         "dhcp-sequential-ip",
+        "# As many as there are addresses.",
+        &format!("dhcp-lease-max={}", addresses(settings)),
         &format!("dhcp-leasefile={}", file(LEASES)),
         &format!("dhcp-hostsfile={}", file(HOSTS)),
     ] {
@@ -78,6 +80,13 @@ pub fn config(settings: &Settings, interface: &str, state_dir: &Path, loaders: &
     options(&mut text, settings);
     boot(&mut text, settings, loaders, interface);
     text
+}
+
+/// How many addresses there are to give away.
+fn addresses(settings: &Settings) -> u64 {
+    let ranges = settings.ranges.iter().chain(&settings.relayed);
+    let count = |range: &Range| u64::from(u32::from(range.end).saturating_sub(u32::from(range.start))) + 1;
+    ranges.map(count).sum()
 }
 
 fn range(text: &mut String, tag: &str, range: &Range, lease: u32) {

@@ -10,17 +10,76 @@ use crate::bmc::manifests;
 /// Annotation of a `BareMetalHost`: the address that DHCP keeps for it.
 pub const ADDRESS: &str = "foothold.dev/provisioning-address";
 
-/// The hosts that say the MAC address they boot from. Interfaces that inspection marked as booted from count, too.
-///
-/// # Errors
-/// What is no YAML, or no `BareMetalHost`, in words.
-pub fn read(text: &str) -> Result<Vec<Reservation>, String> {
-    let mut known = Vec::new();
-    for object in manifests::objects(text)?.into_iter().filter(|object| object["kind"] == "BareMetalHost") {
-        let host: Host = serde_json::from_value(object).map_err(|error| error.to_string())?;
-        of_host(&host, &mut known)?;
+/// Machines that are known, and what of their hosts could not be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Each MAC address once, each address once.
+    pub machines: Vec<Reservation>,
+    /// What is wrong with single hosts, in words; the others are known all the same.
+    pub problems: Vec<String>,
+}
+
+impl Known {
+    /// Those that the settings name, before any host.
+    pub fn of(reservations: &[Reservation]) -> Self {
+        Self { machines: reservations.to_vec(), problems: Vec::new() }
     }
-    Ok(known)
+
+    /// With the hosts that say the MAC address they boot from. Interfaces that inspection marked as booted from count, too.
+    ///
+    /// # Errors
+    /// What is no YAML, in words.
+    pub fn with_hosts(mut self, text: &str) -> Result<Self, String> {
+        for object in manifests::objects(text)?.into_iter().filter(|object| object["kind"] == "BareMetalHost") {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            match serde_json::from_value(object) {
+                Ok(host) => self.add_host(&name, &host),
+                Err(error) => self.problems.push(format!("host `{name}`: {error}")),
+            }
+        }
+        Ok(self)
+    }
+
+    fn add_host(&mut self, name: &str, host: &Host) {
+        if let Some(mac) = &host.spec.boot_mac_address {
+            // Only the interface that is booted from has the host's name: it can stand for one address only.
+            let hostname = Some(name.replace(['.', '_'], "-")).filter(|name| (1..=63).contains(&name.len()));
+            let address = host.metadata.annotations.as_ref().and_then(|all| all.get(ADDRESS));
+            self.add(name, mac, address.map(String::as_str), hostname);
+        }
+        let nics = host.status.hardware.as_ref().and_then(|found| found.nics.as_ref());
+        for nic in nics.into_iter().flatten() {
+            if let (Some(true), Some(mac)) = (nic.pxe, &nic.mac) {
+                self.add(name, mac, None, None);
+            }
+        }
+    }
+
+    fn add(&mut self, name: &str, mac: &str, address: Option<&str>, hostname: Option<String>) {
+        let mac_address: Mac = match mac.parse() {
+            Ok(mac) => mac,
+            Err(error) => return self.problems.push(format!("host `{name}`: {error}; it is not known")),
+        };
+        if self.machines.iter().any(|one| one.mac_address == mac_address) {
+            return;
+        }
+        let address = address.and_then(|text| {
+            let kept = match text.parse() {
+                // dnsmasq would leave out the whole second machine.
+                Ok(address) if self.machines.iter().any(|one| one.address == Some(address)) => {
+                    Err("is kept for another machine")
+                }
+                Ok(address) => Ok(address),
+                Err(_) => Err("is no IPv4 address"),
+            };
+            let tell = |why| {
+                self.problems
+                    .push(format!("host `{name}`: annotation `{ADDRESS}`: `{text}` {why}; it gets any address"));
+            };
+            kept.map_err(tell).ok()
+        });
+        self.machines.push(Reservation { mac_address, address, hostname });
+    }
 }
 
 /// What is read of a `BareMetalHost`: it is known before inspection has filled in the rest.
@@ -52,37 +111,15 @@ struct Hardware {
     nics: Option<Vec<Nic>>,
 }
 
-/// Adds what a host is known by.
-fn of_host(host: &Host, known: &mut Vec<Reservation>) -> Result<(), String> {
-    let name = host.metadata.name.clone().unwrap_or_default();
-    let mut add = |mac: &str, address: Option<&str>, hostname: Option<String>| {
-        let mac_address: Mac = mac.parse().map_err(|error| format!("host `{name}`: {error}"))?;
-        let wrong = |text: &str| format!("host `{name}`: annotation `{ADDRESS}`: `{text}` is no IPv4 address");
-        let address = address.map(|text| text.parse().map_err(|_| wrong(text))).transpose()?;
-        if !known.iter().any(|one: &Reservation| one.mac_address == mac_address) {
-            known.push(Reservation { mac_address, address, hostname });
-        }
-        Ok::<(), String>(())
-    };
-    if let Some(mac) = &host.spec.boot_mac_address {
-        // Only the interface that is booted from has the host's name: it can stand for one address only.
-        let hostname = Some(name.replace(['.', '_'], "-")).filter(|name| (1..=63).contains(&name.len()));
-        let address = host.metadata.annotations.as_ref().and_then(|all| all.get(ADDRESS));
-        add(mac, address.map(String::as_str), hostname)?;
-    }
-    let nics = host.status.hardware.as_ref().and_then(|found| found.nics.as_ref());
-    for nic in nics.into_iter().flatten() {
-        if let (Some(true), Some(mac)) = (nic.pxe, &nic.mac) {
-            add(mac, None, None)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::read;
     use proptest::prelude::{any, proptest};
+
+    use super::Known;
+
+    fn read(text: &str) -> Result<Known, String> {
+        Known::default().with_hosts(text)
+    }
 
     const HOSTS: &str = "
 apiVersion: v1
@@ -102,13 +139,35 @@ spec: { online: true }
 
     #[test]
     fn hosts_are_known_by_the_address_they_boot_from() {
-        let known = read(HOSTS).expect("hosts");
+        let known = read(HOSTS).expect("hosts").machines;
         assert_eq!(known.len(), 1);
         let wanted = ("52:54:00:00:00:0a".to_owned(), Some([172, 22, 0, 50].into()), Some("node-1".to_owned()));
         assert_eq!((known[0].mac_address.to_string(), known[0].address, known[0].hostname.clone()), wanted);
-        let bad = read(&HOSTS.replace("172.22.0.50", "nowhere")).expect_err("no address");
-        assert_eq!(bad, "host `node.1`: annotation `foothold.dev/provisioning-address`: `nowhere` is no IPv4 address");
         assert_eq!(read("kind: List\nitems: all of them\n").expect_err("no list"), "`items` is no list");
+    }
+
+    #[test]
+    fn what_is_wrong_with_one_host_takes_nothing_from_the_others() {
+        let host = |name: &str, mac: &str, address: &str| {
+            format!(
+                "---\nkind: BareMetalHost\nmetadata: {{ name: {name}, annotations: {{ \
+                 foothold.dev/provisioning-address: {address} }} }}\nspec: {{ bootMACAddress: '{mac}' }}\n"
+            )
+        };
+        let text = [
+            host("long", "52:54:00:00:00:01:02:03", "172.22.0.50"),
+            host("nowhere", "52:54:00:00:00:02", "172.22.0.500"),
+            "---\nkind: BareMetalHost\nmetadata: { name: shapeless }\nspec: none\n".to_owned(),
+            host("first", "52:54:00:00:00:03", "172.22.0.50"),
+            host("second", "52:54:00:00:00:04", "172.22.0.50"),
+        ];
+        let known = read(&text.concat()).expect("hosts");
+        let machines = known.machines.iter().map(|one| format!("{} {:?}", one.mac_address, one.address));
+        assert_eq!(
+            machines.collect::<Vec<_>>(),
+            ["52:54:00:00:00:02 None", "52:54:00:00:00:03 Some(172.22.0.50)", "52:54:00:00:00:04 None"]
+        );
+        insta::assert_snapshot!(known.problems.join("\n"));
     }
 
     proptest! {

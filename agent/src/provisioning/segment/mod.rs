@@ -16,6 +16,7 @@ pub mod guard;
 pub mod known;
 pub mod leases;
 pub mod packet;
+mod place;
 mod run;
 pub mod settings;
 pub mod signs;

@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::dnsmasq::{self, LEASES};
 use super::guard::{Guard, Now, Serving, Step};
-use super::known;
+use super::known::Known;
 use super::packet::{self, Seen};
-use super::settings::{Mac, Reservation, Settings};
+use super::place;
+use super::settings::{Mac, Settings};
 use super::signs::Signs;
 use super::state::{STATE, State};
 use super::supervised::{Supervised, Wanted};
@@ -83,11 +84,13 @@ struct Work<'a> {
     segment: &'a Segment,
     begun: Instant,
     guard: Guard,
-    known: Vec<Reservation>,
+    known: Known,
     /// Time of change of the file of hosts that was read last.
     seen: Option<SystemTime>,
     server: Supervised,
     problem: Option<String>,
+    /// When the interface's addresses were looked at, and what is wrong with them.
+    placed: Option<(Instant, Option<String>)>,
     shown: Option<(Instant, State)>,
     said: String,
     signs: Signs,
@@ -100,10 +103,11 @@ impl<'a> Work<'a> {
             segment,
             begun: Instant::now(),
             guard: Guard::new(settings.policy, settings.probing.clone()),
-            known: settings.reservations.clone(),
+            known: Known::of(&settings.reservations),
             seen: None,
             server: Supervised::new(&segment.program, &segment.state_dir),
             problem: None,
+            placed: None,
             shown: None,
             said: String::new(),
             signs: Signs::open(&segment.state_dir),
@@ -124,6 +128,7 @@ impl<'a> Work<'a> {
         self.problem = None;
         loop {
             self.read_hosts();
+            self.look_at_place();
             if self.guard.tick(self.now()) == Step::Probe {
                 probe(socket.get_ref()).context("probing for other DHCP servers")?;
             }
@@ -155,7 +160,7 @@ impl<'a> Work<'a> {
                 Err(error) => return Err(error),
             };
             let Some(dhcp) = packet::dhcp(&buffer[..received.length]) else { continue };
-            let (now, known) = (self.now(), self.known.iter().any(|one| one.mac_address == dhcp.mac));
+            let (now, known) = (self.now(), self.known.machines.iter().any(|one| one.mac_address == dhcp.mac));
             if known {
                 self.signs.heard(&dhcp, received.outgoing, now.wall);
             }
@@ -179,17 +184,17 @@ impl<'a> Work<'a> {
         }
         self.seen = changed;
         let read = fs_err::read_to_string(path).map_err(|error| error.to_string());
-        match read.and_then(|text| known::read(&text)) {
-            Ok(hosts) => {
-                self.problem = None;
-                self.known.clone_from(&self.segment.settings.reservations);
-                for host in hosts {
-                    if !self.known.iter().any(|one| one.mac_address == host.mac_address) {
-                        self.known.push(host);
-                    }
-                }
-            }
+        match read.and_then(|text| Known::of(&self.segment.settings.reservations).with_hosts(&text)) {
+            Ok(known) => (self.problem, self.known) = (None, known),
             Err(error) => self.problem = Some(format!("`{}`: {error}", path.display())),
+        }
+    }
+
+    /// Whether the interface is where the addresses are.
+    fn look_at_place(&mut self) {
+        if self.placed.as_ref().is_none_or(|(when, _)| when.elapsed() >= LOOK) {
+            let Segment { interface, settings, .. } = self.segment;
+            self.placed = Some((Instant::now(), place::wrong(interface, &settings.ranges)));
         }
     }
 
@@ -199,7 +204,7 @@ impl<'a> Work<'a> {
         let (serving, _) = self.guard.decide();
         let wanted = (serving != Serving::Nobody).then(|| Wanted {
             config: dnsmasq::config(settings, interface, state_dir, loaders, serving == Serving::Everyone),
-            hosts: dnsmasq::hosts(&self.known, &serving),
+            hosts: dnsmasq::hosts(&self.known.machines, &serving),
         });
         self.server.bring(wanted).await
     }
@@ -207,8 +212,9 @@ impl<'a> Work<'a> {
     /// Tells what changed.
     fn show(&mut self, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
         let Segment { interface, settings, state_dir, .. } = self.segment;
-        let problem = self.problem.clone().or_else(|| self.server.problem.clone());
-        let state = State::of(interface, settings.policy, &self.guard, self.known.len(), problem);
+        let misplaced = || self.placed.clone().and_then(|(_, wrong)| wrong);
+        let problem = self.problem.clone().or_else(misplaced).or_else(|| self.server.problem.clone());
+        let state = State::of(interface, settings.policy, &self.guard, &self.known, problem);
         let news = state.news();
         let same = news == self.said;
         let recent = |(when, shown): &(Instant, State)| *shown == state || when.elapsed() < CALM;

@@ -213,6 +213,11 @@ impl Settings {
                 let mac = one.mac_address;
                 problems.push(format!("`reservations[{index}].macAddress`: found `{mac}` again, expected it once"));
             }
+            let taken =
+                |address: &Ipv4Addr| self.reservations[..index].iter().any(|other| other.address == Some(*address));
+            if let Some(address) = one.address.filter(taken) {
+                problems.push(format!("`reservations[{index}].address`: found `{address}` again, expected it once"));
+            }
         }
         let Probing { every_secs, wait_secs, forget_secs, admit_secs } = self.probing;
         if wait_secs == 0 || every_secs <= wait_secs || forget_secs < 2 * every_secs.saturating_add(wait_secs) {
@@ -254,7 +259,8 @@ mod tests {
                     relayed: [ { start: 10.0.0.1, end: 10.0.1.1 }, { start: 10.0.0.1, end: 10.0.1.1, netmask: 255.255.255.0 }, \
                     { start: 10.0.0.1, end: 10.0.0.1, netmask: 255.0.255.0 } ]\nleaseSecs: 1\n\
                     probing: { everySecs: 5, waitSecs: 5, admitSecs: 1 }\n\
-                    reservations: [ { macAddress: \"52:54:00:00:00:01\", hostname: a.b }, { macAddress: \"52:54:00:00:00:01\" } ]\n";
+                    reservations: [ { macAddress: \"52:54:00:00:00:01\", hostname: a.b, address: 10.0.0.2 }, \
+                    { macAddress: \"52:54:00:00:00:01\", address: 10.0.0.2 } ]\n";
         insta::assert_snapshot!(Settings::parse(text).expect_err("bad").to_string());
         let unknown = Settings::parse("server: 172.22.0.1\nranges: []\nrangs: []\n").expect_err("unknown key");
         assert!(unknown.to_string().contains("rangs"), "{unknown}");

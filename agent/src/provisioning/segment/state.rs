@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
 use super::guard::{Guard, Other, Serving};
+use super::known::Known;
 use super::settings::{Mac, Policy};
 
 /// The file, in the state folder.
@@ -55,6 +56,9 @@ pub struct State {
     pub admitted: Vec<Mac>,
     /// Unknown machines that asked and are not answered.
     pub waiting: Vec<Waiting>,
+    /// What of single hosts could not be taken; the others are known all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     /// What is wrong, if anything is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -62,7 +66,7 @@ pub struct State {
 
 impl State {
     /// The guard's state in these words.
-    pub fn of(interface: &str, policy: Policy, guard: &Guard, known: usize, problem: Option<String>) -> Self {
+    pub fn of(interface: &str, policy: Policy, guard: &Guard, known: &Known, problem: Option<String>) -> Self {
         let (serving, why) = guard.decide();
         let (answers, admitted) = match serving {
             Serving::Nobody => (Answers::Nobody, Vec::new()),
@@ -71,14 +75,15 @@ impl State {
             Serving::Everyone => (Answers::Everyone, Vec::new()),
         };
         let waiting = guard.waiting().map(|(mac, asked)| Waiting { mac, asked }).collect();
-        let others = guard.others().cloned().collect();
-        Self { interface: interface.to_owned(), policy, answers, why, others, known, admitted, waiting, problem }
+        let (others, interface) = (guard.others().cloned().collect(), interface.to_owned());
+        let (known, hosts) = (known.machines.len(), known.problems.clone());
+        Self { interface, policy, answers, why, others, known, admitted, waiting, hosts, problem }
     }
 
     /// What is news for people when it changes. Who is heard again and again is none.
     pub fn news(&self) -> String {
         let others: Vec<_> = self.others.iter().map(|other| (other.server, other.mac)).collect();
-        format!("{:?} {} {:?} {others:?}", self.answers, self.why, self.problem)
+        format!("{:?} {} {:?} {:?} {others:?}", self.answers, self.why, self.hosts, self.problem)
     }
 
     /// One line for the console.
@@ -96,7 +101,7 @@ impl State {
             text.push_str("; ");
             text.push_str(&about(other));
         }
-        if let Some(problem) = &self.problem {
+        for problem in self.hosts.iter().chain(&self.problem) {
             text.push_str("; ");
             text.push_str(problem);
         }
@@ -142,7 +147,7 @@ fn about(other: &Other) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{State, Timestamp};
+    use super::{Known, State, Timestamp};
     use crate::provisioning::segment::guard::{Guard, Now};
     use crate::provisioning::segment::packet::Answer;
     use crate::provisioning::segment::settings::{Mac, Policy, Probing};
@@ -158,7 +163,7 @@ mod tests {
             let wall = Timestamp::from_second(1_800_000_000 + seconds).expect("a time");
             let run = std::time::Duration::from_secs(seconds.unsigned_abs());
             guard.heard(Now { run, wall }, &answer(server));
-            State::of("prov0", Policy::Guard, &guard, 3, None)
+            State::of("prov0", Policy::Guard, &guard, &Known::default(), None)
         };
         let (first, again) = (hear([192, 0, 2, 1], 0), hear([192, 0, 2, 1], 30));
         assert_ne!(first.sentence(), again.sentence());
@@ -173,7 +178,8 @@ mod tests {
         let (from, to) = (Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8]));
         let answer = Answer { server: [192, 0, 2, 1].into(), from, to, offered: Some([192, 0, 2, 7].into()) };
         guard.heard(Now { run: std::time::Duration::ZERO, wall }, &answer);
-        let state = State::of("prov0", Policy::Guard, &guard, 3, None);
+        let known = Known { problems: vec!["host `a`: is odd".to_owned()], ..Known::default() };
+        let state = State::of("prov0", Policy::Guard, &guard, &known, None);
         insta::assert_snapshot!(state.sentence());
         insta::assert_snapshot!("json", serde_json::to_string_pretty(&state).expect("JSON"));
         insta::assert_snapshot!("event", serde_json::to_string_pretty(&state.events("box")).expect("JSON"));
