@@ -3,7 +3,7 @@
 //! Beside them DHCP, in [`super::dhcp`].
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -25,6 +25,9 @@ const ADDRESSED_WITHIN: Duration = Duration::from_secs(20);
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// Pause between two looks at files that nobody needs any more.
+const TIDY: Duration = Duration::from_secs(600);
+
 /// All of it on this box.
 #[derive(Debug)]
 pub struct Provisioning {
@@ -44,8 +47,8 @@ impl Provisioning {
 
     /// Before anybody can be served: what Ironic had not finished when the box was switched off is not given to a server.
     pub async fn look_through(machine: &Machine) {
-        let machine = machine.clone();
-        match blocking(move || Ok(kept::look_through(&machine.at("/"), &machine.release().content)?)).await {
+        let at = machine.clone();
+        match blocking(move || Ok(kept::look_through(&at.at("/"), &at.release().content)?)).await {
             Ok(gone) => {
                 for path in gone {
                     log::warn!("`{}` was not whole after the box was switched off, and is gone", path.display());
@@ -77,6 +80,10 @@ impl Provisioning {
 
     /// Whether all of it answers; else the step that does not.
     pub async fn ask(&self, machine: &Machine, api: &Api) -> Result<(), (&'static Step, Missing)> {
+        if !kept::mark(&machine.at("/")).exists() {
+            let why = "a folder or file in it can be neither read nor removed; servers are given none of it";
+            return Err((&phase::IRONIC, Missing::new("what Ironic had made before the box was switched on", why)));
+        }
         self.ironic.ask().await.map_err(|missing| (&phase::IRONIC, missing))?;
         Ironic::ask_operator(api).await.map_err(|missing| (&phase::OPERATOR, missing))?;
         if self.dhcp.is_some() {
@@ -92,7 +99,17 @@ impl Provisioning {
                 dhcp.tend(machine, steps, node).await;
             }
         };
-        tokio::join!(self.ironic.tend(machine, node), dhcp);
+        let kept = async {
+            loop {
+                tokio::time::sleep(TIDY).await;
+                Self::look_through(machine).await;
+                let at = machine.clone();
+                if let Err(error) = blocking(move || Ok(kept::tidy(&at.at("/"), SystemTime::now())?)).await {
+                    log::warn!("removing what Ironic does not need any more: {error:#}");
+                }
+            }
+        };
+        tokio::join!(self.ironic.tend(machine, node), dhcp, kept);
     }
 }
 

@@ -9,12 +9,13 @@
 //! | kernel and ramdisk of the release | size and SHA-256 are the release's |
 //! | disc | it is as long as its volume descriptor says (ECMA-119, 8.4.8) |
 //! | script, configuration | it is not empty: they are written at once |
-//! | anything else | never |
+//! | anything else, and what cannot be read | never |
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use agent_api::release::{ContentFile, ContentKind};
 use sha2::{Digest as _, Sha256};
@@ -24,6 +25,10 @@ use super::served::SERVED;
 use super::{RUN, STATE};
 use crate::cluster::files;
 
+/// Bytes of logs that stay.
+const LOGS: u64 = 64 << 20;
+/// Nothing takes Ironic as long to make.
+const MAKING: Duration = Duration::from_secs(24 * 3600);
 /// Longest script or configuration; shortest kernel or disc.
 const TEXT: u64 = 64 << 10;
 /// The primary volume descriptor of a disc: where it lies, how it begins, and where its number of blocks stands in it, lower
@@ -39,7 +44,7 @@ const CHUNK: usize = 1 << 20;
 const DONE: &str = "looked-through";
 
 /// Where the box at `root` notes that this was done: until then nothing of it is served.
-pub(super) fn mark(root: &Path) -> PathBuf {
+pub fn mark(root: &Path) -> PathBuf {
     root.join(RUN.trim_start_matches('/')).join(DONE)
 }
 
@@ -47,7 +52,7 @@ pub(super) fn mark(root: &Path) -> PathBuf {
 /// what went.
 ///
 /// # Errors
-/// Where a folder or file cannot be read or removed.
+/// Where a folder cannot be read, or a file cannot be removed. Nothing is served then.
 pub fn look_through(root: &Path, content: &[ContentFile]) -> io::Result<Vec<PathBuf>> {
     let (state, done) = (root.join(STATE.trim_start_matches('/')), mark(root));
     if done.exists() {
@@ -65,7 +70,10 @@ pub fn look_through(root: &Path, content: &[ContentFile]) -> io::Result<Vec<Path
             // A server's ramdisk is another name of the one in the cache.
             let whole = match seen.get(&found.ino()) {
                 Some(whole) => *whole,
-                None => is_whole(entry.path(), found.len(), &known)?,
+                None => is_whole(entry.path(), found.len(), &known).unwrap_or_else(|error| {
+                    log::warn!("`{}` cannot be read: {error}", entry.path().display());
+                    false
+                }),
             };
             seen.insert(found.ino(), whole);
             if !whole {
@@ -82,6 +90,37 @@ pub fn look_through(root: &Path, content: &[ContentFile]) -> io::Result<Vec<Path
     }
     files::write(&done, b"", files::PUBLIC)?;
     Ok(gone)
+}
+
+/// Removes what nobody removes else, from the folders of the box at `root`: logs of failed ramdisks beyond the newest
+/// ones, and what a killed Ironic was making.
+///
+/// # Errors
+/// Where a folder cannot be read, or a file cannot be removed.
+pub fn tidy(root: &Path, now: SystemTime) -> io::Result<()> {
+    let state = root.join(STATE.trim_start_matches('/'));
+    let files = |folder: &str| {
+        let found = WalkDir::new(state.join(folder)).into_iter().filter_map(Result::ok);
+        found.filter_map(|entry| {
+            let found = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
+            Some((found.modified().ok()?, found.len(), entry.into_path()))
+        })
+    };
+    let mut logs: Vec<_> = files("logs").collect();
+    logs.sort_by_key(|(written, ..)| std::cmp::Reverse(*written));
+    let mut kept = 0;
+    for (_, length, path) in logs {
+        kept += length;
+        if kept > LOGS {
+            files::remove(&path)?;
+        }
+    }
+    for (written, _, path) in files("tmp") {
+        if now.duration_since(written).is_ok_and(|age| age > MAKING) {
+            files::remove(&path)?;
+        }
+    }
+    Ok(())
 }
 
 fn is_whole(path: &Path, length: u64, known: &[&ContentFile]) -> io::Result<bool> {
@@ -125,7 +164,7 @@ mod tests {
     use agent_api::release::{ContentFile, ContentKind, Digest};
     use sha2::Digest as _;
 
-    use super::{BLOCK, BLOCKS, DESCRIPTOR, STATE, look_through};
+    use super::{BLOCK, BLOCKS, DESCRIPTOR, Duration, LOGS, STATE, SystemTime, look_through, tidy};
 
     /// The release's ramdisk.
     fn ramdisk() -> Vec<u8> {
@@ -197,6 +236,25 @@ mod tests {
         let written_now = write(&state, "master-images/tmp2/part", &vec![7; 100_000]);
         assert_eq!(look_through(root.path(), &release()).expect("done"), Vec::<PathBuf>::new());
         assert!(written_now.exists(), "Ironic runs by now");
+    }
+
+    #[test]
+    fn logs_of_failures_and_what_was_never_finished_do_not_fill_the_disk() {
+        let root = tempfile::tempdir().expect("a folder");
+        let state = root.path().join(STATE.trim_start_matches('/'));
+        let now = SystemTime::now();
+        let aged = |path: &str, length: u64, hours: u64| {
+            let path = write(&state, path, b"");
+            let file = fs_err::OpenOptions::new().write(true).open(&path).expect("opened");
+            file.file().set_len(length).expect("sparse");
+            file.file().set_modified(now - Duration::from_secs(hours * 3600)).expect("aged");
+            path
+        };
+        let kept = [aged("logs/new.tar", LOGS / 2, 1), aged("logs/older.tar", LOGS / 2, 2), aged("tmp/making", 1, 23)];
+        let gone = [aged("logs/old.tar", 1, 3), aged("tmp/left/part", 1, 25)];
+        tidy(root.path(), now).expect("tidied");
+        assert!(kept.iter().all(|path| path.exists()));
+        assert!(!gone.iter().any(|path| path.exists()));
     }
 
     #[test]
