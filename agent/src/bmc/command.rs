@@ -57,6 +57,7 @@ impl Rehearse {
             patience: Duration::from_secs(self.timeout.max(1)),
             deadline: Duration::from_secs(self.deadline.max(1)),
             at_once: self.at_once,
+            keep_answers: self.export.is_some(),
             trust,
         };
         // One provider in the process: the libraries must not choose.

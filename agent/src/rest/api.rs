@@ -187,7 +187,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 async fn nothing_here(uri: Uri) -> Refusal {
-    let hint = "see /api/v1/{status,events,timeline,hosts,kubeconfig,support-bundle,site,site/report,rehearsals}, /healthz and /";
+    let hint = "see /api/v1/{status,events,timeline,hosts,kubeconfig,support-bundle,bundles,site,site/report,rehearsals}, /healthz and /";
     Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
 }
 
@@ -195,7 +195,8 @@ pub(super) async fn not_that_way() -> Refusal {
     Refusal::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "not with this method",
-        "POST to /api/v1/claim, /api/v1/rehearsals and /api/v1/site/report, PUT to /api/v1/site, GET everything else",
+        "POST to /api/v1/claim, /api/v1/bundles, /api/v1/rehearsals and /api/v1/site/report, PUT to /api/v1/site, GET \
+         everything else",
     )
 }
 

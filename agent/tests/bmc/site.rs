@@ -76,6 +76,7 @@ pub fn plan() -> Plan {
         patience: Duration::from_secs(10),
         deadline: Duration::from_secs(60),
         at_once: 8,
+        keep_answers: true,
         trust: Trust::Authorities(Vec::new()),
     }
 }

@@ -53,7 +53,7 @@ impl Faults {
 
     /// Whether the request of this number, from 0, is dropped.
     pub(super) fn drops(&self, number: u64) -> bool {
-        self.flaps.is_some_and(|flaps| number % (flaps.answered + flaps.dropped).max(1) >= flaps.answered)
+        self.flaps.is_some_and(|flaps| number % flaps.answered.saturating_add(flaps.dropped).max(1) >= flaps.answered)
     }
 
     /// What the system and the chassis are said to be, by what is true and the number of the answer.

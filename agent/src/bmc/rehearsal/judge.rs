@@ -47,13 +47,13 @@ pub fn unreached(error: &RedfishError) -> Cell {
     let says = chain(error);
     let hint = match error {
         RedfishError::Untrusted(_) => {
-            "give its authority with `--ca FILE` or as `ca.crt` in the Secret, or set `disableCertificateVerification`"
+            "give its authority as `ca.crt` in the Secret, or set `disableCertificateVerification`"
         }
         RedfishError::Unreachable(_) => {
             "check the address and port, that the BMC has power and a link, and that this network reaches it"
         }
         RedfishError::Late { .. } => {
-            "something takes the connection and says nothing: restart the BMC, or raise `--timeout`"
+            "something takes the connection and says nothing: restart the BMC, or give it more time"
         }
         RedfishError::Dropped { .. } => {
             "check that the port speaks HTTPS, or use the scheme with `+http`; restart the BMC"
@@ -82,7 +82,7 @@ pub fn closed(error: &RedfishError) -> Cell {
 pub fn unread(error: &RedfishError) -> Cell {
     let hint = match error.status() {
         Some(StatusCode::FORBIDDEN) => "give the account the role Administrator or Operator",
-        _ => "update the BMC's firmware; `--export` saves its answers for a report",
+        _ => "update the BMC's firmware; `foothold-agent rehearse --export` saves its answers for a report",
     };
     Cell::bad(chain(error), hint)
 }

@@ -44,6 +44,8 @@ pub struct Plan {
     pub deadline: Duration,
     /// Hosts at a time.
     pub at_once: usize,
+    /// Whether what BMCs answered is kept, for a file.
+    pub keep_answers: bool,
     /// Whom to trust, where a host's own manifests say nothing.
     pub trust: Trust,
 }
@@ -51,7 +53,8 @@ pub struct Plan {
 impl Default for Plan {
     /// 5 s an answer, 45 s a host, 32 hosts at a time, the system's authorities.
     fn default() -> Self {
-        Self { patience: Duration::from_secs(5), deadline: Duration::from_secs(45), at_once: 32, trust: Trust::System }
+        let (patience, deadline) = (Duration::from_secs(5), Duration::from_secs(45));
+        Self { patience, deadline, at_once: 32, keep_answers: true, trust: Trust::System }
     }
 }
 
@@ -156,7 +159,7 @@ fn late(row: &mut Row, late: bool, plan: &Plan) {
     let next = Check::ALL.into_iter().find(|check| !row.cells.contains_key(check));
     if let Some(check) = next.filter(|_| late) {
         let says = format!("not done within {} s", plan.deadline.as_secs());
-        row.set(check, Cell::bad(says, "raise `--deadline`, or restart the BMC"));
+        row.set(check, Cell::bad(says, "give it more time, or restart the BMC"));
     }
 }
 
@@ -188,7 +191,7 @@ async fn ask_redfish(
     if row.cells.get(&Check::Reach).is_some_and(|cell| cell.state == CellState::Good) {
         row.set(Check::Reach, judge::reach("Redfish", redfish.count()));
     }
-    redfish.exchanges()
+    if plan.keep_answers { redfish.exchanges() } else { Vec::new() }
 }
 
 async fn by_ipmi(row: &mut Row, host: &Host, patience: Duration, (name, port): (&str, u16), privilege: Privilege) {
