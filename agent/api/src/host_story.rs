@@ -122,7 +122,7 @@ pub struct Signs {
     pub ramdisk: Option<RamdiskSign>,
 }
 
-/// A BMC. Ironic asks each for its power every two minutes, and tells only changes and failures.
+/// A BMC. Ironic asks each for its power every minute, and tells no time of an answer: only changes and failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcSign {

@@ -11,7 +11,7 @@ use crate::ironic::Node;
 /// Fields of a node that are read here, for a listing.
 pub const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power_state,target_power_state,last_error,\
                           maintenance,maintenance_reason,fault,boot_interface,inspect_interface,inspection_started_at,\
-                          provision_updated_at,deploy_step,clean_step,driver_internal_info";
+                          provision_updated_at,deploy_step,clean_step,service_step,driver_internal_info";
 
 /// Its BMC. Ironic tells no time of an answer: it asks again and again, and notes what is new.
 pub fn bmc(node: &Node) -> BmcSign {

@@ -140,7 +140,9 @@ fn in_vain(fetch: &HttpSign) -> Option<Stage> {
 
 fn cleaning(seen: &Seen<'_>) -> Stage {
     let waits = matches!(seen.node.provision_state, State::CleanWait | State::ServiceWait);
-    match node::step(&seen.node.clean_step) {
+    let servicing = matches!(seen.node.provision_state, State::Servicing | State::ServiceWait);
+    let step = if servicing { &seen.node.service_step } else { &seen.node.clean_step };
+    match node::step(step) {
         Some(step) => Stage::Step(step.to_owned()),
         None if waits => booting(seen),
         None => at_work(seen),
