@@ -50,7 +50,7 @@ enum Command {
     /// Set up the network of a server that runs the deploy ramdisk, as its virtual medium says (started by systemd).
     #[command(hide = true)]
     RamdiskNetwork(RamdiskNetwork),
-    /// Serve DHCP, TFTP and network boot on an interface, never in the way of another DHCP server.
+    /// Serve DHCP, TFTP and network boot on an interface; unless it is told otherwise, never in the way of another DHCP server.
     Dhcp(Dhcp),
 }
 

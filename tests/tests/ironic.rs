@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials, Driver};
 use axum::Router;
 use axum::routing::get;
+use foothold_agent::ironic::Node;
 use foothold_agent::operators::baremetalhost::{Ramdisk, Registration};
 use foothold_agent::provisioning::client::{Access, Trouble};
 use foothold_agent::provisioning::{RUN, STATE, database};
@@ -111,13 +112,17 @@ async fn ramdisk(tasks: &mut JoinSet<()>) -> Ramdisk {
 
 /// What the controller tells Ironic about a host whose BMC is there.
 fn registered(name: &str, address: &str, ramdisk: &Ramdisk) -> Value {
+    registration(name, address, ramdisk, None).whole()
+}
+
+fn registration(name: &str, address: &str, ramdisk: &Ramdisk, network: Option<Value>) -> Registration {
     let bmc = json!({"address": address, "credentialsName": "bmc", "disableCertificateVerification": true});
     let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
         "metadata": {"name": name, "namespace": "metal3"}, "spec": {"online": true, "bmc": bmc}});
     let host = serde_json::from_value(host).expect("a host");
     let bmc: BmcAddress = address.parse().expect("an address");
     let credentials = Credentials::new(Some("admin"), Some(PASSWORD)).expect("credentials");
-    Registration::of(&host, &bmc, &credentials, Some(ramdisk), None).whole(&bmc)
+    Registration::of(&host, &bmc, &credentials, Some(ramdisk), network)
 }
 
 /// Waits until a node is in a state that is asked for.
@@ -163,6 +168,25 @@ async fn real_ironic_takes_every_kind_of_bmc_and_an_idrac_boots_its_virtual_disc
             let path = format!("nodes/{}", node["uuid"].as_str().expect("an id"));
             let (status, node) = ask(access, Method::PATCH, &path, Some(change)).await;
             assert_eq!((status, &node["inspect_interface"]), (StatusCode::OK, &json!(fast)), "{address}: {node}");
+        }
+    }
+
+    // Each address may be corrected to any other kind; network data come and go.
+    for (index, driver) in Driver::ALL.into_iter().enumerate() {
+        for network in [Some(json!({"links": [], "networks": [], "services": []})), None] {
+            let path = format!("nodes/metal3~{}", driver.scheme());
+            let (_, node) = ask(access, Method::GET, &path, None).await;
+            let node: Node = serde_json::from_value(node).expect("a node");
+            let other = Driver::ALL[(index + 1) % Driver::ALL.len()];
+            let address = format!("{}://127.0.0.1:1/redfish/v1/Systems/1", other.scheme());
+            let has = network.is_some();
+            let changes = registration(driver.scheme(), &address, &ramdisk, network).changes(&node, false);
+            let reset = if changes.iter().any(|it| it.path() == "/driver") { "?reset_interfaces=true" } else { "" };
+            let path = format!("{path}{reset}");
+            let (status, node) = ask(access, Method::PATCH, &path, Some(json!(changes))).await;
+            assert_eq!(status, StatusCode::OK, "{} to {}: {node}", driver.scheme(), other.scheme());
+            let has_now = node["network_data"].as_object().is_some_and(|data| !data.is_empty());
+            assert_eq!((&node["driver"], has_now), (&json!(other.hardware_type()), has), "{node}");
         }
     }
 

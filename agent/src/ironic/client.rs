@@ -243,7 +243,9 @@ impl Client {
 
     /// Changes a node.
     pub async fn patch_node(&self, uuid: &str, changes: &[Patch]) -> Result<Node, IronicError> {
-        self.call(Method::PATCH, &format!("/v1/nodes/{uuid}"), Some(&json!(changes))).await?.json()
+        // Interfaces of another driver are those of its own, but for what is told with it ("Update Node").
+        let reset = if changes.iter().any(|it| it.path() == "/driver") { "?reset_interfaces=true" } else { "" };
+        self.call(Method::PATCH, &format!("/v1/nodes/{uuid}{reset}"), Some(&json!(changes))).await?.json()
     }
 
     /// Forgets a node; one that is not there is as good.

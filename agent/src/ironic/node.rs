@@ -205,6 +205,8 @@ pub struct Node {
     pub deploy_step: Value,
     /// The step of a cleaning that is done, likewise.
     pub clean_step: Value,
+    /// The step of servicing that is done, likewise.
+    pub service_step: Value,
     /// What Ironic notes for itself.
     pub driver_internal_info: Map<String, Value>,
     /// Network configuration of the ramdisk.
@@ -273,6 +275,13 @@ impl Patch {
     /// A field gets a value.
     pub fn add(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::Add { path: path.into(), value: value.into() }
+    }
+
+    /// The field.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Add { path, .. } | Self::Remove { path } => path,
+        }
     }
 
     /// A field has no value any more.

@@ -10,11 +10,11 @@ use crate::site::Site;
 /// Benchmarks take turns: the API server's writes are counted as a whole.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// MAC addresses differ; BMCs may be the same, since the fake does not ask them. Somebody may have installed them.
+/// Systems of one BMC. Somebody may have installed them.
 async fn fleet(site: &Site, hosts: usize, address: &str, installed: bool) {
     for number in 0..hosts {
         let mac = format!("52:54:01:00:{:02x}:{:02x}", number >> 8, number & 0xff);
-        let bmc = json!({"address": address, "credentialsName": "all-bmc"});
+        let bmc = json!({"address": format!("{address}/redfish/v1/Systems/{number}"), "credentialsName": "all-bmc"});
         let spec = json!({"bootMACAddress": mac, "bmc": bmc, "externallyProvisioned": installed});
         site.host_only(&format!("h{number}"), spec).await;
     }

@@ -470,6 +470,7 @@ async fn node(
     method: Method,
     headers: HeaderMap,
     Path(ident): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
     body: Bytes,
 ) -> Response {
     if let Some(answer) = enter(&world, &method, &format!("/v1/nodes/{ident}"), &headers).await {
@@ -490,6 +491,10 @@ async fn node(
     if method == Method::PATCH {
         let changes: Vec<Value> = serde_json::from_slice(&body).expect("JSON");
         let node = world.nodes.get_mut(&uuid).expect("there");
+        let other = |change: &Value| change["path"] == "/driver" && change["value"] != node["driver"];
+        if changes.iter().any(other) && query.get("reset_interfaces").is_none_or(|reset| reset != "true") {
+            return refused(StatusCode::BAD_REQUEST, "Could not find the following interface in the driver's");
+        }
         for change in changes {
             let path = change["path"].as_str().unwrap_or_default();
             let (parent, name) = path.rsplit_once('/').unwrap_or_default();

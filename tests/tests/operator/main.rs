@@ -9,6 +9,7 @@ mod firmware;
 mod fleet;
 mod ironic;
 mod kinds;
+mod late;
 mod media;
 mod site;
 
@@ -93,8 +94,10 @@ async fn a_host_goes_its_whole_way() {
         assert!(events.iter().any(|event| event == reason), "{reason}: {events:?}");
     }
     let metrics = site.served("/metrics").await;
-    for name in ["metal3_reconcile_total", "metal3_operation_provision_duration_seconds_count 1"] {
-        assert!(metrics.contains(name), "{name}: {metrics}");
+    let labels = format!("{{namespace=\"{}\",host=\"a\"}}", site.namespace);
+    for name in ["metal3_reconcile_total{labels} ", "metal3_operation_provision_duration_seconds_count{labels} 1"] {
+        let line = name.replace("{labels}", &labels);
+        assert!(metrics.contains(&line), "{line}: {metrics}");
     }
     assert_eq!((&*site.served("/healthz").await, &*site.served("/readyz").await), ("ok", "ok"));
 }

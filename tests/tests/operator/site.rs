@@ -151,7 +151,7 @@ impl Site {
     pub async fn host_only(&self, name: &str, spec: Value) {
         let mut all = json!({
             "online": true,
-            "bmc": {"address": "redfish://10.0.0.1/redfish/v1/Systems/1", "credentialsName": format!("{name}-bmc")},
+            "bmc": {"address": format!("redfish://10.0.0.1/redfish/v1/Systems/{name}"), "credentialsName": format!("{name}-bmc")},
         });
         if let (Some(into), Value::Object(from)) = (all.as_object_mut(), spec) {
             into.extend(from);

@@ -319,6 +319,22 @@ impl BmcAddress {
         info
     }
 
+    /// Whether another address is of the same BMC and the same system behind it, as far as its text tells: schemes of one
+    /// protocol are one, and a name is not its IP address.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let port = |one: &Self| one.port.clone().unwrap_or_else(|| one.default_port().to_owned());
+        let place = |one: &Self| (one.hostname.to_lowercase(), port(one), one.path.trim_matches('/').to_owned());
+        place(self) == place(other)
+    }
+
+    fn default_port(&self) -> &'static str {
+        match (self.driver.is_ipmi(), self.transport) {
+            (true, _) => IPMI_PORT,
+            (false, Transport::Http) => "80",
+            (false, Transport::Https) => "443",
+        }
+    }
+
     /// Scheme, host and port of the Redfish service.
     pub fn redfish_root(&self) -> String {
         let scheme = match self.transport {

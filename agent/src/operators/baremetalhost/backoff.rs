@@ -2,11 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Errors after which the wait gets no longer.
-const MOST: i64 = 9;
+/// Errors after which the wait gets no longer: nobody waits for hours once the cause is gone.
+const MOST: i64 = 4;
 
 /// From 2^n minutes up to half is taken off, so that hosts that failed together do not try together: after one error
-/// 1-2 min, after nine or more 4-8.5 h. `chance` is from 0 to 1.
+/// 1-2 min, after four or more 8-16 min. `chance` is from 0 to 1.
 pub fn pause(errors: i64, chance: f64) -> SignedDuration {
     let exponent = u32::try_from(errors.clamp(0, MOST)).unwrap_or_default();
     let whole = f64::from(2_u32.pow(exponent) * 60);

@@ -1,13 +1,17 @@
 //! What follows from what came of an action.
 
-use agent_api::metal3::annotations::{INSPECT, REBOOT};
+use agent_api::metal3::annotations::{DETACHED, INSPECT, REBOOT};
 use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State};
 use jiff::SignedDuration;
 
 use super::backoff;
-use super::decide::{Credentials, Facts, PATIENCE, version};
+use super::decide::{Credentials, Facts, PATIENCE, is_noted, version};
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 
+/// Until it is looked again for what is missing.
+const MISSING: SignedDuration = SignedDuration::from_secs(30);
+/// Until a host is looked at again whose ramdisk is being made.
+const MADE: SignedDuration = SignedDuration::from_mins(5);
 /// Until a detached host is looked at again.
 const IDLE: SignedDuration = SignedDuration::from_secs(600);
 
@@ -20,6 +24,10 @@ pub enum Report {
     Done,
     /// It failed, in Ironic's words.
     Failed(String),
+    /// It cannot be begun before somebody has made something; what that is.
+    Waits(String),
+    /// It cannot be begun; what is missing, which nothing of the host's was done for.
+    NotYet(String),
     /// Ironic does not know the host.
     Unknown,
 }
@@ -38,13 +46,22 @@ pub fn conclude(host: &BareMetalHost, facts: &Facts, action: &Action, report: &R
         }
         Report::Done => done(host, facts, action),
         Report::Failed(message) => failed(host, &status, facts, action, message),
+        Report::Waits(what) => Outcome::wait(WaitReason::NotYet(what.clone()), facts.after(MADE)),
+        Report::NotYet(missing) => {
+            let note = Change::Note(OperationalStatus::Error, missing.clone());
+            let told = is_noted(&status) && status.error_message == *missing;
+            Outcome::wait(WaitReason::NotYet(missing.clone()), facts.after(MISSING)).with((!told).then_some(note))
+        }
         Report::Unknown => unknown(host, facts, action),
     }
 }
 
 /// An error that is being tried again is not one any more, except where it leads to another state, and why provisioning
-/// failed: that stays to be read while the disks are cleaned after it.
+/// failed: that stays to be read while the disks are cleaned after it. What was missing is there.
 fn going_on(status: &BareMetalHostStatus) -> Option<Change> {
+    if is_noted(status) {
+        return Some(Change::ClearError);
+    }
     let cleaned_after = status.provisioning.state == State::Deprovisioning
         && status.provisioning_fail_count > 0
         && status.error_count == 0;
@@ -112,8 +129,12 @@ fn failed(
     if gives_up && *action == Action::Deprovision {
         return Outcome::to(State::PoweringOffBeforeDelete).with([Change::ResetCount]);
     }
-    if gives_up && *action == Action::PowerOffForGood {
+    if gives_up && matches!(action, Action::PowerOffForGood | Action::Register) {
         return Outcome::to(State::Deleting).with([Change::ResetCount]);
+    }
+    // Somebody wants it to be let go, whatever Ironic keeps of it.
+    if *action == Action::Forget && host.annotation(DETACHED).is_some() {
+        return Outcome::only(Step::Deleted);
     }
     let kind = kind(action, host.state());
     if matches!(action, Action::Provision { .. }) {
@@ -123,7 +144,9 @@ fn failed(
     }
     let error = Change::Error(kind, message.to_owned());
     let until = backoff::until(facts.now, errors, facts.chance);
-    Outcome::wait(WaitReason::Failed(kind), Some(until)).with([error])
+    // Volumes that were to be others are neither the old ones nor the new.
+    let raid = *action == Action::Prepare && host.spec.raid.is_some() && status.provisioning.raid != host.spec.raid;
+    Outcome::wait(WaitReason::Failed(kind), Some(until)).with([error]).with(raid.then_some(Change::ForgetRaid))
 }
 
 /// A failure with what was being written: it is the first thing to look at.

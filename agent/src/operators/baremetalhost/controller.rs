@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_api::metal3::annotations::{self, DETACHED, HARDWARE_DETAILS, PAUSED, STATUS};
+use agent_api::metal3::annotations::{self, HARDWARE_DETAILS, REBOOT, STATUS};
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
 use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ProvisioningState as State};
 use jiff::Timestamp;
@@ -13,12 +13,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action as Next;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Resource as _, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::conclude::{Report, conclude};
-use super::decide::{Credentials, Facts, Ironic, Limits, Slot, decide};
-use super::executor::{Done, Executor, Job, Scratch, macs};
+use super::decide::{Facts, Limits, Slot, decide};
+use super::executor::{Done, Executor, Job, Scratch};
 use super::health::Health;
 use super::metrics::Metrics;
 use super::objects::{ObjectError, namespace};
@@ -26,9 +26,8 @@ use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 use super::slots::{Key, Slots};
 use super::status::apply;
 use super::story::{self, Told};
-use super::wishes;
 use crate::cluster::checks::chain;
-use crate::ironic::{IronicError, Node, ProvisionState};
+use crate::ironic::Node;
 use crate::signs;
 
 /// Decisions of one turn; a host that needs more has something wrong about it, and is left alone for a while.
@@ -37,19 +36,14 @@ const DECISIONS: usize = 40;
 const LOOPING: Duration = Duration::from_secs(10);
 /// After an error of the API server.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long ports of a node are taken to be as they were.
-const PORTS: Duration = Duration::from_secs(300);
-/// How long Ironic's readiness is taken to be as it was.
-const READY: Duration = Duration::from_secs(15);
-
 /// What is remembered of a host while the controller runs.
 #[derive(Debug, Default)]
-struct Memory {
+pub(super) struct Memory {
     /// `resourceVersion` of the host as it was last read or written here: older copies are not decided on.
     version: Option<String>,
     scratch: Scratch,
     /// Node whose ports were all there, and when.
-    ports: Option<(String, Instant)>,
+    pub ports: Option<(String, Instant)>,
     /// Its ramdisk was lost, and what it was to do begun anew: whatever was begun since then was begun by us.
     begun_anew: bool,
 }
@@ -71,21 +65,14 @@ pub struct Operator {
     /// Since when it runs.
     since: Timestamp,
     memory: Mutex<HashMap<Key, Arc<AsyncMutex<Memory>>>>,
-    health: Health,
-}
-
-/// What Ironic says of a host.
-struct Seen {
-    ironic: Ironic,
-    node: Option<Node>,
-    registered: bool,
+    pub(super) health: Health,
 }
 
 /// What is known of a host in one decision.
-struct Known {
-    facts: Facts,
-    node: Option<Node>,
-    bmc: Option<(BmcAddress, Login)>,
+pub(super) struct Known {
+    pub facts: Facts,
+    pub node: Option<Node>,
+    pub bmc: Option<(BmcAddress, Login)>,
 }
 
 /// How a turn goes on.
@@ -130,8 +117,8 @@ impl Operator {
             let runs = matches!(host.state(), State::Inspecting | State::Provisioning | State::Deprovisioning);
             let status = host.status.as_ref();
             let idle = status.is_none_or(|status| {
-                use agent_api::metal3::OperationalStatus::{Delayed, Detached, Error};
-                matches!(status.operational_status, Delayed | Detached | Error)
+                use agent_api::metal3::OperationalStatus::{Delayed, Detached};
+                matches!(status.operational_status, Delayed | Detached) || status.error_count > 0
             });
             if runs && !idle && !exempt(host) {
                 self.slots.keep(&key(host));
@@ -141,8 +128,8 @@ impl Operator {
 
     /// One turn with a host.
     pub async fn reconcile(&self, host: Arc<BareMetalHost>) -> Result<Next, ObjectError> {
-        self.metrics.count("metal3_reconcile_total");
         let key = key(&host);
+        self.metrics.count_of("metal3_reconcile_total", &key);
         let memory = self.memory(&key);
         let mut memory = memory.lock().await;
         let turned = self.turn(&key, &host, &mut memory).await;
@@ -205,7 +192,7 @@ impl Operator {
             } else {
                 "metal3_delayed__provisioning_total"
             };
-            self.metrics.count(delayed);
+            self.metrics.count_of(delayed, &key(host));
         }
         let outcome = decide(host, &known.facts);
         (known, outcome)
@@ -263,9 +250,18 @@ impl Operator {
             | Action::RemoveAnnotation(_) => self.change_object(host, memory, action).await?,
             _ => {
                 let node = known.node.as_ref();
+                if *action == Action::Register && node.is_none() {
+                    self.metrics.count("metal3_host_registration_required_total");
+                }
                 let boots = matches!(action, Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision);
                 let lost =
                     boots && !memory.begun_anew && node.is_some_and(|node| self.is_lost(host, node, known.facts.now));
+                if matches!(action, Action::PowerOff(_) | Action::Reboot(_)) {
+                    for name in annotations::reboots(host).invalid {
+                        let what = format!("`{name}` is no JSON object; it asks for a soft reboot");
+                        self.tell(host, &Told::warning("InvalidAnnotationValue", what)).await;
+                    }
+                }
                 let mut job = Job { host, node, bmc: known.bmc.as_ref(), scratch: &mut memory.scratch, lost };
                 self.executor.act(&mut job, action).await?
             }
@@ -276,20 +272,21 @@ impl Operator {
         }
         for told in &done.told {
             match told.reason {
-                "PowerOn" => self.metrics.power(true),
-                "PowerOff" => self.metrics.power(false),
+                "PowerOn" => self.metrics.power(&key(host), true),
+                "PowerOff" => self.metrics.power(&key(host), false),
                 "RamdiskLost" => memory.begun_anew = true,
                 _ => {}
             }
             self.tell(host, told).await;
         }
         if done.rebooted {
-            self.remove_reboots(host, memory).await?;
+            self.remove_reboot(host, memory).await?;
         }
         if matches!((&report, action), (Report::Failed(_), Action::Prepare | Action::Service)) {
             self.executor.firmware.failed(host);
         }
         let concluded = conclude(host, &known.facts, action, &report);
+        self.metrics.did(action, &report, &concluded.step);
         Ok(Outcome { changes: [done.learned, concluded.changes].concat(), step: concluded.step })
     }
 
@@ -308,8 +305,12 @@ impl Operator {
             }
             Action::RestoreStatus => {
                 let parsed = serde_json::from_str::<BareMetalHostStatus>(host.annotation(STATUS).unwrap_or_default());
-                if let Ok(status) = parsed {
+                if let Ok(mut status) = parsed {
                     let mut with = host.clone();
+                    // It is moved beside the host, and is what ports are made of.
+                    if let Some(found) = objects.hardware(host).await? {
+                        status.hardware = Some(found);
+                    }
                     with.status = Some(status);
                     *host = objects.write_status(&with).await?;
                 } else {
@@ -337,13 +338,12 @@ impl Operator {
         Ok(Done::default())
     }
 
-    async fn remove_reboots(&self, host: &mut BareMetalHost, memory: &mut Memory) -> Result<(), ObjectError> {
-        let all = host.metadata.annotations.iter().flatten().map(|(name, _)| name);
-        let gone: serde_json::Map<String, Value> = all
-            .filter(|name| annotations::reboot_client(name).is_some())
-            .map(|name| (name.clone(), Value::Null))
-            .collect();
-        *host = self.executor.objects.merge_metadata(host, json!({"annotations": gone})).await?;
+    /// The one-time reboot was acted on, or is needless. What clients hold is theirs to remove.
+    async fn remove_reboot(&self, host: &mut BareMetalHost, memory: &mut Memory) -> Result<(), ObjectError> {
+        if host.annotation(REBOOT).is_none() {
+            return Ok(());
+        }
+        *host = self.executor.objects.merge_metadata(host, json!({"annotations": {REBOOT: null}})).await?;
         memory.version.clone_from(&host.metadata.resource_version);
         Ok(())
     }
@@ -373,7 +373,7 @@ impl Operator {
         if quiet {
             return Ok(());
         }
-        self.metrics.changed(&before, &status);
+        self.metrics.changed(&key(host), &before, &status);
         let mut with = host.clone();
         with.status = Some(status);
         *host = self.executor.objects.write_status(&with).await?;
@@ -406,11 +406,7 @@ impl Operator {
         );
         let unclear =
             matches!(reason, WaitReason::IronicAway(_) | WaitReason::NoSlot | WaitReason::Working(Action::Register));
-        match reason {
-            WaitReason::NoCredentials(_) => self.metrics.count("metal3_credentials_missing_total"),
-            WaitReason::BadCredentials(_) => self.metrics.count("metal3_credentials_invalid_total"),
-            _ => {}
-        }
+        self.metrics.waits(reason);
         if !works && !unclear {
             self.slots.release(&key(host));
         }
@@ -438,142 +434,6 @@ impl Operator {
             let (kind, namespace, name) = (text(&about.kind), text(&about.namespace), text(&about.name));
             log::warn!("event `{}` of {kind} `{namespace}/{name}`: {error}", told.reason);
         }
-    }
-
-    /// What is known besides the host.
-    async fn look(&self, host: &BareMetalHost, memory: &mut Memory) -> Result<Known, ObjectError> {
-        let paused = host.annotation(PAUSED).is_some();
-        let leaving = host.metadata.deletion_timestamp.is_some()
-            && host.annotation(DETACHED).is_some()
-            && host.state() != State::Deleting;
-        let (credentials, bmc) = if paused || !host.spec.has_bmc() {
-            (Credentials::Missing("not asked for".to_owned()), None)
-        } else {
-            self.executor.objects.credentials(host).await?
-        };
-        let status = host.status.as_ref();
-        let known_to_ironic = status.is_some_and(|status| !status.provisioning.id.is_empty());
-        let seen = if paused || leaving || !host.spec.has_bmc() && !known_to_ironic {
-            Seen { ironic: Ironic::Ready, node: None, registered: true }
-        } else {
-            self.see(host, bmc.as_ref(), memory).await?
-        };
-        let now = Timestamp::now();
-        let firmware = self.look_at_firmware(host, seen.node.as_ref(), bmc.as_ref(), now).await?;
-        let facts = Facts {
-            now,
-            chance: chance(host),
-            credentials,
-            ironic: seen.ironic,
-            registered: seen.registered,
-            adopted: seen.node.as_ref().is_some_and(|node| is_adopted(&node.provision_state)),
-            slot: Slot::Held,
-            unprepared: host.spec.raid.is_some()
-                && host.spec.raid != status.and_then(|status| status.provisioning.raid.clone()),
-            firmware,
-            powered_on: seen.node.as_ref().and_then(Node::powered_on),
-            failed_generation: story::failed_generation(host),
-            limits: self.limits,
-        };
-        Ok(Known { facts, node: seen.node, bmc })
-    }
-
-    async fn see(
-        &self,
-        host: &BareMetalHost,
-        bmc: Option<&(BmcAddress, Login)>,
-        memory: &mut Memory,
-    ) -> Result<Seen, ObjectError> {
-        match self.node(host).await {
-            Err(error) => Ok(Seen { ironic: self.health.is_silent(&error), node: None, registered: true }),
-            Ok(node) => {
-                self.health.answers();
-                let registered = match (&node, bmc) {
-                    (Some(node), Some(bmc)) => self.is_registered(host, node, bmc, memory).await?,
-                    // Without credentials nothing can be told to Ironic.
-                    (Some(_), None) => true,
-                    (None, _) => false,
-                };
-                Ok(Seen { ironic: Ironic::Ready, node, registered })
-            }
-        }
-    }
-
-    /// The host's node, by its UUID, or by its name where that UUID is not known any more.
-    async fn node(&self, host: &BareMetalHost) -> Result<Option<Node>, IronicError> {
-        if !self.health.was_ready_within(READY) {
-            self.executor.ironic.ready().await?;
-            self.health.is_ready();
-        }
-        let id = host.status.as_ref().map(|status| status.provisioning.id.as_str()).filter(|id| !id.is_empty());
-        if let Some(id) = id
-            && let Some(node) = self.executor.ironic.node(id).await?
-        {
-            return Ok(Some(node));
-        }
-        self.executor.ironic.node(&wishes::node_name(host)).await
-    }
-
-    /// Whether Ironic knows the host as it is: node, settings, ports. What Ironic is at work with is not looked into.
-    async fn is_registered(
-        &self,
-        host: &BareMetalHost,
-        node: &Node,
-        bmc: &(BmcAddress, Login),
-        memory: &mut Memory,
-    ) -> Result<bool, ObjectError> {
-        let same = host.status.as_ref().is_some_and(|status| status.provisioning.id == node.uuid);
-        if !same || matches!(node.provision_state, ProvisionState::Enroll | ProvisionState::Verifying) {
-            return Ok(false);
-        }
-        if node.provision_state.is_busy() {
-            return Ok(true);
-        }
-        let wanted = match self.executor.registration(host, bmc).await {
-            Ok(Ok(wanted)) => wanted,
-            Ok(Err(_)) => return Ok(false),
-            Err(super::executor::ActError::Object(error)) => return Err(error),
-            Err(super::executor::ActError::Ironic(_)) => return Ok(true),
-        };
-        if !wanted.changes(node, false).is_empty() {
-            return Ok(false);
-        }
-        let fresh = memory.ports.as_ref().is_some_and(|(of, since)| *of == node.uuid && since.elapsed() < PORTS);
-        if fresh {
-            return Ok(true);
-        }
-        let Ok(ports) = self.executor.ironic.ports_of(&node.uuid).await else { return Ok(true) };
-        let all = macs(host).keys().all(|mac| ports.iter().any(|port| port.address.eq_ignore_ascii_case(mac)));
-        memory.ports = all.then(|| (node.uuid.clone(), Instant::now()));
-        Ok(all)
-    }
-}
-
-/// Whether Ironic knows that a node runs something.
-const fn is_adopted(state: &ProvisionState) -> bool {
-    match state {
-        ProvisionState::Active
-        | ProvisionState::Deploying
-        | ProvisionState::DeployWait
-        | ProvisionState::DeployFail
-        | ProvisionState::Deleting
-        | ProvisionState::Error
-        | ProvisionState::Servicing
-        | ProvisionState::ServiceWait
-        | ProvisionState::ServiceFail => true,
-        ProvisionState::Enroll
-        | ProvisionState::Verifying
-        | ProvisionState::Manageable
-        | ProvisionState::Available
-        | ProvisionState::Cleaning
-        | ProvisionState::CleanWait
-        | ProvisionState::CleanFail
-        | ProvisionState::Inspecting
-        | ProvisionState::InspectWait
-        | ProvisionState::InspectFail
-        | ProvisionState::Adopting
-        | ProvisionState::AdoptFail
-        | ProvisionState::Other(_) => false,
     }
 }
 

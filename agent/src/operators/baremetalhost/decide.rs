@@ -109,6 +109,7 @@ pub struct Standing {
 
 /// What is known besides the host itself.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each says one thing, whatever the others say")]
 pub struct Facts {
     /// Now.
     pub now: Timestamp,
@@ -120,6 +121,8 @@ pub struct Facts {
     pub ironic: Ironic,
     /// Whether Ironic knows the host as its spec and its credentials say.
     pub registered: bool,
+    /// Whether Ironic is at work with the host and takes no changes of it meanwhile.
+    pub busy: bool,
     /// Whether Ironic knows that the host runs an image.
     pub adopted: bool,
     /// Whether one more host may be worked on.
@@ -263,7 +266,9 @@ impl View<'_> {
             message.push_str("; hint: the annotation `baremetalhost.metal3.io/detached` lets the host go without it");
         }
         // Who wants a host to go is told at once what helps.
-        let bad = self.deleting() || self.facts.now.duration_since(*since) >= SILENCE;
+        // What is wrong with the host itself stays to be read.
+        let bad =
+            self.status.error_type.is_none() && (self.deleting() || self.facts.now.duration_since(*since) >= SILENCE);
         let note = Change::Note(OperationalStatus::Error, message.clone());
         let change = (bad && self.status.error_message != message).then_some(note);
         Some(Outcome::wait(WaitReason::IronicAway(message), self.facts.after(IRONIC)).with(change))
@@ -273,6 +278,11 @@ impl View<'_> {
     fn deletion_begins(&self) -> Option<Outcome> {
         if !self.deleting() {
             return None;
+        }
+        // It shall be kept, and was not seen to be detached yet.
+        if let Some(asked) = annotations::detached(self.host).filter(|_| self.state != State::Deleting) {
+            let wait = || Outcome::wait(WaitReason::DetachedDeleteDelayed, self.facts.after(IDLE));
+            return if self.may_detach(asked.force) { self.detached() } else { Some(wait()) };
         }
         let lost = self.status.error_type == Some(ErrorType::Registration) && self.status.error_count > PATIENCE;
         let next = match self.state {
@@ -337,11 +347,12 @@ impl View<'_> {
         if self.status.error_count == 0 || self.state == State::Provisioning {
             return None;
         }
-        let generation = self.host.metadata.generation;
-        let changed = self.facts.failed_generation.is_some_and(|failed| Some(failed) != generation)
+        let changed = self.is_changed()
             || self.facts.secret().is_some_and(|secret| !same(self.status.tried_credentials.as_ref(), secret));
         let since = self.status.last_updated.map_or(self.facts.now, |time| time.0);
         let until = backoff::until(since, self.status.error_count, self.facts.chance);
+        // A clock that was set back would make the wait as long as it was wrong.
+        let changed = changed || since > self.facts.now;
         let mended = self.facts.firmware.changed && matches!(kind, ErrorType::Preparation | ErrorType::Servicing);
         let over = changed || mended || self.facts.now >= until;
         (!over).then(|| Outcome::wait(WaitReason::Failed(kind), Some(until)))
@@ -351,7 +362,8 @@ impl View<'_> {
     fn registration(&self) -> Option<Outcome> {
         let secret = self.facts.secret()?;
         let needless = matches!(self.state, State::None | State::Unmanaged | State::MatchProfile | State::Deleting);
-        let good = same(self.status.good_credentials.as_ref(), secret);
+        // What Ironic is at work with takes no other credentials: they are tried after it.
+        let good = self.facts.busy || same(self.status.good_credentials.as_ref(), secret);
         let failed =
             matches!(self.status.error_type, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration));
         if needless || self.facts.registered && good && !failed {
@@ -413,14 +425,28 @@ impl View<'_> {
             return power::steady(self);
         }
         let tries = self.status.provisioning_fail_count;
-        if tries >= self.facts.limits.provisioning_tries && self.status.last_attempted_image == self.host.spec.image {
+        let gave_up = tries >= self.facts.limits.provisioning_tries;
+        if gave_up && self.status.last_attempted_image == self.host.spec.image && !self.is_changed() {
             return Outcome::wait(WaitReason::GaveUp { tries }, None);
         }
-        Outcome::to(State::Provisioning).with([Change::ClearError, Change::Attempt])
+        let anew = gave_up.then_some(Change::ResetTries);
+        Outcome::to(State::Provisioning).with([Change::ClearError, Change::Attempt]).with(anew)
+    }
+
+    /// Whether the user asks for something else than what the last error was about.
+    fn is_changed(&self) -> bool {
+        self.facts.failed_generation.is_some_and(|failed| Some(failed) != self.host.metadata.generation)
+    }
+
+    /// Whether another image, or another disk for it, is asked for than what is being written.
+    fn is_overtaken(&self) -> bool {
+        let spec = &self.host.spec;
+        let hints = self.status.provisioning.root_device_hints != spec.root_device_hints;
+        self.status.last_attempted_image.is_some() && (self.status.last_attempted_image != spec.image || hints)
     }
 
     fn provisioning(&self) -> Outcome {
-        if self.status.error_type.is_some() || self.host.image_withdrawn() {
+        if self.status.error_type.is_some() || self.host.image_withdrawn() || self.is_overtaken() {
             return Outcome::to(State::Deprovisioning);
         }
         Outcome::act(Action::Provision { reboot: annotations::reboots(self.host).force })
@@ -435,12 +461,18 @@ impl View<'_> {
             return Outcome::wait(WaitReason::NoSlot, self.facts.after(pause)).with(change);
         }
         // What was noted in passing is over, now that something happens.
-        let noted = self.status.operational_status == OperationalStatus::Error && self.status.error_type.is_none();
-        if delayed || noted {
+        let noted = is_noted(self.status);
+        // What provisioning waits for is told until it goes on.
+        if delayed || noted && !matches!(outcome.step, Step::Act(Action::Provision { .. })) {
             return Outcome { changes: [vec![Change::ClearError], outcome.changes].concat(), ..outcome };
         }
         outcome
     }
+}
+
+/// Whether something is wrong that is not the host's fault.
+pub(super) fn is_noted(status: &BareMetalHostStatus) -> bool {
+    status.operational_status == OperationalStatus::Error && status.error_type.is_none()
 }
 
 /// Whether a saved version is the one that there is.

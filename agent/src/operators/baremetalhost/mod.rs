@@ -3,6 +3,7 @@
 //! ```text
 //! run         watches, workers, metrics        command   its command line
 //! controller  a turn with a host: look, decide, write the status, act, conclude
+//! look        what is known of a host before that   health   what Ironic said last
 //! executor    an action as calls of Ironic     wishes, inventory   what it is told, what it found
 //! objects     the cluster's objects            slots     who may be worked on at a time
 //! firmware    BIOS settings and firmware: what is asked for, what there is, what is to be written
@@ -31,8 +32,9 @@
 //! ```
 //!
 //! The states and their order are those of metal3's baremetal-operator. What differs, because its users suffer from it:
-//! a change of the host or of its credentials ends every wait; a host that is detached can be deleted whether or not
-//! Ironic answers, from any state and at once; provisioning that fails again and again stops and says so.
+//! a change of the host or of its credentials ends every wait, and none is longer than a quarter of an hour; a host that is
+//! detached can be deleted whether or not Ironic answers, from any state and at once; provisioning that fails again and
+//! again stops and says so, and what it needs and is not there (a Secret, a BMC that answers) is waited for.
 
 pub mod backoff;
 pub mod command;
@@ -46,6 +48,7 @@ mod health;
 #[cfg(test)]
 mod invariants;
 pub mod inventory;
+mod look;
 mod metrics;
 pub(super) mod objects;
 mod outcome;
@@ -58,6 +61,8 @@ mod story;
 mod tests;
 #[cfg(test)]
 mod unknown_tests;
+#[cfg(test)]
+mod waits_tests;
 mod wishes;
 
 pub use conclude::{Report, conclude};

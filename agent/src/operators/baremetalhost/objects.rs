@@ -288,6 +288,11 @@ impl Objects {
         }))
     }
 
+    /// What was found in a host, as it is kept beside it.
+    pub async fn hardware(&self, host: &BareMetalHost) -> Result<Option<HardwareDetails>, ObjectError> {
+        Ok(self.get::<HardwareData>(namespace(host), &host.name_any()).await?.and_then(|data| data.spec.hardware))
+    }
+
     /// Writes what was found in a host beside it; it goes with its host.
     pub async fn save_hardware(&self, host: &BareMetalHost, details: &HardwareDetails) -> Result<(), ObjectError> {
         let (namespace, name) = (namespace(host), host.name_any());

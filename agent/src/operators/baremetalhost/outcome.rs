@@ -54,11 +54,13 @@ pub enum WaitReason {
     DetachedDeleteDelayed,
     /// Something failed; it is tried again.
     Failed(ErrorType),
-    /// Provisioning this image failed too often; only another image is tried.
+    /// Provisioning this image failed too often; it is tried again when the host is changed.
     GaveUp {
         /// How often.
         tries: i64,
     },
+    /// The image cannot be written yet; what is missing.
+    NotYet(String),
     /// Something is being done.
     Working(Action),
     /// The host is as it shall be; its power is looked at again then.
@@ -131,14 +133,18 @@ pub enum Change {
     Operational(OperationalStatus),
     /// Provisioning the image failed.
     ProvisioningFailed,
-    /// The image of the spec is about to be written.
+    /// The image of the spec is about to be written, to the disk of the spec.
     Attempt,
+    /// Tries to write it are counted anew.
+    ResetTries,
     /// The image of the spec is what the host has.
     Provisioned,
     /// The host has no image.
     Unprovisioned,
     /// The hints, RAID volumes and so on that were used are forgotten.
     ForgetSettings,
+    /// RAID volumes are not known any more.
+    ForgetRaid,
     /// These credentials are tried.
     Tried(CredentialsStatus),
     /// These credentials work.

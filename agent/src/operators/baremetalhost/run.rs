@@ -101,6 +101,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     let executor = Executor {
         ironic: common.ironic.clone(),
         objects,
+        hosts: hosts.clone(),
         firmware,
         pace: settings.pace,
         preprovisioning: preprovisioning.clone(),

@@ -49,7 +49,9 @@ fn changed(status: &mut BareMetalHostStatus, host: &BareMetalHost, change: &Chan
                 status.provisioning_fail_count = 0;
             }
             status.last_attempted_image.clone_from(&host.spec.image);
+            status.provisioning.root_device_hints.clone_from(&host.spec.root_device_hints);
         }
+        Change::ResetTries => status.provisioning_fail_count = 0,
         Change::Provisioned => {
             status.provisioning_fail_count = 0;
             status.provisioning.image.clone_from(&host.spec.image);
@@ -63,6 +65,7 @@ fn changed(status: &mut BareMetalHostStatus, host: &BareMetalHost, change: &Chan
             status.provisioning.root_device_hints = None;
             status.provisioning.raid = None;
         }
+        Change::ForgetRaid => status.provisioning.raid = None,
         Change::Tried(version) => status.tried_credentials = Some(version.clone()),
         Change::Good(version) => status.good_credentials = Some(version.clone()),
         Change::Powered(on) => status.powered_on = *on,
@@ -88,6 +91,12 @@ fn enter(status: &mut BareMetalHostStatus, host: &BareMetalHost, next: State, no
         }
         // The error that led there is told until cleaning succeeds; it stops nothing that comes.
         State::Deprovisioning if status.error_type == Some(ErrorType::Provisioning) => status.error_count = 0,
+        // Nor does what went wrong before hold up a deletion.
+        State::Deprovisioning | State::PoweringOffBeforeDelete | State::Deleting
+            if host.metadata.deletion_timestamp.is_some() =>
+        {
+            status.error_count = 0;
+        }
         State::None
         | State::Unmanaged
         | State::MatchProfile

@@ -93,7 +93,7 @@ pub fn conditions(
         provisioned(state),
         ready(outcome, fine, &before),
         progressing(outcome, shown, &before),
-        healthy(status, fine),
+        healthy(outcome, status, fine),
     ];
     for (.., message) in &mut all {
         // The API server refuses longer ones.
@@ -225,11 +225,15 @@ fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> 
     }
 }
 
-fn healthy(status: &BareMetalHostStatus, fine: bool) -> Line {
+fn healthy(outcome: &Outcome, status: &BareMetalHostStatus, fine: bool) -> Line {
     if fine {
         return ("Healthy", true, "OK", String::new());
     }
-    let reason = status.error_type.map_or("IronicAway", word);
+    let reason = match (status.error_type, &outcome.step) {
+        (Some(kind), _) => word(kind),
+        (None, Step::Wait { reason: WaitReason::IronicAway(_), .. }) => "IronicAway",
+        (None, _) => "Waiting",
+    };
     ("Healthy", false, reason, status.error_message.clone())
 }
 
@@ -271,8 +275,9 @@ fn told(reason: &WaitReason) -> (&'static str, String) {
         }
         WaitReason::Failed(kind) => (word(*kind), String::new()),
         WaitReason::GaveUp { tries } => {
-            ("GaveUp", format!("provisioning failed {tries} times; hint: another `spec.image` is tried at once"))
+            ("GaveUp", format!("provisioning failed {tries} times; hint: a change of `spec` is tried at once"))
         }
+        WaitReason::NotYet(missing) => ("Waiting", missing.clone()),
         WaitReason::Working(action) => (doing(action).0, String::new()),
         WaitReason::Steady => ("Steady", String::new()),
         WaitReason::PowerUnknown => (

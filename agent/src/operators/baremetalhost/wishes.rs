@@ -34,6 +34,8 @@ pub fn node_name(host: &BareMetalHost) -> String {
 #[derive(Clone, Debug)]
 pub struct Registration {
     fields: Map<String, Value>,
+    /// Told with the driver only: inspecting and preparing change them.
+    once: Map<String, Value>,
     driver_info: Map<String, Value>,
     properties: Map<String, Value>,
     /// The ramdisk that the node has is left as it is.
@@ -83,7 +85,13 @@ impl Registration {
         let mut properties = Map::new();
         properties.insert("capabilities".into(), json!(capabilities(None, spec.boot_mode)));
         properties.extend(spec.architecture.as_ref().map(|arch| ("cpu_arch".to_owned(), json!(arch))));
-        Self { fields, driver_info, properties, any_ramdisk: ramdisk.is_none() }
+        let once = [
+            ("inspect_interface", Some("agent")),
+            ("raid_interface", Some(bmc.driver.raid_interface())),
+            ("firmware_interface", bmc.driver.firmware_interface()),
+        ];
+        let once = once.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect();
+        Self { fields, once, driver_info, properties, any_ramdisk: ramdisk.is_none() }
     }
 
     /// Why this Ironic must not have the host; nothing when it may.
@@ -93,15 +101,11 @@ impl Registration {
     }
 
     /// The whole, for a node that is not there yet.
-    pub fn whole(&self, bmc: &BmcAddress) -> Value {
+    pub fn whole(&self) -> Value {
         let mut node = self.fields.clone();
+        node.extend(self.once.clone());
         node.insert("driver_info".into(), Value::Object(self.driver_info.clone()));
         node.insert("properties".into(), Value::Object(self.properties.clone()));
-        node.insert("inspect_interface".into(), json!("agent"));
-        node.insert("raid_interface".into(), json!(bmc.driver.raid_interface()));
-        if let Some(firmware) = bmc.driver.firmware_interface() {
-            node.insert("firmware_interface".into(), json!(firmware));
-        }
         Value::Object(node)
     }
 
@@ -125,6 +129,17 @@ impl Registration {
             if is(name) != *value || driver && name.ends_with("_interface") {
                 changes.push(Patch::add(format!("/{name}"), value.clone()));
             }
+        }
+        if driver {
+            changes.extend(self.once.iter().map(|(name, value)| Patch::add(format!("/{name}"), value.clone())));
+        }
+        // What is not asked for any more.
+        if node.disable_power_off == Some(true) && !self.fields.contains_key("disable_power_off") {
+            changes.push(Patch::add("/disable_power_off", false));
+        }
+        let has_network = node.network_data.as_ref().and_then(Value::as_object).is_some_and(|data| !data.is_empty());
+        if has_network && !self.fields.contains_key("network_data") {
+            changes.push(Patch::remove("/network_data"));
         }
         let mut wanted = self.driver_info.clone();
         if self.any_ramdisk {

@@ -28,9 +28,8 @@ fn registration(host: &BareMetalHost, ramdisk: &Ramdisk) -> Registration {
 }
 
 /// The node as Ironic answers it: what was sent, with the password masked.
-fn answered(registration: &Registration, host: &BareMetalHost) -> Node {
-    let bmc = host.spec.bmc.as_ref().expect("a BMC").address.parse().expect("an address");
-    let mut sent = registration.whole(&bmc);
+fn answered(registration: &Registration) -> Node {
+    let mut sent = registration.whole();
     sent["driver_info"]["redfish_password"] = json!("******");
     serde_json::from_value(sent).expect("a node")
 }
@@ -40,7 +39,7 @@ fn a_node_as_registered_needs_no_change() {
     let host = host(json!({"disablePowerOff": true, "architecture": "x86_64"}));
     let ramdisk = Ramdisk { iso: Some("http://box/ipa.iso".into()), ..Ramdisk::default() };
     let registration = registration(&host, &ramdisk);
-    let node = answered(&registration, &host);
+    let node = answered(&registration);
     assert_eq!(node.name.as_deref(), Some("site~a"));
     assert_eq!(node.driver_info["deploy_iso"], "http://box/ipa.iso");
     assert_eq!(node_name(&host), "site~a");
@@ -60,7 +59,7 @@ fn a_ramdisk_is_told_with_its_parameters_or_left_as_it_is() {
     let params = Some("console=ttyS0".to_owned());
     let ramdisk = Ramdisk { kernel: url("kernel"), initrd: url("initrd"), iso: None, kernel_params: params };
     let told = registration(&host, &ramdisk);
-    let node = answered(&told, &host);
+    let node = answered(&told);
     assert_eq!(node.driver_info["kernel_append_params"], "%default% console=ttyS0");
     assert_eq!(
         (&node.driver_info["deploy_kernel"], node.driver_info.get("deploy_iso")),
@@ -78,28 +77,35 @@ fn a_ramdisk_is_told_with_its_parameters_or_left_as_it_is() {
 #[rstest]
 #[case("name", json!("other"), "/name")]
 #[case("automated_clean", json!(false), "/automated_clean")]
+#[case::taken_back("disable_power_off", json!(true), "/disable_power_off")]
+#[case::taken_back_too("network_data", json!({"links": []}), "/network_data")]
 #[case("driver_info", json!({"redfish_address": "https://10.0.0.2"}), "/driver_info")]
 #[case("properties", json!({"capabilities": "boot_mode:bios,cpu_vt:true"}), "/properties/capabilities")]
 fn what_differs_is_changed(#[case] field: &str, #[case] value: Value, #[case] path: &str) {
     let host = host(json!({}));
     let registration = registration(&host, &Ramdisk::default());
-    let bmc = host.spec.bmc.as_ref().expect("a BMC").address.parse().expect("an address");
-    let mut sent = registration.whole(&bmc);
+    let mut sent = registration.whole();
     sent[field] = value;
     let node: Node = serde_json::from_value(sent).expect("a node");
     let changes = registration.changes(&node, false);
-    let paths: Vec<&str> = changes
-        .iter()
-        .map(|change| match change {
-            Patch::Add { path, .. } | Patch::Remove { path } => path.as_str(),
-        })
-        .collect();
+    let paths: Vec<&str> = changes.iter().map(Patch::path).collect();
     assert_eq!(paths, [path]);
     if let [Patch::Add { value, .. }] = &changes[..]
         && path == "/properties/capabilities"
     {
         assert_eq!(value, "cpu_vt:true,boot_mode:uefi");
     }
+}
+
+/// The interfaces of another driver come with it.
+#[test]
+fn another_protocol_is_another_driver_with_its_interfaces() {
+    let ramdisk = Ramdisk::default();
+    let node = answered(&registration(&host(json!({})), &ramdisk));
+    let ipmi = json!({"bmc": {"address": "ipmi://10.0.0.1", "credentialsName": "secret"}});
+    let changes = registration(&host(ipmi), &ramdisk).changes(&node, false);
+    let paths: Vec<&str> = changes.iter().map(Patch::path).collect();
+    assert_eq!(paths, ["/driver", "/boot_interface", "/inspect_interface", "/raid_interface", "/driver_info"]);
 }
 
 #[test]

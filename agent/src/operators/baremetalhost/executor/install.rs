@@ -3,6 +3,7 @@
 use agent_api::metal3::{BareMetalHost, FirmwareUpdate, InspectionMode, Nullable};
 use serde_json::{Map, Value, json};
 
+use super::super::conclude::Report;
 use super::super::inventory;
 use super::super::outcome::Change;
 use super::super::story::Told;
@@ -161,6 +162,10 @@ impl Executor {
         let url = job.host.spec.image_url().to_owned();
         match &node.provision_state {
             State::Enroll | State::Verifying => Ok(Done::unknown()),
+            State::Manageable | State::Available if node.maintenance => {
+                let why = node.maintenance_reason.as_deref().or_else(|| node.error()).unwrap_or(NO_REASON);
+                Ok(Done::of(Report::NotYet(format!("Ironic leaves the host alone: {why}"))))
+            }
             State::Manageable => {
                 if let Some(why) = job.host.spec.image.as_ref().and_then(wishes::image_problem) {
                     return Ok(Done::badly(why));
@@ -181,8 +186,11 @@ impl Executor {
                 job.scratch.rebooted = true;
                 Ok(Done { rebooted: true, ..self.soon() })
             }
-            State::Active => Ok(Done::well()
-                .tell(Told::normal("ProvisioningComplete", format!("Image provisioning completed for {url}")))),
+            State::Active => {
+                let told = Told::normal("ProvisioningComplete", format!("Image provisioning completed for {url}"));
+                // It has just been started.
+                Ok(Done { rebooted: true, ..Done::well().tell(told) })
+            }
             busy if busy.is_busy() => Ok(self.later()),
             _ => Ok(stuck(node, "provisioned")),
         }
@@ -193,22 +201,23 @@ impl Executor {
         if let Some(why) = host.spec.image.as_ref().and_then(wishes::image_problem) {
             return Ok(Done::badly(why));
         }
+        // Until Ironic is asked for it, nothing has failed: what is missing may come.
         let data = match self.objects.cloud_data(host).await? {
             Ok(data) => data,
-            Err(why) => return Ok(Done::badly(why)),
+            Err(why) => return Ok(Done::of(Report::NotYet(why))),
         };
         let drive = match wishes::config_drive(host, &data) {
             Ok(drive) => drive,
-            Err(why) => return Ok(Done::badly(why)),
+            Err(why) => return Ok(Done::of(Report::NotYet(why))),
         };
         let secret = match self.objects.pull_secret(host).await? {
             Ok(secret) => secret,
-            Err(why) => return Ok(Done::badly(why)),
+            Err(why) => return Ok(Done::of(Report::NotYet(why))),
         };
         let changes = wishes::instance(host, node, host.spec.image.as_ref(), secret);
         self.ironic.patch_node(&node.uuid, &changes).await?;
         if let Some(why) = self.ironic.validate(&node.uuid).await? {
-            return Ok(Done::badly(format!("host validation error: {why}")));
+            return Ok(Done::of(Report::NotYet(format!("host validation error: {why}"))));
         }
         let mut body = json!({"target": "active", "configdrive": drive});
         if let Some(steps) = wishes::deploy_steps(host) {
@@ -226,7 +235,8 @@ impl Executor {
         match &node.provision_state {
             State::Enroll | State::Verifying => Ok(Done::unknown()),
             State::Available => {
-                Ok(Done::well().tell(Told::normal("DeprovisioningComplete", "Image deprovisioning completed")))
+                let told = Told::normal("DeprovisioningComplete", "Image deprovisioning completed");
+                Ok(Done { rebooted: true, ..Done::well().tell(told) })
             }
             State::Active
             | State::DeployFail

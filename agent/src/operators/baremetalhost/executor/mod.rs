@@ -21,6 +21,7 @@ use std::time::Duration;
 use agent_api::metal3::BareMetalHost;
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use jiff::{SignedDuration, Timestamp};
+use kube::runtime::reflector::Store;
 use serde_json::json;
 
 use super::conclude::Report;
@@ -177,6 +178,8 @@ pub struct Executor {
     pub ironic: Arc<Client>,
     /// The cluster.
     pub objects: Objects,
+    /// All hosts, as they are watched.
+    pub hosts: Store<BareMetalHost>,
     /// What is known of firmware.
     pub firmware: Arc<Firmware>,
     /// How often Ironic is asked.
@@ -190,8 +193,8 @@ pub struct Executor {
 pub enum Unfit {
     /// Something is wrong with it.
     Wrong(String),
-    /// Its ramdisk is not made yet.
-    Waits,
+    /// Its ramdisk is not made yet; why.
+    Waits(String),
 }
 
 impl Executor {

@@ -29,10 +29,7 @@ impl Executor {
         Ok(match (self.made(host, driver).await?, need) {
             (Found::Ready(ramdisk), _) => Ok(Some(ramdisk)),
             (Found::Waits(_) | Found::Failed(_), Need::May | Need::No) => Ok(None),
-            (Found::Waits(why), Need::Must) => {
-                log::debug!("BareMetalHost `{}/{}` waits: {why}", namespace(host), host.name_any());
-                Err(Unfit::Waits)
-            }
+            (Found::Waits(why), Need::Must) => Err(Unfit::Waits(why)),
             (Found::Failed(why), Need::Must) => Err(Unfit::Wrong(why)),
         })
     }

@@ -1,20 +1,19 @@
 //! Making a host known to Ironic, again and again: its database may be lost at any time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, BootMode, Image, ProvisioningState};
-use jiff::SignedDuration;
+use kube::ResourceExt as _;
 
 use super::super::conclude::Report;
+use super::super::controller::key;
 use super::super::outcome::Change;
 use super::super::story::Told;
 use super::super::wishes::{self, Registration};
 use super::{ActError, Asked, Done, Executor, Job, LEAVING, Unfit};
 use crate::ironic::{IronicError, Node, ProvisionState};
-
-/// Until a host is looked at again whose ramdisk is being made.
-const MADE: SignedDuration = SignedDuration::from_mins(5);
 
 /// MAC addresses that Ironic must know a host by, and whether it boots from them: the one of the spec, and those that
 /// inspection found. The ramdisk calls back with them, so that a lost database must get them all again.
@@ -60,11 +59,20 @@ impl Executor {
         if let Some(why) = impossible(job.host, &bmc.0) {
             return Ok(Done::badly(why));
         }
+        // Before it is known: whatever is done with the one would be done to what the other runs.
+        if job.node.is_none()
+            && let Some(other) = owner(job.host, &bmc.0, &self.hosts.state())
+        {
+            let address = job.host.spec.bmc.as_ref().map_or("", |bmc| &bmc.address);
+            return Ok(Done::badly(format!(
+                "BMC address {address} conflicts with BareMetalHost {other}, which has it"
+            )));
+        }
         let wanted = match self.registration(job.host, bmc).await? {
             Ok(wanted) => wanted,
             Err(Unfit::Wrong(why)) => return Ok(Done::badly(why)),
             // Its controller has the host looked at when it is made.
-            Err(Unfit::Waits) => return Ok(Done::of(Report::Continues(MADE))),
+            Err(Unfit::Waits(why)) => return Ok(Done::of(Report::Waits(why))),
         };
         if let Some(why) = wanted.refused(self.ironic.version().await?) {
             return Ok(Done::badly(why));
@@ -72,7 +80,7 @@ impl Executor {
         let mut told = Vec::new();
         let mut node = match job.node {
             Some(node) => node.clone(),
-            None => match self.enroll(job.host, &wanted, &bmc.0).await? {
+            None => match self.enroll(job.host, &wanted).await? {
                 Ok(node) => {
                     told.push(Told::normal("Registered", "Registered new host"));
                     job.scratch.asked = None;
@@ -85,7 +93,12 @@ impl Executor {
             return Ok(Done::badly(why).learn(Change::Id(node.uuid.clone())));
         }
         // While Ironic is at work with a node it takes no changes.
-        if !node.provision_state.is_busy() {
+        if node.provision_state.is_busy() {
+            // Nothing has tried them yet.
+            if node.provision_state != ProvisionState::Verifying && has_new_credentials(job) {
+                return Ok(self.later().learn(Change::Id(node.uuid.clone())));
+            }
+        } else {
             let changes = wanted.changes(&node, job.scratch.asked != Some(Asked::Manage) && has_new_credentials(job));
             if !changes.is_empty() {
                 node = self.ironic.patch_node(&node.uuid, &changes).await?;
@@ -102,12 +115,7 @@ impl Executor {
     }
 
     /// A node that is not known by UUID or name: found by its MAC address when it has no name, else made.
-    async fn enroll(
-        &self,
-        host: &BareMetalHost,
-        wanted: &Registration,
-        bmc: &BmcAddress,
-    ) -> Result<Result<Node, String>, ActError> {
+    async fn enroll(&self, host: &BareMetalHost, wanted: &Registration) -> Result<Result<Node, String>, ActError> {
         if let Some(mac) = &host.spec.boot_mac_address
             && let Some(port) = self.ironic.port_by_address(mac).await?
             && let Some(node) = self.ironic.node(&port.node_uuid).await?
@@ -117,7 +125,7 @@ impl Executor {
                 None => Ok(node),
             });
         }
-        match self.ironic.create_node(&wanted.whole(bmc)).await {
+        match self.ironic.create_node(&wanted.whole()).await {
             Ok(node) => Ok(Ok(node)),
             // It was made a moment ago by a call whose answer was lost.
             Err(IronicError::Taken(why)) => Ok(self.ironic.node(&wishes::node_name(host)).await?.ok_or(why)),
@@ -206,6 +214,16 @@ impl Executor {
             ))),
         }
     }
+}
+
+/// Another host that has the same BMC, and had it first.
+fn owner(host: &BareMetalHost, bmc: &BmcAddress, all: &[Arc<BareMetalHost>]) -> Option<String> {
+    let age = |one: &BareMetalHost| (one.creation_timestamp().map(|time| time.0), key(one));
+    let has_it = |one: &&Arc<BareMetalHost>| {
+        let address = one.spec.bmc.as_ref().and_then(|bmc| bmc.address.parse::<BmcAddress>().ok());
+        age(one) < age(host) && address.is_some_and(|address| address.is_same(bmc))
+    };
+    all.iter().find(has_it).map(|one| key(one)).map(|(namespace, name)| format!("{namespace}/{name}"))
 }
 
 /// Whether Ironic has other credentials than the Secret.

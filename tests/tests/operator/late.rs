@@ -1,0 +1,94 @@
+//! What comes late, is changed on the way, or was wrong at first.
+
+use serde_json::{Value, json};
+
+use crate::ironic::PASSWORD;
+use crate::site::{Site, condition};
+use crate::{MAC, image};
+
+/// Has the controller look again.
+async fn poke(site: &Site, name: &str) {
+    site.change(name, json!({"metadata": {"annotations": {"poke": "1"}}})).await;
+}
+
+/// What is told of why a host does not go on.
+fn waits(host: &Value) -> &str {
+    host["status"]["errorMessage"].as_str().unwrap_or_default()
+}
+
+/// No try is lost for what is not there yet, and nothing is given up.
+#[tokio::test]
+async fn what_an_image_needs_may_come_later() {
+    let site = Site::start("late").await;
+    site.host("a", json!({"bootMACAddress": MAC, "image": image("abc"), "userData": {"name": "user"}})).await;
+    let missing = "the Secret `late/user` with `userData` does not exist";
+    let host = site.until("a", "waiting", |host| waits(host) == missing).await;
+    assert_eq!(host["status"]["provisioning"]["state"], "provisioning");
+    assert_eq!(condition(&host, "Progressing").1, "Waiting");
+    assert!(host["status"]["provisioningFailCount"].as_i64().unwrap_or_default() == 0, "{host}");
+    // Nor for a BMC that is away meanwhile.
+    let node = site.node("a");
+    let alone = |alone: bool| {
+        let mut world = site.ironic.world();
+        let uuid = world.named(&node).expect("a node")["uuid"].as_str().expect("a UUID").to_owned();
+        let node = world.nodes.get_mut(&uuid).expect("there");
+        node["maintenance"] = json!(alone);
+        node["maintenance_reason"] = json!("the BMC does not answer");
+    };
+    alone(true);
+    site.secret("user", &json!({"userData": "#cloud-config\n"})).await;
+    poke(&site, "a").await;
+    site.until("a", "waiting for its BMC", |host| waits(host).ends_with("the BMC does not answer")).await;
+    alone(false);
+    site.change("a", json!({"metadata": {"annotations": {"poke": "2"}}})).await;
+    let host = site.state("a", "provisioned").await;
+    assert_eq!((waits(&host), site.ironic.world().deployed.len()), ("", 1));
+}
+
+/// Whatever is done for the one would be done to what the other runs.
+#[tokio::test]
+async fn a_bmc_is_one_hosts_only() {
+    let site = Site::start("twice").await;
+    let same =
+        json!({"address": "redfish-virtualmedia://10.0.0.1:443/redfish/v1/Systems/a/", "credentialsName": "b-bmc"});
+    site.host("a", json!({"bootMACAddress": MAC})).await;
+    site.state("a", "available").await;
+    site.host("b", json!({"bmc": same})).await;
+    let host = site.until("b", "refused", |host| host["status"]["errorType"] == "registration error").await;
+    assert!(waits(&host).ends_with("conflicts with BareMetalHost twice/a, which has it"), "{host}");
+    assert_eq!(site.ironic.world().nodes.len(), 1);
+    site.delete("a").await;
+    site.gone("a").await;
+    site.change("b", json!({"spec": {"description": "the other one is gone"}})).await;
+    site.state("b", "available").await;
+}
+
+#[tokio::test]
+async fn the_image_goes_to_the_disk_that_is_asked_for_when_it_is() {
+    let site = Site::start("disk").await;
+    site.host("a", json!({"bootMACAddress": MAC, "rootDeviceHints": {"deviceName": "/dev/vda"}})).await;
+    site.state("a", "available").await;
+    let spec = json!({"rootDeviceHints": {"deviceName": "/dev/vdb"}, "image": image("abc")});
+    site.change("a", json!({"spec": spec})).await;
+    let host = site.state("a", "provisioned").await;
+    let written = site.ironic.world().deployed[0]["instance_info"]["root_device"].clone();
+    assert_eq!(written, json!({"name": "s== /dev/vdb"}));
+    assert_eq!(host["status"]["provisioning"]["rootDeviceHints"], json!({"deviceName": "/dev/vdb"}));
+}
+
+/// A protocol that the BMC does not speak, and a password that it does not know.
+#[tokio::test]
+async fn a_bmc_address_may_be_corrected_to_another_protocol() {
+    let site = Site::start("protocol").await;
+    site.secret("a-bmc", &json!({"username": "admin", "password": "wrong"})).await;
+    let bmc = |address: &str| json!({"address": address, "credentialsName": "a-bmc"});
+    site.host_only("a", json!({"bootMACAddress": MAC, "bmc": bmc("ipmi://10.0.0.1")})).await;
+    site.until("a", "refused", |host| host["status"]["errorType"] == "registration error").await;
+    let secret = format!("/api/v1/namespaces/{}/secrets/a-bmc", site.namespace);
+    site.api.merge(&secret, &json!({"stringData": {"password": PASSWORD}})).await.expect("changed");
+    site.change("a", json!({"spec": {"bmc": bmc("redfish://10.0.0.1/redfish/v1/Systems/1")}})).await;
+    site.state("a", "available").await;
+    let world = site.ironic.world();
+    let node = world.named(&site.node("a")).expect("a node");
+    assert_eq!((node["driver"].as_str(), node["driver_info"].get("ipmi_address")), (Some("redfish"), None));
+}
