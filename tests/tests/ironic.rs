@@ -11,7 +11,7 @@ use axum::routing::get;
 use foothold_agent::ironic::Node;
 use foothold_agent::operators::baremetalhost::{Ramdisk, Registration};
 use foothold_agent::provisioning::client::{Access, Trouble};
-use foothold_agent::provisioning::{RUN, STATE, database};
+use foothold_agent::provisioning::{RUN, STATE, authorities, database};
 use foothold_qemu::bmc::{Bmc, BootFrom, MemoryPower, Options, Profile};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
@@ -116,7 +116,17 @@ fn registered(name: &str, address: &str, ramdisk: &Ramdisk) -> Value {
 }
 
 fn registration(name: &str, address: &str, ramdisk: &Ramdisk, network: Option<Value>) -> Registration {
-    let bmc = json!({"address": address, "credentialsName": "bmc", "disableCertificateVerification": true});
+    registration_with(name, address, ramdisk, network, true)
+}
+
+fn registration_with(
+    name: &str,
+    address: &str,
+    ramdisk: &Ramdisk,
+    network: Option<Value>,
+    any_certificate: bool,
+) -> Registration {
+    let bmc = json!({"address": address, "credentialsName": "bmc", "disableCertificateVerification": any_certificate});
     let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
         "metadata": {"name": name, "namespace": "metal3"}, "spec": {"online": true, "bmc": bmc}});
     let host = serde_json::from_value(host).expect("a host");
@@ -196,9 +206,26 @@ async fn real_ironic_takes_every_kind_of_bmc_and_an_idrac_boots_its_virtual_disc
     let bmc = Bmc::start(&mut tasks, options, &CancellationToken::new()).expect("started");
     let system = "/redfish/v1/Systems/System.Embedded.1";
     let address = format!("idrac-virtualmedia+https://{}{system}", bmc.address());
-    let (status, node) = ask(access, Method::POST, "nodes", Some(registered("server-1", &address, &ramdisk))).await;
+    // Its certificate is checked: first nobody has signed it whom Ironic trusts, and then its host's Secret says so.
+    let file = format!("{RUN}/{}", authorities::FILE);
+    let node = registration_with("server-1", &address, &ramdisk, None, false).trusting(Some(&file)).whole();
+    let (status, node) = ask(access, Method::POST, "nodes", Some(node)).await;
     assert_eq!(status, StatusCode::CREATED, "{node}");
     let node = format!("nodes/{}", node["uuid"].as_str().expect("an id"));
+    let manage = Some(json!({"target": "manage"}));
+    let (status, answer) = ask(access, Method::PUT, &format!("{node}/states/provision"), manage).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+    let begun = Instant::now();
+    let untrusted = loop {
+        let (_, node) = ask(access, Method::GET, &node, None).await;
+        if let Some(error) = node["last_error"].as_str() {
+            break error.to_owned();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "{node}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    assert!(untrusted.contains("CERTIFICATE_VERIFY_FAILED"), "{untrusted}");
+    bench.trust(&access.authority, &[bmc.certificate()]);
     for (target, state) in [("manage", "manageable"), ("inspect", "inspect wait")] {
         let path = format!("{node}/states/provision");
         let (status, answer) = ask(access, Method::PUT, &path, Some(json!({"target": target}))).await;

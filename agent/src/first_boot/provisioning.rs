@@ -18,13 +18,15 @@ use crate::cluster::checks::Missing;
 use crate::cluster::{Node, files, manifests, objects};
 use crate::provisioning::client::{Access, Trouble};
 use crate::provisioning::dhcp::IMAGE as DHCP_IMAGE;
-use crate::provisioning::{Placed, Plan, database, kept, operator, pod};
+use crate::provisioning::{Placed, Plan, authorities, database, kept, operator, pod};
 
 /// How long networkd may need for an address that is not asked of anybody.
 const ADDRESSED_WITHIN: Duration = Duration::from_secs(20);
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// Pause between two looks at the Secrets of BMCs: a host is registered within seconds.
+const AUTHORITIES: Duration = Duration::from_secs(5);
 /// Pause between two looks at files that nobody needs any more.
 const TIDY: Duration = Duration::from_secs(600);
 
@@ -109,7 +111,7 @@ impl Provisioning {
                 }
             }
         };
-        tokio::join!(self.ironic.tend(machine, node), dhcp, kept);
+        tokio::join!(self.ironic.tend(machine, node), self.ironic.tend_authorities(machine), dhcp, kept);
     }
 }
 
@@ -205,6 +207,34 @@ impl Ironic {
     async fn drivers(&self) -> Option<Result<Vec<String>, Trouble>> {
         let access = self.access.lock().await.clone()?;
         Some(access.drivers().await)
+    }
+
+    /// Has it trust whom the Secrets of hosts' BMCs say. Ends only when it is dropped.
+    async fn tend_authorities(&self, machine: &Machine) {
+        let mut told = Vec::new();
+        loop {
+            tokio::time::sleep(AUTHORITIES).await;
+            let tending = async {
+                let Some(access) = self.access.lock().await.clone() else { return Ok(Vec::new()) };
+                let list = control_plane::client(machine)?.get("/api/v1/secrets").await?.unwrap_or_default();
+                let (plan, (found, problems)) = (self.plan.clone(), authorities::of_secrets(&list));
+                let count = found.len();
+                if blocking(move || plan.trust(&access.authority, &found)).await? {
+                    log::info!("Ironic trusts {count} authorities of BMCs");
+                }
+                Ok::<_, anyhow::Error>(problems)
+            };
+            match tending.await {
+                Ok(problems) if problems != told => {
+                    for problem in &problems {
+                        log::warn!("{problem}");
+                    }
+                    told = problems;
+                }
+                Ok(_) => {}
+                Err(error) => log::warn!("Ironic is not told of the authorities of BMCs: {error:#}"),
+            }
+        }
     }
 
     /// Lays it out anew whenever that comes to something else: another address, a certificate that was renewed, a

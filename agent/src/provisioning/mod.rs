@@ -20,6 +20,7 @@ use crate::cluster::files;
 use crate::rest;
 use crate::vitals::is_link_local;
 
+pub mod authorities;
 pub mod client;
 pub mod config;
 pub mod credentials;
@@ -126,6 +127,10 @@ impl Plan {
             files::write(&path, bytes, 0o640)?;
             give(&path)?;
         }
+        let authorities = self.at(RUN).join(authorities::FILE);
+        if !authorities.exists() {
+            self.trust(&authority, &authorities::Certificates::new())?;
+        }
         let mut generation = Sha256::new();
         let server = fs_err::read(self.at(RUN).join("server.pem"))?;
         for part in [text.as_bytes(), password_file.as_bytes(), &server, database.id.as_bytes()] {
@@ -135,6 +140,14 @@ impl Plan {
         let manifest = pod::manifest(&self.image.reference, &generation);
         let access = client::Access { port: ports::IRONIC, authority, credentials };
         Ok(Placed { manifest, access, new_database: database.made })
+    }
+
+    /// Writes whom Ironic trusts at BMCs. Returns whether that is something else than before.
+    pub fn trust(&self, own: &str, others: &authorities::Certificates) -> anyhow::Result<bool> {
+        let path = self.at(RUN).join(authorities::FILE);
+        let written = files::write(&path, authorities::text(own, others).as_bytes(), 0o640)?;
+        give(&path)?;
+        Ok(written)
     }
 
     /// The certificate, kept on DATA, as the pod's user reads it. Returns the authority.

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::authorities;
 use super::client::Access;
 use crate::cluster::checks::Missing;
 use crate::cluster::objects::{ObjectsError, Placed, place};
@@ -89,6 +90,7 @@ fn deployment(image: &str, generation: &str) -> Value {
         "image": image,
         "imagePullPolicy": "Never",
         "args": ["operator", "baremetalhost", "--ironic", ironic, "--ironic-ca", ca, "--ironic-auth", MOUNTED,
+            "--bmc-authorities", format!("{}/{}", super::RUN, authorities::FILE),
             "--webhook-address", format!("127.0.0.1:{WEBHOOK}"), "--signs", format!("{SIGNS}/{}", keep::FILE)],
         "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "300Mi"}},
         "livenessProbe": probe("/healthz", 10),

@@ -85,6 +85,7 @@ impl Site {
             kubeconfig: Some(admin(&cluster)),
             namespace: Some(namespace.to_owned()),
             ironic: ironic::Settings { url: format!("http://{}", ironic.address), ca: None, user: None },
+            bmc_authorities: None,
             ramdisk: Ramdisk::default(),
             preprovisioning_images: false,
             provisioning_limit: 20,

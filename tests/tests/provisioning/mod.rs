@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 
 use agent_api::ports;
 use agent_api::release::{Provisioning, Release};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use foothold::host::command::Running;
 use foothold::toolbox::{Tool, Toolbox};
 use foothold_agent::ironic::CALLBACK_SECS;
 use foothold_agent::provisioning::client::Access;
-use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, pod};
+use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, authorities, pod};
 use foothold_tests::fixture;
 use foothold_tests::service_image::ServiceImage;
+use serde_json::json;
 use tempfile::TempDir;
 
 /// A start on a busy machine.
@@ -94,6 +97,15 @@ impl Bench {
         }
         fs_err::write(&path, text).expect("written");
         placed
+    }
+
+    /// Has Ironic trust BMCs whose certificates these sign, as the box does by their hosts' Secrets.
+    pub fn trust(&self, own: &str, signers: &[&str]) {
+        let secret = |pem: &&str| json!({"data": {"username": "", "password": "", "ca.crt": STANDARD.encode(pem)}});
+        let list = json!({"items": signers.iter().map(secret).collect::<Vec<_>>()});
+        let (found, problems) = authorities::of_secrets(&list);
+        assert_eq!(problems, [""; 0]);
+        self.plan.trust(own, &found).expect("written");
     }
 
     /// A program of the image, as the pod's user, with the pod's folders.

@@ -20,7 +20,7 @@ use foothold_agent::ironic::{Node, Port};
 use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Settings};
 use foothold_agent::provisioning::segment::{self, Segment};
 use foothold_agent::provisioning::served::Served;
-use foothold_agent::provisioning::{STATE, database, kept};
+use foothold_agent::provisioning::{RUN, STATE, authorities, database, kept};
 use foothold_agent::{http, ironic, rest};
 use foothold_qemu::bmc::{self, Bmc, Faults, MemoryPower, Mode, Profile};
 use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
@@ -207,6 +207,7 @@ impl Site {
             kubeconfig: Some(admin(&cluster)),
             namespace: Some(NAMESPACE.to_owned()),
             ironic: access,
+            bmc_authorities: Some(format!("{RUN}/{}", authorities::FILE)),
             ramdisk: Ramdisk::default(),
             preprovisioning_images: false,
             provisioning_limit: 20,

@@ -37,6 +37,9 @@ pub struct BareMetalHosts {
     /// Folder with the files `username` and `password` for Ironic (`METAL3_AUTH_ROOT_DIR`, then with `/ironic`).
     #[arg(long, value_name = "DIR")]
     ironic_auth: Option<PathBuf>,
+    /// Check BMCs' certificates against the authorities in this file of Ironic's machine.
+    #[arg(long, value_name = "FILE")]
+    bmc_authorities: Option<String>,
     /// Kernel of the ramdisk, when it is not Ironic's own (`DEPLOY_KERNEL_URL`).
     #[arg(long, value_name = "URL")]
     deploy_kernel: Option<String>,
@@ -95,6 +98,7 @@ impl BareMetalHosts {
             kubeconfig: self.kubeconfig.clone(),
             namespace: url(&self.namespace, "WATCH_NAMESPACE")?,
             ironic: ironic::Settings::from_files(&ironic, ca.as_deref(), auth.as_deref().map(Path::new))?,
+            bmc_authorities: self.bmc_authorities.clone(),
             ramdisk: Ramdisk {
                 kernel: url(&self.deploy_kernel, "DEPLOY_KERNEL_URL")?,
                 initrd: url(&self.deploy_ramdisk, "DEPLOY_RAMDISK_URL")?,

@@ -58,6 +58,8 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// Ironic.
     pub ironic: ironic::Settings,
+    /// File on Ironic's machine with the authorities of BMCs' certificates; Ironic's own when nothing is told.
+    pub bmc_authorities: Option<String>,
     /// Ramdisk; Ironic's own when nothing is told.
     pub ramdisk: Ramdisk,
     /// Whether ramdisks are made for each host, as `PreprovisioningImage`s.
@@ -104,6 +106,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         hosts: hosts.clone(),
         firmware,
         pace: settings.pace,
+        bmc_authorities: settings.bmc_authorities.clone(),
         preprovisioning: preprovisioning.clone(),
     };
     let recorder = Recorder::new(client.clone(), Reporter { controller: NAME.to_owned(), instance: None });

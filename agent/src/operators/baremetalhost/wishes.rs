@@ -94,6 +94,16 @@ impl Registration {
         Self { fields, once, driver_info, properties, any_ramdisk: ramdisk.is_none() }
     }
 
+    /// Checks the certificate of a BMC that speaks Redfish against a file on Ironic's machine, unless it shall not be checked.
+    #[must_use]
+    pub fn trusting(mut self, authorities: Option<&str>) -> Self {
+        let redfish = self.driver_info.contains_key("redfish_address");
+        if let Some(file) = authorities.filter(|_| redfish) {
+            self.driver_info.entry("redfish_verify_ca").or_insert_with(|| json!(file));
+        }
+        self
+    }
+
     /// Why this Ironic must not have the host; nothing when it may.
     pub fn refused(&self, version: Version) -> Option<String> {
         let needs = self.fields.contains_key("disable_power_off") && version < Version::NEWEST;

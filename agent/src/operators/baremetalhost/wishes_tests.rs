@@ -97,6 +97,19 @@ fn what_differs_is_changed(#[case] field: &str, #[case] value: Value, #[case] pa
     }
 }
 
+#[test]
+fn a_bmcs_certificate_is_checked_by_its_authorities_unless_it_shall_not_be() {
+    let verify = |spec: Value, ramdisk: &Ramdisk| {
+        let registration = registration(&host(spec), ramdisk).trusting(Some("/run/bmc.crt"));
+        registration.whole()["driver_info"].get("redfish_verify_ca").cloned()
+    };
+    let bmc = |address: &str, any: bool| json!({"bmc": {"address": address, "credentialsName": "secret", "disableCertificateVerification": any}});
+    let ramdisk = Ramdisk::default();
+    assert_eq!(verify(bmc("redfish://10.0.0.1", false), &ramdisk), Some(json!("/run/bmc.crt")));
+    assert_eq!(verify(bmc("redfish://10.0.0.1", true), &ramdisk), Some(json!(false)));
+    assert_eq!(verify(bmc("ipmi://10.0.0.1", false), &ramdisk), None);
+}
+
 /// The interfaces of another driver come with it.
 #[test]
 fn another_protocol_is_another_driver_with_its_interfaces() {

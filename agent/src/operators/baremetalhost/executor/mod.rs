@@ -184,6 +184,8 @@ pub struct Executor {
     pub firmware: Arc<Firmware>,
     /// How often Ironic is asked.
     pub pace: Pace,
+    /// File on Ironic's machine with the authorities of BMCs' certificates; Ironic's own when nothing is told.
+    pub bmc_authorities: Option<String>,
     /// Which ramdisk hosts are told.
     pub preprovisioning: preprovisioning::Settings,
 }

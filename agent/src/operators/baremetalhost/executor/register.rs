@@ -51,7 +51,8 @@ impl Executor {
                 Err(why) => return Ok(Err(Unfit::Wrong(why))),
             }
         }
-        Ok(Ok(Registration::of(host, &bmc.0, &bmc.1, ramdisk.as_ref(), data)))
+        let registration = Registration::of(host, &bmc.0, &bmc.1, ramdisk.as_ref(), data);
+        Ok(Ok(registration.trusting(self.bmc_authorities.as_deref())))
     }
 
     pub(super) async fn register(&self, job: &mut Job<'_>) -> Result<Done, ActError> {

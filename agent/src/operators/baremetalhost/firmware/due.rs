@@ -100,13 +100,13 @@ pub fn due(
     }
     let early = matches!(state, State::Registering | State::Inspecting);
     let Some(known) = known else { return if early { Due::Create } else { Due::Ask } };
-    let waits = known.retry.is_some_and(|retry| now < retry);
+    let waits = is_ahead(known.retry, now, RETRY);
     if early || waits || node.provision_state.is_busy() {
         return Due::Nothing;
     }
     let newer = seen.0.is_some_and(|seen| seen.generation > known.judged.settings)
         || seen.1.is_some_and(|seen| seen.generation > known.judged.components);
-    let over = known.next.is_none_or(|next| now >= next);
+    let over = !is_ahead(known.next, now, RESYNC.mul_f64(1.25));
     if newer || over || known.inspected != node.inspection_finished_at { Due::Ask } else { Due::Nothing }
 }
 
@@ -154,7 +154,7 @@ impl Known {
                 | ProvisionState::CleanFail
         );
         let again = self.reading.filter(|reading| reading.generation == generation);
-        let due = again.is_none_or(|it| it.next.is_none_or(|next| now >= next));
+        let due = again.is_none_or(|it| !is_ahead(it.next, now, READ_AGAIN * (1 << READS)));
         idle && node.powered_on().is_some() && due
     }
 
@@ -211,6 +211,11 @@ impl Allowed {
     }
 }
 
+/// Whether a moment is still to come. One that is further away than it can have been made is none: the clock was set back.
+fn is_ahead(moment: Option<Timestamp>, now: Timestamp, most: SignedDuration) -> bool {
+    moment.is_some_and(|moment| now < moment && moment.duration_since(now) <= most)
+}
+
 fn after(now: Timestamp, pause: SignedDuration) -> Option<Timestamp> {
     now.checked_add(pause).ok()
 }
@@ -260,6 +265,7 @@ mod tests {
     #[case::after_hours(State::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), 21_600, Due::Ask)]
     #[case::no_answer(State::Available, (ProvisionState::Available, Some("1")), Some(unanswered()), (3, 1), 59, Due::Nothing)]
     #[case::again(State::Available, (ProvisionState::Available, Some("1")), Some(unanswered()), (2, 1), 60, Due::Ask)]
+    #[case::set_back(State::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), -86_400, Due::Ask)]
     #[case::restarted(State::Provisioned, (ProvisionState::Active, Some("1")), None, (2, 1), 0, Due::Ask)]
     fn ironic_is_asked_only_when_it_may_say_something_new(
         #[case] state: State,

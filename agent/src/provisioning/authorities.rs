@@ -1,0 +1,105 @@
+//! Whom Ironic trusts at BMCs: what hosts' Secrets name as `ca.crt`, in one file that it reads anew for each connection.
+//!
+//! ```text
+//! Secrets with username, password, ca.crt ─of_secrets─► certificates ─┐
+//! the box's own authority ────────────────────────────────────────────┴─text─► RUN/FILE ─► `redfish_verify_ca`
+//! ```
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::Value;
+
+/// The file, in [`super::RUN`]. It is never empty: Ironic takes no host without one.
+pub const FILE: &str = "bmc.crt";
+
+/// Certificates in DER.
+pub type Certificates = BTreeSet<Vec<u8>>;
+
+/// Those of an API server's list of Secrets, and what in it is none, in words.
+pub fn of_secrets(list: &Value) -> (Certificates, Vec<String>) {
+    let (mut all, mut problems) = (Certificates::new(), Vec::new());
+    for secret in list["items"].as_array().into_iter().flatten() {
+        let data = &secret["data"];
+        let text = |key: &str| STANDARD.decode(data[key].as_str()?).ok();
+        let (Some(_), Some(_), Some(pem)) = (text("username"), text("password"), text("ca.crt")) else { continue };
+        match certificates(&pem) {
+            Ok(found) => all.extend(found),
+            Err(why) => {
+                let text = |key: &str| secret["metadata"][key].as_str().unwrap_or_default();
+                problems.push(format!("Secret `{}/{}`: `ca.crt`: {why}", text("namespace"), text("name")));
+            }
+        }
+    }
+    (all, problems)
+}
+
+/// What a PEM text holds: at least one certificate that can be an authority.
+fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let mut found = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        RootCertStore::empty().add(certificate.clone()).map_err(|error| error.to_string())?;
+        found.push(certificate.to_vec());
+    }
+    if found.is_empty() { Err("found no certificate, expected at least one in PEM".to_owned()) } else { Ok(found) }
+}
+
+/// The file: the box's own authority (PEM), then the others, in the same order each time.
+pub fn text(own: &str, others: &Certificates) -> String {
+    let mut text = own.trim_end().to_owned() + "\n";
+    for certificate in others {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        for line in STANDARD.encode(certificate).as_bytes().chunks(64) {
+            text.extend(line.iter().map(|letter| char::from(*letter)));
+            text.push('\n');
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::{Value, json};
+
+    use super::{certificates, of_secrets, text};
+
+    fn authority(name: &str) -> String {
+        rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate").cert.pem()
+    }
+
+    fn secret(name: &str, data: &[(&str, &str)]) -> Value {
+        let data: serde_json::Map<String, Value> =
+            data.iter().map(|(key, text)| ((*key).to_owned(), json!(STANDARD.encode(text)))).collect();
+        json!({"metadata": {"name": name, "namespace": "metal3"}, "data": data})
+    }
+
+    #[test]
+    fn authorities_are_those_of_bmcs_each_once() {
+        let (first, second) = (authority("a"), authority("b"));
+        let both = format!("# of the site\n{first}{second}");
+        let login = [("username", "admin"), ("password", "secret")];
+        let with = |name: &str, pem: &str| secret(name, &[login[0], login[1], ("ca.crt", pem)]);
+        let list = json!({"items": [
+            with("one", &first), with("two", &both), with("odd", "no PEM"),
+            with("cut", &first.replace('A', "B")),
+            secret("ironic", &[("ca.crt", &authority("c"))]), secret("none", &login),
+        ]});
+        let (found, problems) = of_secrets(&list);
+        assert_eq!(found.len(), 2);
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert_eq!(problems[0], "Secret `metal3/odd`: `ca.crt`: found no certificate, expected at least one in PEM");
+        let own = authority("box");
+        let text = text(&own, &found);
+        assert!(text.starts_with(own.trim_end()));
+        let all = certificates(text.as_bytes()).expect("certificates");
+        assert_eq!(all[1..], found.into_iter().collect::<Vec<_>>()[..]);
+    }
+}
