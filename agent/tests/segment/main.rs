@@ -1,5 +1,6 @@
 //! DHCP on a segment with real servers, in network namespaces of the test's own: the guard is measured on the wire.
 
+mod clients;
 mod command;
 mod net;
 mod site;

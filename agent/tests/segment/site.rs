@@ -21,6 +21,7 @@ pub const OURS: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
 const SETTINGS: &str = "
 server: 172.22.0.1
 ranges: [ { start: 172.22.0.10, end: 172.22.0.40 } ]
+relayed: [ { start: 10.1.0.10, end: 10.1.0.99, netmask: 255.255.255.0, router: 10.1.0.1 } ]
 reservations: [ { macAddress: '52:54:00:00:00:01', address: 172.22.0.50, hostname: node1 } ]
 probing: { everySecs: 6, waitSecs: 5, forgetSecs: 22, admitSecs: 20 }
 policy: ";
@@ -34,7 +35,7 @@ pub struct Site {
     pub client: Client,
     udp: UdpSocket,
     dir: TempDir,
-    _machine: Net,
+    machine: Net,
 }
 
 impl Site {
@@ -53,7 +54,7 @@ impl Site {
         let dir = tempfile::tempdir().expect("a folder");
         fs_err::create_dir(dir.path().join("loaders")).expect("made");
         fs_err::write(dir.path().join("loaders/undionly.kpxe"), "a loader").expect("written");
-        Self { hub, ours, foreign, client, udp, dir, _machine: machine }
+        Self { hub, ours, foreign, client, udp, dir, machine }
     }
 
     /// An ear on the box's cable, from now on.
@@ -93,6 +94,14 @@ impl Site {
             let mut command = std::process::Command::new(AGENT);
             command.args(&argv).spawn().expect("the agent starts")
         }))
+    }
+
+    /// The machine is a relay between the box and another subnet: its address there, and where it hears servers.
+    pub fn relay(&self) -> (Ipv4Addr, UdpSocket) {
+        self.machine.ip("address add 10.1.0.1/32 dev lo");
+        self.ours.ip("route add 10.1.0.0/24 via 172.22.0.9");
+        let socket = self.machine.run(|| UdpSocket::bind("0.0.0.0:67").expect("a socket"));
+        ([10, 1, 0, 1].into(), socket)
     }
 
     /// A real server that is none of ours. It ends with the handle.

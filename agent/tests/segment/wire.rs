@@ -115,7 +115,8 @@ impl Client {
     }
 }
 
-fn wait(socket: &PacketSocket, left: Duration) {
+/// Until a packet comes, or that time is over.
+pub fn wait(socket: &PacketSocket, left: Duration) {
     let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
     let _ = poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], left);
 }

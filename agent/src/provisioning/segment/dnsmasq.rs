@@ -69,7 +69,10 @@ pub fn config(settings: &Settings, interface: &str, state_dir: &Path, loaders: &
         let _ = writeln!(text, "{line}");
     }
     if !everyone {
-        text.push_str("# Who is not in the hosts file gets no answer at all.\ndhcp-ignore=tag:!known\n");
+        // By itself, a machine whose address is of another subnet is known only there.
+        text.push_str(
+            "# Who is not in the hosts file gets no answer at all.\ndhcp-ignore=tag:!known,tag:!known-othernet\n",
+        );
     }
     for range in &settings.ranges {
         self::range(&mut text, "segment", range, settings.lease_secs);
