@@ -5,6 +5,7 @@
 //! DATA: credentials ───────┼─> /run/foothold/ironic ─┐
 //! DATA: the box's authority┘                         ├─ pod (static, kubelet) ─ asked by client ─> drivers
 //! image's empty database ─database─> DATA ───────────┘
+//! Secrets of BMCs ─authorities─> /run/foothold/ironic, read anew for each connection
 //! ```
 //! One process is API and conductor: its database is sqlite's, which two must not share. The database holds nothing
 //! that cannot be made again from the cluster's resources, so a lost or foreign one is replaced by an empty one.
