@@ -76,6 +76,27 @@ async fn the_image_goes_to_the_disk_that_is_asked_for_when_it_is() {
     assert_eq!(host["status"]["provisioning"]["rootDeviceHints"], json!({"deviceName": "/dev/vdb"}));
 }
 
+/// It is free for use in Ironic then, which adopts no such node.
+#[tokio::test]
+async fn a_host_that_was_deprovisioned_may_be_installed_by_somebody_else() {
+    let site = Site::start("given").await;
+    site.host("a", json!({"bootMACAddress": MAC, "image": image("abc")})).await;
+    site.state("a", "provisioned").await;
+    site.change("a", json!({"spec": {"image": null}})).await;
+    site.state("a", "available").await;
+    assert_eq!(site.ironic.world().named(&site.node("a")).expect("a node")["provision_state"], "available");
+    site.change("a", json!({"spec": {"externallyProvisioned": true}})).await;
+    site.until("a", "as it shall be", |host| {
+        host["status"]["provisioning"]["state"] == "externally provisioned" && condition(host, "Ready").0 == "True"
+    })
+    .await;
+    let world = site.ironic.world();
+    assert_eq!(
+        (&world.named(&site.node("a")).expect("a node")["provision_state"], world.deployed.len()),
+        (&json!("active"), 1)
+    );
+}
+
 /// A protocol that the BMC does not speak, and a password that it does not know.
 #[tokio::test]
 async fn a_bmc_address_may_be_corrected_to_another_protocol() {

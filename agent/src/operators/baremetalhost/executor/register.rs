@@ -208,6 +208,12 @@ impl Executor {
             }
             ProvisionState::Enroll => Ok(Done::unknown()),
             ProvisionState::Active => Ok(Done::well()),
+            // It was free for use, and somebody else installs it from now on.
+            ProvisionState::Available | ProvisionState::InspectFail
+                if job.host.state() == ProvisioningState::ExternallyProvisioned =>
+            {
+                self.ask(job, node, "manage", None).await
+            }
             // A node that is not a lost one: what it is doing ends first. A deployed image is not adopted over.
             busy if busy.is_busy() => Ok(self.soon()),
             other => Ok(Done::badly(format!(
