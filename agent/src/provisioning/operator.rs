@@ -92,7 +92,7 @@ fn deployment(image: &str, generation: &str) -> Value {
         "args": ["operator", "baremetalhost", "--ironic", ironic, "--ironic-ca", ca, "--ironic-auth", MOUNTED,
             "--bmc-authorities", format!("{}/{}", super::RUN, authorities::FILE),
             "--webhook-address", format!("127.0.0.1:{WEBHOOK}"), "--signs", format!("{SIGNS}/{}", keep::FILE)],
-        "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "300Mi"}},
+        "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "512Mi"}},
         "livenessProbe": probe("/healthz", 10),
         // `ready` waits for it.
         "readinessProbe": probe("/readyz", 3),
