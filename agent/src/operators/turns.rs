@@ -18,6 +18,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::{self, Action as Next, Config as Workers};
+use kube::runtime::events::Recorder;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -153,6 +154,8 @@ pub struct Common {
     pub namespace: Option<String>,
     /// Objects of the cluster.
     pub objects: Objects,
+    /// Tells events.
+    pub recorder: Recorder,
     /// Ironic.
     pub ironic: Arc<ironic::Client>,
     /// The hosts as they are watched.

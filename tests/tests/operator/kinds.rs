@@ -214,11 +214,14 @@ async fn a_host_of_another_namespace_is_had_where_a_policy_admits_it() {
     let path = claim_path("tenant", "c");
     let refused = |object: &Value| condition(object, "Associated").1 == "NoBareMetalHost";
     until(&site, &path, "refused without a policy", refused).await;
+    let bad = json!({"hostClaimNamespaces": {"nameMatches": "^ten("}});
+    create(&site, "infra", ("hostdeploypolicies", "HostDeployPolicy"), "bad", bad).await;
 
     let policy =
         json!({"hostClaimNamespaces": {"nameMatches": "^ten", "hasLabels": [{"name": "tier", "value": "gold"}]}});
     create(&site, "infra", ("hostdeploypolicies", "HostDeployPolicy"), "p", policy).await;
     until(&site, &path, "synchronized", |object| condition(object, "Synchronized").0 == "True").await;
+    assert!(site.events().await.iter().any(|reason| reason == "InvalidPolicy"), "the other one is told of");
     let host = site.state("a", "provisioned").await;
     assert_eq!(host["spec"]["userData"], json!({"name": "a-userdata", "namespace": "infra"}));
     assert_eq!(host["spec"]["consumerRef"]["namespace"], "tenant");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agent_api::metal3::BareMetalHost;
 use kube::Client;
+use kube::runtime::events::Recorder;
 use kube::runtime::reflector::Store;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -20,6 +21,7 @@ pub fn common(
     settings: &Settings,
     client: &Client,
     objects: &Objects,
+    recorder: &Recorder,
     hosts: Store<BareMetalHost>,
     wake: mpsc::UnboundedSender<Key>,
 ) -> Result<Common, ironic::IronicError> {
@@ -27,6 +29,7 @@ pub fn common(
         client: client.clone(),
         namespace: settings.namespace.clone(),
         objects: objects.clone(),
+        recorder: recorder.clone(),
         ironic: Arc::new(ironic::Client::new(&settings.ironic)?),
         hosts,
         heard: Heard::default(),

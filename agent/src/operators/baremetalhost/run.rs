@@ -99,7 +99,8 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     let (firmware, of_firmware) = firmware::watch(&client, settings.namespace.as_deref());
     let preprovisioning = settings.preprovisioning();
     let objects = Objects::new(client.clone(), secrets);
-    let common = companions::common(settings, &client, &objects, hosts.clone(), wake.clone())?;
+    let recorder = Recorder::new(client.clone(), Reporter { controller: NAME.to_owned(), instance: None });
+    let common = companions::common(settings, &client, &objects, &recorder, hosts.clone(), wake.clone())?;
     let executor = Executor {
         ironic: common.ironic.clone(),
         objects,
@@ -109,7 +110,6 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         bmc_authorities: settings.bmc_authorities.clone(),
         preprovisioning: preprovisioning.clone(),
     };
-    let recorder = Recorder::new(client.clone(), Reporter { controller: NAME.to_owned(), instance: None });
     let slots = Slots::new(settings.provisioning_limit, wake);
     let mut operator = Operator::new(executor, slots, recorder, settings.limits);
     operator.signs = signs::Reader::of(settings.signs.clone());

@@ -14,8 +14,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::controller::Action as Next;
+use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 
 use super::choose::{choose, is_free};
@@ -65,17 +66,39 @@ pub async fn run(common: Common) {
     common.run(controller, store, vec![changed, of_hosts, of_policies]).await;
 }
 
-/// Claims without a host, when a policy changes.
+/// Claims without a host, when a policy changes. What is wrong with the policy is told as its event.
 fn of_policies(common: &Common, claims: Store<HostClaim>) -> (Store<HostDeployPolicy>, Queue<HostClaim>) {
     let (policies, changed) = common.changed::<HostDeployPolicy>();
-    let of = move |_| {
+    let (recorder, known) = (common.recorder.clone(), policies.clone());
+    let of = move |changed: ObjectRef<HostDeployPolicy>| {
+        let (recorder, policy) = (recorder.clone(), known.get(&changed));
         let open = claims.state_filter(|claim: &HostClaim| {
             claim.status.as_ref().is_none_or(|status| status.bare_metal_host.is_none())
         });
-        let open: Vec<_> = open.iter().map(|claim| Ok(ObjectRef::from_obj(&**claim))).collect();
-        stream::iter(open)
+        async move {
+            if let Some(policy) = policy
+                && let Some(why) = policy::problem(&policy)
+            {
+                bad_policy(&recorder, &policy, why).await;
+            }
+            let open: Vec<_> = open.iter().map(|claim| Ok(ObjectRef::from_obj(&**claim))).collect();
+            Ok(stream::iter(open))
+        }
     };
-    (policies, changed.map_ok(of).try_flatten().boxed())
+    (policies, changed.and_then(of).try_flatten().boxed())
+}
+
+async fn bad_policy(recorder: &Recorder, policy: &HostDeployPolicy, why: String) {
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "InvalidPolicy".to_owned(),
+        note: Some(format!("{why}; it admits nobody")),
+        action: "Admit".to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = recorder.publish(&event, &policy.object_ref(&())).await {
+        log::warn!("HostDeployPolicy `{}/{}`: {why}; no event of it: {error}", policy.key().0, policy.name_any());
+    }
 }
 
 impl Turn for Controller {
@@ -118,10 +141,9 @@ impl Controller {
         }
         let mut all = BTreeSet::from([own.clone()]);
         for policy in &policies {
-            match policy::admits(policy, &own, &labels) {
-                Ok(true) => drop(all.insert(policy.key().0)),
-                Ok(false) => {}
-                Err(why) => log::warn!("HostDeployPolicy `{}/{}`: {why}", policy.key().0, policy.name_any()),
+            // What is wrong with it was told when it was changed.
+            if policy::admits(policy, &own, &labels) == Ok(true) {
+                all.insert(policy.key().0);
             }
         }
         Ok(all)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_api::metal3::HostDeployPolicy;
+use agent_api::metal3::{HostClaimNamespaces, HostDeployPolicy};
 use regex::Regex;
 
 /// Whether a policy admits the claims of a namespace that has these labels. All of its conditions must hold; one without
@@ -15,17 +15,23 @@ pub fn admits(policy: &HostDeployPolicy, namespace: &str, labels: &BTreeMap<Stri
     if admitted.names.as_ref().is_some_and(|names| !names.iter().any(|name| name == namespace)) {
         return Ok(false);
     }
-    if let Some(pattern) = admitted.name_matches.as_ref().filter(|pattern| !pattern.is_empty()) {
-        let pattern =
-            Regex::new(pattern).map_err(|error| format!("`nameMatches` is no regular expression: {error}"))?;
-        if !pattern.is_match(namespace) {
-            return Ok(false);
-        }
+    if pattern(admitted)?.is_some_and(|pattern| !pattern.is_match(namespace)) {
+        return Ok(false);
     }
     Ok(admitted.has_labels.iter().flatten().all(|wanted| {
         let any = wanted.value.as_deref().unwrap_or_default().is_empty();
         labels.get(&wanted.name).is_some_and(|value| any || Some(value) == wanted.value.as_ref())
     }))
+}
+
+/// Why a policy admits nobody, though it means to.
+pub fn problem(policy: &HostDeployPolicy) -> Option<String> {
+    policy.spec.host_claim_namespaces.as_ref().and_then(|admitted| pattern(admitted).err())
+}
+
+fn pattern(admitted: &HostClaimNamespaces) -> Result<Option<Regex>, String> {
+    let Some(pattern) = admitted.name_matches.as_ref().filter(|pattern| !pattern.is_empty()) else { return Ok(None) };
+    Regex::new(pattern).map(Some).map_err(|error| format!("`nameMatches` is no regular expression: {error}"))
 }
 
 /// Whether a policy asks for labels of the namespace.
