@@ -113,3 +113,47 @@ async fn a_bmc_address_may_be_corrected_to_another_protocol() {
     let node = world.named(&site.node("a")).expect("a node");
     assert_eq!((node["driver"].as_str(), node["driver_info"].get("ipmi_address")), (Some("redfish"), None));
 }
+
+/// A reboot is asked for once and forced at once; a client's hold is the client's to take back.
+#[tokio::test]
+async fn what_a_client_holds_off_stays_off_until_the_client_lets_go() {
+    let site = Site::start("held").await;
+    let annotations = |drain: Value, once: Value| json!({"metadata": {"annotations": {"reboot.metal3.io/drain": drain, "reboot.metal3.io": once}}});
+    site.ironic.world().faults.silence = true;
+    site.host("a", json!({"bootMACAddress": MAC, "image": image("abc")})).await;
+    let waits = |node: &Value| node["provision_state"] == "inspect wait";
+    site.until("a", "waiting for its ramdisk", |_| site.ironic.world().named(&site.node("a")).is_some_and(waits)).await;
+    site.ironic.world().faults.silence = false;
+    site.change("a", annotations(json!("{\"mode\":\"hard\"}"), json!("{\"force\":true}"))).await;
+    let once = |host: &Value| !host["metadata"]["annotations"]["reboot.metal3.io"].is_null();
+    site.state("a", "provisioned").await;
+    let host = site.until("a", "held off", |host| condition(host, "Progressing").1 == "HeldOff").await;
+    assert_eq!((&host["status"]["poweredOn"], once(&host)), (&json!(false), false), "{host}");
+    assert!(condition(&host, "Progressing").2.contains("drain"), "{host}");
+    site.change("a", annotations(Value::Null, Value::Null)).await;
+    site.until("a", "on", |host| host["status"]["poweredOn"] == true).await;
+}
+
+/// A pivot moves its `HardwareData` beside it: ports are made of the interfaces that it names.
+#[tokio::test]
+async fn a_host_that_is_moved_finds_its_hardware_beside_it() {
+    let site = Site::start("pivot").await;
+    let nic = "52:54:00:ab:00:99";
+    let data = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "HardwareData", "metadata": {"name": "a"},
+        "spec": {"hardware": {"hostname": "kept", "nics": [{"name": "ens3", "mac": nic}]}}});
+    let path = format!("/apis/metal3.io/v1alpha1/namespaces/{}/hardwaredata", site.namespace);
+    site.api.create(&path, &data).await.expect("HardwareData");
+    let status = json!({"operationalStatus": "OK", "errorMessage": "", "poweredOn": true, "errorCount": 0,
+        "provisioning": {"state": "provisioned", "ID": "elsewhere", "image": image("abc")}});
+    site.secret("a-bmc", &json!({"username": "admin", "password": PASSWORD})).await;
+    let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": {"name": "a", "annotations": {"baremetalhost.metal3.io/status": status.to_string()}},
+        "spec": {"online": true, "image": image("abc"), "bootMACAddress": MAC,
+            "bmc": {"address": "redfish://10.0.0.2", "credentialsName": "a-bmc"}}});
+    let path = format!("/apis/metal3.io/v1alpha1/namespaces/{}/baremetalhosts", site.namespace);
+    site.api.create(&path, &host).await.expect("a host");
+    let host = site.until("a", "ready", |host| condition(host, "Ready").0 == "True").await;
+    assert_eq!(host["status"]["hardware"]["hostname"], "kept");
+    let world = site.ironic.world();
+    assert!(world.ports.contains_key(nic) && world.deployed.is_empty(), "{:?}", world.ports);
+}

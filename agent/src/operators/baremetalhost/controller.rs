@@ -113,16 +113,8 @@ impl Operator {
 
     /// What runs already keeps its slot. To be called with all hosts before the first turn.
     pub fn keep_slots(&self, hosts: &[Arc<BareMetalHost>]) {
-        for host in hosts {
-            let runs = matches!(host.state(), State::Inspecting | State::Provisioning | State::Deprovisioning);
-            let status = host.status.as_ref();
-            let idle = status.is_none_or(|status| {
-                use agent_api::metal3::OperationalStatus::{Delayed, Detached};
-                matches!(status.operational_status, Delayed | Detached) || status.error_count > 0
-            });
-            if runs && !idle && !exempt(host) {
-                self.slots.keep(&key(host));
-            }
+        for host in hosts.iter().filter(|host| has_slot(host)) {
+            self.slots.keep(&key(host));
         }
     }
 
@@ -437,6 +429,18 @@ impl Operator {
     }
 }
 
+/// Whether a host is at work in a slot. What failed and is not tried yet waits for one; while its disks are cleaned after
+/// that it has one, though the error is still told.
+fn has_slot(host: &BareMetalHost) -> bool {
+    use agent_api::metal3::OperationalStatus::{Delayed, Detached};
+    let runs = matches!(host.state(), State::Inspecting | State::Provisioning | State::Deprovisioning);
+    let idle = host
+        .status
+        .as_ref()
+        .is_none_or(|status| matches!(status.operational_status, Delayed | Detached) || status.error_count > 0);
+    runs && !idle && !exempt(host)
+}
+
 /// Hosts that boot from virtual media take no slot.
 fn exempt(host: &BareMetalHost) -> bool {
     let address = host.spec.bmc.as_ref().and_then(|bmc| bmc.address.parse::<BmcAddress>().ok());
@@ -455,4 +459,30 @@ fn rest(now: Timestamp, until: Option<Timestamp>) -> Next {
     let Some(until) = until else { return Next::await_change() };
     let pause = Duration::try_from(until.duration_since(now)).unwrap_or_default();
     Next::requeue(pause.max(Duration::from_millis(10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::metal3::ProvisioningState as State;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::super::tests::host;
+    use super::has_slot;
+
+    #[rstest]
+    #[case::at_work(State::Inspecting, json!({}), true)]
+    #[case::waits_for_one(State::Inspecting, json!({"operationalStatus": "delayed"}), false)]
+    #[case::failed(State::Inspecting, json!({"operationalStatus": "error", "errorType": "inspection error", "errorCount": 1}), false)]
+    #[case::cleaned_after_a_failure(
+        State::Deprovisioning,
+        json!({"operationalStatus": "error", "errorType": "provisioning error", "errorCount": 0}),
+        true
+    )]
+    #[case::nothing_is_done(State::Available, json!({}), false)]
+    fn a_restarted_controller_counts_who_is_at_work(#[case] state: State, #[case] status: Value, #[case] has: bool) {
+        assert_eq!(has_slot(&host(state, &json!({"status": status}))), has);
+        let media = json!({"status": status, "spec": {"bmc": {"address": "redfish-virtualmedia://10.0.0.1"}}});
+        assert!(!has_slot(&host(state, &media)));
+    }
 }
