@@ -1,5 +1,8 @@
 //! Machines that are known: the `BareMetalHost`s of a file, as `kubectl get -o yaml` or `foothold-agent hosts` print them.
 
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+
 use agent_api::metal3::Nic;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -17,12 +20,24 @@ pub struct Known {
     pub machines: Vec<Reservation>,
     /// What is wrong with single hosts, in words; the others are known all the same.
     pub problems: Vec<String>,
+    macs: HashSet<Mac>,
+    addresses: HashSet<Ipv4Addr>,
 }
 
 impl Known {
     /// Those that the settings name, before any host.
     pub fn of(reservations: &[Reservation]) -> Self {
-        Self { machines: reservations.to_vec(), problems: Vec::new() }
+        Self {
+            machines: reservations.to_vec(),
+            problems: Vec::new(),
+            macs: reservations.iter().map(|one| one.mac_address).collect(),
+            addresses: reservations.iter().filter_map(|one| one.address).collect(),
+        }
+    }
+
+    /// Whether a machine is known.
+    pub fn has(&self, mac: Mac) -> bool {
+        self.macs.contains(&mac)
     }
 
     /// With the hosts that say the MAC address they boot from. Interfaces that inspection marked as booted from count, too.
@@ -60,16 +75,14 @@ impl Known {
             Ok(mac) => mac,
             Err(error) => return self.problems.push(format!("host `{name}`: {error}; it is not known")),
         };
-        if self.machines.iter().any(|one| one.mac_address == mac_address) {
+        if !self.macs.insert(mac_address) {
             return;
         }
         let address = address.and_then(|text| {
             let kept = match text.parse() {
                 // dnsmasq would leave out the whole second machine.
-                Ok(address) if self.machines.iter().any(|one| one.address == Some(address)) => {
-                    Err("is kept for another machine")
-                }
-                Ok(address) => Ok(address),
+                Ok(address) if self.addresses.insert(address) => Ok(address),
+                Ok(_) => Err("is kept for another machine"),
                 Err(_) => Err("is no IPv4 address"),
             };
             let tell = |why| {

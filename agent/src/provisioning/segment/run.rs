@@ -160,7 +160,7 @@ impl<'a> Work<'a> {
                 Err(error) => return Err(error),
             };
             let Some(dhcp) = packet::dhcp(&buffer[..received.length]) else { continue };
-            let (now, known) = (self.now(), self.known.machines.iter().any(|one| one.mac_address == dhcp.mac));
+            let (now, known) = (self.now(), self.known.has(dhcp.mac));
             if known {
                 self.signs.heard(&dhcp, received.outgoing, now.wall);
             }

@@ -178,7 +178,8 @@ mod tests {
         let (from, to) = (Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8]));
         let answer = Answer { server: [192, 0, 2, 1].into(), from, to, offered: Some([192, 0, 2, 7].into()) };
         guard.heard(Now { run: std::time::Duration::ZERO, wall }, &answer);
-        let known = Known { problems: vec!["host `a`: is odd".to_owned()], ..Known::default() };
+        let mut known = Known::default();
+        known.problems.push("host `a`: is odd".to_owned());
         let state = State::of("prov0", Policy::Guard, &guard, &known, None);
         insta::assert_snapshot!(state.sentence());
         insta::assert_snapshot!("json", serde_json::to_string_pretty(&state).expect("JSON"));
