@@ -6,6 +6,7 @@
 //!                          --state-------> etcd, once; --objects--> API server (through `api`)
 //! manifests of the release --declared, discovery--> API server, server-side apply; health: are they what they should be?
 //! checks, dns: is it really there?        renewal: certificates before they expire
+//! follow: objects of the API server, as they change
 //! ```
 //!
 //! Nothing here starts a process: files are written, and the API server is spoken to.
@@ -18,6 +19,7 @@ pub mod declared;
 pub mod discovery;
 pub mod dns;
 pub mod files;
+pub mod follow;
 pub mod health;
 pub mod kubeconfig;
 pub mod kubelet;

@@ -6,12 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use serde_json::json;
+use kube::api::ApiResource;
+use serde_json::{Value, json};
 
 use super::steps::{Outcome, Steps, blocking, done};
 use super::{Machine, addons, network, phase};
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::checks::{Missing, chain};
+use crate::cluster::follow::{self, Kept};
 use crate::cluster::pki::{self, Issued};
 use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests, state};
 use crate::ledger::Key;
@@ -22,6 +24,9 @@ use crate::registry::pod;
 const ASK: Duration = Duration::from_millis(200);
 /// How often it is looked up how far it has come: reading the table of sockets is not for nothing.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// After a watch that failed.
+const ANEW: Duration = Duration::from_secs(10);
 
 /// Written when the API server has answered for the first time in this boot.
 const ANSWERED: &str = "/run/foothold/api-answered";
@@ -135,6 +140,28 @@ fn client_by_loopback(machine: &Machine) -> anyhow::Result<Api> {
     let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
     let parsed = kubeconfig::parse(&fs_err::read_to_string(&path)?);
     Ok(Api::by_loopback(&parsed.with_context(|| format!("reading `{}`", path.display()))?)?)
+}
+
+/// Follows a kind of objects ([`follow::follow`]) for as long as it is not dropped. What fails is begun anew, and told as
+/// the reason why `not`.
+pub async fn follow<T: PartialEq, F: Future<Output = anyhow::Result<()>>>(
+    machine: &Machine,
+    kind: &ApiResource,
+    not: &str,
+    keep: impl Fn(&Value) -> Option<T>,
+    mut tell: impl FnMut(&Kept<T>) -> F,
+) {
+    let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
+    loop {
+        let following = async {
+            let client = follow::client(&path).await?;
+            Box::pin(follow::follow(client, kind, &keep, &mut tell)).await
+        };
+        if let Err(error) = following.await {
+            log::warn!("{not}: {error:#}");
+        }
+        tokio::time::sleep(ANEW).await;
+    }
 }
 
 /// Whether the API server has answered since power-on: then an agent that starts again holds nothing back.

@@ -4,7 +4,9 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use agent_api::metal3::BareMetalHost;
 use agent_api::release::{DhcpPolicy, Provisioning};
+use kube::api::ApiResource;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -13,12 +15,13 @@ use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, control_plane, phase, ready};
 use crate::cluster::api::Api;
 use crate::cluster::checks::Missing;
+use crate::cluster::follow::Kept;
 use crate::cluster::{Node, files, manifests};
 use crate::provisioning::Plan;
-use crate::provisioning::dhcp::{HOSTS, MANIFEST, RUN, SETTINGS, STATE, hosts, manifest, settings};
+use crate::provisioning::dhcp::{self, HOSTS, MANIFEST, RUN, SETTINGS, STATE, manifest, settings};
 use crate::provisioning::segment::state::{self, Answers, State};
 
-/// Pause between two looks at hosts, addresses and the guard's state.
+/// Pause between two looks at addresses and the guard's state.
 const LOOK: Duration = Duration::from_secs(10);
 /// All hosts of the cluster.
 const BARE_METAL_HOSTS: &str = "/apis/metal3.io/v1alpha1/baremetalhosts";
@@ -66,15 +69,27 @@ impl Dhcp {
         laid_out.await.map_err(|error: anyhow::Error| Missing::new(what, format!("{error:#}")))
     }
 
-    /// Writes the file of known machines.
+    /// Writes the file of known machines, before anybody is answered.
     async fn tell_hosts(&self, machine: &Machine, api: &Api) -> anyhow::Result<()> {
-        let text = hosts(api.get(BARE_METAL_HOSTS).await?.as_ref());
-        let path = machine.at(RUN).join(HOSTS);
-        blocking(move || Ok(files::write(&path, text.as_bytes(), files::PUBLIC).map(drop)?)).await
+        let list = api.get(BARE_METAL_HOSTS).await?.unwrap_or_default();
+        let all: Vec<Value> = list["items"].as_array().into_iter().flatten().map(dhcp::machine).collect();
+        write_hosts(machine, dhcp::hosts(all.iter())).await
+    }
+
+    /// Writes it anew when another machine is known. Ends only when it is dropped.
+    async fn follow_hosts(&self, machine: &Machine) {
+        let kind = ApiResource::erase::<BareMetalHost>(&());
+        let keep = |host: &Value| Some(dhcp::machine(host));
+        let tell = |known: &Kept<Value>| write_hosts(machine, dhcp::hosts(known.values()));
+        control_plane::follow(machine, &kind, "DHCP is not told of new machines", keep, tell).await;
     }
 
     /// Follows addresses and hosts, and tells what the guard finds. Ends only when it is dropped.
     pub async fn tend(&self, machine: &Machine, steps: &Steps, node: &Node) {
+        tokio::join!(self.follow_hosts(machine), self.follow_guard(machine, steps, node));
+    }
+
+    async fn follow_guard(&self, machine: &Machine, steps: &Steps, node: &Node) {
         let (mut told, mut missed) = (read(machine).map(|state| state.news()), None);
         loop {
             tokio::time::sleep(LOOK).await;
@@ -85,9 +100,12 @@ impl Dhcp {
             missed = missing;
             let state = read(machine);
             let tending = async {
+                let events: Vec<_> = state.iter().flat_map(|state| state.events(&node.name)).collect();
+                if events.is_empty() {
+                    return Ok(());
+                }
                 let api = control_plane::client(machine)?;
-                self.tell_hosts(machine, &api).await?;
-                for event in state.iter().flat_map(|state| state.events(&node.name)) {
+                for event in events {
                     let event = serde_json::to_value(event)?;
                     let name = event["metadata"]["name"].as_str().unwrap_or_default();
                     let path = format!("/api/v1/namespaces/default/events/{name}");
@@ -96,7 +114,7 @@ impl Dhcp {
                 Ok::<_, anyhow::Error>(())
             };
             if let Err(error) = tending.await {
-                log::warn!("DHCP is not told of new machines, or the cluster of what DHCP found: {error:#}");
+                log::warn!("the cluster is not told of what DHCP found: {error:#}");
             }
             let news = state.as_ref().map(State::news);
             if let Some(state) = state.filter(|_| news != told) {
@@ -107,6 +125,11 @@ impl Dhcp {
             }
         }
     }
+}
+
+async fn write_hosts(machine: &Machine, text: String) -> anyhow::Result<()> {
+    let path = machine.at(RUN).join(HOSTS);
+    blocking(move || Ok(files::write(&path, text.as_bytes(), files::PUBLIC).map(drop)?)).await
 }
 
 /// Settings, the folder of leases, and last the pod's manifest.

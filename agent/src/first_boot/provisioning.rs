@@ -5,6 +5,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ApiResource;
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -15,7 +18,9 @@ use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, control_plane, network, phase, ready};
 use crate::cluster::api::Api;
 use crate::cluster::checks::Missing;
+use crate::cluster::follow::Kept;
 use crate::cluster::{Node, files, manifests, objects};
+use crate::provisioning::authorities::Certificates;
 use crate::provisioning::client::{Access, Trouble};
 use crate::provisioning::dhcp::IMAGE as DHCP_IMAGE;
 use crate::provisioning::{Placed, Plan, authorities, database, kept, operator, pod};
@@ -24,9 +29,6 @@ use crate::provisioning::{Placed, Plan, authorities, database, kept, operator, p
 const ADDRESSED_WITHIN: Duration = Duration::from_secs(20);
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
-
-/// Pause between two looks at the Secrets of BMCs: a host is registered within seconds.
-const AUTHORITIES: Duration = Duration::from_secs(5);
 /// Pause between two looks at files that nobody needs any more.
 const TIDY: Duration = Duration::from_secs(600);
 
@@ -212,29 +214,27 @@ impl Ironic {
     /// Has it trust whom the Secrets of hosts' BMCs say. Ends only when it is dropped.
     async fn tend_authorities(&self, machine: &Machine) {
         let mut told = Vec::new();
-        loop {
-            tokio::time::sleep(AUTHORITIES).await;
-            let tending = async {
-                let Some(access) = self.access.lock().await.clone() else { return Ok(Vec::new()) };
-                let list = control_plane::client(machine)?.get("/api/v1/secrets").await?.unwrap_or_default();
-                let (plan, (found, problems)) = (self.plan.clone(), authorities::of_secrets(&list));
-                let count = found.len();
-                if blocking(move || plan.trust(&access.authority, &found)).await? {
-                    log::info!("Ironic trusts {count} authorities of BMCs");
-                }
-                Ok::<_, anyhow::Error>(problems)
-            };
-            match tending.await {
-                Ok(problems) if problems != told => {
-                    for problem in &problems {
-                        log::warn!("{problem}");
-                    }
-                    told = problems;
-                }
-                Ok(_) => {}
-                Err(error) => log::warn!("Ironic is not told of the authorities of BMCs: {error:#}"),
+        let tell = |kept: &Kept<Result<Certificates, String>>| {
+            let found: Certificates = kept.values().flatten().flatten().cloned().collect();
+            let problems: Vec<String> = kept.values().filter_map(|one| one.as_ref().err()).cloned().collect();
+            for problem in problems.iter().filter(|problem| !told.contains(*problem)) {
+                log::warn!("{problem}");
             }
+            told = problems;
+            self.trust(found)
+        };
+        let kind = ApiResource::erase::<Secret>(&());
+        let not = "Ironic is not told of the authorities of BMCs";
+        control_plane::follow(machine, &kind, not, authorities::of_secret, tell).await;
+    }
+
+    async fn trust(&self, found: Certificates) -> anyhow::Result<()> {
+        let access = self.access.lock().await.clone().context("Ironic is not laid out yet")?;
+        let (plan, count) = (self.plan.clone(), found.len());
+        if blocking(move || plan.trust(&access.authority, &found)).await? {
+            log::info!("Ironic trusts {count} authorities of BMCs");
         }
+        Ok(())
     }
 
     /// Lays it out anew whenever that comes to something else: another address, a certificate that was renewed, a

@@ -1,7 +1,7 @@
 //! Whom Ironic trusts at BMCs: what hosts' Secrets name as `ca.crt`, in one file that it reads anew for each connection.
 //!
 //! ```text
-//! Secrets with username, password, ca.crt ─of_secrets─► certificates ─┐
+//! Secrets with username, password, ca.crt ─of_secret──► certificates ─┐
 //! the box's own authority ────────────────────────────────────────────┴─text─► RUN/FILE ─► `redfish_verify_ca`
 //! ```
 
@@ -20,31 +20,23 @@ pub const FILE: &str = "bmc.crt";
 /// Certificates in DER.
 pub type Certificates = BTreeSet<Vec<u8>>;
 
-/// Those of an API server's list of Secrets, and what in it is none, in words.
-pub fn of_secrets(list: &Value) -> (Certificates, Vec<String>) {
-    let (mut all, mut problems) = (Certificates::new(), Vec::new());
-    for secret in list["items"].as_array().into_iter().flatten() {
-        let data = &secret["data"];
-        let text = |key: &str| STANDARD.decode(data[key].as_str()?).ok();
-        let (Some(_), Some(_), Some(pem)) = (text("username"), text("password"), text("ca.crt")) else { continue };
-        match certificates(&pem) {
-            Ok(found) => all.extend(found),
-            Err(why) => {
-                let text = |key: &str| secret["metadata"][key].as_str().unwrap_or_default();
-                problems.push(format!("Secret `{}/{}`: `ca.crt`: {why}", text("namespace"), text("name")));
-            }
-        }
-    }
-    (all, problems)
+/// Those that a Secret of a BMC names; none where it is no such Secret, or names nobody. Else what is wrong, in words.
+pub fn of_secret(secret: &Value) -> Option<Result<Certificates, String>> {
+    let text = |key: &str| STANDARD.decode(secret["data"][key].as_str()?).ok();
+    let (Some(_), Some(_), Some(pem)) = (text("username"), text("password"), text("ca.crt")) else { return None };
+    Some(certificates(&pem).map_err(|why| {
+        let text = |key: &str| secret["metadata"][key].as_str().unwrap_or_default();
+        format!("Secret `{}/{}`: `ca.crt`: {why}", text("namespace"), text("name"))
+    }))
 }
 
 /// What a PEM text holds: at least one certificate that can be an authority.
-fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let mut found = Vec::new();
+fn certificates(pem: &[u8]) -> Result<Certificates, String> {
+    let mut found = Certificates::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
         let certificate = certificate.map_err(|error| error.to_string())?;
         RootCertStore::empty().add(certificate.clone()).map_err(|error| error.to_string())?;
-        found.push(certificate.to_vec());
+        found.insert(certificate.to_vec());
     }
     if found.is_empty() { Err("found no certificate, expected at least one in PEM".to_owned()) } else { Ok(found) }
 }
@@ -69,7 +61,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
     use serde_json::{Value, json};
 
-    use super::{certificates, of_secrets, text};
+    use super::{Certificates, certificates, of_secret, text};
 
     fn authority(name: &str) -> String {
         rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate").cert.pem()
@@ -87,19 +79,19 @@ mod tests {
         let both = format!("# of the site\n{first}{second}");
         let login = [("username", "admin"), ("password", "secret")];
         let with = |name: &str, pem: &str| secret(name, &[login[0], login[1], ("ca.crt", pem)]);
-        let list = json!({"items": [
-            with("one", &first), with("two", &both), with("odd", "no PEM"),
-            with("cut", &first.replace('A', "B")),
-            secret("ironic", &[("ca.crt", &authority("c"))]), secret("none", &login),
-        ]});
-        let (found, problems) = of_secrets(&list);
-        assert_eq!(found.len(), 2);
-        assert_eq!(problems.len(), 2, "{problems:?}");
-        assert_eq!(problems[0], "Secret `metal3/odd`: `ca.crt`: found no certificate, expected at least one in PEM");
+        let found = |secret: Value| of_secret(&secret).expect("a BMC's").expect("authorities");
+        let all: Certificates = found(with("one", &first)).into_iter().chain(found(with("two", &both))).collect();
+        assert_eq!(all.len(), 2);
+        let odd = of_secret(&with("odd", "no PEM")).expect("a BMC's");
+        let why = "Secret `metal3/odd`: `ca.crt`: found no certificate, expected at least one in PEM";
+        assert_eq!(odd, Err(why.to_owned()));
+        assert!(of_secret(&with("cut", &first.replace('A', "B"))).expect("a BMC's").is_err());
+        assert_eq!(of_secret(&secret("ironic", &[("ca.crt", &first)])), None);
+        assert_eq!(of_secret(&secret("none", &login)), None);
         let own = authority("box");
-        let text = text(&own, &found);
+        let text = text(&own, &all);
         assert!(text.starts_with(own.trim_end()));
-        let all = certificates(text.as_bytes()).expect("certificates");
-        assert_eq!(all[1..], found.into_iter().collect::<Vec<_>>()[..]);
+        let read = certificates(text.as_bytes()).expect("certificates");
+        assert!(read.len() == 3 && read.is_superset(&all));
     }
 }

@@ -45,27 +45,27 @@ pub fn settings(declared: &Provisioning, server: Ipv4Addr, serves_time: bool) ->
     })
 }
 
-/// The file of known machines, from the API server's list of `BareMetalHost`s; none before there are such.
-pub fn hosts(list: Option<&Value>) -> String {
-    let items = list.and_then(|list| list["items"].as_array()).map(Vec::as_slice).unwrap_or_default();
-    // Nothing that changes again and again: the guard reads the file anew each time.
-    let known = items.iter().map(|host| {
-        let (metadata, nics) = (&host["metadata"], host["status"]["hardware"]["nics"].as_array());
-        let booted = nics.into_iter().flatten().filter(|nic| nic["pxe"] == true);
-        let booted: Vec<Value> = booted.map(|nic| json!({"mac": nic["mac"], "pxe": true})).collect();
-        let mut known = json!({
-            "apiVersion": "metal3.io/v1alpha1",
-            "kind": "BareMetalHost",
-            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
-            "spec": {"bootMACAddress": host["spec"]["bootMACAddress"]},
-            "status": {"hardware": {"nics": booted}},
-        });
-        if let Some(address) = metadata["annotations"][known::ADDRESS].as_str() {
-            known["metadata"]["annotations"] = json!({known::ADDRESS: address});
-        }
-        known
+/// What DHCP knows of a `BareMetalHost`: nothing that changes again and again, for the guard reads the file anew each time.
+pub fn machine(host: &Value) -> Value {
+    let (metadata, nics) = (&host["metadata"], host["status"]["hardware"]["nics"].as_array());
+    let booted = nics.into_iter().flatten().filter(|nic| nic["pxe"] == true);
+    let booted: Vec<Value> = booted.map(|nic| json!({"mac": nic["mac"], "pxe": true})).collect();
+    let mut known = json!({
+        "apiVersion": "metal3.io/v1alpha1",
+        "kind": "BareMetalHost",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "spec": {"bootMACAddress": host["spec"]["bootMACAddress"]},
+        "status": {"hardware": {"nics": booted}},
     });
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": known.collect::<Vec<_>>()});
+    if let Some(address) = metadata["annotations"][known::ADDRESS].as_str() {
+        known["metadata"]["annotations"] = json!({known::ADDRESS: address});
+    }
+    known
+}
+
+/// The file of known machines.
+pub fn hosts<'a>(machines: impl Iterator<Item = &'a Value>) -> String {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": machines.collect::<Vec<_>>()});
     // JSON is YAML.
     format!("{list}\n")
 }
@@ -113,7 +113,7 @@ mod tests {
     use agent_api::release::{Provisioning, Range};
     use serde_json::json;
 
-    use super::{Settings, hosts, manifest, settings};
+    use super::{Settings, Value, hosts, machine, manifest, settings};
     use crate::provisioning::segment::known::{self, Known};
 
     #[test]
@@ -133,18 +133,19 @@ mod tests {
 
     #[test]
     fn hosts_of_the_cluster_are_known_machines() {
-        let list = json!({"items": [{
+        let host = json!({
             "metadata": {"name": "node-1", "namespace": "metal3", "resourceVersion": "7", "managedFields": []},
             "spec": {"online": true, "bootMACAddress": "52:54:00:00:00:0a"},
             "status": {"lastUpdated": "2026-01-01T00:00:00Z", "hardware": {"nics": [
                 {"mac": "52:54:00:00:00:0b", "pxe": true},
                 {"mac": "52:54:00:00:00:0c"},
             ]}},
-        }]});
-        let known = |list| Known::default().with_hosts(&hosts(list)).expect("hosts");
-        let macs: Vec<String> = known(Some(&list)).machines.iter().map(|one| one.mac_address.to_string()).collect();
+        });
+        let known = |all: &[Value]| Known::default().with_hosts(&hosts(all.iter())).expect("hosts");
+        let macs: Vec<String> =
+            known(&[machine(&host)]).machines.iter().map(|one| one.mac_address.to_string()).collect();
         assert_eq!(macs, ["52:54:00:00:00:0a", "52:54:00:00:00:0b"]);
-        assert_eq!(known(None), Known::default());
+        assert_eq!(known(&[]), Known::default());
     }
 
     #[test]
@@ -158,20 +159,20 @@ mod tests {
                 "spec": {"bootMACAddress": mac(0)}, "status": {"hardware": {"nics": nics}},
             })
         };
-        let list = json!({"items": (0..10_000).map(host).collect::<Vec<_>>()});
-        let known = Known::default().with_hosts(&hosts(Some(&list))).expect("hosts");
+        let all: Vec<Value> = (0..10_000).map(host).map(|host| machine(&host)).collect();
+        let known = Known::default().with_hosts(&hosts(all.iter())).expect("hosts");
         assert_eq!((known.machines.len(), known.problems.as_slice()), (20_000, &[][..]));
     }
 
     #[test]
     fn what_changes_again_and_again_is_no_other_file() {
         let host = |version: &str| {
-            json!({"items": [{
+            machine(&json!({
                 "metadata": {"name": "node-1", "resourceVersion": version},
                 "spec": {"online": true},
                 "status": {"lastUpdated": version},
-            }]})
+            }))
         };
-        assert_eq!(hosts(Some(&host("1"))), hosts(Some(&host("2"))));
+        assert_eq!(host("1"), host("2"));
     }
 }

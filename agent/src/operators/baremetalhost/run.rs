@@ -22,7 +22,6 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Secret;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::controller::{self, Config as Workers};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -41,6 +40,7 @@ use super::firmware;
 use super::objects::{ObjectError, Objects};
 use super::slots::Slots;
 use super::wishes::Ramdisk;
+use crate::cluster::follow;
 use crate::operators::admission;
 use crate::operators::preprovisioning;
 use crate::operators::turns::{Heard, ended, watched};
@@ -178,13 +178,10 @@ async fn turns(
 }
 
 async fn client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).with_context(|| format!("reading `{}`", path.display()))?;
-            kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
-        }
-        None => kube::Config::infer().await.context("no kubeconfig, and not in a pod; hint: `--kubeconfig`")?,
-    };
+    if let Some(path) = kubeconfig {
+        return follow::client(path).await;
+    }
+    let config = kube::Config::infer().await.context("no kubeconfig, and not in a pod; hint: `--kubeconfig`")?;
     Ok(Client::try_from(config)?)
 }
 

@@ -1,0 +1,146 @@
+//! Follows the objects of a kind in all namespaces: what is kept of each is told once when all are known, and then
+//! whenever it changes. Nothing is asked again and again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::pin::pin;
+
+use anyhow::{Context as _, bail};
+use futures_util::StreamExt as _;
+use kube::api::{ApiResource, DynamicObject};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use serde_json::Value;
+
+/// Changes that are taken together where they come at once.
+const TOGETHER: usize = 1024;
+
+/// What is kept of objects, by namespace and name.
+pub type Kept<T> = BTreeMap<(String, String), T>;
+
+/// A client with the kubeconfig of a file.
+///
+/// # Errors
+/// Where it cannot be read, or says nothing that a client can be made of.
+pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    let read = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading `{}`", kubeconfig.display()))?;
+    let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// Follows a kind. `keep` says what is kept of an object, if anything; `tell` gets all of that.
+///
+/// # Errors
+/// Ends with the first error, of the API server or of `tell`, and never without one. It may be called again then.
+pub async fn follow<T: PartialEq, F: Future<Output = anyhow::Result<()>>>(
+    client: Client,
+    kind: &ApiResource,
+    keep: impl Fn(&Value) -> Option<T>,
+    mut tell: impl FnMut(&Kept<T>) -> F,
+) -> anyhow::Result<()> {
+    let api = Api::<DynamicObject>::all_with(client, kind);
+    let mut batches = pin!(watcher(api, watcher::Config::default()).ready_chunks(TOGETHER));
+    let mut followed = Followed { listed: false, all: Kept::new(), listing: Kept::new() };
+    while let Some(batch) = batches.next().await {
+        let mut changed = false;
+        for event in batch {
+            let event = event.with_context(|| format!("watching {}", kind.plural))?;
+            changed |= followed.take(event, &keep)?;
+        }
+        if changed {
+            tell(&followed.all).await?;
+        }
+    }
+    bail!("the watch of {} has ended", kind.plural)
+}
+
+struct Followed<T> {
+    listed: bool,
+    all: Kept<T>,
+    /// What takes the place of all when the list is at its end.
+    listing: Kept<T>,
+}
+
+impl<T: PartialEq> Followed<T> {
+    /// Returns whether there is something to tell.
+    fn take(&mut self, event: Event<DynamicObject>, keep: impl Fn(&Value) -> Option<T>) -> anyhow::Result<bool> {
+        let key = |object: &DynamicObject| {
+            let metadata = &object.metadata;
+            (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+        };
+        let kept = |object: DynamicObject| Ok::<_, anyhow::Error>(keep(&serde_json::to_value(object)?));
+        Ok(match event {
+            Event::Init => {
+                self.listing.clear();
+                false
+            }
+            Event::InitApply(object) => {
+                let key = key(&object);
+                if let Some(kept) = kept(object)? {
+                    self.listing.insert(key, kept);
+                }
+                false
+            }
+            Event::InitDone => {
+                let listing = std::mem::take(&mut self.listing);
+                let changed = !self.listed || listing != self.all;
+                (self.listed, self.all) = (true, listing);
+                changed
+            }
+            Event::Apply(object) => {
+                let key = key(&object);
+                match kept(object)? {
+                    None => self.all.remove(&key).is_some(),
+                    Some(kept) if self.all.get(&key) == Some(&kept) => false,
+                    Some(kept) => {
+                        self.all.insert(key, kept);
+                        true
+                    }
+                }
+            }
+            Event::Delete(object) => self.all.remove(&key(&object)).is_some(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::DynamicObject;
+    use kube::runtime::watcher::Event::{self, Apply, Delete, Init, InitApply, InitDone};
+    use serde_json::{Value, json};
+
+    use super::{Followed, Kept};
+
+    fn object(name: &str, mac: Option<&str>, status: &str) -> DynamicObject {
+        let object = json!({"metadata": {"name": name, "namespace": "site"}, "mac": mac, "status": status});
+        serde_json::from_value(object).expect("an object")
+    }
+
+    #[test]
+    fn only_what_matters_is_told() {
+        let mut followed = Followed { listed: false, all: Kept::new(), listing: Kept::new() };
+        let keep = |object: &Value| object["mac"].as_str().map(str::to_owned);
+        let mut take = |event: Event<DynamicObject>| {
+            let changed = followed.take(event, keep).expect("taken");
+            let names = |((_, name), mac): (&(String, String), &String)| format!("{name} {mac}");
+            changed.then(|| followed.all.iter().map(names).collect::<Vec<_>>())
+        };
+        let told = |all: &[&str]| Some(all.iter().map(|&one| one.to_owned()).collect::<Vec<_>>());
+        assert_eq!(take(Init), None);
+        assert_eq!(take(InitDone), told(&[]), "that there are none is told too");
+        assert_eq!(take(Apply(object("a", Some("1"), "new"))), told(&["a 1"]));
+        assert_eq!(take(Apply(object("a", Some("1"), "older"))), None);
+        assert_eq!(take(Apply(object("a", Some("2"), "older"))), told(&["a 2"]));
+        assert_eq!(take(Apply(object("b", None, "new"))), None);
+        assert_eq!(take(Delete(object("b", None, "new"))), None);
+        assert_eq!(take(Apply(object("a", None, "old"))), told(&[]));
+        // Listed anew, after something was missed.
+        assert_eq!(take(Apply(object("a", Some("1"), "old"))), told(&["a 1"]));
+        assert_eq!(take(Init), None);
+        assert_eq!(take(InitApply(object("a", Some("1"), "old"))), None);
+        assert_eq!(take(InitDone), None, "nothing was");
+        assert_eq!([take(Init), take(InitApply(object("c", Some("3"), "new")))], [None, None]);
+        assert_eq!(take(InitDone), told(&["c 3"]));
+    }
+}
