@@ -38,7 +38,8 @@ fn disk(bus: Bus) -> Drive {
 #[test]
 fn plain_machine() {
     let expected = "-nodefaults -no-user-config -name box,debug-threads=on -uuid 00000000-0000-4000-8000-000000000001 \
-        -machine q35,smm=off,vmport=off,dump-guest-core=off -accel tcg,thread=multi -cpu max -smp 2 -m 4096M -S \
+        -machine q35,smm=off,vmport=off,dump-guest-core=off -accel tcg,thread=multi \
+        -cpu max,la57=off,mpx=off,pku=off,smap=off,smep=off,umip=off,erms=off,fsrm=off -smp 2 -m 4096M -S \
         -display none -device VGA -device virtio-rng-pci -boot strict=on \
         -chardev socket,id=qmp,fd=10 -mon chardev=qmp,mode=control -device virtio-serial-pci \
         -chardev socket,id=events,fd=11 -device virtserialport,chardev=events,name=org.foothold.events \
