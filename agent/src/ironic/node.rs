@@ -225,6 +225,12 @@ impl Node {
         }
     }
 
+    /// Whether its power is being changed. Who changes it has locked it: a target that nobody has the lock for broke off
+    /// (a write that its database refused), and stays until it is asked for again.
+    pub fn is_being_switched(&self) -> bool {
+        self.target_power_state.is_some() && self.reservation.is_some()
+    }
+
     /// Whether it is in a state that only who works with it ends, for so long, and nobody does: what it was to do broke
     /// off on the way (a write that its database refused), and Ironic does not notice.
     pub fn is_abandoned(&self, now: Timestamp, patience: SignedDuration) -> bool {

@@ -39,6 +39,8 @@ pub struct Faults {
     pub silence: bool,
     /// So many cleanings break off first.
     pub abandoned: u64,
+    /// So many power changes break off first.
+    pub unswitched: u64,
 }
 
 /// What there is.
@@ -282,7 +284,8 @@ impl World {
             Then::Serviced => self.serviced(uuid),
             Then::Adopted => self.set(uuid, "active"),
             Then::Power(on) => {
-                self.nodes.get_mut(uuid).expect("there")["target_power_state"] = json!(null);
+                let node = self.nodes.get_mut(uuid).expect("there");
+                (node["target_power_state"], node["reservation"]) = (json!(null), json!(null));
                 self.switch(uuid, on);
             }
         }
@@ -535,8 +538,13 @@ async fn part(
         ("states/provision", "PUT") => return world.provision(&uuid, &body),
         ("states/power", "PUT") => {
             let on = body["target"].as_str().is_some_and(|target| target != "power off" && target != "soft power off");
-            world.nodes.get_mut(&uuid).expect("there")["target_power_state"] =
-                json!(if on { "power on" } else { "power off" });
+            let node = world.nodes.get_mut(&uuid).expect("there");
+            node["target_power_state"] = json!(if on { "power on" } else { "power off" });
+            if world.faults.unswitched > 0 {
+                world.faults.unswitched -= 1;
+                return StatusCode::ACCEPTED.into_response();
+            }
+            world.nodes.get_mut(&uuid).expect("there")["reservation"] = json!("box");
             let until = Instant::now() + world.step;
             world.pending.insert(uuid, (until, Then::Power(on)));
             return StatusCode::ACCEPTED.into_response();

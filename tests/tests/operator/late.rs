@@ -157,3 +157,18 @@ async fn a_host_that_is_moved_finds_its_hardware_beside_it() {
     let world = site.ironic.world();
     assert!(world.ports.contains_key(nic) && world.deployed.is_empty(), "{:?}", world.ports);
 }
+
+/// What broke off inside Ironic leaves a target that nobody works for.
+#[tokio::test]
+async fn a_power_change_that_broke_off_is_asked_for_again() {
+    let site = Site::start("switch").await;
+    site.host("a", json!({"bootMACAddress": MAC, "image": image("abc")})).await;
+    site.state("a", "provisioned").await;
+    site.until("a", "on", |host| host["status"]["poweredOn"] == true).await;
+    site.ironic.world().faults.unswitched = 2;
+    site.change("a", json!({"spec": {"online": false}})).await;
+    site.until("a", "off", |host| host["status"]["poweredOn"] == false).await;
+    assert_eq!(site.ironic.world().faults.unswitched, 0);
+    site.change("a", json!({"spec": {"online": true}})).await;
+    site.until("a", "on again", |host| host["status"]["poweredOn"] == true).await;
+}

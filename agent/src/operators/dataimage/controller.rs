@@ -126,7 +126,7 @@ impl Controller {
             }
             return Ok(Next::await_change());
         };
-        if node.reservation.is_some() || node.target_power_state.is_some() {
+        if node.reservation.is_some() {
             return Ok(Next::requeue(self.common.pace.short));
         }
         if node.provision_state.is_busy() {

@@ -70,7 +70,7 @@ impl Executor {
         told: Told,
     ) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
-        if node.target_power_state.is_some() {
+        if node.is_being_switched() {
             return Ok(self.soon());
         }
         let asked = job.scratch.answered(Asked::Power);
