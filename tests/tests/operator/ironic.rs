@@ -540,6 +540,7 @@ async fn part(
             let on = body["target"].as_str().is_some_and(|target| target != "power off" && target != "soft power off");
             let node = world.nodes.get_mut(&uuid).expect("there");
             node["target_power_state"] = json!(if on { "power on" } else { "power off" });
+            node["driver_internal_info"]["last_power_state_change"] = json!(jiff_now());
             if world.faults.unswitched > 0 {
                 world.faults.unswitched -= 1;
                 return StatusCode::ACCEPTED.into_response();

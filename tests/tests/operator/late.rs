@@ -172,3 +172,28 @@ async fn a_power_change_that_broke_off_is_asked_for_again() {
     site.change("a", json!({"spec": {"online": true}})).await;
     site.until("a", "on again", |host| host["status"]["poweredOn"] == true).await;
 }
+
+/// What hangs inside Ironic is told; what it leaves when it is started anew is done.
+#[tokio::test]
+async fn a_power_change_that_never_ends_is_told() {
+    let site = Site::start("endless").await;
+    site.host("a", json!({"bootMACAddress": MAC, "image": image("abc")})).await;
+    site.state("a", "provisioned").await;
+    site.until("a", "on", |host| host["status"]["poweredOn"] == true).await;
+    let switched = |target: Value, by: Value| {
+        let mut world = site.ironic.world();
+        let uuid = world.find(&site.node("a")).expect("a node");
+        let node = world.nodes.get_mut(&uuid).expect("there");
+        node["driver_internal_info"] = json!({"last_power_state_change": "2026-03-02T08:00:00.125000"});
+        (node["target_power_state"], node["reservation"]) = (target, by);
+    };
+    switched(json!("power off"), json!("box"));
+    site.change("a", json!({"spec": {"online": false}})).await;
+    let host = site.until("a", "told", |host| host["status"]["errorType"] == "power management error").await;
+    let why = "Ironic has been at the change to `power off` since 2026-03-02T08:00:00Z, and does not end";
+    assert!(waits(&host).starts_with(why), "{host}");
+    switched(json!("power off"), Value::Null);
+    site.change("a", json!({"spec": {"description": "Ironic was started anew"}})).await;
+    let host = site.until("a", "off", |host| host["status"]["poweredOn"] == false).await;
+    assert_eq!(waits(&host), "");
+}

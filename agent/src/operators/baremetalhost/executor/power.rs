@@ -2,15 +2,20 @@
 
 use agent_api::metal3::DataImage;
 use agent_api::metal3::annotations::RebootMode;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 
 use super::super::objects::namespace;
 use super::super::story::Told;
 use super::{ActError, Asked, Done, Executor, Job};
+use crate::ironic::Node;
 use crate::operators::dataimage;
+use crate::signs;
 
 /// Seconds that an operating system has to shut down.
 const SOFT_SECONDS: u32 = 180;
+/// A change of power that takes Ironic longer does not end: it asks a BMC in vain for some minutes.
+const SWITCHED_WITHIN: SignedDuration = SignedDuration::from_mins(15);
 
 impl Executor {
     pub(super) async fn power_on(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
@@ -71,7 +76,9 @@ impl Executor {
     ) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         if node.is_being_switched() {
-            return Ok(self.soon());
+            let since = signs::node::bmc(node).commanded.map(|since| since.0);
+            let endless = since.filter(|since| Timestamp::now().duration_since(*since) > SWITCHED_WITHIN);
+            return Ok(endless.map_or_else(|| self.soon(), |since| Done::badly(never_ends(node, since))));
         }
         let asked = job.scratch.answered(Asked::Power);
         if wanted.map_or(asked && node.error().is_none(), |wanted| node.powered_on() == Some(wanted)) {
@@ -84,4 +91,9 @@ impl Executor {
         job.scratch.asked = Some(Asked::Power);
         Ok(self.soon().tell(told))
     }
+}
+
+fn never_ends(node: &Node, since: Timestamp) -> String {
+    let target = node.target_power_state.as_deref().unwrap_or_default();
+    format!("Ironic has been at the change to `{target}` since {since:.0}, and does not end; hint: start Ironic anew")
 }
