@@ -11,7 +11,7 @@ use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ProvisioningState as
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action as Next;
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::runtime::events::Recorder;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::Mutex as AsyncMutex;
@@ -409,23 +409,7 @@ impl Operator {
     }
 
     pub(super) async fn tell_of(&self, about: &ObjectReference, told: &Told) {
-        let mut note = told.message.clone();
-        if note.len() > 1000 {
-            note = note.chars().take(250).collect::<String>() + "...";
-        }
-        let event = Event {
-            type_: if told.warning { EventType::Warning } else { EventType::Normal },
-            reason: told.reason.to_owned(),
-            note: Some(note),
-            action: told.reason.to_owned(),
-            secondary: None,
-        };
-        // An event that is lost is no reason to do less.
-        if let Err(error) = self.recorder.publish(&event, about).await {
-            let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            let (kind, namespace, name) = (text(&about.kind), text(&about.namespace), text(&about.name));
-            log::warn!("event `{}` of {kind} `{namespace}/{name}`: {error}", told.reason);
-        }
+        told.publish(&self.recorder, about).await;
     }
 }
 

@@ -56,7 +56,7 @@ mod power;
 mod run;
 mod slots;
 mod status;
-mod story;
+pub(super) mod story;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -17,6 +17,8 @@ use agent_api::metal3::{
     ProvisioningState as State, Time,
 };
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder};
 
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 
@@ -35,6 +37,26 @@ pub struct Told {
 }
 
 impl Told {
+    /// Tells it as an event. One that is lost is no reason to do less.
+    pub async fn publish(&self, recorder: &Recorder, about: &ObjectReference) {
+        let mut note = self.message.clone();
+        if note.len() > 1000 {
+            note = note.chars().take(250).collect::<String>() + "...";
+        }
+        let event = Event {
+            type_: if self.warning { EventType::Warning } else { EventType::Normal },
+            reason: self.reason.to_owned(),
+            note: Some(note),
+            action: self.reason.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = recorder.publish(&event, about).await {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (kind, namespace, name) = (text(&about.kind), text(&about.namespace), text(&about.name));
+            log::warn!("event `{}` of {kind} `{namespace}/{name}`: {error}", self.reason);
+        }
+    }
+
     /// All is well.
     pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
         Self { warning: false, reason, message: message.into() }

@@ -14,7 +14,6 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::controller::Action as Next;
-use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
@@ -22,6 +21,7 @@ use serde_json::json;
 use super::choose::{choose, is_free};
 use super::{consumer, is_of, policy, reference, secrets, wishes};
 use crate::operators::baremetalhost::objects::{ObjectError, doing};
+use crate::operators::baremetalhost::story::Told as Event;
 use crate::operators::turns::{Common, Object as _, Queue, Turn};
 
 /// Until a claim without a host looks for one again: labels of namespaces are not watched.
@@ -79,26 +79,14 @@ fn of_policies(common: &Common, claims: Store<HostClaim>) -> (Store<HostDeployPo
             if let Some(policy) = policy
                 && let Some(why) = policy::problem(&policy)
             {
-                bad_policy(&recorder, &policy, why).await;
+                let told = Event::warning("InvalidPolicy", format!("{why}; it admits nobody"));
+                told.publish(&recorder, &policy.object_ref(&())).await;
             }
             let open: Vec<_> = open.iter().map(|claim| Ok(ObjectRef::from_obj(&**claim))).collect();
             Ok(stream::iter(open))
         }
     };
     (policies, changed.and_then(of).try_flatten().boxed())
-}
-
-async fn bad_policy(recorder: &Recorder, policy: &HostDeployPolicy, why: String) {
-    let event = Event {
-        type_: EventType::Warning,
-        reason: "InvalidPolicy".to_owned(),
-        note: Some(format!("{why}; it admits nobody")),
-        action: "Admit".to_owned(),
-        secondary: None,
-    };
-    if let Err(error) = recorder.publish(&event, &policy.object_ref(&())).await {
-        log::warn!("HostDeployPolicy `{}/{}`: {why}; no event of it: {error}", policy.key().0, policy.name_any());
-    }
 }
 
 impl Turn for Controller {
