@@ -13,7 +13,7 @@ use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::{checks, kubeconfig, objects};
 use foothold_agent::content::Held;
 use foothold_agent::events::Bus;
-use foothold_agent::first_boot::control_plane;
+use foothold_agent::first_boot::leases;
 use foothold_agent::first_boot::site_objects::SiteObjects;
 use foothold_agent::first_boot::steps::{Pace, Steps};
 use foothold_agent::ledger::Ledger;
@@ -53,31 +53,51 @@ async fn a_real_api_server_takes_what_the_agent_makes() {
     }
 }
 
-/// After a reboot nobody waits for a leader of this node that is no more; of other nodes everybody does.
+/// After a reboot nobody waits for a leader of this node that is no more; of other nodes everybody does. The controller
+/// manager waits until it is told.
 #[tokio::test]
 async fn leases_of_this_nodes_last_life_are_given_back() {
     let cluster = Cluster::start();
     let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
-    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let all = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let (manager, scheduler) = (format!("{all}/kube-controller-manager"), format!("{all}/kube-scheduler"));
+    let spec = async |path: &str| api.get(path).await.expect("asked").expect("there")["spec"].take();
+    let hold = async |path: &str, holder: &str| {
+        let change = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 3}});
+        api.merge(path, &change).await.expect("changed");
+    };
+
     // There is none in a new cluster.
-    control_plane::give_back_leases(&api, &node()).await.expect("nothing to do");
-    let held = [("kube-controller-manager", "edge_5a1e-1"), ("kube-scheduler", "edge-2_5a1e-2")];
-    for (name, holder) in held {
-        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 60, "leaseTransitions": 3,
-            "acquireTime": "2026-03-02T08:00:00.000000Z", "renewTime": "2026-03-02T08:00:00.000000Z"});
-        let lease =
-            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec});
-        api.create(leases, &lease).await.expect("created");
-    }
-    control_plane::give_back_leases(&api, &node()).await.expect("given back");
-    let ours = api.get(&format!("{leases}/kube-controller-manager")).await.expect("asked").expect("there");
-    assert_eq!(
-        (&ours["spec"]["holderIdentity"], &ours["spec"]["leaseTransitions"]),
-        (&Value::Null, &json!(3)),
-        "{ours}"
-    );
-    let other = api.get(&format!("{leases}/kube-scheduler")).await.expect("asked").expect("there");
-    assert_eq!(other["spec"]["holderIdentity"], "edge-2_5a1e-2", "{other}");
+    leases::hand_over(&api, &node()).await.expect("nothing to do");
+    leases::take(&api, &node()).await.expect("created");
+    let kept = spec(&manager).await;
+    assert_eq!((&kept["holderIdentity"], &kept["leaseDurationSeconds"]), (&json!("edge_foothold-agent"), &json!(300)));
+    assert!(api.get(&scheduler).await.expect("asked").is_none(), "the scheduler makes its own");
+    leases::hand_over(&api, &node()).await.expect("handed over");
+    assert_eq!(spec(&manager).await["holderIdentity"], Value::Null);
+
+    // Who leads by now goes on.
+    hold(&manager, "edge_5a1e-1").await;
+    leases::hand_over(&api, &node()).await.expect("nothing to do");
+    assert_eq!(spec(&manager).await["holderIdentity"], "edge_5a1e-1");
+
+    // The next life of this node, and another node's scheduler.
+    let lease =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kube-scheduler"}});
+    api.create(all, &lease).await.expect("created");
+    hold(&scheduler, "edge-2_5a1e-2").await;
+    leases::take(&api, &node()).await.expect("taken");
+    let kept = spec(&manager).await;
+    assert_eq!((&kept["holderIdentity"], &kept["leaseTransitions"]), (&json!("edge_foothold-agent"), &json!(3)));
+    assert_eq!(spec(&scheduler).await["holderIdentity"], "edge-2_5a1e-2");
+
+    // Another node's controller manager, and this node's scheduler.
+    hold(&manager, "edge-2_5a1e-1").await;
+    hold(&scheduler, "edge_5a1e-2").await;
+    leases::take(&api, &node()).await.expect("taken");
+    leases::hand_over(&api, &node()).await.expect("nothing to do");
+    assert_eq!(spec(&manager).await["holderIdentity"], "edge-2_5a1e-1");
+    assert_eq!(spec(&scheduler).await["holderIdentity"], Value::Null);
 }
 
 /// A file of a release, as the builder writes it.

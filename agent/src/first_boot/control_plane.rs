@@ -10,7 +10,7 @@ use kube::api::ApiResource;
 use serde_json::{Value, json};
 
 use super::steps::{Outcome, Steps, blocking, done};
-use super::{Machine, addons, network, phase};
+use super::{Machine, addons, leases, network, phase};
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::checks::{Missing, chain};
 use crate::cluster::follow::{self, Kept};
@@ -35,8 +35,6 @@ const ROLES: &str = "/readyz/poststarthook/rbac/bootstrap-roles";
 /// Collection and name of the binding that is there until they are.
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const STARTING: &str = "foothold:starting";
-/// What the controller manager and the scheduler lead by.
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 /// How often it is asked: each refusal costs the API server a look at its stack.
 const ROLES_ASK: Duration = Duration::from_secs(1);
 /// Port of etcd.
@@ -363,8 +361,9 @@ fn starting() -> serde_json::Value {
     })
 }
 
-/// Waits until the API server has created the roles of the control plane, and ends [`grant`].
-pub async fn roles(machine: &Machine, steps: &Steps, api: &Api) {
+/// Waits until the API server has created the roles of the control plane, ends [`grant`], and lets the controller manager
+/// lead.
+pub async fn roles(machine: &Machine, steps: &Steps, node: &Node, api: &Api) {
     let act = || async {
         let key = roles_key(machine);
         let before = steps.is_current(&phase::ROLES, &key);
@@ -377,6 +376,7 @@ pub async fn roles(machine: &Machine, steps: &Steps, api: &Api) {
             }
         };
         steps.wait(&phase::ROLES, ROLES_ASK, ask).await;
+        leases::hand_over(api, node).await?;
         if before {
             return Ok(Outcome::Current(()));
         }
@@ -387,22 +387,11 @@ pub async fn roles(machine: &Machine, steps: &Steps, api: &Api) {
     steps.perform(&phase::ROLES, act).await;
 }
 
-/// Lets the controller manager and the scheduler start.
-///
-/// The controller manager gives up when the API server's roles are not complete ten seconds after it
-/// started. So it is started when half of them are there: it needs the rest of the time to start.
+/// Lets the controller manager and the scheduler start: the controller manager leads when [`roles`] hands its Lease over.
 pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node, api: &Api) {
     let act = || async {
-        let half = || async {
-            match api.get(&format!("{BINDINGS}/cluster-admin")).await {
-                Ok(Some(_)) => Ok(()),
-                Ok(None) => Err(Missing::new("the first half of the roles", "the API server is creating them")),
-                Err(error) => Err(Missing::new("the API server", chain(&error))),
-            }
-        };
-        steps.wait(&phase::CONTROLLERS, ROLES_ASK, half).await;
         if !manifests::any(&machine.at(manifests::DIR), &manifests::SECOND) {
-            give_back_leases(api, node).await?;
+            leases::take(api, node).await?;
         }
         let (machine, node) = (machine.clone(), node.clone());
         blocking(move || {
@@ -413,26 +402,6 @@ pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node, api: &Ap
         .await
     };
     steps.perform(&phase::CONTROLLERS, act).await;
-}
-
-/// Gives back what this node's controller manager and scheduler led when they ended without a word: their successors
-/// would wait until it runs out. Neither may be running. What another node leads is left alone.
-///
-/// # Errors
-/// When the API server does not take it, or somebody else was quicker.
-pub async fn give_back_leases(api: &Api, node: &Node) -> Result<(), ApiError> {
-    for name in ["kube-controller-manager", "kube-scheduler"] {
-        let path = format!("{LEASES}/{name}");
-        let Some(lease) = api.get(&path).await? else { continue };
-        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        // Name of the host, `_`, and a UUID of each start: client-go's `leaderelection`, and who uses it.
-        if holder.rsplit_once('_').is_some_and(|(host, _)| host == node.name) {
-            let version = &lease["metadata"]["resourceVersion"];
-            let change = json!({"metadata": {"resourceVersion": version}, "spec": {"holderIdentity": null}});
-            api.merge(&path, &change).await?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod decide;
 pub mod dhcp;
 pub mod firewall;
 pub mod identity;
+pub mod leases;
 pub mod machine;
 pub mod network;
 pub mod phase;

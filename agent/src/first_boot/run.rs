@@ -161,7 +161,7 @@ async fn cluster(
     };
     let ((), (), (), node_ready) = tokio::join!(
         workloads,
-        control_plane::roles(machine, steps, &api),
+        control_plane::roles(machine, steps, node, &api),
         addons::node_labels(machine, steps, node, credentials, &api),
         ready::node(steps, node, &api),
     );
