@@ -288,13 +288,41 @@ impl Vm {
     }
 
     /// Saves all there is to look at after a failure into `dir`: `serial.log`, `serial.txt` (without
-    /// escape sequences), `events.jsonl`, `qemu.log`, and `screen.png` if the machine is still on.
+    /// escape sequences), `events.jsonl`, `qemu.log`, and, if the machine is still on, `screen.png` and
+    /// `processors.txt` (where each of them is, twice).
     pub fn keep(&self, dir: &Path) -> Result<(), VmError> {
-        self.write_files(dir).map_err(|source| self.failed("saving its logs", source))?;
+        let failed = |source| self.failed("saving its logs", source);
+        self.write_files(dir).map_err(failed)?;
         if self.exited().is_none() {
             self.screenshot(&dir.join("screen.png"))?;
+            fs_err::write(dir.join("processors.txt"), self.processors()?).map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// Registers of all processors, and the instructions at which each is, twice: what hangs without a word says at least
+    /// where.
+    fn processors(&self) -> Result<String, VmError> {
+        let mut told = String::new();
+        for _ in 0..2 {
+            told += &self.monitor("info status", None)?;
+            told += &self.monitor("info registers -a", None)?;
+            for (number, _) in self.qmp("query-cpus-fast", None)?.as_array().into_iter().flatten().enumerate() {
+                told += "\n";
+                told += &self.monitor("x /24i $pc", Some(number))?;
+            }
+        }
+        Ok(told)
+    }
+
+    /// Runs a command of QEMU's monitor for people, on one of its processors. Returns what it prints.
+    fn monitor(&self, line: &str, processor: Option<usize>) -> Result<String, VmError> {
+        let mut arguments = json!({ "command-line": line });
+        if let Some(number) = processor {
+            arguments["cpu-index"] = number.into();
+        }
+        let told = self.qmp("human-monitor-command", Some(&arguments))?;
+        Ok(told.as_str().unwrap_or_default().to_owned())
     }
 
     fn write_files(&self, dir: &Path) -> io::Result<()> {

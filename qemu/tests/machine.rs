@@ -101,6 +101,10 @@ fn firmware_shows_itself_and_failures_leave_something_to_look_at() {
         assert_eq!(&header, b"\x89PNG\r\n\x1a\n");
         assert!(fs_err::read_to_string(kept.join("serial.txt")).expect("saved").contains("BdsDxe: "));
         assert!(fs_err::read_to_string(kept.join("qemu.log")).expect("saved").contains("-machine q35"));
+        let processors = fs_err::read_to_string(kept.join("processors.txt")).expect("saved");
+        assert_eq!(processors.matches("RIP=").count(), 2, "{processors}");
+        // A long instruction has several lines.
+        assert!(processors.lines().filter(|line| line.starts_with("0x")).count() >= 2 * 24, "{processors}");
         let error = vm.wait_serial(Patience::total(Duration::from_millis(100)), "login:").expect_err("never comes");
         assert!(error.to_string().contains("BdsDxe: "), "{error}");
     }
