@@ -10,13 +10,16 @@ use std::time::Duration;
 use agent_api::events::State;
 use agent_api::release::{ContentKind, Digest};
 use foothold_agent::cluster::api::Api;
+use foothold_agent::cluster::follow::Kept;
 use foothold_agent::cluster::{checks, kubeconfig, objects};
 use foothold_agent::content::Held;
 use foothold_agent::events::Bus;
-use foothold_agent::first_boot::leases;
 use foothold_agent::first_boot::site_objects::SiteObjects;
 use foothold_agent::first_boot::steps::{Pace, Steps};
+use foothold_agent::first_boot::{control_plane, leases};
 use foothold_agent::ledger::Ledger;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ApiResource;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
@@ -98,6 +101,42 @@ async fn leases_of_this_nodes_last_life_are_given_back() {
     leases::hand_over(&api, &node()).await.expect("nothing to do");
     assert_eq!(spec(&manager).await["holderIdentity"], "edge-2_5a1e-1");
     assert_eq!(spec(&scheduler).await["holderIdentity"], Value::Null);
+}
+
+/// What changed while nobody could be asked is told afterwards.
+#[tokio::test]
+async fn who_follows_objects_catches_up_after_the_api_server_was_away() {
+    const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let mut cluster = Cluster::start();
+    let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
+    let machine = cluster.machine();
+    let (teller, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let keep = |object: &Value| object["data"]["told"].as_str().map(str::to_owned);
+    let tell = |all: &Kept<String>| {
+        teller.send(all.values().cloned().collect::<Vec<_>>()).expect("heard");
+        std::future::ready(Ok(()))
+    };
+    let kind = ApiResource::erase::<ConfigMap>(&());
+    let create = async |api: &Api, name: &str| {
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"told": name}});
+        api.create(CONFIG_MAPS, &object).await.expect("created");
+    };
+    let story = async {
+        assert_eq!(told.recv().await, Some(Vec::new()), "that there is none is told too");
+        create(&api, "a").await;
+        assert_eq!(told.recv().await, Some(vec!["a".to_owned()]));
+        let api = cluster.restart_api_server().await;
+        create(&api, "b").await;
+        api.delete(&format!("{CONFIG_MAPS}/a")).await.expect("gone");
+        while told.recv().await != Some(vec!["b".to_owned()]) {}
+    };
+    let following = control_plane::follow(&machine, &kind, "the test is not told", keep, tell);
+    let within = tokio::time::timeout(Duration::from_secs(120), story);
+    tokio::select! {
+        told = within => told.expect("told within two minutes"),
+        () = following => unreachable!("it follows for ever"),
+    }
 }
 
 /// A file of a release, as the builder writes it.

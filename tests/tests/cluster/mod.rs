@@ -36,6 +36,12 @@ impl Process {
         let thread = std::thread::spawn(move || run_until(&program, &ended));
         Self { end: Some(end), thread: Some(thread) }
     }
+
+    /// Ends it, and waits for that.
+    fn end(&mut self) {
+        drop(self.end.take());
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 #[expect(clippy::print_stderr, reason = "what it said is shown if the test fails")]
@@ -51,8 +57,7 @@ fn run_until(program: &Run, ended: &Receiver<()>) {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        drop(self.end.take());
-        let _ = self.thread.take().map(JoinHandle::join);
+        self.end();
     }
 }
 
@@ -129,7 +134,7 @@ pub fn node() -> Node {
 
 /// Control plane of one test, as far as an API server needs one. It ends before its folder goes.
 pub struct Cluster {
-    _api_server: Process,
+    api_server: Process,
     _etcd: Process,
     pub places: Places,
     pub credentials: control_plane::Credentials,
@@ -145,8 +150,26 @@ impl Cluster {
         assert_eq!(issued.len(), 13);
         let places = Places::new(dir.path());
         let etcd = places.start("etcd.yaml", program("etcd", "server"));
-        let api_server = places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"));
-        Self { _api_server: api_server, _etcd: etcd, places, credentials, dir }
+        let api_server = Self::api_server(&places);
+        Self { api_server, _etcd: etcd, places, credentials, dir }
+    }
+
+    fn api_server(places: &Places) -> Process {
+        places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"))
+    }
+
+    /// Ends the API server and starts another one. Returns when it answers.
+    pub async fn restart_api_server(&mut self) -> Api {
+        self.api_server.end();
+        self.api_server = Self::api_server(&self.places);
+        client(&self.places, kubeconfig::SUPER_ADMIN).await
+    }
+
+    /// The machine on which it runs; its administrator's kubeconfig has the port of the test.
+    pub fn machine(&self) -> Machine {
+        let kubeconfig = self.places.root.join("etc/kubernetes").join(kubeconfig::SUPER_ADMIN);
+        fs_err::rename(admin(self), kubeconfig).expect("moved");
+        machine(&self.places.root)
     }
 }
 
