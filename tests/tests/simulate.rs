@@ -97,9 +97,9 @@ impl Running {
         kill(pid, signal).expect("it runs");
         let code = self.child.wait().expect("it ends").code();
         let begun = Instant::now();
-        let folder = self.dir.path().to_owned();
-        while !of(&folder).is_empty() {
-            assert!(begun.elapsed() < GRACE, "left after {signal}: {:?}", of(&folder));
+        let left = || of(self.dir.path(), pid);
+        while !left().is_empty() {
+            assert!(begun.elapsed() < GRACE, "left after {signal}: {:?}", left());
             std::thread::park_timeout(Duration::from_millis(50));
         }
         assert!(!self.namespace.exists(), "the namespace is there");
@@ -107,9 +107,11 @@ impl Running {
     }
 }
 
-/// Processes that name the folder of the consoles, or a work folder of the cache.
-fn of(folder: &Path) -> BTreeSet<String> {
-    processes_of(&[folder, &builder().expect("a cache").cache.path("tmp")])
+/// Processes that name the folder of the consoles, or a work folder of that process in the cache: others may be at work
+/// there.
+fn of(folder: &Path, pid: Pid) -> BTreeSet<String> {
+    let work = builder().expect("a cache").cache.path("tmp").join(format!("{pid}-"));
+    processes_of(&[folder, &work])
 }
 
 #[test]
