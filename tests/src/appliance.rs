@@ -19,6 +19,7 @@ use foothold_qemu::{Nic, Patience};
 use serde_json::json;
 
 use crate::client::Client;
+use crate::waits;
 
 /// How long a box may stay without any new event. Emulated machines on a busy host are slow, never silent.
 pub const PATIENCE: Patience = Patience { stall: Duration::from_secs(420), total: Duration::from_secs(1500) };
@@ -198,7 +199,9 @@ pub fn program() -> PathBuf {
 impl Boxed {
     /// Waits until the box is ready; on the way every failure is printed.
     pub fn until_ready(&mut self) -> Event {
-        self.until("the box to be ready", Event::is_ready)
+        let ready = self.until("the box to be ready", Event::is_ready);
+        assert_eq!(waits::sat_out(&self.session.vm.serial_text()), [""; 0], "its boot sat out a wait");
+        ready
     }
 
     /// Waits for an event.

@@ -21,6 +21,7 @@ pub mod programs;
 pub mod registry;
 pub mod service_image;
 pub mod stock;
+pub mod waits;
 
 pub use appliance::{Appliance, Boxed, How};
 pub use client::Client;

@@ -8,7 +8,7 @@ use foothold::cli::{Attach, MachineFirmware, Network};
 use foothold_qemu::{Nic, NicModel};
 use foothold_tests::appliance::program;
 use foothold_tests::client::Kubernetes;
-use foothold_tests::{Appliance, How, stock};
+use foothold_tests::{Appliance, How, stock, waits};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -60,6 +60,7 @@ fn a_qcow2_on_bios_is_ready_after_ten_power_cuts_reachable_and_closed_to_strange
     let bundle = client.support_bundle();
     let journal = bundle.iter().find(|(path, _)| path.ends_with("journal.txt")).expect("the journal").1;
     assert!(journal.contains("Watchdog running with a hardware timeout of 3min"), "the watchdog is not used");
+    assert_eq!(waits::sat_out(journal), [""; 0], "its boot sat out a wait");
 
     let kubernetes = client.kubernetes();
     let nodes = kubernetes.get("/api/v1/nodes");

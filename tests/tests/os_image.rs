@@ -7,6 +7,7 @@ use foothold::config::DiskFormat;
 use foothold::store::Cache;
 use foothold_qemu::{Disk, Firmware, Patience, Tools, VmBuilder, Writes};
 use foothold_tests::os_image::{self, Workshop};
+use foothold_tests::waits;
 use rstest::rstest;
 
 /// A boot with cloud-init, emulated on a busy host.
@@ -50,6 +51,7 @@ fn boots(name: &str, format: DiskFormat, firmware: Firmware, home: &str) {
     }
     vm.wait_serial(Patience::total(Duration::from_secs(5)), "M failed=0").expect("no unit failed");
     let text = vm.serial_text();
+    assert_eq!(waits::sat_out(&text), [""; 0], "its boot sat out a wait");
     let answer = text.lines().find(|line| line.contains("answer: ")).unwrap_or_default();
     workshop.builder.report.info(&format!("{answer} after {:?}", vm.since_power_on()));
     let size = answer.split("size=").nth(1).and_then(|rest| rest.split('M').next()?.trim().parse::<u64>().ok());

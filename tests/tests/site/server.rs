@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use foothold_qemu::site;
+use foothold_tests::waits;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
@@ -42,11 +43,13 @@ impl Server {
         }
     }
 
-    /// Keeps what it said so far, for people.
+    /// Keeps what it said so far, for people. It has waited for nothing that did not come.
     pub fn keep_words(&self, name: &str) {
         let path =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("site-{}-{name}.log", self.mac().replace(':', "")));
-        fs_err::write(path, self.serial()).expect("written");
+        let said = self.serial();
+        assert_eq!(waits::sat_out(&said), [""; 0], "its boot sat out a wait\n{said}");
+        fs_err::write(path, said).expect("written");
     }
 
     /// Waits until it says something, whatever its BMC does to it meanwhile.

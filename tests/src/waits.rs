@@ -1,0 +1,40 @@
+//! Waits that a machine sat out: what systemd says on its console, and in its journal, when something did not come in time.
+
+/// What systemd and udev say of a wait that ended by its limit.
+const ENDED: [&str; 5] = [
+    "Timed out waiting for",
+    "timed out. Terminating",
+    "operation timed out",
+    "Dependency failed for",
+    "Job timed out",
+];
+/// What systemd says of a job that goes on for more than five seconds. Under emulation work takes as long: only jobs that
+/// do nothing but wait count.
+const GOES_ON: [&str; 2] = ["A start job is running for", "A stop job is running for"];
+/// Names of jobs that only wait: for devices, and for a network.
+const ONLY_WAITS: [&str; 3] = ["/dev/", ".device", "Wait for "];
+
+/// The lines that tell of such a wait.
+pub fn sat_out(said: &str) -> Vec<&str> {
+    let has = |line: &str, signs: &[&str]| signs.iter().any(|sign| line.contains(sign));
+    let told = said.lines().filter(|line| has(line, &ENDED) || has(line, &GOES_ON) && has(line, &ONLY_WAITS));
+    told.map(str::trim).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sat_out;
+
+    #[test]
+    fn waits_are_found_and_work_that_takes_long_is_none() {
+        let said = "[  OK  ] Reached target network-pre.target\r\n\
+            [ TIME ] Timed out waiting for device dev-disk-by\\x2dlabel-X.device\r\n\
+            [DEPEND] Dependency failed for X.\r\n\
+            [*     ] A start job is running for /dev/disk/by-label/X (5s / 1min 30s)\r\n\
+            [*     ] A start job is running for Wait for Network to be Configured (5s / no limit)\r\n\
+            [*     ] A start job is running for Cloud-init: Local Stage (7s / no limit)\r\n\
+            server login: \r\n";
+        assert_eq!(sat_out(said).len(), 4, "{:?}", sat_out(said));
+        assert!(sat_out("[  OK  ] Started a job\nCloud-init finished").is_empty());
+    }
+}
