@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_api::boot;
-use agent_api::events::{EVENT_PORT, Event, Phase, State, Status};
+use agent_api::events::{EVENT_PORT, Event, PhaseWord, State, Status};
 use agent_api::rest::ObjectStatus;
 use serde_json::{Map, Value};
 use tokio::sync::{broadcast, watch};
@@ -76,7 +76,7 @@ pub fn find_port(class: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// The step plan: what first boot is going to do, so that progress has a total.
-pub type Plan = Vec<(Phase, String)>;
+pub type Plan = Vec<(PhaseWord, String)>;
 
 /// Carries events from those who do things to those who tell. Cheap to clone.
 #[derive(Clone)]
@@ -176,23 +176,23 @@ impl Bus {
     }
 
     /// The step began.
-    pub fn started(&self, phase: Phase, step: &str) {
+    pub fn started(&self, phase: impl Into<PhaseWord>, step: &str) {
         self.emit(Event::of_box(uptime(), phase, step, State::Started));
     }
 
     /// Numbers changed; `detail` is an object.
-    pub fn progress(&self, phase: Phase, step: &str, detail: Value) {
+    pub fn progress(&self, phase: impl Into<PhaseWord>, step: &str, detail: Value) {
         self.tell(phase, step, State::Progress, detail);
     }
 
     /// The step ended well; `secs` since it started is added.
-    pub fn done(&self, phase: Phase, step: &str) {
+    pub fn done(&self, phase: impl Into<PhaseWord>, step: &str) {
         self.done_with(phase, step, Value::Null);
     }
 
     /// The step ended well, with more to say; `secs` since it started is added.
-    pub fn done_with(&self, phase: Phase, step: &str, detail: Value) {
-        let now = uptime();
+    pub fn done_with(&self, phase: impl Into<PhaseWord>, step: &str, detail: Value) {
+        let (now, phase) = (uptime(), phase.into());
         let begun = self.now().steps.iter().find(|s| s.phase == phase.name() && s.step == step).map(|s| s.since);
         let mut event = with_detail(Event::of_box(now, phase, step, State::Done), detail);
         let secs = begun.map_or(0.0, |begun| (now - begun).max(0.0));
@@ -201,18 +201,18 @@ impl Bus {
     }
 
     /// The step was recorded earlier and is still true.
-    pub fn skipped(&self, phase: Phase, step: &str) {
+    pub fn skipped(&self, phase: impl Into<PhaseWord>, step: &str) {
         self.emit(Event::of_box(uptime(), phase, step, State::Skipped));
     }
 
     /// The step waits for something, and why that takes time.
-    pub fn waiting(&self, phase: Phase, step: &str, what: &str, why: &str) {
+    pub fn waiting(&self, phase: impl Into<PhaseWord>, step: &str, what: &str, why: &str) {
         let event = Event::of_box(uptime(), phase, step, State::Waiting).with("for", what).with("why", why);
         self.emit(event);
     }
 
     /// The step failed: the cause, what to do (or what happens) next, and where the log is.
-    pub fn failed(&self, phase: Phase, step: &str, cause: &str, next: &str, log: &str) {
+    pub fn failed(&self, phase: impl Into<PhaseWord>, step: &str, cause: &str, next: &str, log: &str) {
         let event = Event::of_box(uptime(), phase, step, State::Failed);
         self.emit(event.with("cause", cause).with("next", next).with("log", log));
     }
@@ -252,8 +252,8 @@ impl Bus {
     }
 
     /// Declares the steps that are going to be run, in order. Not an event: it only gives progress a total.
-    pub fn set_plan<'a>(&self, steps: impl IntoIterator<Item = (Phase, &'a str)>) {
-        let plan = steps.into_iter().map(|(phase, step)| (phase, step.to_owned())).collect();
+    pub fn set_plan<'a>(&self, steps: impl IntoIterator<Item = (impl Into<PhaseWord>, &'a str)>) {
+        let plan = steps.into_iter().map(|(phase, step)| (phase.into(), step.to_owned())).collect();
         self.inner.plan.send_replace(Arc::new(plan));
     }
 
@@ -283,7 +283,7 @@ impl Bus {
         self.inner.sink.dropped()
     }
 
-    fn tell(&self, phase: Phase, step: &str, state: State, detail: Value) {
+    fn tell(&self, phase: impl Into<PhaseWord>, step: &str, state: State, detail: Value) {
         self.emit(with_detail(Event::of_box(uptime(), phase, step, state), detail));
     }
 

@@ -7,7 +7,7 @@
 //! first_boot  after it: observe, decide, act, record, phase by phase until ready
 //! cluster     keys, kubeconfigs, static pods and objects, as kubeadm lays them out
 //! content     what the box holds for its site, by path
-//! ledger      what was done, across power cuts
+//! steps       the engine of steps, and the ledger of what was done, across power cuts
 //! events      what happens, step by step, and the status that follows
 //! eta         when it will be ready, by the release's proof
 //! usage       memory and disk, now and at most
@@ -47,7 +47,6 @@ pub mod hosts;
 pub mod http;
 pub mod init;
 pub mod ironic;
-pub mod ledger;
 pub mod listen;
 pub mod medium;
 pub mod operators;
@@ -59,6 +58,7 @@ pub mod releases;
 pub mod rest;
 pub mod signs;
 pub mod site_out;
+pub mod steps;
 pub mod uploads;
 pub mod usage;
 pub mod vitals;

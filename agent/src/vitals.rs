@@ -243,7 +243,7 @@ mod tests {
         let mut status = Status::default();
         status.apply(&Event::of_box(1.0, Phase::Medium, "find", State::Done));
         status.apply(&Event::of_box(2.0, Phase::Runtime, "containerd", State::Started));
-        let plan = vec![(Phase::Runtime, "containerd".to_owned()), (Phase::Ready, "ready".to_owned())];
+        let plan = vec![(Phase::Runtime.into(), "containerd".to_owned()), (Phase::Ready.into(), "ready".to_owned())];
         assert_eq!(progress(&status, &plan), Progress { done: 1, total: 3 });
     }
 

@@ -101,6 +101,34 @@ impl fmt::Display for Phase {
     }
 }
 
+/// The word for a phase as it stands in events: one of the box's [`Phase`]s, or of those that another list of steps brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PhaseWord(&'static str);
+
+impl PhaseWord {
+    /// That word, kebab-case.
+    pub const fn new(name: &'static str) -> Self {
+        Self(name)
+    }
+
+    /// The word as it stands in JSON.
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+}
+
+impl From<Phase> for PhaseWord {
+    fn from(phase: Phase) -> Self {
+        Self(phase.name())
+    }
+}
+
+impl fmt::Display for PhaseWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
 /// What a step just did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -141,11 +169,11 @@ pub struct Event {
 
 impl Event {
     /// An event of the box without detail.
-    pub fn of_box(t: f64, phase: Phase, step: &str, state: State) -> Self {
+    pub fn of_box(t: f64, phase: impl Into<PhaseWord>, step: &str, state: State) -> Self {
         Self {
             t: (t * 1000.0).round() / 1000.0,
             source: Source::Box,
-            phase: phase.name().to_owned(),
+            phase: phase.into().name().to_owned(),
             step: step.to_owned(),
             state,
             detail: Map::new(),

@@ -2,32 +2,7 @@
 
 use serde_json::Value;
 
-/// What is missing, and why, in words for the console.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// What is waited for.
-    pub what: String,
-    /// Why it is not there yet.
-    pub why: String,
-}
-
-impl Missing {
-    /// What, and why.
-    pub fn new(what: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { what: what.into(), why: why.into() }
-    }
-}
-
-/// An error with its causes, in one line: what a [`Missing`] or a log says of it.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}
+use crate::steps::Missing;
 
 /// Labels of pods that a ready cluster has, beside the static ones.
 const EXPECTED: [(&str, &str); 2] = [("k8s-app", "kube-proxy"), ("k8s-app", "kube-dns")];
@@ -125,7 +100,8 @@ fn name(pod: &Value) -> &str {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Missing, node, pods, readyz_missing};
+    use super::{node, pods, readyz_missing};
+    use crate::steps::Missing;
 
     fn pod(name: &str, app: &str, ready: &str) -> Value {
         json!({"metadata": {"name": name, "labels": {"k8s-app": app}},

@@ -8,13 +8,11 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::control_plane::Credentials;
-use super::steps::{Outcome, Steps, done};
 use super::{Machine, phase};
 use crate::cluster::api::{Api, ApiError};
-use crate::cluster::checks::Missing;
 use crate::cluster::objects::{self, Placed};
 use crate::cluster::{Node, TEMPLATES};
-use crate::ledger::Key;
+use crate::steps::{Key, Missing, Outcome, Steps, done};
 
 /// Pause before an object is tried again whose namespace is not there yet.
 const AGAIN: Duration = Duration::from_millis(200);

@@ -7,8 +7,8 @@ use agent_api::boot::MEDIUM;
 use agent_api::release::{Blob, MEDIUM_ROOT, Release};
 use serde_json::json;
 
-use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, phase};
+use crate::steps::{Outcome, Steps, blocking};
 
 /// Looks for every blob; only sizes are read, verity guards the bytes of layers.
 pub async fn blobs(machine: &Machine, steps: &Steps) {

@@ -9,16 +9,14 @@ use anyhow::Context;
 use kube::api::ApiResource;
 use serde_json::{Value, json};
 
-use super::steps::{Outcome, Steps, blocking, done};
 use super::{Machine, addons, leases, network, phase};
 use crate::cluster::api::{Api, ApiError};
-use crate::cluster::checks::{Missing, chain};
 use crate::cluster::follow::{self, Kept};
 use crate::cluster::pki::{self, Issued};
 use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests, state};
-use crate::ledger::Key;
 use crate::provisioning::{dhcp, pod as ironic};
 use crate::registry::pod;
+use crate::steps::{Key, Missing, Outcome, Steps, blocking, chain, done};
 
 /// How often the API server is asked while it starts: refused connections cost nothing.
 const ASK: Duration = Duration::from_millis(200);
@@ -79,7 +77,7 @@ fn keeping(machine: &Machine, mut node: Node) -> Node {
 /// Certificates and kubeconfigs.
 pub async fn certificates(machine: &Machine, steps: &Steps, node: &Node) -> Credentials {
     let act = || async {
-        let made_before = steps.ledger.was_done(phase::CERTIFICATES.phase, phase::CERTIFICATES.name);
+        let made_before = steps.ledger.was_done(&phase::CERTIFICATES);
         let (on, who) = (machine.clone(), node.clone());
         let (credentials, issued) = blocking(move || bring_up_to_date(&on, &keeping(&on, who), made_before)).await?;
         steps.record(&phase::CERTIFICATES, &Key::of([&credentials.ca]))?;
@@ -224,7 +222,7 @@ impl Progress {
 /// [`addons`] do the same piece by piece.
 pub async fn state(machine: &Machine, steps: &Steps, node: &Node, credentials: &Credentials) {
     let act = || async {
-        if steps.ledger.was_done(phase::STATE.phase, phase::STATE.name) || has_answered(machine) {
+        if steps.ledger.was_done(&phase::STATE) || has_answered(machine) {
             return Ok(Outcome::Current(()));
         }
         let template = fs_err::read_to_string(machine.at(TEMPLATES).join(state::FILE))?;

@@ -11,15 +11,14 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::provisioning::addresses;
-use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, control_plane, phase, ready};
 use crate::cluster::api::Api;
-use crate::cluster::checks::Missing;
 use crate::cluster::follow::Kept;
 use crate::cluster::{Node, files, manifests};
 use crate::provisioning::Plan;
 use crate::provisioning::dhcp::{self, HOSTS, MANIFEST, RUN, SETTINGS, STATE, manifest, settings};
 use crate::provisioning::segment::state::{self, Answers, State};
+use crate::steps::{Missing, Outcome, Steps, blocking};
 
 /// Pause between two looks at addresses and the guard's state.
 const LOOK: Duration = Duration::from_secs(10);

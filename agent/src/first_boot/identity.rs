@@ -3,10 +3,10 @@
 use agent_api::site::Site;
 use serde_json::json;
 
-use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, decide, phase, site};
 use crate::cluster::files;
 use crate::host::mount;
+use crate::steps::{Outcome, Steps, blocking};
 
 /// Fact of the ledger: the name, decided once.
 const FACT_HOSTNAME: &str = "hostname";

@@ -9,7 +9,7 @@
 //!             └─ clock, content                                    └─ readiness, really asked ─ registry's pod, Ironic, DHCP
 //! ```
 //!
-//! [`phase`] lists the steps, [`steps`] runs one of them (events, retries, ledger), [`mod@run`] holds
+//! [`phase`] lists the steps, [`crate::steps`] runs one of them (events, retries, ledger), [`mod@run`] holds
 //! the order. Each phase is a module: what it observes, what it decides, what it does.
 
 pub mod addons;
@@ -31,7 +31,6 @@ pub mod runtime;
 pub mod services;
 pub mod site;
 pub mod site_objects;
-pub mod steps;
 pub mod time;
 pub mod watch;
 

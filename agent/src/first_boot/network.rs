@@ -10,10 +10,9 @@ use agent_api::site::Site;
 use serde_json::json;
 
 use super::decide::{self, Address};
-use super::steps::{Outcome, Steps, blocking, done};
 use super::{Machine, firewall, phase};
-use crate::cluster::checks::Missing;
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, Node, files};
+use crate::steps::{Missing, Outcome, Steps, blocking, done};
 
 /// Fact of the ledger: the advertised address, decided once.
 const FACT_ADVERTISE: &str = "advertise";
@@ -269,9 +268,8 @@ mod tests {
     use super::{addresses, firewall, interfaces, name_service};
     use crate::events::Bus;
     use crate::first_boot::machine::tests::{machine, machine_with};
-    use crate::first_boot::steps::{Pace, Steps};
     use crate::host::runner::FakeRunner;
-    use crate::ledger::Ledger;
+    use crate::steps::{Ledger, Pace, Steps};
 
     fn steps(dir: &tempfile::TempDir) -> Steps {
         let ledger = Arc::new(Ledger::open(&dir.path().join("ledger.json")).expect("a ledger"));

@@ -1,19 +1,8 @@
 //! The steps of the booted box, in the order in which they are shown.
 
-use agent_api::events::Phase;
+use agent_api::events::{Phase, PhaseWord};
 
-/// A step, and what a user is told when it fails.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Its phase.
-    pub phase: Phase,
-    /// Its name, kebab-case.
-    pub name: &'static str,
-    /// What to do about a failure, or what happens by itself.
-    pub next: &'static str,
-    /// Where to read more.
-    pub log: &'static str,
-}
+use crate::steps::Step;
 
 const AGENT_LOG: &str = "journalctl -u foothold-agent";
 const KUBELET_LOG: &str = "journalctl -u kubelet";
@@ -21,7 +10,8 @@ const PODS_LOG: &str = "/var/log/pods";
 
 macro_rules! steps {
     ($($(#[$doc:meta])* $id:ident = $phase:ident $name:literal, $next:literal, $log:expr;)*) => {
-        $($(#[$doc])* pub const $id: Step = Step { phase: Phase::$phase, name: $name, next: $next, log: $log };)*
+        $($(#[$doc])* pub const $id: Step =
+            Step { phase: PhaseWord::new(Phase::$phase.name()), name: $name, next: $next, log: $log };)*
         /// Every step, in the order in which they are shown.
         pub const ALL: &[&Step] = &[$(&$id),*];
     };
@@ -118,11 +108,13 @@ steps! {
 
 #[cfg(test)]
 mod tests {
-    use super::ALL;
+    use super::{ALL, Phase};
 
     #[test]
     fn steps_are_listed_by_phase_and_each_once() {
-        assert!(ALL.windows(2).all(|pair| pair[0].phase <= pair[1].phase));
+        let at = |step: &super::Step| Phase::ALL.iter().position(|phase| phase.name() == step.phase.name());
+        assert!(ALL.iter().all(|step| at(step).is_some()));
+        assert!(ALL.windows(2).all(|pair| at(pair[0]) <= at(pair[1])));
         let mut names: Vec<_> = ALL.iter().map(|step| (step.phase, step.name)).collect();
         names.sort_unstable();
         names.dedup();

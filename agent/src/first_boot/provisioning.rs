@@ -13,17 +13,15 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::dhcp::{self, Dhcp};
-use super::phase::Step;
-use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, control_plane, network, phase, ready};
 use crate::cluster::api::Api;
-use crate::cluster::checks::Missing;
 use crate::cluster::follow::Kept;
 use crate::cluster::{Node, files, manifests, objects};
 use crate::provisioning::authorities::Certificates;
 use crate::provisioning::client::{Access, Trouble};
 use crate::provisioning::dhcp::IMAGE as DHCP_IMAGE;
 use crate::provisioning::{Placed, Plan, authorities, database, kept, operator, pod};
+use crate::steps::{Missing, Outcome, Step, Steps, blocking};
 
 /// How long networkd may need for an address that is not asked of anybody.
 const ADDRESSED_WITHIN: Duration = Duration::from_secs(20);

@@ -9,17 +9,16 @@ use agent_api::ports::{CONTENT, KUBERNETES_API, REGISTRY};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::phase::{self, Step};
-use super::steps::Steps;
-use super::{Machine, decide, network, registry};
+use super::{Machine, decide, network, phase, registry};
 use crate::cluster::api::Api;
-use crate::cluster::checks::{self, Missing, chain};
+use crate::cluster::checks;
 use crate::cluster::{DNS_DOMAIN, Node, dns, kubeconfig, nth_address};
 use crate::content::encode;
 use crate::events::uptime;
 use crate::http;
 use crate::registry::Front;
 use crate::registry::catalog::Repository;
+use crate::steps::{Missing, Step, Steps, chain};
 
 /// Pods of the system, as the API server remembers them: etcd need not be asked each time.
 const PODS: &str = "/api/v1/namespaces/kube-system/pods?resourceVersion=0";

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, phase, ready};
 use crate::cluster::{files, manifests};
 use crate::registry::{Front, pod};
+use crate::steps::{Outcome, Steps, blocking};
 
 /// Whether the definition gives the registry space for uploads: then a box is not ready without it. Images of the
 /// release are served by the agent.

@@ -7,15 +7,14 @@ use tokio::sync::watch;
 
 use super::provisioning::Provisioning;
 use super::site_objects::SiteObjects;
-use super::steps::{Pace, Steps};
 use super::{
     Machine, addons, content, control_plane, decide, identity, network, phase, ready, registry, runtime, services,
     time, watch as after,
 };
 use crate::cluster::{Node, nth_address};
 use crate::events::Bus;
-use crate::ledger::Ledger;
 use crate::registry::Front;
+use crate::steps::{Ledger, Pace, Step, Steps};
 
 /// What others of this process want to know as soon as it is known.
 #[derive(Clone, Debug)]
@@ -56,7 +55,7 @@ pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Pub
 }
 
 /// Whether every boot of this release comes to that step.
-fn is_planned(step: &phase::Step, machine: &Machine, front: &Front, declared: &Declared) -> bool {
+fn is_planned(step: &Step, machine: &Machine, front: &Front, declared: &Declared) -> bool {
     let has_images = !front.catalog().repositories.is_empty();
     match step {
         step if *step == phase::SSH || *step == phase::GATE => false,

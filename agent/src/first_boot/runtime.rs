@@ -14,10 +14,9 @@ use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
-use super::steps::{Outcome, Steps, blocking, done};
 use super::{Machine, phase};
 use crate::cluster::{cni, files};
-use crate::ledger::Key;
+use crate::steps::{Key, Outcome, Steps, blocking, done};
 
 /// containerd's state.
 const STATE: &str = "/var/lib/containerd";

@@ -7,9 +7,9 @@ use std::path::Path;
 use agent_api::site::Site;
 use serde_json::json;
 
-use super::steps::{Outcome, Steps, blocking};
 use super::{Machine, phase};
 use crate::cluster::files;
+use crate::steps::{Outcome, Steps, blocking};
 
 /// Host keys of ssh, kept in DATA.
 const SSH_DIR: &str = "/var/lib/foothold/ssh";

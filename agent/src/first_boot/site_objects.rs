@@ -20,16 +20,14 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
-use super::steps::{Outcome, Steps};
 use super::{Machine, phase};
 use crate::cluster::api::{Api, ApiError};
-use crate::cluster::checks::Missing;
 use crate::cluster::declared::{self, Declared, FIELD_MANAGER, INVENTORY, Id, Inventory, SET_LABEL};
 use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::cluster::health::{self, Health};
 use crate::content::{Carried, Held, Source};
 use crate::events::Bus;
-use crate::ledger::Key;
+use crate::steps::{Key, Missing, Outcome, Steps};
 
 /// Pause between two looks while something is missing.
 const EVERY: Duration = Duration::from_secs(1);
@@ -70,8 +68,7 @@ impl SiteObjects {
     pub fn of(machine: &Machine, steps: &Steps) -> Option<Self> {
         let carried = Carried::new(machine.release(), &machine.at(MEDIUM));
         let files: Vec<Held> = carried.list().into_iter().filter(|held| held.kind == ContentKind::Manifest).collect();
-        let step = &phase::SITE_OBJECTS;
-        (!files.is_empty() || steps.ledger.was_done(step.phase, step.name)).then(|| Self::new(files))
+        (!files.is_empty() || steps.ledger.was_done(&phase::SITE_OBJECTS)).then(|| Self::new(files))
     }
 
     /// Those of these files.

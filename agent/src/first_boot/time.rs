@@ -3,9 +3,9 @@
 use agent_api::site::Site;
 use serde_json::json;
 
-use super::steps::{Outcome, Steps};
 use super::{Machine, decide, phase};
 use crate::cluster::files;
+use crate::steps::{Outcome, Steps};
 
 /// chrony's configuration.
 const CONFIG: &str = "/etc/chrony/chrony.conf";

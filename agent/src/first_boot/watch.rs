@@ -8,14 +8,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::control_plane::{bring_up_to_date, client};
-use super::phase::{self, Step};
 use super::run::Declared;
-use super::steps::{Steps, blocking};
-use super::{Machine, decide, network, ready, registry};
+use super::{Machine, decide, network, phase, ready, registry};
 use crate::cluster::api::Api;
 use crate::cluster::pki::Issued;
 use crate::cluster::{Node, TEMPLATES, bpa_service, manifests, objects};
 use crate::registry::Front;
+use crate::steps::{Step, Steps, blocking};
 
 /// Pause between two rounds of checks.
 const CHECK: Duration = Duration::from_secs(15);

@@ -29,8 +29,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::baremetalhost::objects::{ObjectError, Objects, doing};
 use super::baremetalhost::{Pace, node_name};
-use crate::cluster::checks::chain;
 use crate::ironic::{self, IronicError, Node};
+use crate::steps::chain;
 
 /// Objects of a kind that are worked on at a time.
 const WORKERS: u16 = 4;

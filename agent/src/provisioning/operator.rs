@@ -9,9 +9,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::authorities;
 use super::client::Access;
-use crate::cluster::checks::Missing;
 use crate::cluster::objects::{ObjectsError, Placed, place};
 use crate::signs::keep;
+use crate::steps::Missing;
 
 /// What the image's name begins with.
 pub const IMAGE: &str = "foothold.dev/agent:";

@@ -26,9 +26,9 @@ use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 use super::slots::{Key, Slots};
 use super::status::apply;
 use super::story::{self, Told};
-use crate::cluster::checks::chain;
 use crate::ironic::Node;
 use crate::signs;
+use crate::steps::chain;
 
 /// Decisions of one turn; a host that needs more has something wrong about it, and is left alone for a while.
 const DECISIONS: usize = 40;

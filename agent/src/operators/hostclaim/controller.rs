@@ -192,7 +192,7 @@ impl Controller {
                 Ok(_) => {}
                 Err(error) if error.is_stale() || error.is_gone() => return Ok(Next::requeue(AGAIN)),
                 Err(error) => {
-                    let why = format!("the host cannot be changed: {}", crate::cluster::checks::chain(&error));
+                    let why = format!("the host cannot be changed: {}", crate::steps::chain(&error));
                     let not = Told::Synchronized(false, "BareMetalHostNotSynchronized", why);
                     self.tell(claim, Some(host), vec![associated(), not]).await?;
                     return Ok(Next::requeue(SEARCH));

@@ -121,7 +121,7 @@ fn cluster(options: &Options) -> Result<Api, Refusal> {
 }
 
 fn away(error: &ApiError) -> Refusal {
-    let error = crate::cluster::checks::chain(error);
+    let error = crate::steps::chain(error);
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error, "the API server is asked again; see /api/v1/status")
         .again_in(2)
 }

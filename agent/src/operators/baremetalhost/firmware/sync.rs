@@ -24,8 +24,8 @@ use super::objects::Objects;
 use super::schema::Bios;
 use super::watch::seen;
 use super::{components, settings};
-use crate::cluster::checks::chain;
 use crate::ironic::{FirmwareComponent, Node};
+use crate::steps::chain;
 
 /// Tries to write what somebody else is writing too.
 const TRIES: usize = 3;

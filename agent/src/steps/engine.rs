@@ -7,10 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::phase::Step;
-use crate::cluster::checks::Missing;
+use super::{Key, Ledger, Missing, Step};
 use crate::events::Bus;
-use crate::ledger::{Key, Ledger};
 
 /// How patient steps are.
 #[derive(Clone, Copy, Debug)]
@@ -116,16 +114,16 @@ impl Steps {
 
     /// Whether the ledger has this step with this key.
     pub fn is_current(&self, step: &Step, key: &Key) -> bool {
-        self.ledger.is_current(step.phase, step.name, key)
+        self.ledger.is_current(step, key)
     }
 
     /// Records the step in the ledger.
     pub fn record(&self, step: &Step, key: &Key) -> std::io::Result<()> {
-        self.ledger.step_done(step.phase, step.name, key)
+        self.ledger.step_done(step, key)
     }
 
     async fn stop_if_asked(&self, step: &Step) {
-        let asked = self.stop_before.as_deref().is_some_and(|stop| stop == format!("{}/{}", step.phase, step.name));
+        let asked = self.stop_before.as_deref().is_some_and(|stop| stop == step.path());
         if asked {
             let why = "`foothold.stop` on the kernel command line asks for it";
             self.bus.waiting(step.phase, step.name, "the power to be cut", why);
@@ -175,13 +173,15 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use agent_api::events::State;
+    use agent_api::events::{PhaseWord, State};
 
     use super::{Outcome, Pace, Steps, done};
-    use crate::cluster::checks::Missing;
     use crate::events::Bus;
-    use crate::first_boot::phase;
-    use crate::ledger::Ledger;
+    use crate::steps::{Ledger, Missing, Step};
+
+    /// A phase that the box has not.
+    const FIREWALL: Step =
+        Step { phase: PhaseWord::new("preflight"), name: "firewall", next: "it is tried again", log: "dmesg" };
 
     fn steps(dir: &tempfile::TempDir) -> Steps {
         let ledger = Arc::new(Ledger::open(&dir.path().join("ledger.json")).expect("a ledger"));
@@ -200,7 +200,7 @@ mod tests {
         let steps = steps(&dir);
         let left = Cell::new(3);
         steps
-            .perform(&phase::FIREWALL, || async {
+            .perform(&FIREWALL, || async {
                 left.set(left.get() - 1);
                 anyhow::ensure!(left.get() <= 0, "no nft");
                 done(())
@@ -208,15 +208,15 @@ mod tests {
             .await;
         assert_eq!(states(&steps), [State::Started, State::Failed, State::Done]);
         let failed = &steps.bus.since(0).1[1];
-        assert_eq!(failed.text("cause"), Some("no nft"));
-        assert_eq!(failed.text("next"), Some(phase::FIREWALL.next));
+        assert_eq!((failed.phase.as_str(), failed.text("cause")), ("preflight", Some("no nft")));
+        assert_eq!(failed.text("next"), Some(FIREWALL.next));
     }
 
     #[tokio::test]
     async fn what_is_still_true_is_skipped() {
         let dir = tempfile::tempdir().expect("a directory");
         let steps = steps(&dir);
-        steps.perform(&phase::FIREWALL, || async { Ok(Outcome::Current(())) }).await;
+        steps.perform(&FIREWALL, || async { Ok(Outcome::Current(())) }).await;
         assert_eq!(states(&steps), [State::Started, State::Skipped]);
     }
 
@@ -233,7 +233,7 @@ mod tests {
                 _ => Ok(()),
             }
         };
-        steps.wait(&phase::PODS, Duration::from_millis(1), ask).await;
+        steps.wait(&FIREWALL, Duration::from_millis(1), ask).await;
         assert_eq!(states(&steps), [State::Waiting, State::Waiting, State::Failed]);
     }
 }

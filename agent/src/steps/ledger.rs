@@ -10,9 +10,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_api::events::Phase;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use super::Step;
 
 /// The ledger of the box.
 pub const PATH: &str = "/var/lib/foothold/ledger.json";
@@ -78,18 +79,18 @@ impl Ledger {
     }
 
     /// Whether the step was done with these inputs.
-    pub fn is_current(&self, phase: Phase, step: &str, key: &Key) -> bool {
-        self.lock().steps.get(&name(phase, step)) == Some(key)
+    pub fn is_current(&self, step: &Step, key: &Key) -> bool {
+        self.lock().steps.get(&step.path()) == Some(key)
     }
 
     /// Whether the step was ever done, with whatever inputs.
-    pub fn was_done(&self, phase: Phase, step: &str) -> bool {
-        self.lock().steps.contains_key(&name(phase, step))
+    pub fn was_done(&self, step: &Step) -> bool {
+        self.lock().steps.contains_key(&step.path())
     }
 
     /// Remembers that the step was done with these inputs. On the disk when it returns.
-    pub fn step_done(&self, phase: Phase, step: &str, key: &Key) -> io::Result<()> {
-        self.change(|content| content.steps.insert(name(phase, step), key.clone()) != Some(key.clone()))
+    pub fn step_done(&self, step: &Step, key: &Key) -> io::Result<()> {
+        self.change(|content| content.steps.insert(step.path(), key.clone()) != Some(key.clone()))
     }
 
     /// A decision made earlier.
@@ -120,10 +121,6 @@ impl Ledger {
     }
 }
 
-fn name(phase: Phase, step: &str) -> String {
-    format!("{phase}/{step}")
-}
-
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     fs_err::create_dir_all(dir)?;
@@ -137,9 +134,16 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::events::Phase;
+    use agent_api::events::PhaseWord;
 
     use super::{Key, Ledger};
+    use crate::steps::Step;
+
+    const fn objects(phase: &'static str) -> Step {
+        Step { phase: PhaseWord::new(phase), name: "objects", next: "", log: "" }
+    }
+
+    const ADDONS: Step = objects("addons");
 
     #[test]
     fn a_step_is_current_under_its_key_only_and_across_restarts() {
@@ -148,13 +152,13 @@ mod tests {
         let (one, two) = (Key::of(["a", "bc"]), Key::of(["ab", "c"]));
         assert_ne!(one, two);
         let ledger = Ledger::open(&path).expect("a new ledger");
-        assert!(!ledger.was_done(Phase::Addons, "objects"));
-        ledger.step_done(Phase::Addons, "objects", &one).expect("recorded");
+        assert!(!ledger.was_done(&ADDONS));
+        ledger.step_done(&ADDONS, &one).expect("recorded");
         ledger.set_fact("node", "edge").expect("recorded");
         let again = Ledger::open(&path).expect("the ledger again");
-        assert!(again.is_current(Phase::Addons, "objects", &one));
-        assert!(!again.is_current(Phase::Addons, "objects", &two));
-        assert!(!again.is_current(Phase::Ready, "objects", &one));
+        assert!(again.is_current(&ADDONS, &one));
+        assert!(!again.is_current(&ADDONS, &two));
+        assert!(!again.is_current(&objects("ready"), &one));
         assert_eq!(again.fact("node").as_deref(), Some("edge"));
     }
 
