@@ -85,7 +85,7 @@ async fn run() -> anyhow::Result<()> {
     let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
-    eta::start(&mut tasks, &vitals, &bus, &stop);
+    eta::start(&mut tasks, vitals.proof(), &bus, &stop);
     medium::start(&mut tasks, vitals.clone(), bus.clone(), &stop);
 
     let machine = Machine::open(runner)?;

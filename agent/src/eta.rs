@@ -9,6 +9,7 @@
 //! Without a proof nothing is promised.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::events::{Event, Source, State, Status};
@@ -19,7 +20,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::{Bus, uptime};
-use crate::vitals::Vitals;
 
 /// A step is slow at so many times what it took at the proof.
 const SLOW: f64 = 3.0;
@@ -98,8 +98,8 @@ fn tenths(secs: f64) -> f64 {
 }
 
 /// Tells once of each step that it is slow. Does nothing without a proof.
-pub fn start(tasks: &mut JoinSet<anyhow::Result<()>>, vitals: &Vitals, bus: &Bus, stop: &CancellationToken) {
-    let Some(proof) = vitals.proof() else { return };
+pub fn start(tasks: &mut JoinSet<anyhow::Result<()>>, proof: Option<Arc<Start>>, bus: &Bus, stop: &CancellationToken) {
+    let Some(proof) = proof else { return };
     let (bus, stop) = (bus.clone(), stop.clone());
     tasks.spawn(async move {
         let mut told = BTreeSet::new();

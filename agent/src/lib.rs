@@ -29,6 +29,8 @@
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! hosts       hosts of Akraino ICN's files, as metal3's objects
 //! ramdisk     network of a server that runs the deploy ramdisk
+//! machine     the box as its steps and services see it
+//! fixtures    what tests of several modules begin with
 //! vitals      memory, addresses, medium: facts that are no events
 //! ```
 
@@ -42,12 +44,15 @@ pub mod daemon;
 pub mod eta;
 pub mod events;
 pub mod first_boot;
+#[cfg(test)]
+pub mod fixtures;
 pub mod host;
 pub mod hosts;
 pub mod http;
 pub mod init;
 pub mod ironic;
 pub mod listen;
+pub mod machine;
 pub mod medium;
 pub mod operators;
 pub mod provisioning;

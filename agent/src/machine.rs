@@ -1,4 +1,4 @@
-//! The box as first boot sees it: its release, what the initrd found, and where things are.
+//! The box as its steps and services see it: its release, what the initrd found, where things are, and its API server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,13 +9,20 @@ use agent_api::release::{Provisioning, Release};
 use agent_api::servers::ServersNetwork;
 use agent_api::site::Site;
 use anyhow::Context;
+use kube::api::ApiResource;
+use serde_json::Value;
 
+use crate::cluster::api::Api;
+use crate::cluster::follow::{self, Kept};
+use crate::cluster::kubeconfig;
 use crate::cluster::pki::Validity;
 use crate::host::{Output, RunError, Runner};
 use crate::usage::Usage;
 
 /// How long a short program may run: under emulation even `true` takes a while.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Pause before objects are followed again after a failure.
+const ANEW: Duration = Duration::from_secs(10);
 
 /// The box. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -97,6 +104,43 @@ impl Machine {
         self.inner.runner.run(argv, stdin, DEADLINE)
     }
 
+    /// A client for the API server, as the user that needs no RBAC object.
+    pub fn api(&self) -> anyhow::Result<Api> {
+        Ok(Api::new(&self.super_admin()?)?)
+    }
+
+    /// The same past the gate, for who waits until the API server answers.
+    pub fn api_by_loopback(&self) -> anyhow::Result<Api> {
+        Ok(Api::by_loopback(&self.super_admin()?)?)
+    }
+
+    fn super_admin(&self) -> anyhow::Result<kubeconfig::Parsed> {
+        let path = self.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
+        let text = fs_err::read_to_string(&path)?;
+        kubeconfig::parse(&text).with_context(|| format!("reading `{}`", path.display()))
+    }
+
+    /// Follows a kind of objects ([`follow::follow`]) for as long as it is not dropped. What fails is begun anew, and told
+    /// as the reason why `not`.
+    pub async fn follow<T: PartialEq, F: Future<Output = anyhow::Result<()>>>(
+        &self,
+        kind: &ApiResource,
+        not: &str,
+        keep: impl Fn(&Value) -> Option<T>,
+        mut tell: impl FnMut(&Kept<T>) -> F,
+    ) {
+        loop {
+            let following = async {
+                let client = follow::client(&self.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN)).await?;
+                Box::pin(follow::follow(client, kind, &keep, &mut tell)).await
+            };
+            if let Err(error) = following.await {
+                log::warn!("{not}: {error:#}");
+            }
+            tokio::time::sleep(ANEW).await;
+        }
+    }
+
     /// The clock, and the build time under which nothing is valid.
     pub fn validity(&self) -> Validity {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -115,30 +159,12 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use agent_api::boot::{BootFacts, DataFound, Mode};
-    use agent_api::release::{Kubernetes, Provisioning, Release};
+    use agent_api::release::{Provisioning, Release};
     use agent_api::site::Site;
 
     use super::{Machine, parameter};
+    use crate::fixtures::release;
     use crate::host::runner::FakeRunner;
-
-    /// A release with nothing in it.
-    pub fn release() -> Release {
-        Release {
-            api_version: "foothold.dev/v1".to_owned(),
-            kind: "Release".to_owned(),
-            name: "edge".to_owned(),
-            version: "1.0.0".to_owned(),
-            architecture: "amd64".to_owned(),
-            built: 1_790_000_000,
-            development_key: true,
-            kubernetes: Kubernetes {
-                version: "v1.36.4".to_owned(),
-                pod_cidr: "10.244.0.0/16".to_owned(),
-                service_cidr: "10.96.0.0/12".to_owned(),
-            },
-            ..Release::default()
-        }
-    }
 
     /// A box below `root` that runs nothing for real.
     pub fn machine(root: &Path, runner: FakeRunner) -> Machine {

@@ -12,8 +12,8 @@ use agent_api::proof::{Proof, Start};
 use agent_api::release::Release;
 use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, Space};
 
-use crate::eta;
 use crate::events::{Bus, Plan, uptime};
+use crate::{eta, host};
 
 /// Damaged places that are shown; a dying stick has thousands.
 const MOST_FAILURES: usize = 256;
@@ -92,7 +92,7 @@ impl Vitals {
 
     /// DATA, now, and what the kinds were last said to take.
     pub fn space(&self) -> Space {
-        let (total_bytes, free_bytes) = crate::host::block::space_of(&self.data).unwrap_or_default();
+        let (total_bytes, free_bytes) = host::block::space_of(&self.data).unwrap_or_default();
         let kinds = self.shares.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Space { total_bytes, free_bytes, kinds }
     }
@@ -196,15 +196,11 @@ pub fn progress(status: &Status, plan: &Plan) -> Progress {
 
 /// Addresses under which others may reach the box: none of loopback, of links only, of the pods.
 pub fn addresses() -> Vec<IpAddr> {
-    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
-    let mut found: Vec<IpAddr> = interfaces
-        .filter(|interface| is_outward(&interface.interface_name))
-        .filter_map(|interface| {
-            let address = interface.address?;
-            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
-        })
-        .filter(|ip| !ip.is_loopback() && !is_link_local(*ip))
+    let mut found: Vec<IpAddr> = host::addresses()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|one| is_outward(&one.interface) && !one.address.is_loopback() && !is_link_local(one.address))
+        .map(|one| one.address)
         .collect();
     // IPv4 first: that is what people type.
     found.sort();

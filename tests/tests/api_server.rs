@@ -14,8 +14,8 @@ use foothold_agent::cluster::follow::Kept;
 use foothold_agent::cluster::{checks, kubeconfig, objects};
 use foothold_agent::content::Held;
 use foothold_agent::events::Bus;
+use foothold_agent::first_boot::leases;
 use foothold_agent::first_boot::site_objects::SiteObjects;
-use foothold_agent::first_boot::{control_plane, leases};
 use foothold_agent::steps::{Ledger, Pace, Steps};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
@@ -130,7 +130,7 @@ async fn who_follows_objects_catches_up_after_the_api_server_was_away() {
         api.delete(&format!("{CONFIG_MAPS}/a")).await.expect("gone");
         while told.recv().await != Some(vec!["b".to_owned()]) {}
     };
-    let following = control_plane::follow(&machine, &kind, "the test is not told", keep, tell);
+    let following = machine.follow(&kind, "the test is not told", keep, tell);
     let within = tokio::time::timeout(Duration::from_secs(120), story);
     tokio::select! {
         told = within => told.expect("told within two minutes"),

@@ -5,13 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use kube::api::ApiResource;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Machine, addons, leases, network, phase};
 use crate::cluster::api::{Api, ApiError};
-use crate::cluster::follow::{self, Kept};
 use crate::cluster::pki::{self, Issued};
 use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests, state};
 use crate::provisioning::{dhcp, pod as ironic};
@@ -22,9 +19,6 @@ use crate::steps::{Key, Missing, Outcome, Steps, blocking, chain, done};
 const ASK: Duration = Duration::from_millis(200);
 /// How often it is looked up how far it has come: reading the table of sockets is not for nothing.
 const LOOK: Duration = Duration::from_secs(2);
-
-/// After a watch that failed.
-const ANEW: Duration = Duration::from_secs(10);
 
 /// Written when the API server has answered for the first time in this boot.
 const ANSWERED: &str = "/run/foothold/api-answered";
@@ -123,43 +117,6 @@ pub async fn start_kubelet(machine: &Machine, steps: &Steps) {
     steps.perform(&phase::KUBELET, act).await;
 }
 
-/// A client for the API server, as the user that needs no RBAC object.
-pub fn client(machine: &Machine) -> anyhow::Result<Api> {
-    let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
-    let text = fs_err::read_to_string(&path)?;
-    let parsed = kubeconfig::parse(&text).with_context(|| format!("reading `{}`", path.display()))?;
-    Ok(Api::new(&parsed)?)
-}
-
-/// The same, past the gate.
-fn client_by_loopback(machine: &Machine) -> anyhow::Result<Api> {
-    let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
-    let parsed = kubeconfig::parse(&fs_err::read_to_string(&path)?);
-    Ok(Api::by_loopback(&parsed.with_context(|| format!("reading `{}`", path.display()))?)?)
-}
-
-/// Follows a kind of objects ([`follow::follow`]) for as long as it is not dropped. What fails is begun anew, and told as
-/// the reason why `not`.
-pub async fn follow<T: PartialEq, F: Future<Output = anyhow::Result<()>>>(
-    machine: &Machine,
-    kind: &ApiResource,
-    not: &str,
-    keep: impl Fn(&Value) -> Option<T>,
-    mut tell: impl FnMut(&Kept<T>) -> F,
-) {
-    let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
-    loop {
-        let following = async {
-            let client = follow::client(&path).await?;
-            Box::pin(follow::follow(client, kind, &keep, &mut tell)).await
-        };
-        if let Err(error) = following.await {
-            log::warn!("{not}: {error:#}");
-        }
-        tokio::time::sleep(ANEW).await;
-    }
-}
-
 /// Whether the API server has answered since power-on: then an agent that starts again holds nothing back.
 pub fn has_answered(machine: &Machine) -> bool {
     machine.at(ANSWERED).exists()
@@ -168,7 +125,7 @@ pub fn has_answered(machine: &Machine) -> bool {
 /// Waits until the API server reads and writes: until the namespace of the system is there.
 async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
     let act = || async {
-        let api = client_by_loopback(machine)?;
+        let api = machine.api_by_loopback()?;
         let progress = Progress::default();
         let ask = || async {
             let what = "the API server";
@@ -406,10 +363,10 @@ pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node, api: &Ap
 mod tests {
     use std::net::IpAddr;
 
-    use super::{bring_up_to_date, client, keeping, listens, not_listening, pki};
+    use super::{bring_up_to_date, keeping, listens, not_listening, pki};
     use crate::cluster::Node;
-    use crate::first_boot::machine::tests::machine;
     use crate::host::runner::FakeRunner;
+    use crate::machine::tests::machine;
 
     fn node() -> Node {
         Node {
@@ -428,7 +385,7 @@ mod tests {
         assert_eq!(issued.len(), 7 + 4 + 2);
         let (_, issued) = bring_up_to_date(&box_, &node(), true).expect("kept");
         assert_eq!(issued, []);
-        client(&box_).expect("a client");
+        box_.api().expect("a client");
     }
 
     /// At a reboot the certificates are looked at before the network has given its addresses.

@@ -7,6 +7,7 @@ use agent_api::release::Provisioning;
 use agent_api::site::{Cidr, Interface, Site};
 
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE};
+use crate::host::Address;
 
 /// Name of host and node: the one decided earlier, else Site's, else made of release and machine id.
 ///
@@ -26,15 +27,6 @@ pub fn hostname(earlier: Option<&str>, site: &Site, release: &str, machine_id: &
 /// `/etc/hosts`.
 pub fn hosts(name: &str) -> String {
     format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{CLUSTER_ADDRESS} {name}\n")
-}
-
-/// An interface and an address it has now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// Name of the interface.
-    pub interface: String,
-    /// Address.
-    pub address: IpAddr,
 }
 
 /// The address that etcd and the API server advertise: the one decided earlier, else the cluster's

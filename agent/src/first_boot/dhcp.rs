@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::provisioning::addresses;
-use super::{Machine, control_plane, phase, ready};
+use super::{Machine, phase, ready};
 use crate::cluster::api::Api;
 use crate::cluster::follow::Kept;
 use crate::cluster::{Node, files, manifests};
@@ -80,7 +80,7 @@ impl Dhcp {
         let kind = ApiResource::erase::<BareMetalHost>(&());
         let keep = |host: &Value| Some(dhcp::machine(host));
         let tell = |known: &Kept<Value>| write_hosts(machine, dhcp::hosts(known.values()));
-        control_plane::follow(machine, &kind, "DHCP is not told of new machines", keep, tell).await;
+        machine.follow(&kind, "DHCP is not told of new machines", keep, tell).await;
     }
 
     /// Follows addresses and hosts, and tells what the guard finds. Ends only when it is dropped.
@@ -103,7 +103,7 @@ impl Dhcp {
                 if events.is_empty() {
                     return Ok(());
                 }
-                let api = control_plane::client(machine)?;
+                let api = machine.api()?;
                 for event in events {
                     let event = serde_json::to_value(event)?;
                     let name = event["metadata"]["name"].as_str().unwrap_or_default();
@@ -183,8 +183,8 @@ mod tests {
     use serde_json::json;
 
     use super::{MANIFEST, STATE, answers, lay_out, manifests, state};
-    use crate::first_boot::machine::tests::machine;
     use crate::host::runner::FakeRunner;
+    use crate::machine::tests::machine;
     use crate::provisioning::segment::guard::Other;
     use crate::provisioning::segment::settings::{Mac, Policy};
     use crate::provisioning::segment::state::{Answers, State};

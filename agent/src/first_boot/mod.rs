@@ -20,7 +20,6 @@ pub mod dhcp;
 pub mod firewall;
 pub mod identity;
 pub mod leases;
-pub mod machine;
 pub mod network;
 pub mod phase;
 pub mod provisioning;
@@ -34,5 +33,5 @@ pub mod site_objects;
 pub mod time;
 pub mod watch;
 
-pub use machine::Machine;
+pub use crate::machine::Machine;
 pub use run::{Published, run, run_safe};

@@ -9,9 +9,9 @@ use agent_api::ports::KUBERNETES_API;
 use agent_api::site::Site;
 use serde_json::json;
 
-use super::decide::{self, Address};
-use super::{Machine, firewall, phase};
+use super::{Machine, decide, firewall, phase};
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, Node, files};
+use crate::host::addresses;
 use crate::steps::{Missing, Outcome, Steps, blocking, done};
 
 /// Fact of the ledger: the advertised address, decided once.
@@ -166,20 +166,6 @@ fn list(addresses: &[IpAddr]) -> String {
     addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Every address of every interface now.
-pub fn addresses() -> anyhow::Result<Vec<Address>> {
-    let mut found = Vec::new();
-    for one in nix::ifaddrs::getifaddrs()? {
-        let Some(address) = one.address else { continue };
-        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-        let v6 = address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()));
-        if let Some(address) = v4.or(v6) {
-            found.push(Address { interface: one.interface_name, address });
-        }
-    }
-    Ok(found)
-}
-
 /// Files of the name service. It is started later, with the services of the host: nothing that must
 /// become ready asks a name of the outside.
 pub async fn name_service(machine: &Machine, steps: &Steps, site: &Site) {
@@ -265,10 +251,10 @@ mod tests {
 
     use agent_api::site::{Interface, Site};
 
-    use super::{addresses, firewall, interfaces, name_service};
+    use super::{firewall, interfaces, name_service};
     use crate::events::Bus;
-    use crate::first_boot::machine::tests::{machine, machine_with};
     use crate::host::runner::FakeRunner;
+    use crate::machine::tests::{machine, machine_with};
     use crate::steps::{Ledger, Pace, Steps};
 
     fn steps(dir: &tempfile::TempDir) -> Steps {
@@ -284,11 +270,6 @@ mod tests {
             gateway: None,
         });
         site
-    }
-
-    #[test]
-    fn loopback_is_seen() {
-        assert!(addresses().expect("addresses").iter().any(|a| a.interface == "lo"));
     }
 
     #[tokio::test]

@@ -13,10 +13,11 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::dhcp::{self, Dhcp};
-use super::{Machine, control_plane, network, phase, ready};
+use super::{Machine, phase, ready};
 use crate::cluster::api::Api;
 use crate::cluster::follow::Kept;
 use crate::cluster::{Node, files, manifests, objects};
+use crate::host;
 use crate::provisioning::authorities::Certificates;
 use crate::provisioning::client::{Access, Trouble};
 use crate::provisioning::dhcp::IMAGE as DHCP_IMAGE;
@@ -223,7 +224,7 @@ impl Ironic {
         };
         let kind = ApiResource::erase::<Secret>(&());
         let not = "Ironic is not told of the authorities of BMCs";
-        control_plane::follow(machine, &kind, not, authorities::of_secret, tell).await;
+        machine.follow(&kind, not, authorities::of_secret, tell).await;
     }
 
     async fn trust(&self, found: Certificates) -> anyhow::Result<()> {
@@ -248,7 +249,7 @@ impl Ironic {
                         None => log::info!("Ironic is started anew: its address or certificate has changed"),
                     }
                     // Its authority may be another one.
-                    let placed = async { self.place_operator(&control_plane::client(machine)?).await };
+                    let placed = async { self.place_operator(&machine.api()?).await };
                     if let Err(error) = placed.await {
                         log::error!("the controller of BareMetalHosts is not told: {error:#}");
                     }
@@ -266,6 +267,6 @@ fn address(plan: &Plan, own: IpAddr) -> IpAddr {
 
 /// The box's addresses now, by name of the interface.
 pub(super) fn addresses() -> Vec<(String, IpAddr)> {
-    let have = network::addresses().unwrap_or_default();
+    let have = host::addresses().unwrap_or_default();
     have.into_iter().map(|one| (one.interface, one.address)).collect()
 }

@@ -15,6 +15,7 @@ use crate::cluster::checks;
 use crate::cluster::{DNS_DOMAIN, Node, dns, kubeconfig, nth_address};
 use crate::content::encode;
 use crate::events::uptime;
+use crate::host::addresses;
 use crate::http;
 use crate::registry::Front;
 use crate::registry::catalog::Repository;
@@ -59,8 +60,8 @@ pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api
 
 /// The event that says that the box is ready.
 pub fn tell_ready(machine: &Machine, steps: &Steps, node_ready: f64) {
-    let addresses = decide::site_addresses(&network::addresses().unwrap_or_default());
-    let addresses: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+    let found = decide::site_addresses(&addresses().unwrap_or_default());
+    let addresses: Vec<String> = found.iter().map(IpAddr::to_string).collect();
     let usage = machine.usage().look();
     let detail = json!({
         "timings": {"nodeReady": rounded(node_ready), "ready": rounded(uptime())},

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::cluster::{Node, nth_address};
 use crate::events::Bus;
+use crate::host::addresses;
 use crate::registry::Front;
 use crate::steps::{Ledger, Pace, Step, Steps};
 
@@ -186,6 +187,6 @@ fn node(machine: &Machine, name: String, advertise: std::net::IpAddr) -> Node {
         advertise,
         // The builder has checked the range; kubeadm's default is as good a guess as any.
         service_address: service_address.unwrap_or_else(|| [10, 96, 0, 1].into()),
-        site_addresses: decide::site_addresses(&network::addresses().unwrap_or_default()),
+        site_addresses: decide::site_addresses(&addresses().unwrap_or_default()),
     }
 }

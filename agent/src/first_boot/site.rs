@@ -136,8 +136,8 @@ mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
     use super::{Origin, fat_label, find};
-    use crate::first_boot::machine::tests::machine;
     use crate::host::runner::FakeRunner;
+    use crate::machine::tests::machine;
 
     #[test]
     fn labels_of_both_kinds_of_fat_are_read() {

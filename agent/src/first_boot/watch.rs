@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::control_plane::{bring_up_to_date, client};
+use super::control_plane::bring_up_to_date;
 use super::run::Declared;
-use super::{Machine, decide, network, phase, ready, registry};
+use super::{Machine, decide, phase, ready, registry};
 use crate::cluster::api::Api;
 use crate::cluster::pki::Issued;
 use crate::cluster::{Node, TEMPLATES, bpa_service, manifests, objects};
+use crate::host::addresses;
 use crate::registry::Front;
 use crate::steps::{Step, Steps, blocking};
 
@@ -62,7 +63,7 @@ async fn lead_to_uploads(machine: &Machine, node: &Node) {
 }
 
 async fn apply_uploads(machine: &Machine, node: &Node) -> anyhow::Result<()> {
-    let api = client(machine)?;
+    let api = machine.api()?;
     for placed in bpa_service::objects(node)? {
         objects::apply(&api, &placed).await?;
     }
@@ -77,7 +78,7 @@ async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, d
     loop {
         sleep(if suspicious || failed.is_some() { CHECK_AGAIN } else { CHECK }).await;
         // The kubeconfig may have been renewed: a client costs one handshake.
-        let result = match client(machine) {
+        let result = match machine.api() {
             Ok(api) => once(machine, steps, node, &api, declared, front).await,
             Err(error) => Err((&phase::READYZ, format!("{error:#}"))),
         };
@@ -129,9 +130,9 @@ async fn follow(machine: &Machine, steps: &Steps, mut node: Node) {
     // What was missed before the watch began is caught up with first.
     let mut due = true;
     loop {
-        let addresses = network::addresses().map(|have| decide::site_addresses(&have)).unwrap_or_default();
-        if addresses != node.site_addresses {
-            node.site_addresses = addresses;
+        let found = addresses().map(|have| decide::site_addresses(&have)).unwrap_or_default();
+        if found != node.site_addresses {
+            node.site_addresses = found;
             due = true;
         }
         let now = Clock::now(machine);

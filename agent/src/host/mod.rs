@@ -1,5 +1,6 @@
 //! The only door to the machine: programs, mounts, block devices, modules, the clock.
 
+mod addresses;
 pub mod block;
 pub mod clock;
 pub mod dm;
@@ -15,4 +16,5 @@ pub mod process;
 pub mod runner;
 pub mod uevent;
 
+pub use addresses::{Address, addresses};
 pub use runner::{Output, RunError, Runner, System};

@@ -158,7 +158,7 @@ mod tests {
     use sha2::Digest as _;
 
     use super::{CHUNK, Reader, Wanted, of};
-    use crate::first_boot::machine::tests::release;
+    use crate::fixtures::release;
 
     /// Blobs of many sizes, some longer than a read, in `store`.
     fn blobs(store: &Path, count: usize) -> Vec<Blob> {

@@ -82,7 +82,7 @@ mod tests {
     use agent_api::release::{Digest, Layer, Release};
 
     use super::wanted;
-    use crate::first_boot::machine::tests::release;
+    use crate::fixtures::release;
 
     #[test]
     fn layers_and_what_no_release_names_are_read_too() {

@@ -85,7 +85,7 @@ fn the_pod_stays_while_nothing_changes_and_is_another_one_otherwise() {
 
 #[test]
 fn a_release_without_the_image_has_none() {
-    let mut release = crate::first_boot::machine::tests::release();
+    let mut release = crate::fixtures::release();
     let root = std::path::Path::new("/");
     release.provisioning = Some(Provisioning::default());
     assert!(Plan::of(&release, Provisioning::default(), root).is_none(), "nor one without the image");

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Asked, Front, Kind, Storage, mapped};
 use crate::events::Bus;
-use crate::first_boot::machine::tests::release;
+use crate::fixtures::release;
 use crate::http;
 use crate::pulls;
 use crate::rest::{Gate, testing};
