@@ -4,9 +4,9 @@ use agent_api::metal3::annotations::{DETACHED, INSPECT, REBOOT};
 use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State};
 use jiff::SignedDuration;
 
-use super::backoff;
 use super::decide::{Credentials, Facts, PATIENCE, is_noted, version};
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
+use super::{backoff, raid};
 
 /// Until it is looked again for what is missing.
 const MISSING: SignedDuration = SignedDuration::from_secs(30);
@@ -145,7 +145,8 @@ fn failed(
     let error = Change::Error(kind, message.to_owned());
     let until = backoff::until(facts.now, errors, facts.chance);
     // Volumes that were to be others are neither the old ones nor the new.
-    let raid = *action == Action::Prepare && host.spec.raid.is_some() && status.provisioning.raid != host.spec.raid;
+    let (spec, made) = (host.spec.raid.as_ref(), status.provisioning.raid.as_ref());
+    let raid = *action == Action::Prepare && raid::is_making(spec, made);
     Outcome::wait(WaitReason::Failed(kind), Some(until)).with([error]).with(raid.then_some(Change::ForgetRaid))
 }
 

@@ -11,7 +11,7 @@ use super::controller::{Known, Memory, Operator, chance};
 use super::decide::{Credentials, Facts, Ironic, Slot};
 use super::executor::macs;
 use super::objects::ObjectError;
-use super::{story, wishes};
+use super::{raid, story, wishes};
 use crate::ironic::{IronicError, Node, ProvisionState};
 
 /// How long ports of a node are taken to be as they were.
@@ -58,8 +58,10 @@ impl Operator {
             busy: seen.node.as_ref().is_some_and(|node| node.provision_state.is_busy()),
             adopted: seen.node.as_ref().is_some_and(|node| is_adopted(&node.provision_state)),
             slot: Slot::Held,
-            unprepared: host.spec.raid.is_some()
-                && host.spec.raid != status.and_then(|status| status.provisioning.raid.clone()),
+            unprepared: raid::is_due(
+                host.spec.raid.as_ref(),
+                status.and_then(|status| status.provisioning.raid.as_ref()),
+            ),
             firmware,
             powered_on: seen.node.as_ref().and_then(Node::powered_on),
             failed_generation: story::failed_generation(host),

@@ -6,6 +6,7 @@
 //! look        what is known of a host before that   health   what Ironic said last
 //! executor    an action as calls of Ironic     wishes, inventory   what it is told, what it found
 //! objects     the cluster's objects            slots     who may be worked on at a time
+//! raid        RAID volumes: what is asked for, what was made, the next cleaning
 //! firmware    BIOS settings and firmware: what is asked for, what there is, what is to be written
 //! story       conditions and events            metrics   what is counted
 //! [`crate::signs`]  signs of life of a host, told in its condition `Progressing`
@@ -53,6 +54,7 @@ mod metrics;
 pub(super) mod objects;
 mod outcome;
 mod power;
+mod raid;
 mod run;
 mod slots;
 mod status;

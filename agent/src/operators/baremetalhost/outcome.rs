@@ -1,7 +1,9 @@
 //! What is decided.
 
 use agent_api::metal3::annotations::RebootMode;
-use agent_api::metal3::{CredentialsStatus, ErrorType, HardwareDetails, OperationalStatus, ProvisioningState};
+use agent_api::metal3::{
+    CredentialsStatus, ErrorType, HardwareDetails, OperationalStatus, ProvisioningState, RaidConfig,
+};
 use jiff::Timestamp;
 
 /// A decision: changes of the status, then a step.
@@ -159,8 +161,8 @@ pub enum Change {
     Id(String),
     /// What was found in the host.
     Hardware(Box<HardwareDetails>),
-    /// RAID volumes are as the spec has them, and the disk for the image is the one of the spec.
-    Prepared,
+    /// These RAID volumes are there, and the disk for the image is the one of the spec.
+    Prepared(Option<Box<RaidConfig>>),
 }
 
 impl Outcome {

@@ -73,8 +73,8 @@ fn changed(status: &mut BareMetalHostStatus, host: &BareMetalHost, change: &Chan
         Change::EndRegister => end(status, State::Registering, now),
         Change::Id(id) => status.provisioning.id.clone_from(id),
         Change::Hardware(found) => status.hardware = Some((**found).clone()),
-        Change::Prepared => {
-            status.provisioning.raid.clone_from(&host.spec.raid);
+        Change::Prepared(volumes) => {
+            status.provisioning.raid = volumes.as_deref().cloned();
             status.provisioning.root_device_hints.clone_from(&host.spec.root_device_hints);
         }
     }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{
-    AutomatedCleaningMode, BareMetalHost, BootMode, ChecksumType, DiskFormat, HardwareRaidVolume, Image, RaidConfig,
-    RootDeviceHints, SoftwareRaidVolume,
+    AutomatedCleaningMode, BareMetalHost, BootMode, ChecksumType, DiskFormat, Image, RootDeviceHints,
 };
 use serde_json::{Map, Value, json};
 
@@ -349,55 +348,8 @@ pub fn network_data(text: &str) -> Result<Value, String> {
     Ok(Value::Object(data))
 }
 
-/// RAID volumes that cleaning makes ("RAID Configuration"), and the RAID interface that can.
-pub fn raid(config: &RaidConfig, bmc: &BmcAddress) -> (Value, &'static str) {
-    let software = config.software();
-    let volumes: Vec<Value> = if software.is_empty() {
-        config.hardware().iter().enumerate().map(|(index, volume)| hardware_volume(volume, index == 0)).collect()
-    } else {
-        software.iter().enumerate().map(|(index, volume)| software_volume(volume, index == 0)).collect()
-    };
-    let interface = if software.is_empty() { bmc.driver.raid_interface() } else { "agent" };
-    (json!({"logical_disks": volumes}), interface)
-}
-
-fn size(gibibytes: Option<i64>) -> Value {
-    gibibytes.filter(|size| *size > 0).map_or_else(|| json!("MAX"), |size| json!(size))
-}
-
-fn hardware_volume(volume: &HardwareRaidVolume, root: bool) -> Value {
-    let mut disk = json!({"size_gb": size(volume.size_gibibytes), "raid_level": volume.level});
-    let optional = [
-        ("is_root_volume", root.then(|| json!(true))),
-        ("volume_name", volume.name.as_ref().map(|name| json!(name))),
-        ("disk_type", volume.rotational.map(|rotates| json!(if rotates { "hdd" } else { "ssd" }))),
-        ("number_of_physical_disks", volume.number_of_physical_disks.map(|number| json!(number))),
-        ("controller", volume.controller.as_ref().map(|name| json!(name))),
-        ("physical_disks", volume.physical_disks.as_ref().map(|names| json!(names))),
-    ];
-    for (name, value) in optional {
-        if let Some(value) = value {
-            disk[name] = value;
-        }
-    }
-    disk
-}
-
-fn software_volume(volume: &SoftwareRaidVolume, first: bool) -> Value {
-    let mut disk =
-        json!({"size_gb": size(volume.size_gibibytes), "raid_level": volume.level, "controller": "software"});
-    if first {
-        disk["is_root_volume"] = json!(true);
-    }
-    if let Some(disks) = &volume.physical_disks {
-        disk["physical_disks"] = disks.iter().map(|disk| Value::Object(hints(disk))).collect();
-    }
-    disk
-}
-
-/// What preparing does: nothing when it is empty. `bios`: settings that differ.
-pub fn clean_steps(raid: Option<&RaidConfig>, bios: &Map<String, Value>, firmware: &[Value]) -> Vec<Value> {
-    let step = |interface: &str, step: &str| json!({"interface": interface, "step": step});
+/// What preparing does about firmware: nothing when it is empty. `bios`: settings that differ.
+pub fn firmware_steps(bios: &Map<String, Value>, firmware: &[Value]) -> Vec<Value> {
     let mut steps = Vec::new();
     if !firmware.is_empty() {
         steps.push(json!({"interface": "firmware", "step": "update", "args": {"settings": firmware}}));
@@ -405,16 +357,6 @@ pub fn clean_steps(raid: Option<&RaidConfig>, bios: &Map<String, Value>, firmwar
     if !bios.is_empty() {
         let settings: Vec<Value> = bios.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
         steps.push(json!({"interface": "bios", "step": "apply_configuration", "args": {"settings": settings}}));
-    }
-    if let Some(raid) = raid {
-        steps.push(step("raid", "delete_configuration"));
-        // What was on the disks would be found again as members of old volumes.
-        if !raid.software().is_empty() {
-            steps.push(step("deploy", "erase_devices_metadata"));
-        }
-        if !raid.hardware().is_empty() || !raid.software().is_empty() {
-            steps.push(step("raid", "create_configuration"));
-        }
     }
     steps
 }

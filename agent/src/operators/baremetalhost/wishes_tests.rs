@@ -1,10 +1,10 @@
 use agent_api::metal3::bmc_address::Credentials;
-use agent_api::metal3::{BareMetalHost, Image, RaidConfig, RootDeviceHints};
+use agent_api::metal3::{BareMetalHost, Image, RootDeviceHints};
 use rstest::rstest;
 use serde_json::{Map, Value, json};
 
 use super::{
-    CloudData, Ramdisk, Registration, clean_steps, config_drive, hints, image_problem, instance, node_name, raid,
+    CloudData, Ramdisk, Registration, config_drive, firmware_steps, hints, image_problem, instance, node_name,
 };
 use crate::ironic::{Node, Patch, Version};
 
@@ -187,32 +187,13 @@ fn the_config_drive_has_names_of_the_host_unless_told_otherwise() {
 }
 
 #[test]
-fn volumes_are_cleared_before_they_are_made() {
-    let config = |value| serde_json::from_value::<RaidConfig>(value).expect("volumes");
-    let none = Map::new();
+fn firmware_is_written_before_settings_are() {
     let names = |steps: Vec<Value>| -> Vec<String> {
         steps.iter().map(|step| step["step"].as_str().unwrap_or_default().to_owned()).collect()
     };
-    let hardware = config(json!({"hardwareRAIDVolumes": [{"level": "1", "sizeGibibytes": 10, "rotational": true}]}));
-    assert_eq!(names(clean_steps(Some(&hardware), &none, &[])), ["delete_configuration", "create_configuration"]);
-    let bmc = "redfish://10.0.0.1".parse().expect("an address");
-    let (target, interface) = raid(&hardware, &bmc);
-    assert_eq!(interface, "redfish");
-    assert_eq!(
-        target,
-        json!({"logical_disks": [{"size_gb": 10, "raid_level": "1", "is_root_volume": true, "disk_type": "hdd"}]})
-    );
-    let software =
-        config(json!({"softwareRAIDVolumes": [{"level": "1", "physicalDisks": [{"model": "m"}, {"model": "n"}]}]}));
-    let steps = names(clean_steps(Some(&software), &none, &[]));
-    assert_eq!(steps, ["delete_configuration", "erase_devices_metadata", "create_configuration"]);
-    let (target, interface) = raid(&software, &bmc);
-    assert_eq!(interface, "agent");
-    assert_eq!(target["logical_disks"][0]["physical_disks"][0], json!({"model": "<in> m"}));
-    let cleared = config(json!({"hardwareRAIDVolumes": []}));
-    assert_eq!(names(clean_steps(Some(&cleared), &none, &[])), ["delete_configuration"]);
-    let mut bios = Map::new();
-    bios.insert("SriovGlobalEnable".into(), json!("Enabled"));
-    assert_eq!(names(clean_steps(None, &bios, &[])), ["apply_configuration"]);
-    assert!(clean_steps(None, &none, &[]).is_empty());
+    let bios = Map::from_iter([("SriovGlobalEnable".to_owned(), json!("Enabled"))]);
+    let updates = [json!({"component": "bios", "url": "http://a/b"})];
+    assert_eq!(names(firmware_steps(&bios, &updates)), ["update", "apply_configuration"]);
+    assert_eq!(names(firmware_steps(&bios, &[])), ["apply_configuration"]);
+    assert!(firmware_steps(&Map::new(), &[]).is_empty());
 }

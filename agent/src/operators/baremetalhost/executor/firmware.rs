@@ -27,7 +27,7 @@ impl Executor {
     /// The steps for that, and only they.
     pub(super) fn firmware_steps(wanted: &Wanted) -> Vec<Value> {
         let updates: Vec<Value> = wanted.updates.iter().map(|update| json!(update)).collect();
-        wishes::clean_steps(None, &wanted.settings, &updates)
+        wishes::firmware_steps(&wanted.settings, &updates)
     }
 
     /// Ironic reads a host's settings when a cleaning begins, from its BMC alone. This one leaves the power as it is.

@@ -1,11 +1,12 @@
 //! Inspecting, preparing, provisioning and deprovisioning.
 
-use agent_api::metal3::{BareMetalHost, FirmwareUpdate, InspectionMode, Nullable};
-use serde_json::{Map, Value, json};
+use agent_api::metal3::{BareMetalHost, FirmwareUpdate, InspectionMode, RaidConfig};
+use serde_json::{Value, json};
 
 use super::super::conclude::Report;
 use super::super::inventory;
 use super::super::outcome::Change;
+use super::super::raid::{self, Stage};
 use super::super::story::Told;
 use super::super::wishes;
 use super::{ActError, Asked, Done, Executor, Job};
@@ -24,8 +25,8 @@ pub(super) fn stuck(node: &Node, what: &str) -> Done {
 enum Cleaning {
     /// Ironic reads BIOS settings that it does not know; what is to be done is known then.
     Reading,
-    /// These steps; and the firmware that they write.
-    Steps(Vec<Value>, Vec<FirmwareUpdate>),
+    /// This, and the firmware that is written.
+    Work { firmware: Vec<Value>, updates: Vec<FirmwareUpdate>, raid: Option<Stage> },
 }
 
 impl Executor {
@@ -45,7 +46,7 @@ impl Executor {
             }
             State::InspectWait if reboot && !job.scratch.rebooted => {
                 self.ironic.set_provision_state(&node.uuid, &json!({"target": "abort"})).await?;
-                *job.scratch = super::Scratch { asked: None, rebooted: true };
+                *job.scratch = super::Scratch { rebooted: true, ..super::Scratch::default() };
                 Ok(Done { rebooted: true, ..self.soon() })
             }
             busy if busy.is_busy() => Ok(self.later()),
@@ -99,12 +100,16 @@ impl Executor {
         match &node.provision_state {
             State::Enroll | State::Verifying => Ok(Done::unknown()),
             State::Manageable if job.scratch.answered(Asked::Clean) => match self.written(job, node).await? {
-                Ok(()) => Ok(prepared()),
+                Ok(()) => Ok(prepared(job.scratch.volumes.take())),
                 Err(why) => Ok(Done::badly(why)),
             },
             State::Manageable => self.begin_cleaning(job, node).await,
             // Nothing to do leaves it available.
-            State::Available if self.steps(job, node).await?.is_none() => Ok(prepared()),
+            State::Available => match self.cleaning(job, node).await? {
+                Ok(None) => Ok(prepared(volumes(job.host))),
+                Ok(Some(_)) => self.ask(job, node, "manage", None).await,
+                Err(why) => Ok(Done::badly(why)),
+            },
             State::CleanFail => {
                 self.in_vain(job).await?;
                 if job.scratch.answered(Asked::Clean) {
@@ -112,47 +117,48 @@ impl Executor {
                 }
                 self.recover(job, node).await
             }
-            State::Available | State::InspectFail => self.ask(job, node, "manage", None).await,
+            State::InspectFail => self.ask(job, node, "manage", None).await,
             busy if busy.is_busy() => Ok(self.later()),
             _ => Ok(stuck(node, "prepared")),
         }
     }
 
-    /// What cleaning does; nothing when there is nothing to do.
-    async fn steps(&self, job: &Job<'_>, node: &Node) -> Result<Option<Cleaning>, ActError> {
-        let status = job.host.status.as_ref();
-        let raid = job.host.spec.raid.as_ref();
-        let changed = raid.filter(|raid| {
-            let said = |list: bool| {
-                if list { raid.hardware_raid_volumes.is_some() } else { raid.software_raid_volumes.is_some() }
-            };
-            let told = said(true) || said(false) && raid.software_raid_volumes != Some(Nullable(None));
-            told && status.and_then(|status| status.provisioning.raid.as_ref()) != Some(*raid)
-        });
+    /// What cleaning does: nothing when there is nothing to do, or why it cannot be done.
+    async fn cleaning(&self, job: &Job<'_>, node: &Node) -> Result<Result<Option<Cleaning>, String>, ActError> {
+        let Some((bmc, _)) = job.bmc else { return Ok(Err("the BMC's address and credentials are not known".into())) };
+        let (spec, made) = raid_of(job.host);
+        let raid = match raid::next(spec, made, bmc.driver, job.host.spec.root_device_hints.as_ref()) {
+            Ok(raid) => raid,
+            Err(why) => return Ok(Err(why)),
+        };
         let wanted = self.wanted(job, node).await?;
         if wanted.unread {
-            return Ok(Some(Cleaning::Reading));
+            return Ok(Ok(Some(Cleaning::Reading)));
         }
-        let mut steps = Self::firmware_steps(&wanted);
-        steps.extend(wishes::clean_steps(changed, &Map::new(), &[]));
-        Ok((!steps.is_empty()).then_some(Cleaning::Steps(steps, wanted.updates)))
+        let firmware = Self::firmware_steps(&wanted);
+        let work = raid.is_some() || !firmware.is_empty();
+        Ok(Ok(work.then_some(Cleaning::Work { firmware, updates: wanted.updates, raid })))
     }
 
     async fn begin_cleaning(&self, job: &mut Job<'_>, node: &Node) -> Result<Done, ActError> {
-        let (steps, updates) = match self.steps(job, node).await? {
-            None => return Ok(prepared()),
-            Some(Cleaning::Reading) => return self.read_settings(job, node).await,
-            Some(Cleaning::Steps(steps, updates)) => (steps, updates),
+        let (mut steps, updates, raid) = match self.cleaning(job, node).await? {
+            Err(why) => return Ok(Done::badly(why)),
+            Ok(None) => return Ok(prepared(volumes(job.host))),
+            Ok(Some(Cleaning::Reading)) => return self.read_settings(job, node).await,
+            Ok(Some(Cleaning::Work { firmware, updates, raid })) => (firmware, updates, raid),
         };
-        if let (Some(raid), Some((bmc, _))) = (&job.host.spec.raid, job.bmc)
-            && steps.iter().any(|step| step["interface"] == "raid")
-        {
-            let (target, interface) = wishes::raid(raid, bmc);
-            self.ironic.patch_node(&node.uuid, &[Patch::add("/raid_interface", interface)]).await?;
-            self.ironic.set_raid(&node.uuid, &target).await?;
+        let mut reached = volumes(job.host);
+        if let Some(stage) = raid {
+            self.ironic.patch_node(&node.uuid, &[Patch::add("/raid_interface", stage.interface)]).await?;
+            if !stage.volumes.is_empty() {
+                self.ironic.set_raid(&node.uuid, &json!({"logical_disks": stage.volumes})).await?;
+            }
+            steps.extend(stage.steps);
+            reached = Some(Box::new(stage.reached));
         }
         self.ironic.set_provision_state(&node.uuid, &json!({"target": "clean", "clean_steps": steps})).await?;
         job.scratch.asked = Some(Asked::Clean);
+        job.scratch.volumes = reached;
         self.begun(job, &updates).await?;
         Ok(self.soon().tell(Told::normal("PreparationStarted", "Preparation of RAID, BIOS and firmware started")))
     }
@@ -266,8 +272,19 @@ impl Executor {
     }
 }
 
-fn prepared() -> Done {
-    Done::well().learn(Change::Prepared)
+fn prepared(volumes: Option<Box<RaidConfig>>) -> Done {
+    Done::well().learn(Change::Prepared(volumes))
+}
+
+/// RAID volumes that are asked for, and those that were made.
+fn raid_of(host: &BareMetalHost) -> (Option<&RaidConfig>, Option<&RaidConfig>) {
+    (host.spec.raid.as_ref(), host.status.as_ref().and_then(|status| status.provisioning.raid.as_ref()))
+}
+
+/// RAID volumes of a host when there is nothing to do about them.
+fn volumes(host: &BareMetalHost) -> Option<Box<RaidConfig>> {
+    let (spec, made) = raid_of(host);
+    raid::wanted(spec, made).map(Box::new)
 }
 
 /// Whether the node was inspected since the host began to be: told apart from an earlier inspection even after a restart.

@@ -18,8 +18,8 @@ pub use register::macs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_api::metal3::BareMetalHost;
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
+use agent_api::metal3::{BareMetalHost, RaidConfig};
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::reflector::Store;
 use serde_json::json;
@@ -84,12 +84,14 @@ pub enum Asked {
 }
 
 /// What is remembered of a host from one try to the next; lost with the process.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Scratch {
     /// What was asked of Ironic.
     pub asked: Option<Asked>,
     /// The ramdisk was rebooted as the annotation says.
     pub rebooted: bool,
+    /// RAID volumes that are there once the cleaning ends that was asked for, whatever is asked for by then.
+    pub volumes: Option<Box<RaidConfig>>,
 }
 
 impl Scratch {
