@@ -1,10 +1,13 @@
 //! Rules of `BareMetalHost`.
 
+use std::collections::BTreeSet;
+
 use super::super::annotations::INSPECT;
 use super::super::bmc_address::{self, BmcAddress, BmcAddressError};
+use super::super::go_url::quoted;
 use super::super::{
-    BareMetalHost, BareMetalHostSpec, BootMode, InspectionMode, OperationalStatus, ProvisioningState, RaidConfig,
-    RootDeviceHints,
+    BareMetalHost, BareMetalHostSpec, BootMode, HardwareRaidVolume, InspectionMode, NetworkInterface,
+    OperationalStatus, ProvisioningState, RaidConfig, RootDeviceHints, SoftwareRaidLevel, SoftwareRaidVolume,
 };
 use super::{Secrets, annotations, image};
 
@@ -25,7 +28,9 @@ pub fn host_create(host: &BareMetalHost) -> Vec<String> {
         ],
         &mut problems,
     );
-    raid(spec.raid.as_ref(), &mut problems);
+    if let Some(wanted) = &spec.raid {
+        raid(wanted, spec.root_device_hints.is_some(), &mut problems);
+    }
     if let Ok(Some(bmc)) = &bmc {
         with_bmc(host, bmc, &mut problems);
     }
@@ -42,6 +47,7 @@ pub fn host_create(host: &BareMetalHost) -> Vec<String> {
     if spec.disable_power_off == Some(true) && !spec.online {
         problems.push("node can't simultaneously have online set to false and have power off disabled".into());
     }
+    network_interfaces(spec.network_interfaces.as_deref().unwrap_or_default(), &mut problems);
     problems
 }
 
@@ -49,10 +55,15 @@ pub fn host_create(host: &BareMetalHost) -> Vec<String> {
 pub fn host_update(old: &BareMetalHost, new: &BareMetalHost) -> Vec<String> {
     let mut problems = host_create(new);
     let address = |spec: &BareMetalHostSpec| spec.bmc.as_ref().map_or_else(String::new, |bmc| bmc.address.clone());
-    let detached = new.status.as_ref().is_some_and(|it| it.operational_status == OperationalStatus::Detached);
-    let state = new.state();
+    // A write of the spec may come without a status.
+    let both = [old, new];
+    let is_in = |state: ProvisioningState| both.iter().any(|host| host.state() == state);
+    let detached = |host: &&BareMetalHost| {
+        host.status.as_ref().is_some_and(|it| it.operational_status == OperationalStatus::Detached)
+    };
+    let movable = both.iter().any(detached) || is_in(ProvisioningState::Registering);
     let had = address(&old.spec);
-    if !had.is_empty() && had != address(&new.spec) && !detached && state != ProvisioningState::Registering {
+    if !had.is_empty() && had != address(&new.spec) && !movable {
         problems.push(
             "BMC address can not be changed if the BMH is not in the Registering state, or if the BMH is not detached"
                 .into(),
@@ -64,7 +75,8 @@ pub fn host_update(old: &BareMetalHost, new: &BareMetalHost) -> Vec<String> {
         problems.push("bootMACAddress can not be changed once it is set".into());
     }
     let becomes_external = !old.spec.externally_provisioned() && new.spec.externally_provisioned();
-    if becomes_external && state != ProvisioningState::Available {
+    if becomes_external && !is_in(ProvisioningState::Available) {
+        let state = if old.status.is_some() { old.state() } else { new.state() };
         problems
             .push(format!("externallyProvisioned can only be enabled when in Available state, currently in {state}"));
     }
@@ -97,12 +109,37 @@ fn with_bmc(host: &BareMetalHost, bmc: &BmcAddress, problems: &mut Vec<String>) 
     }
 }
 
-fn raid(raid: Option<&RaidConfig>, problems: &mut Vec<String>) {
-    let Some(raid) = raid else { return };
+/// `hints`: the spec says which disk the image is written to.
+fn raid(raid: &RaidConfig, hints: bool, problems: &mut Vec<String>) {
     if !raid.hardware().is_empty() && !raid.software().is_empty() {
         problems.push("hardwareRAIDVolumes and softwareRAIDVolumes can not be set at the same time".into());
     }
-    for (index, volume) in raid.hardware().iter().enumerate() {
+    hardware_volumes(raid.hardware(), problems);
+    let is_root = |volume: &SoftwareRaidVolume| volume.root_volume == Some(true);
+    let roots = raid.software().iter().filter(|volume| is_root(volume)).count();
+    if roots > 1 {
+        problems.push("softwareRAIDVolumes[*].rootVolume can only be set once".into());
+    }
+    if roots == 1 && hints {
+        problems.push("softwareRAIDVolumes[*].rootVolume and rootDeviceHints can not be set at the same time".into());
+    }
+    // metal3 says so of the first one when the host is prepared, of the root volume at once.
+    if raid.software().first().is_some_and(|first| first.level != SoftwareRaidLevel::One) {
+        problems.push("the level in first volume of software raid must be RAID1".into());
+    }
+    for (index, volume) in raid.software().iter().enumerate() {
+        if is_root(volume) && volume.level != SoftwareRaidLevel::One {
+            problems.push(format!("softwareRAIDVolumes[{index}] with rootVolume set must use RAID level 1"));
+        }
+    }
+}
+
+fn hardware_volumes(volumes: &[HardwareRaidVolume], problems: &mut Vec<String>) {
+    for (index, volume) in volumes.iter().enumerate() {
+        let name = volume.name.as_deref().unwrap_or_default();
+        if let Some(first) = volumes[..index].iter().position(|other| !name.is_empty() && other.name == volume.name) {
+            problems.push(format!("the names({name}) of volume[{index}] and volume[{first}] are repeated"));
+        }
         let disks = volume.physical_disks.as_ref().map_or(0, Vec::len);
         if disks == 0 {
             continue;
@@ -118,8 +155,28 @@ fn raid(raid: Option<&RaidConfig>, problems: &mut Vec<String>) {
             ));
         }
     }
-    if raid.software().iter().filter(|volume| volume.root_volume == Some(true)).count() > 1 {
-        problems.push("only one volume can have isRootVolume".into());
+}
+
+/// Each one is told by its name or by its MAC address, and once.
+fn network_interfaces(interfaces: &[NetworkInterface], problems: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (index, interface) in interfaces.iter().enumerate() {
+        let given = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
+        let selector = match (given(&interface.name), given(&interface.mac_address)) {
+            (None, None) => {
+                problems.push(format!("networkInterfaces[{index}]: must specify either name or macAddress"));
+                continue;
+            }
+            (Some(_), Some(_)) => {
+                problems.push(format!("networkInterfaces[{index}]: name and macAddress are mutually exclusive"));
+                continue;
+            }
+            (Some(selector), None) | (None, Some(selector)) => selector,
+        };
+        if !seen.insert(selector.to_lowercase()) {
+            problems
+                .push(format!("networkInterfaces[{index}]: duplicate interface selector for {}", quoted(&selector)));
+        }
     }
 }
 

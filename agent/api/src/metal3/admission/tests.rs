@@ -5,6 +5,8 @@ use super::super::{
 };
 use super::*;
 
+mod devices;
+
 fn object<T: serde::de::DeserializeOwned>(kind: &str, name: &str, spec: &Value) -> T {
     let object = json!({"apiVersion": "metal3.io/v1alpha1", "kind": kind,
         "metadata": {"name": name, "namespace": "site"}, "spec": spec});
@@ -108,37 +110,6 @@ fn a_host_is_accepted_or_refused_by_its_name() {
     for (name, wanted) in table {
         let host: BareMetalHost = object("BareMetalHost", name, &json!({"online": true}));
         verdict(&host_create(&host), wanted, name);
-    }
-}
-
-#[test]
-fn volumes_are_accepted_or_refused() {
-    let hardware = |volume: Value| json!({"hardwareRAIDVolumes": [volume]});
-    let software = |roots: [bool; 2]| json!({"softwareRAIDVolumes": [{"level": "1", "rootVolume": roots[0]}, {"level": "0", "rootVolume": roots[1]}]});
-    let table = [
-        (json!({"hardwareRAIDVolumes": [{"level": "1"}], "softwareRAIDVolumes": []}), None),
-        (
-            json!({"hardwareRAIDVolumes": [{"level": "1"}], "softwareRAIDVolumes": [{"level": "1"}]}),
-            Some("hardwareRAIDVolumes and softwareRAIDVolumes can not be set at the same time"),
-        ),
-        (hardware(json!({"level": "1", "controller": "c", "physicalDisks": ["a", "b"]})), None),
-        (
-            hardware(json!({"level": "1", "physicalDisks": ["a", "b"]})),
-            Some("'physicalDisks' specified without 'controller' in hardware RAID volume 0"),
-        ),
-        (
-            hardware(json!({"level": "1", "controller": "c", "physicalDisks": ["a", "b"], "numberOfPhysicalDisks": 2})),
-            None,
-        ),
-        (
-            hardware(json!({"level": "1", "controller": "c", "physicalDisks": ["a", "b"], "numberOfPhysicalDisks": 3})),
-            Some("the 'numberOfPhysicalDisks'[3] and number of 'physicalDisks'[2] is not same for volume 0"),
-        ),
-        (software([true, false]), None),
-        (software([true, true]), Some("only one volume can have isRootVolume")),
-    ];
-    for (raid, wanted) in table {
-        verdict(&host_create(&host(&json!({"raid": raid}))), wanted, &raid.to_string());
     }
 }
 
