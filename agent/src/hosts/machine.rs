@@ -19,6 +19,8 @@ pub(super) struct Machine {
     pub boot_mac: Option<String>,
     /// `OpenStack`'s `network_data`.
     pub network_data: Option<Value>,
+    /// Addresses of the host as a Kubernetes node, with commas.
+    pub node_ip: Option<String>,
     pub user: User,
     pub has_user_data: bool,
     pub image: Option<String>,
@@ -46,6 +48,8 @@ impl std::fmt::Debug for Password {
     }
 }
 
+/// The link on which hosts are Kubernetes nodes.
+const NODE_LINK: &str = "baremetal";
 pub(super) const NAME_EXPECTED: &str = "a host name (a-z, 0-9, `-`, at most 63)";
 pub(super) const MAC_EXPECTED: &str = "a MAC address such as `52:54:00:12:34:56`";
 
@@ -165,6 +169,7 @@ fn machine(values: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
         password,
         unverified,
         boot_mac,
+        node_ip: network_data.as_ref().and_then(node_ip),
         network_data,
         user,
         has_user_data,
@@ -203,9 +208,16 @@ fn network_data(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Value> {
         for (key, kind) in [("ipv4DHCP", "ipv4_dhcp"), ("ipv4", "ipv4"), ("ipv6DHCP", "ipv6_dhcp"), ("ipv6", "ipv6")] {
             for (id, it) in kinds.optional(key).and_then(|it| it.entries(problems)).unwrap_or_default() {
                 let Some(mut network) = it.table(problems) else { continue };
-                let link = network.required("link", "a link of `links.ethernets`", problems);
                 let known = |text: &str| links.iter().any(|link| link["id"] == text).then(|| text.to_owned());
-                let link = link.and_then(|it| it.read("a link of `links.ethernets`", problems, known));
+                let link = match network.optional("link") {
+                    Some(link) => link.read("a link of `links.ethernets`", problems, known),
+                    None if known(id).is_some() => Some(id.to_owned()),
+                    None => {
+                        let found = format!("a network without `link` and no link `{id}`");
+                        problems.push(it.problem(found, "a link of `links.ethernets`"));
+                        None
+                    }
+                };
                 listed.push(address(id, kind, &link.unwrap_or_default(), &mut network, problems));
                 network.end(problems);
             }
@@ -219,6 +231,20 @@ fn network_data(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Value> {
     }
     table.end(problems);
     Some(json!({ "links": links, "networks": listed, "services": services }))
+}
+
+/// What the chart has as the node's addresses: the fixed ones of the link `baremetal`, IPv4 first, each kind by name.
+fn node_ip(data: &Value) -> Option<String> {
+    let networks = data["networks"].as_array()?;
+    let mut found = Vec::new();
+    for kind in ["ipv4", "ipv6"] {
+        let of_kind = networks.iter().filter(|it| it["type"] == kind && it["link"] == NODE_LINK);
+        let mut named: Vec<_> =
+            of_kind.filter_map(|it| Some((it["id"].as_str()?, it["ip_address"].as_str()?))).collect();
+        named.sort_unstable();
+        found.extend(named.into_iter().map(|(_, address)| address.split('/').next().unwrap_or_default()));
+    }
+    (!found.is_empty()).then(|| found.join(","))
 }
 
 fn ethernets(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Vec<Value>> {

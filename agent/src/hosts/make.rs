@@ -20,6 +20,9 @@ use super::user_data::cloud_config;
 /// ICN's root disks have at least this.
 const ROOT_DISK_GB: i64 = 48;
 
+/// Where ICN's clusters look for a node's addresses.
+const NODE_IP: &str = "icn.akraino.org/node-ip";
+
 /// What the files do not say.
 #[derive(Clone, Debug)]
 pub struct Choices {
@@ -110,8 +113,13 @@ fn host(machine: &Machine, choices: &Choices) -> BareMetalHost {
         }
     });
     let labels: BTreeMap<String, String> = machine.labels.iter().cloned().collect();
+    let node_ip = machine.node_ip.clone();
     BareMetalHost {
-        metadata: ObjectMeta { labels: (!labels.is_empty()).then_some(labels), ..metadata(machine, "", choices) },
+        metadata: ObjectMeta {
+            labels: (!labels.is_empty()).then_some(labels),
+            annotations: node_ip.map(|addresses| BTreeMap::from([(NODE_IP.to_owned(), addresses)])),
+            ..metadata(machine, "", choices)
+        },
         spec: BareMetalHostSpec {
             online: true,
             bmc: Some(BmcDetails {
@@ -120,9 +128,11 @@ fn host(machine: &Machine, choices: &Choices) -> BareMetalHost {
                 disable_certificate_verification: machine.unverified,
             }),
             boot_mac_address: machine.boot_mac.clone(),
-            root_device_hints: image
-                .as_ref()
-                .map(|_| RootDeviceHints { min_size_gigabytes: Some(ROOT_DISK_GB), ..RootDeviceHints::default() }),
+            // Without an image, too: it comes later, from whoever claims the host.
+            root_device_hints: Some(RootDeviceHints {
+                min_size_gigabytes: Some(ROOT_DISK_GB),
+                ..RootDeviceHints::default()
+            }),
             image,
             user_data: machine.has_user_data.then(|| reference("-user-data")),
             network_data: machine.network_data.as_ref().map(|_| reference("-network-data")),

@@ -47,6 +47,8 @@ fn machine(node: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
         unverified: None,
         boot_mac,
         network_data,
+        // Releases that had this file had no such annotation.
+        node_ip: None,
         image: os.0,
         has_user_data: true,
     })

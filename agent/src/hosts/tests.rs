@@ -70,6 +70,56 @@ fn values_of_the_machine_chart_become_a_host() {
     insta::assert_snapshot!(text(&good(&[("values.yaml", VALUES)])));
 }
 
+/// What an R6 values file says of the disk and of the node's addresses, whatever else it says.
+#[test]
+fn a_host_without_an_image_keeps_its_disk_and_its_addresses() {
+    let values =
+        |more: &str| format!("machineName: a\nbmcAddress: ipmi://10.0.0.2\nbmcUsername: a\nbmcPassword: b\n{more}");
+    let ethernets = "networkData:\n  links: { ethernets: { baremetal: { macAddress: 00:1e:67:fe:f4:19 }, other: { macAddress: 00:1e:67:fe:f4:1a } } }\n";
+    let networks = |networks: &str| values(&format!("{ethernets}  networks: {networks}\n"));
+    let table = [
+        (values(""), None),
+        (values("imageName: a.qcow2\n"), None),
+        (
+            networks("{ ipv4: { baremetal: { ipAddress: 10.10.110.21/24 }, other: { ipAddress: 10.10.112.2/24 } } }"),
+            Some("10.10.110.21"),
+        ),
+        (networks("{ ipv4: { a: { link: baremetal, ipAddress: 10.10.110.21/24 } } }"), Some("10.10.110.21")),
+        (
+            networks(
+                "{ ipv6: { baremetal: { ipAddress: \"fd00::21/64\" } }, ipv4: { baremetal: { ipAddress: 10.10.110.21/24 } } }",
+            ),
+            Some("10.10.110.21,fd00::21"),
+        ),
+        (
+            networks(
+                "{ ipv4: { b: { link: baremetal, ipAddress: 10.0.0.2/24 }, a: { link: baremetal, ipAddress: 10.0.0.1/24 } } }",
+            ),
+            Some("10.0.0.1,10.0.0.2"),
+        ),
+        (networks("{ ipv4DHCP: { baremetal: {} }, ipv4: { other: { ipAddress: 10.10.112.2/24 } } }"), None),
+        (
+            values(
+                "networks: { baremetal: { macAddress: 00:1e:67:fe:f4:19, type: ipv4, ipAddress: 10.10.110.21/24 } }\n",
+            ),
+            Some("10.10.110.21"),
+        ),
+    ];
+    for (values, expected) in table {
+        let converted = good(&[("values.yaml", &values)]);
+        let host = converted.objects.iter().find(|it| it["kind"] == "BareMetalHost").expect("a host");
+        assert_eq!(host["spec"]["rootDeviceHints"], serde_json::json!({"minSizeGigabytes": 48}), "{values}");
+        assert_eq!(host["metadata"]["annotations"]["icn.akraino.org/node-ip"].as_str(), expected, "{values}");
+    }
+    let told = told(&[("values.yaml", &networks("{ ipv4DHCP: { provisioning: {} } }"))]);
+    assert!(told.contains("a network without `link` and no link `provisioning`"), "{told}");
+    let nodes = good(&[(
+        "nodes.json",
+        "{ \"nodes\": [ { \"name\": \"a\", \"ipmi_driver_info\": { \"address\": \"10.0.0.2\", \"username\": \"a\", \"password\": \"b\" } } ] }",
+    )]);
+    assert!(text(&nodes).contains("minSizeGigabytes: 48"));
+}
+
 #[test]
 fn what_comes_out_is_read_by_the_rehearsal() {
     let converted = good(&[("nodes.json", NODES), ("values.yaml", VALUES)]);
