@@ -100,7 +100,7 @@ iso_master_path = {STATE}/master-iso
 dhcp_provider = none
 
 [inspector]
-add_ports = all
+add_ports = disabled
 hooks = ramdisk-error,validate-interfaces,ports,architecture,root-device,boot-mode,cpu-capabilities,memory
 keep_ports = all
 require_managed_boot = false

@@ -1,6 +1,6 @@
 //! The controller: watches hosts and Secrets, decides, writes the status, acts, tells.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,14 +36,17 @@ const DECISIONS: usize = 40;
 const LOOPING: Duration = Duration::from_secs(10);
 /// After an error of the API server.
 const RETRY: Duration = Duration::from_secs(1);
+/// A node and MAC addresses of it.
+type KnownPorts = (String, BTreeMap<String, bool>);
+
 /// What is remembered of a host while the controller runs.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// `resourceVersion` of the host as it was last read or written here: older copies are not decided on.
     version: Option<String>,
     scratch: Scratch,
-    /// Node whose ports were all there, and when.
-    pub ports: Option<(String, Instant)>,
+    /// Node whose ports were all there, with the addresses that were known of it, and when.
+    pub ports: Option<(KnownPorts, Instant)>,
     /// Its ramdisk was lost, and what it was to do begun anew: whatever was begun since then was begun by us.
     begun_anew: bool,
 }

@@ -133,13 +133,15 @@ impl Operator {
         if !wanted.changes(node, false).is_empty() {
             return Ok(false);
         }
-        let fresh = memory.ports.as_ref().is_some_and(|(of, since)| *of == node.uuid && since.elapsed() < PORTS);
+        // Inspection may have found others since then.
+        let known = (node.uuid.clone(), macs(host, &[]));
+        let fresh = memory.ports.as_ref().is_some_and(|(of, since)| *of == known && since.elapsed() < PORTS);
         if fresh {
             return Ok(true);
         }
         let Ok(ports) = self.executor.ironic.ports_of(&node.uuid).await else { return Ok(true) };
-        let all = macs(host).keys().all(|mac| ports.iter().any(|port| port.address.eq_ignore_ascii_case(mac)));
-        memory.ports = all.then(|| (node.uuid.clone(), Instant::now()));
+        let Ok(all) = self.executor.has_ports(host, &ports).await else { return Ok(true) };
+        memory.ports = all.then(|| (known, Instant::now()));
         Ok(all)
     }
 }

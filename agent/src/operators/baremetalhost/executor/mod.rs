@@ -9,11 +9,12 @@
 
 mod firmware;
 mod install;
+mod ports;
 mod power;
 mod ramdisk;
 mod register;
 
-pub use register::macs;
+pub use ports::macs;
 
 use std::sync::Arc;
 use std::time::Duration;

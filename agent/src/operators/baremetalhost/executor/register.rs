@@ -1,6 +1,5 @@
 //! Making a host known to Ironic, again and again: its database may be lost at any time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
@@ -12,23 +11,8 @@ use super::super::controller::key;
 use super::super::outcome::Change;
 use super::super::story::Told;
 use super::super::wishes::{self, Registration};
-use super::{ActError, Asked, Done, Executor, Job, LEAVING, Unfit};
+use super::{ActError, Asked, Done, Executor, Job, LEAVING, Unfit, ports};
 use crate::ironic::{IronicError, Node, ProvisionState};
-
-/// MAC addresses that Ironic must know a host by, and whether it boots from them: the one of the spec, and those that
-/// inspection found. The ramdisk calls back with them, so that a lost database must get them all again.
-pub fn macs(host: &BareMetalHost) -> BTreeMap<String, bool> {
-    let found = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.nics.as_ref());
-    let found = found.into_iter().flatten().filter_map(|nic| Some((nic.mac.as_ref()?, nic.pxe.unwrap_or_default())));
-    let mut all: BTreeMap<String, bool> = BTreeMap::new();
-    for (mac, pxe) in found {
-        *all.entry(mac.to_lowercase()).or_default() |= pxe;
-    }
-    if let Some(mac) = &host.spec.boot_mac_address {
-        all.insert(mac.to_lowercase(), true);
-    }
-    all
-}
 
 impl Executor {
     /// What Ironic shall know about a host.
@@ -68,6 +52,12 @@ impl Executor {
             return Ok(Done::badly(format!(
                 "BMC address {address} conflicts with BareMetalHost {other}, which has it"
             )));
+        }
+        if job.node.is_none()
+            && let Some(other) = ports::rival(job.host, &self.hosts.state())
+        {
+            let mac = job.host.spec.boot_mac_address.as_deref().unwrap_or_default();
+            return Ok(Done::badly(ports::conflict(job.host, mac, &other)));
         }
         let wanted = match self.registration(job.host, bmc).await? {
             Ok(wanted) => wanted,
@@ -122,7 +112,7 @@ impl Executor {
             && let Some(node) = self.ironic.node(&port.node_uuid).await?
         {
             return Ok(match &node.name {
-                Some(name) => Err(format!("MAC address {mac} conflicts with existing node {name}")),
+                Some(name) => Err(ports::conflict(host, mac, &ports::host_of(name))),
                 None => Ok(node),
             });
         }
@@ -132,27 +122,6 @@ impl Executor {
             Err(IronicError::Taken(why)) => Ok(self.ironic.node(&wishes::node_name(host)).await?.ok_or(why)),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Makes missing ports; why that cannot be.
-    async fn ensure_ports(&self, host: &BareMetalHost, node: &Node) -> Result<Option<String>, ActError> {
-        let there = self.ironic.ports_of(&node.uuid).await?;
-        for (mac, pxe) in macs(host) {
-            if there.iter().any(|port| port.address.eq_ignore_ascii_case(&mac)) {
-                continue;
-            }
-            match self.ironic.create_port(&node.uuid, &mac, pxe).await {
-                Ok(()) => {}
-                Err(IronicError::Taken(why)) => {
-                    let owner = self.ironic.port_by_address(&mac).await?.map(|port| port.node_uuid);
-                    if owner.as_deref() != Some(&node.uuid) {
-                        return Ok(Some(why));
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(None)
     }
 
     /// Has the BMC tried.
