@@ -24,17 +24,18 @@ use tokio_util::sync::CancellationToken;
 use crate::content::fetches::Fetches;
 use crate::content::server::Content;
 use crate::content::{Carried, Source, space};
+use crate::door::Gate;
 use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::provisioning::served::Served;
 use crate::registry::Front;
-use crate::rest::{Gate, Web};
+use crate::rest::Web;
 use crate::site_out::{self, SiteOut};
 use crate::steps::ledger::{self, Ledger};
 use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
-use crate::{bpa, console, eta, http, medium, pulls, rest, signs, uploads, usage};
+use crate::{bpa, console, door, eta, http, medium, pulls, rest, signs, uploads, usage};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -154,7 +155,7 @@ fn serve(
             signs::keep::start(tasks, "/".into(), fetches.clone(), stop);
         }
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built).noting(fetches));
-        let tls = rest::tls(Arc::clone(&web.resolver))?;
+        let tls = door::tls(Arc::clone(&web.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
         http::start(tasks, &anywhere(ports::CONTENT), content, tls, stop);
     }

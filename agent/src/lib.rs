@@ -13,6 +13,7 @@
 //! usage       memory and disk, now and at most
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! medium      damage of the medium, as the guard finds it, told on the bus
+//! door        who may come in, TLS, limits: for all of the box's servers
 //! listen      sockets that listen, and how many may connect
 //! http        files over HTTP/1.1, with sendfile
 //! pulls       images that the box asks for, recorded
@@ -41,6 +42,7 @@ pub mod cluster;
 pub mod console;
 pub mod content;
 pub mod daemon;
+pub mod door;
 pub mod eta;
 pub mod events;
 pub mod first_boot;

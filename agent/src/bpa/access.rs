@@ -16,9 +16,10 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, RootCer
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::handlers::App;
-use crate::rest::Verdict;
-use crate::rest::api::{Refusal, bearer, refuse};
-use crate::rest::server::{ClientCertificate, Peer};
+use crate::door::guard::bearer;
+use crate::door::refusal::refuse;
+use crate::door::server::{ClientCertificate, Peer};
+use crate::door::{Refusal, Verdict};
 
 /// The subject that acts for every owner.
 const ADMIN: &str = "foothold:admin";

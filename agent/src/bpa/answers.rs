@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::rest::api::Refusal;
+use crate::door::Refusal;
 use crate::uploads::UploadError;
 
 /// An answer that is not a success.

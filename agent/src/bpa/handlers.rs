@@ -20,8 +20,8 @@ use super::access::{Caller, only_known};
 use super::answers::Answer;
 use super::form;
 use super::upload::{kind_of, upload};
-use crate::rest::Gate;
-use crate::rest::api::{Refusal, in_time};
+use crate::door::guard::in_time;
+use crate::door::{Gate, Refusal};
 use crate::uploads::{Key, Record, UploadError, Uploads};
 
 pub(super) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::rest::{Gate, server};
+use crate::door::{Gate, server};
 use crate::uploads::{Limits, Uploads};
 
 mod access;

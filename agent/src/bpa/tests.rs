@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Options, start};
 use crate::content::Source;
-use crate::rest::{Gate, body, own_certificate};
+use crate::door::{Gate, body, own_certificate};
 use crate::uploads::{Key, Limits, Uploads};
 
 const TOKEN: &str = "a-token-of-this-test";

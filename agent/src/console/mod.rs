@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::door::Gate;
 use crate::events::{Bus, LossyWriter};
-use crate::rest::Gate;
 use crate::vitals::{self, Vitals};
 
 mod render;

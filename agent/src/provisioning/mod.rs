@@ -18,7 +18,7 @@ use agent_api::release::{Image, Provisioning, Release};
 use sha2::{Digest, Sha256};
 
 use crate::cluster::files;
-use crate::rest;
+use crate::door;
 use crate::vitals::is_link_local;
 
 pub mod authorities;
@@ -154,7 +154,7 @@ impl Plan {
     /// The certificate, kept on DATA, as the pod's user reads it. Returns the authority.
     fn place_certificate(&self) -> anyhow::Result<String> {
         let kept = self.at(SECRETS).join("server.pem");
-        let authority = rest::certificate_at(&kept, &self.at(rest::CERTIFICATES), self.built)?;
+        let authority = door::certificate_at(&kept, &self.at(door::CERTIFICATES), self.built)?;
         let path = self.at(RUN).join("server.pem");
         files::write(&path, &fs_err::read(kept)?, 0o640)?;
         give(&path)?;

@@ -15,9 +15,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::catalog::Catalog;
 use super::{Storage, pod, proxy};
+use crate::door::{Gate, Verdict};
 use crate::http::{Answer, File, Head, Method, Peer, Rewound, Service};
 use crate::pulls::Recorder;
-use crate::rest::{Gate, Verdict};
 
 /// Repositories, tags and blobs of the release, and the way to those that were uploaded.
 pub struct Front {

@@ -17,8 +17,8 @@ use tokio::time::timeout;
 
 use super::front::{Asked, Front, Kind, MayWrite, mapped};
 use super::{Storage, manifest};
+use crate::door::{Fed, Verdict};
 use crate::http::Peer;
-use crate::rest::{Fed, Verdict};
 
 /// The registry begins to answer within this time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);

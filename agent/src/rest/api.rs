@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::events::Event;
-use agent_api::rest::{Claim, Claimed, Health, Problem, SiteReport};
+use agent_api::rest::{Claim, Claimed, Health, SiteReport};
 use agent_api::site::Site;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{JsonRejection, QueryRejection, StringRejection};
 use axum::extract::{DefaultBodyLimit, Extension, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
@@ -20,15 +20,16 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
-use super::server::Peer;
-use super::{ClaimError, Options, Verdict, body, bundle, hosts, page, rehearsals, timeline, upload};
+use super::{Options, bundle, hosts, page, rehearsals, timeline};
 use crate::cluster::files;
+use crate::door::guard::{in_time, only_with_token, with_headers};
+use crate::door::refusal::too_many;
+use crate::door::server::Peer;
+use crate::door::{ClaimError, Refusal, body, incoming};
 use crate::events::uptime;
 use crate::releases::Refused;
 use crate::vitals;
 
-/// An answer begins within this time.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// A quiet event stream says that it lives, so that nobody between cuts it.
 const STREAM_SIGN: Duration = Duration::from_secs(15);
 /// Most bytes of a request's body.
@@ -50,6 +51,7 @@ type Shared = State<Arc<App>>;
 pub(super) fn router(options: Options, fingerprint: String, authority: String) -> Router {
     let bundle = Arc::new(tokio::sync::Semaphore::new(1));
     let app = Arc::new(App { options, fingerprint, authority, page: page::Page::new(), bundle });
+    let gate = &app.options.gate;
     let guarded = Router::new()
         .route("/status", get(status))
         .route("/events", get(events))
@@ -62,12 +64,12 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .route("/site/report", post(site_report))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_that_way)
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token));
+        .layer(middleware::from_fn_with_state(Arc::clone(gate), only_with_token));
     // What takes as long as its sender needs.
     let slow = Router::new()
         .route("/api/v1/bundles", post(take_bundle).fallback(not_that_way))
         .merge(rehearsals::router())
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), only_with_token))
+        .layer(middleware::from_fn_with_state(Arc::clone(gate), only_with_token))
         .layer(middleware::from_fn(with_headers))
         .with_state(Arc::clone(&app));
     Router::new()
@@ -82,108 +84,6 @@ pub(super) fn router(options: Options, fingerprint: String, authority: String) -
         .layer(middleware::from_fn(in_time))
         .with_state(app)
         .merge(slow)
-}
-
-/// An answer that is not a success.
-pub(crate) struct Refusal {
-    status: StatusCode,
-    problem: Problem,
-    retry_after: Option<u64>,
-}
-
-impl Refusal {
-    pub(crate) fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
-        let problem = Problem { error: error.into(), hint: hint.into(), claimable: false };
-        Self { status, problem, retry_after: None }
-    }
-
-    pub(super) fn again_in(mut self, secs: u64) -> Self {
-        self.retry_after = Some(secs);
-        self
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.problem)).into_response();
-        let headers = response.headers_mut();
-        if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"foothold\""));
-        }
-        if let Some(secs) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
-        }
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
-    }
-}
-
-pub(crate) async fn in_time(request: Request, next: Next) -> Response {
-    let response = match timeout(ANSWER_WITHIN, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no answer in time", "try again").into_response(),
-    };
-    dressed(response)
-}
-
-async fn with_headers(request: Request, next: Next) -> Response {
-    dressed(next.run(request).await)
-}
-
-fn dressed(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::X_FRAME_OPTIONS, "DENY"),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    response
-}
-
-async fn only_with_token(
-    State(app): Shared,
-    Extension(Peer(peer)): Extension<Peer>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match app.options.gate.check(peer, bearer(request.headers())) {
-        Verdict::Allowed => next.run(request).await,
-        verdict => refuse(verdict).into_response(),
-    }
-}
-
-pub(crate) fn refuse(verdict: Verdict) -> Refusal {
-    match verdict {
-        Verdict::Unclaimed => {
-            let hint =
-                "POST the code on the box's console to /api/v1/claim, or put `access.tokenSha256` into site.yaml";
-            let mut refusal = Refusal::new(StatusCode::UNAUTHORIZED, "this box has no access token yet", hint);
-            refusal.problem.claimable = true;
-            refusal
-        }
-        Verdict::NotYet => {
-            let hint = "the box has not read its Site yet; try again in a second";
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "access is not known yet", hint).again_in(1)
-        }
-        Verdict::TooMany(secs) => too_many("too many wrong tokens from this address", secs),
-        Verdict::Denied | Verdict::Allowed => {
-            let hint = "send `Authorization: Bearer TOKEN`, the token whose hash is in Site or that the claim gave";
-            Refusal::new(StatusCode::UNAUTHORIZED, "a valid token is needed", hint)
-        }
-    }
-}
-
-pub(super) fn too_many(error: &str, secs: u64) -> Refusal {
-    Refusal::new(StatusCode::TOO_MANY_REQUESTS, error, format!("try again in {secs} s")).again_in(secs)
-}
-
-/// The token of `Authorization: Bearer TOKEN` (RFC 6750, 2.1; the scheme's case does not matter).
-pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 async fn nothing_here(uri: Uri) -> Refusal {
@@ -282,7 +182,7 @@ async fn status(State(app): Shared) -> Response {
 /// A bundle: what turns the release that runs into another. Whole, or not at all.
 async fn take_bundle(State(app): Shared, request: Request) -> Result<Response, Refusal> {
     let releases = app.options.releases.clone();
-    let taken = upload::with_body(request.into_body(), move |body| releases.take(body)).await;
+    let taken = incoming::with_body(request.into_body(), move |body| releases.take(body)).await;
     let taken = taken.map_err(|error| {
         let hint = "the box has taken nothing; see its journal";
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), hint)

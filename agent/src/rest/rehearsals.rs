@@ -11,9 +11,11 @@ use axum::routing::post;
 use axum::{Json, Router};
 use tokio::sync::Semaphore;
 
-use super::api::{Refusal, not_that_way, too_many};
+use super::api::not_that_way;
 use crate::bmc::manifests;
 use crate::bmc::rehearsal::{Plan, rehearse};
+use crate::door::Refusal;
+use crate::door::refusal::too_many;
 
 /// Most bytes of manifests: a thousand hosts and their Secrets.
 const BODY_BYTES: usize = 1 << 20;

@@ -15,8 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Gate, Options, Web, start};
+use super::{Options, Web, start};
 use crate::content::fetches::Fetches;
+use crate::door::Gate;
 use crate::events::Bus;
 use crate::host::runner::{Output, RunError, Runner};
 use crate::releases::Releases;

@@ -21,7 +21,7 @@ use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Sett
 use foothold_agent::provisioning::segment::{self, Segment};
 use foothold_agent::provisioning::served::Served;
 use foothold_agent::provisioning::{RUN, STATE, authorities, database, kept};
-use foothold_agent::{http, ironic, rest};
+use foothold_agent::{door, http, ironic};
 use foothold_qemu::bmc::{self, Bmc, Faults, MemoryPower, Mode, Profile};
 use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
 use foothold_qemu::{Accel, Tools};
@@ -539,8 +539,8 @@ fn serve(tasks: &mut JoinSet<anyhow::Result<()>>, bench: &Bench, files: Vec<Held
     kept::look_through(bench.root(), &[]).expect("nothing is there yet");
     let sources: Vec<Arc<dyn Source>> = vec![Arc::new(files), Arc::new(Served::of(bench.root()))];
     let content = Arc::new(Content::new(sources, Path::new("/nowhere"), 1_700_000_000));
-    let (resolver, _) = rest::own_certificate(&bench.at("/web")).expect("a certificate");
-    let tls = rest::tls(resolver).expect("TLS");
+    let (resolver, _) = door::own_certificate(&bench.at("/web")).expect("a certificate");
+    let tls = door::tls(resolver).expect("TLS");
     http::start(tasks, &[(BOX, ports::CONTENT).into()], content, tls, stop);
 }
 

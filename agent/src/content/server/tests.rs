@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::super::fetches::Fetches;
 use super::super::{Held, Source};
 use super::Content;
+use crate::door::testing;
 use crate::http;
-use crate::rest::testing;
 
 const BUILT: u64 = 1_790_000_000;
 /// More than fits into any socket's buffer.

@@ -18,11 +18,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Asked, Front, Kind, Storage, mapped};
+use crate::door::{Gate, testing};
 use crate::events::Bus;
 use crate::fixtures::release;
 use crate::http;
 use crate::pulls;
-use crate::rest::{Gate, testing};
 
 const LAYER: &[u8] = b"a layer";
 const MANIFEST: &[u8] = br#"{"schemaVersion":2,"config":{},"layers":[]}"#;

@@ -19,9 +19,10 @@ use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 
 use super::Options;
-use super::api::{App, Refusal};
+use super::api::App;
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::kubeconfig;
+use crate::door::Refusal;
 use crate::ironic::{self, Node};
 use crate::provisioning::credentials::{self, Credentials};
 use crate::provisioning::{RUN, SECRETS};

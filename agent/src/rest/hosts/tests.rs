@@ -20,10 +20,10 @@ use super::super::tests::Fixture;
 use super::tell;
 use crate::cluster::kubeconfig::{Credentials, render};
 use crate::cluster::pki::Pair;
+use crate::door::testing;
 use crate::ironic::Node;
 use crate::provisioning::credentials::Credentials as Login;
 use crate::provisioning::{RUN, SECRETS, dhcp, segment};
-use crate::rest::testing;
 use crate::signs::Table;
 
 fn now() -> Timestamp {

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::archive::{Archive, Blob, DOCKER_LIST, Manifest, OCI_INDEX, OCI_MANIFEST, SectionReader};
-use crate::rest::body;
+use crate::door::body;
 
 /// Manifests and indexes, OCI's and docker's.
 const MANIFESTS: [&str; 4] =

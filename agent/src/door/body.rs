@@ -37,7 +37,7 @@ impl hyper::body::Body for Channel {
 }
 
 /// Writes into a body from a blocking thread.
-pub(super) struct BlockingWriter(pub mpsc::Sender<Bytes>);
+pub(crate) struct BlockingWriter(pub mpsc::Sender<Bytes>);
 
 impl Write for BlockingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

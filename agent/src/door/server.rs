@@ -34,7 +34,7 @@ pub(crate) struct Peer(pub IpAddr);
 pub(crate) struct ClientCertificate(pub Option<CertificateDer<'static>>);
 
 /// TLS 1.2 and 1.3; HTTP/2 and HTTP/1.1; whatever certificate is current.
-pub(crate) fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
+pub fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
     tls_with(resolver, Arc::new(NoClientAuth))
 }
 

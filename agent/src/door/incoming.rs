@@ -29,7 +29,7 @@ enum Piece {
 }
 
 /// A body as a blocking stream.
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     pieces: mpsc::Receiver<Piece>,
     now: Bytes,
     ended: bool,
@@ -57,7 +57,7 @@ fn cut(cause: String) -> io::Error {
 }
 
 /// Runs `work` on a thread of its own with the body as a stream.
-pub(super) async fn with_body<T: Send + 'static>(
+pub(crate) async fn with_body<T: Send + 'static>(
     body: Body,
     work: impl FnOnce(Incoming) -> T + Send + 'static,
 ) -> Result<T, JoinError> {

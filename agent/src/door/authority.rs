@@ -1,10 +1,9 @@
-//! The certificate of the web server: a small authority of the box's own, kept on DATA, whose fingerprint is on
-//! the console, and a server certificate under it that follows the box's addresses.
+//! A small certificate authority of the box's own, kept on DATA, whose fingerprint is on the console. It issues the
+//! certificates of the box's servers.
 
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
@@ -13,7 +12,6 @@ use rcgen::{
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 use x509_parser::extensions::GeneralName;
@@ -234,28 +232,6 @@ pub fn names_of(hostname: &str, addresses: &[IpAddr]) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-/// Hands the newest certificate to each new connection.
-#[derive(Debug)]
-pub struct Resolver(RwLock<Arc<CertifiedKey>>);
-
-impl Resolver {
-    /// Starts with this one.
-    pub fn new(first: CertifiedKey) -> Self {
-        Self(RwLock::new(Arc::new(first)))
-    }
-
-    /// Connections from now on get this one.
-    pub fn replace(&self, next: CertifiedKey) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-    }
-}
-
-impl ResolvesServerCert for Resolver {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
-    }
 }
 
 #[cfg(test)]

@@ -12,15 +12,16 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_api::rest::{Claim, Claimed};
-use agent_api::site::Access;
+use agent_api::site::{Access, Site};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::files;
 
@@ -192,6 +193,26 @@ impl Gate {
         // Each change is one assignment: the state is valid whoever panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Tells the gate what Site says about access, now and when it changes, until told to stop.
+pub async fn follow_site(
+    gate: Arc<Gate>,
+    mut site: watch::Receiver<Option<Arc<Site>>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let follow = async {
+        loop {
+            if let Some(known) = site.borrow_and_update().clone() {
+                gate.set_site(&known.access);
+            }
+            if site.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    stop.run_until_cancelled(follow).await;
+    Ok(())
 }
 
 fn sha256(bytes: &[u8]) -> Hash {
