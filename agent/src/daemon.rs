@@ -31,8 +31,8 @@ use crate::host::{Runner, System};
 use crate::provisioning::served::Served;
 use crate::registry::Front;
 use crate::rest::Web;
-use crate::site_out::{self, SiteOut};
 use crate::steps::ledger::{self, Ledger};
+use crate::support::{self, SiteOut};
 use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
 use crate::{bpa, console, door, eta, http, medium, pulls, rest, signs, uploads, usage};
@@ -75,8 +75,8 @@ async fn run() -> anyhow::Result<()> {
     web.fetches = fetches.clone();
     let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
     site_out.set_fingerprint(&web.fingerprint);
-    let sources = site_out::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
-    site_out::start(&mut tasks, site_out, sources, &stop);
+    let sources = support::site::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
+    support::site::start(&mut tasks, site_out, sources, &stop);
     let uploads = open_uploads(&bus);
     if let Some(uploads) = &uploads {
         let site = published.site.subscribe();

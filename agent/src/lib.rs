@@ -21,7 +21,7 @@
 //! registry    images for the box and its site, on port 5000
 //! releases    what was sent to run next: taken, verified, kept
 //! rest        HTTPS on 8443: web page, REST, event stream
-//! site_out    report, inventory and support bundle, written to the SITE partition
+//! support     report, inventory and support bundle: by REST, and on the SITE partition
 //! bpa         uploads by REST on 9015
 //! operators   controllers of the cluster's resources
 //! ironic      Ironic's API, as much as the operators need of it
@@ -64,8 +64,8 @@ pub mod registry;
 pub mod releases;
 pub mod rest;
 pub mod signs;
-pub mod site_out;
 pub mod steps;
+pub mod support;
 pub mod uploads;
 pub mod usage;
 pub mod vitals;

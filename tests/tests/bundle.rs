@@ -22,7 +22,7 @@ use foothold_agent::events::Bus;
 use foothold_agent::host::runner::{Output, RunError, Runner};
 use foothold_agent::releases::Releases;
 use foothold_agent::rest::{self, Web};
-use foothold_agent::site_out::SiteOut;
+use foothold_agent::support::SiteOut;
 use foothold_agent::vitals::Vitals;
 use foothold_tests::{fixture, noise};
 use reqwest::{Client, Response, StatusCode};

@@ -18,7 +18,7 @@ use foothold::medium::bytes::{self, Image};
 use foothold::medium::tree::{self, Tree};
 use foothold::pipeline;
 use foothold::toolbox::Toolbox;
-use foothold_agent::site_out::STEP as SITE_REPORT;
+use foothold_agent::support::site::STEP as SITE_REPORT;
 use foothold_tests::{Appliance, How};
 
 /// Each boot of the same disk is cut when the next step starts that no boot before has come to: what lies on the disk

@@ -2,7 +2,6 @@
 //! REST, or as delivered with the appliance. The first found wins.
 
 use std::fmt;
-use std::io::Read;
 use std::path::Path;
 
 use agent_api::site::{Site, SiteError};
@@ -11,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::Machine;
-use crate::host::{block, mount};
+use crate::host::{block, label, mount};
 
 /// Name of the file on a volume.
 const FILE: &str = "site.yaml";
@@ -92,29 +91,13 @@ fn volumes(sys_block: &Path, dev: &Path) -> Vec<(String, String)> {
     for disk in &disks {
         let partitions = disk.partitions.iter().map(|partition| &partition.name);
         for name in std::iter::once(&disk.name).chain(partitions) {
-            if let Some(label) = label_of(&dev.join(name)).filter(|label| LABELS.contains(&label.as_str())) {
+            if let Some(label) = label::of_fat(&dev.join(name)).filter(|label| LABELS.contains(&label.as_str())) {
                 found.push((name.clone(), label));
             }
         }
     }
     found.sort_by_key(|(_, label)| LABELS.iter().position(|known| known == label));
     found
-}
-
-fn label_of(device: &Path) -> Option<String> {
-    let mut sector = [0; 512];
-    // A drive without a medium and the like: not a volume.
-    fs_err::File::open(device).ok()?.read_exact(&mut sector).ok()?;
-    fat_label(&sector)
-}
-
-/// Volume label in the first sector of a FAT file system (fatgen103, "boot sector and BPB structure").
-pub(crate) fn fat_label(sector: &[u8; 512]) -> Option<String> {
-    let signed = sector[510] == 0x55 && sector[511] == 0xaa;
-    let at =
-        |kind: usize, label: usize, name: &[u8]| (&sector[kind..kind + 3] == name).then(|| &sector[label..label + 11]);
-    let label = at(82, 71, b"FAT").or_else(|| at(54, 43, b"FAT")).filter(|_| signed)?;
-    Some(String::from_utf8_lossy(label).trim_end().to_ascii_uppercase())
 }
 
 fn on_volume(machine: &Machine, device: &str) -> anyhow::Result<Option<String>> {
@@ -135,23 +118,9 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-    use super::{Origin, fat_label, find};
+    use super::{Origin, find};
     use crate::host::runner::FakeRunner;
     use crate::machine::tests::machine;
-
-    #[test]
-    fn labels_of_both_kinds_of_fat_are_read() {
-        let mut sector = [0; 512];
-        assert_eq!(fat_label(&sector), None);
-        sector[71..87].copy_from_slice(b"SITE       FAT32");
-        assert_eq!(fat_label(&sector), None, "no signature");
-        sector[510..].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(fat_label(&sector).as_deref(), Some("SITE"));
-        let mut sector = [0; 512];
-        sector[43..59].copy_from_slice(b"cidata     FAT16");
-        sector[510..].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(fat_label(&sector).as_deref(), Some("CIDATA"));
-    }
 
     #[test]
     fn the_first_found_wins_and_a_wrong_one_is_named() {

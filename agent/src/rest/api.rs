@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::kubeconfig::{KubeconfigError, kubeconfig, server_for};
-use super::{Options, bundle, hosts, page, rehearsals, timeline};
+use super::{Options, hosts, page, rehearsals};
 use crate::cluster::files;
 use crate::door::guard::{in_time, only_with_token, with_headers};
 use crate::door::refusal::too_many;
@@ -28,6 +28,7 @@ use crate::door::server::Peer;
 use crate::door::{ClaimError, Refusal, body, incoming};
 use crate::events::uptime;
 use crate::releases::Refused;
+use crate::support::{bundle, timeline};
 use crate::vitals;
 
 /// A quiet event stream says that it lives, so that nobody between cuts it.

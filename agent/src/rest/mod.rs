@@ -2,7 +2,7 @@
 //! whatever the cluster does.
 //!
 //! ```text
-//! api          the routes                timeline, kubeconfig, bundle, redact   what they answer with
+//! api          the routes                kubeconfig   the cluster's, for whoever asks
 //! rehearsals   the site's BMCs are asked, and not changed
 //! hosts/       where the servers stand that the box provisions, and what is waited for
 //! page/        the web page, one file
@@ -24,17 +24,14 @@ use crate::door::{self, CERTIFICATES, Certificate, CertificateError, Gate, serve
 use crate::events::Bus;
 use crate::host::runner::Runner;
 use crate::releases::Releases;
-use crate::site_out::SiteOut;
+use crate::support::SiteOut;
 use crate::vitals::Vitals;
 
 mod api;
-pub(crate) mod bundle;
 mod hosts;
 mod kubeconfig;
 mod page;
-pub(crate) mod redact;
 mod rehearsals;
-pub(crate) mod timeline;
 
 /// What REST needs from the rest of the agent.
 pub struct Options {

@@ -21,7 +21,7 @@ use crate::door::Gate;
 use crate::events::Bus;
 use crate::host::runner::{Output, RunError, Runner};
 use crate::releases::Releases;
-use crate::site_out::SiteOut;
+use crate::support::SiteOut;
 use crate::vitals::Vitals;
 
 pub(super) const TOKEN: &str = "a-token-of-this-test";

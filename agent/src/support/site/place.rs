@@ -1,12 +1,10 @@
 //! The SITE partition of the box's own medium: found, checked, and mounted for a moment.
 
-use std::io::Read;
 use std::path::Path;
 
 use rustix::mount::MountFlags;
 
-use crate::first_boot::site::fat_label;
-use crate::host::{block, mount};
+use crate::host::{block, label, mount};
 
 /// Name of the partition, and label of its file system.
 const NAME: &str = "SITE";
@@ -56,14 +54,8 @@ pub fn find(root: &Path, medium: &str) -> Result<Place, NoPlace> {
     if disk.read_only {
         return Err(NoPlace::ReadOnly(medium.to_owned()));
     }
-    let label = label(&root.join("dev").join(&device));
+    let label = label::of_fat(&root.join("dev").join(&device)).unwrap_or_default();
     if label == NAME { Ok(Place { device }) } else { Err(NoPlace::NotOurs { device, label }) }
-}
-
-fn label(device: &Path) -> String {
-    let mut sector = [0; 512];
-    let read = fs_err::File::open(device).and_then(|mut file| file.read_exact(&mut sector));
-    read.ok().and_then(|()| fat_label(&sector)).unwrap_or_default()
 }
 
 impl Place {

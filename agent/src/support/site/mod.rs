@@ -1,4 +1,4 @@
-//! Site out: the box's report, inventory and support bundle, on the SITE partition of its own medium.
+//! The box's report, inventory and support bundle, written to the SITE partition of its own medium.
 //!
 //! ```text
 //! ready, a step that stays failed, POST /api/v1/site/report
@@ -7,9 +7,7 @@
 //! Nobody waits for it, and the partition is mounted only while it is written. The medium may be pulled at any time: a
 //! file that is there is whole, or its predecessor lies beside it ([`store`]).
 
-pub mod inventory;
 pub mod place;
-pub mod report;
 pub mod store;
 
 use std::path::{Path, PathBuf};
@@ -27,9 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::place::Place;
 use self::store::Piece;
+use super::{bundle, inventory, redact, report, timeline};
 use crate::events::{Bus, uptime};
 use crate::host::runner::Runner;
-use crate::rest::{self, bundle};
 use crate::vitals::Vitals;
 
 /// Step of phase `services` under which it is told.
@@ -207,7 +205,7 @@ async fn write_and_tell(site: &Arc<SiteOut>, sources: &Sources, reason: Reason) 
 fn write(site: &SiteOut, sources: &Sources, reason: Reason, place: &Place) -> anyhow::Result<u64> {
     let fingerprint = site.fingerprint.get().map_or("", String::as_str);
     let status = sources.vitals.box_status(&sources.bus, fingerprint);
-    let timeline = rest::timeline::timeline(&sources.bus.beginning(), uptime());
+    let timeline = timeline::timeline(&sources.bus.beginning(), uptime());
     let report = Report { written: status.clock.clone(), because: reason, status, timeline };
     let inventory = inventory::collect(&site.root);
     let bundle_path = site.root.join(BUNDLE);
@@ -219,7 +217,7 @@ fn write(site: &SiteOut, sources: &Sources, reason: Reason, place: &Place) -> an
         runner: Arc::clone(&sources.runner),
     };
     bundle::write(&bundle, fs_err::File::create(&bundle_path)?)?;
-    let text = |text: String| rest::redact::redact(&text).into_bytes();
+    let text = |text: String| redact::redact(&text).into_bytes();
     let pieces = [
         Piece::bytes("report.json", text(serde_json::to_string_pretty(&report)?)),
         Piece::bytes("report.txt", text(report::text(&report, &inventory))),

@@ -1,0 +1,16 @@
+//! What the box tells somebody who is far away: bundle, report, inventory, timeline.
+//!
+//! ```text
+//! status, events, files, programs ─► bundle ─► redact ─► tar.gz ─┬─► REST
+//! events ─► timeline       sysfs ─► inventory      ─► report ────┴─► site: the SITE partition of the box's medium
+//! ```
+//! No secret leaves the box: what goes in is named one by one, and every text passes [`redact`].
+
+pub(crate) mod bundle;
+pub mod inventory;
+pub(crate) mod redact;
+pub mod report;
+pub mod site;
+pub(crate) mod timeline;
+
+pub use site::SiteOut;
