@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::content::fetches::Fetches;
 use crate::content::server::Content;
+use crate::content::space::Keeper;
 use crate::content::{Carried, Source, space};
 use crate::door::Gate;
 use crate::events::{Bus, Paths, uptime};
@@ -95,7 +96,10 @@ async fn run() -> anyhow::Result<()> {
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
     let content = ToServe { uploads: uploads.clone(), fetches };
     let registry = serve(&mut tasks, &machine, content, &web, gate, &bus, &stop)?;
-    space::start(&mut tasks, vitals, registry.storage(), uploads, &stop);
+    let mut keepers: Vec<Arc<dyn Keeper>> = Vec::new();
+    keepers.extend(registry.storage().map(|storage| storage as Arc<dyn Keeper>));
+    keepers.extend(uploads.map(|uploads| Arc::new(uploads) as Arc<dyn Keeper>));
+    space::start(&mut tasks, vitals, keepers, &stop);
     let bring_up = first_boot_of(machine, bus, ledger, published, registry);
     let stopping = stop.clone();
     tasks.spawn(async move {

@@ -16,6 +16,8 @@ pub const EVENT_PORT: &str = "org.foothold.events";
 pub const PULL_STEP: &str = "pull";
 /// Step of phase `content` under which images are told that the box asked its own registry for, and got.
 pub const SERVED_STEP: &str = "served";
+/// Step of phase `services` that watches DHCP on the servers' network: `others` and `message` tell of other servers there.
+pub const DHCP_STEP: &str = "dhcp";
 
 /// How many past events a [`Status`] keeps for the console.
 const RECENT: usize = 64;

@@ -5,13 +5,12 @@
 use std::fmt::Write as _;
 
 use agent_api::boot::Mode;
-use agent_api::events::{Event, Phase, State, StepStatus};
+use agent_api::events::{DHCP_STEP, Event, Phase, State, StepStatus};
 use serde_json::Value;
 
 use super::View;
 use super::serial::{ascii, state_of};
 use super::view::{duration, estimate, short_duration, words};
-use crate::first_boot::phase::DHCP;
 
 /// Width of the list of phases, its bar included.
 const PHASES_WIDTH: usize = 27;
@@ -322,7 +321,7 @@ fn objects(view: &View, width: usize, lines: &mut Vec<Line>) {
 /// Other DHCP servers on the servers' network, as the guard has told of them last: somebody must know, though nothing
 /// has failed.
 fn other_dhcp(view: &View, width: usize, lines: &mut Vec<Line>) {
-    let step = view.steps.iter().find(|step| step.step == DHCP.name && step.phase == DHCP.phase.name());
+    let step = view.steps.iter().find(|step| step.step == DHCP_STEP && step.phase == Phase::Services.name());
     let Some(step) = step.filter(|step| step.state == State::Done) else { return };
     let has_others = step.detail.get("others").and_then(Value::as_array).is_some_and(|others| !others.is_empty());
     if let Some(message) = step.detail.get("message").and_then(Value::as_str).filter(|_| has_others) {

@@ -1,6 +1,6 @@
 //! The steps of the booted box, in the order in which they are shown.
 
-use agent_api::events::{Phase, PhaseWord};
+use agent_api::events::{DHCP_STEP, Phase, PhaseWord};
 
 use crate::steps::Step;
 
@@ -9,7 +9,7 @@ const KUBELET_LOG: &str = "journalctl -u kubelet";
 const PODS_LOG: &str = "/var/log/pods";
 
 macro_rules! steps {
-    ($($(#[$doc:meta])* $id:ident = $phase:ident $name:literal, $next:literal, $log:expr;)*) => {
+    ($($(#[$doc:meta])* $id:ident = $phase:ident $name:expr, $next:literal, $log:expr;)*) => {
         $($(#[$doc])* pub const $id: Step =
             Step { phase: PhaseWord::new(Phase::$phase.name()), name: $name, next: $next, log: $log };)*
         /// Every step, in the order in which they are shown.
@@ -81,7 +81,7 @@ steps! {
     /// The controller of `BareMetalHost`s, with its kinds and rights.
     OPERATOR = Services "baremetal-operator", "it is tried again", PODS_LOG;
     /// DHCP and TFTP for servers, behind its guard.
-    DHCP = Services "dhcp", "it is tried again; `kubectl -n kube-system logs dhcp-NODE` says what it does", PODS_LOG;
+    DHCP = Services DHCP_STEP, "it is tried again; `kubectl -n kube-system logs dhcp-NODE` says what it does", PODS_LOG;
     /// What the release declares beside the cluster itself.
     SITE_OBJECTS = Services "site-objects", "it is tried again; an object that the API server calls wrong must be corrected in the definition, and the image built again", AGENT_LOG;
     /// Each of these objects does what it is for.

@@ -17,6 +17,7 @@ use super::catalog::Catalog;
 use super::collect::{self, Collected, Trees};
 use super::{pod, tree};
 use crate::cluster::files;
+use crate::content::space::Keeper;
 use crate::host::block::space_of;
 use crate::host::mount::{self, Options};
 
@@ -237,11 +238,14 @@ impl Storage {
         let disk = space_of(&self.upper()).unwrap_or((0, u64::MAX));
         room((self.used(), self.limit.unwrap_or(0)), disk, self.reserve_percent, wanted)
     }
+}
 
-    /// What the status says of it. Reads folders.
-    pub fn share(&self) -> Share {
+impl Keeper for Storage {
+    /// Nothing is taken where the registry is read-only.
+    fn shares(&self) -> Vec<(String, Share)> {
+        let Some(limit_bytes) = self.limit else { return Vec::new() };
         let full = self.admit(1).err().map(|full| full.to_string());
-        Share { used_bytes: self.used(), limit_bytes: self.limit.unwrap_or(0), full }
+        vec![("registry".to_owned(), Share { used_bytes: self.used(), limit_bytes, full })]
     }
 }
 

@@ -1,4 +1,4 @@
-//! Uploads as the content server sees them.
+//! Uploads as the content server and the status see them.
 //!
 //! Each is under its full name, `images/<owner>/<cluster>/<name>`; and under `images/<name>` as long as there is only
 //! one image of that name, so that who has but one cluster needs not to know more.
@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use agent_api::bpa::Kind;
 use agent_api::release::ContentKind;
+use agent_api::rest::Share;
 
 use super::record::folder;
 use super::{Entry, Key, Uploads};
+use crate::content::space::Keeper;
 use crate::content::{Held, Source};
 
 pub(super) const fn content_kind(kind: Kind) -> ContentKind {
@@ -82,5 +84,17 @@ impl Source for Uploads {
             }
         }
         all.into_values().collect()
+    }
+}
+
+impl Keeper for Uploads {
+    fn shares(&self) -> Vec<(String, Share)> {
+        let Ok(storage) = self.storage() else { return Vec::new() };
+        let shares = storage.kinds.into_iter().map(|(kind, taken)| {
+            let (used_bytes, limit_bytes) = (taken.used_bytes, taken.quota_bytes);
+            let full = (used_bytes >= limit_bytes).then(|| format!("uploads of {kind} have all of their share"));
+            (kind.to_string(), Share { used_bytes, limit_bytes, full })
+        });
+        shares.collect()
     }
 }
