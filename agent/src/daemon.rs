@@ -25,18 +25,17 @@ use crate::content::fetches::Fetches;
 use crate::content::server::Content;
 use crate::content::space::Keeper;
 use crate::content::{Carried, Source, space};
-use crate::door::Gate;
+use crate::door::{CERTIFICATES, Certificate, Gate};
 use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::provisioning::served::Served;
 use crate::registry::Front;
-use crate::rest::Web;
 use crate::steps::ledger::{self, Ledger};
 use crate::support::{self, SiteOut};
 use crate::uploads::{Limits, Uploads, publish};
 use crate::vitals::Vitals;
-use crate::{bpa, console, door, eta, http, medium, pulls, rest, signs, uploads, usage};
+use crate::{console, door, eta, http, medium, pulls, rest, signs, uploads, usage};
 
 /// Where a claimed token's hash is kept.
 const ACCESS: &str = "/var/lib/foothold/access";
@@ -69,22 +68,31 @@ async fn run() -> anyhow::Result<()> {
     let published = Published::default();
     let site = published.site.subscribe();
     let site_out = Arc::new(SiteOut::new(Path::new("/")));
-    let (gate_of_web, runner_of_web) = (Arc::clone(&gate), Arc::clone(&runner));
     let fetches = Fetches::default();
-    let mut web =
-        rest::Options::of_box(bus.clone(), gate_of_web, site, vitals.clone(), runner_of_web, Arc::clone(&site_out));
+    let certificate = door::certificate::start(&mut tasks, Path::new(CERTIFICATES), vitals.identity().built, &stop)
+        .context("making the web certificate")?;
+    tasks.spawn(door::follow_site(Arc::clone(&gate), site.clone(), stop.clone()));
+    let mut web = rest::web::Options::of_box(
+        bus.clone(),
+        Arc::clone(&gate),
+        certificate.clone(),
+        vitals.clone(),
+        Arc::clone(&runner),
+        Arc::clone(&site_out),
+    );
     web.fetches = fetches.clone();
-    let web = rest::start(&mut tasks, web, &stop).context("starting the web server")?;
-    site_out.set_fingerprint(&web.fingerprint);
+    rest::web::start(&mut tasks, web, &stop).context("starting the web server")?;
+    site_out.set_fingerprint(&certificate.fingerprint);
     let sources = support::site::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
     support::site::start(&mut tasks, site_out, sources, &stop);
     let uploads = open_uploads(&bus);
     if let Some(uploads) = &uploads {
-        let site = published.site.subscribe();
-        let options = bpa::Options::of_box(Arc::clone(&gate), site, Arc::clone(&web.resolver), uploads.clone());
-        bpa::start(&mut tasks, options, &stop).context("starting the server for uploads")?;
+        let resolver = Arc::clone(&certificate.resolver);
+        let options = rest::uploads::Options::of_box(Arc::clone(&gate), site, resolver, uploads.clone());
+        rest::uploads::start(&mut tasks, options, &stop).context("starting the server for uploads")?;
     }
-    let screens = console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), web.fingerprint.clone());
+    let screens =
+        console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), certificate.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
     // Behind the consoles: what the guard has found by now is news to them.
     eta::start(&mut tasks, vitals.proof(), &bus, &stop);
@@ -95,7 +103,7 @@ async fn run() -> anyhow::Result<()> {
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
     let content = ToServe { uploads: uploads.clone(), fetches };
-    let registry = serve(&mut tasks, &machine, content, &web, gate, &bus, &stop)?;
+    let registry = serve(&mut tasks, &machine, content, &certificate, gate, &bus, &stop)?;
     let mut keepers: Vec<Arc<dyn Keeper>> = Vec::new();
     keepers.extend(registry.storage().map(|storage| storage as Arc<dyn Keeper>));
     keepers.extend(uploads.map(|uploads| Arc::new(uploads) as Arc<dyn Keeper>));
@@ -131,7 +139,7 @@ fn serve(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     machine: &Machine,
     ToServe { uploads, fetches }: ToServe,
-    web: &Web,
+    certificate: &Certificate,
     gate: Arc<Gate>,
     bus: &Bus,
     stop: &CancellationToken,
@@ -159,7 +167,7 @@ fn serve(
             signs::keep::start(tasks, "/".into(), fetches.clone(), stop);
         }
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built).noting(fetches));
-        let tls = door::tls(Arc::clone(&web.resolver))?;
+        let tls = door::tls(Arc::clone(&certificate.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
         http::start(tasks, &anywhere(ports::CONTENT), content, tls, stop);
     }

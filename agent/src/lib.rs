@@ -20,9 +20,8 @@
 //! provisioning  Ironic: its configuration, pod, database, credentials; DHCP, TFTP and network boot, guarded
 //! registry    images for the box and its site, on port 5000
 //! releases    what was sent to run next: taken, verified, kept
-//! rest        HTTPS on 8443: web page, REST, event stream
+//! rest        HTTPS on 8443: web page, REST, event stream; on 9015: uploads by REST
 //! support     report, inventory and support bundle: by REST, and on the SITE partition
-//! bpa         uploads by REST on 9015
 //! operators   controllers of the cluster's resources
 //! ironic      Ironic's API, as much as the operators need of it
 //! signs       signs of life of servers that are provisioned, and what is waited for
@@ -36,7 +35,6 @@
 //! ```
 
 pub mod bmc;
-pub mod bpa;
 pub mod cli;
 pub mod cluster;
 pub mod console;

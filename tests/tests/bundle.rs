@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,18 +17,17 @@ use foothold::medium::bytes::Bytes;
 use foothold::release::bundle::{Source, write};
 use foothold::release::sign::Signer;
 use foothold_agent::content::fetches::Fetches;
-use foothold_agent::door::Gate;
+use foothold_agent::door::{self, Certificate, Gate};
 use foothold_agent::events::Bus;
 use foothold_agent::host::runner::{Output, RunError, Runner};
 use foothold_agent::releases::Releases;
-use foothold_agent::rest::{self, Web};
+use foothold_agent::rest;
 use foothold_agent::support::SiteOut;
 use foothold_agent::vitals::Vitals;
 use foothold_tests::{fixture, noise};
 use reqwest::{Client, Response, StatusCode};
 use sha2::Digest as _;
 use tempfile::TempDir;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -139,7 +138,8 @@ impl Runner for Nothing {
 
 /// A box that runs a release: its medium, its DATA, its server.
 struct Fixture {
-    web: Web,
+    address: SocketAddr,
+    certificate: Certificate,
     client: Client,
     dir: TempDir,
     _tasks: JoinSet<anyhow::Result<()>>,
@@ -164,14 +164,15 @@ impl Fixture {
         let gate = Arc::new(Gate::new(&dir.path().join("access")));
         let token_sha256 = Some(hex::encode(sha2::Sha256::digest(TOKEN)));
         gate.set_site(&Access { token_sha256, ..Access::default() });
-        let options = rest::Options {
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let certificate = door::certificate::start(&mut tasks, &dir.path().join("web"), 0, &stop).expect("made");
+        let options = rest::web::Options {
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
             bus: Bus::in_memory(),
             gate,
-            site: watch::Sender::new(None).subscribe(),
+            certificate: certificate.clone(),
             stored_site: dir.path().join("site.yaml"),
             vitals: Vitals::below(&run, Path::new("/proc")),
-            certificates: dir.path().join("web"),
             kubeconfig: dir.path().join("admin.conf"),
             runner: Arc::new(Nothing),
             releases: Releases::below(&data, &medium, &run),
@@ -180,11 +181,10 @@ impl Fixture {
             fetches: Fetches::default(),
             ironic: "http://127.0.0.1:1".to_owned(),
         };
-        let mut tasks = JoinSet::new();
-        let web = rest::start(&mut tasks, options, &CancellationToken::new()).expect("started");
-        let authority = reqwest::Certificate::from_pem(web.authority.as_bytes()).expect("the authority");
+        let address = rest::web::start(&mut tasks, options, &stop).expect("started")[0];
+        let authority = reqwest::Certificate::from_pem(certificate.authority.as_bytes()).expect("the authority");
         let client = Client::builder().tls_certs_only([authority]).no_proxy().build().expect("a client");
-        Self { web, client, dir, _tasks: tasks }
+        Self { address, certificate, client, dir, _tasks: tasks }
     }
 
     fn data(&self) -> PathBuf {
@@ -192,7 +192,7 @@ impl Fixture {
     }
 
     async fn send(&self, bytes: Vec<u8>) -> Response {
-        let url = format!("https://{}/api/v1/bundles", self.web.addresses[0]);
+        let url = format!("https://{}/api/v1/bundles", self.address);
         self.client.post(url).bearer_auth(TOKEN).body(bytes).send().await.expect("an answer")
     }
 
@@ -205,7 +205,7 @@ impl Fixture {
     }
 
     async fn releases(&self) -> Vec<(String, bool)> {
-        let url = format!("https://{}/api/v1/status", self.web.addresses[0]);
+        let url = format!("https://{}/api/v1/status", self.address);
         let status = self.client.get(url).bearer_auth(TOKEN).send().await.expect("an answer");
         let status: BoxStatus = status.json().await.expect("a status");
         status.releases.into_iter().map(|held| (held.version, held.running)).collect()
@@ -315,12 +315,12 @@ fn send_part(fixture: &Fixture, bytes: &[u8], part: usize) {
     use rustls::pki_types::pem::PemObject as _;
     let mut roots = rustls::RootCertStore::empty();
     roots
-        .add(CertificateDer::from_pem_slice(fixture.web.authority.as_bytes()).expect("a certificate"))
+        .add(CertificateDer::from_pem_slice(fixture.certificate.authority.as_bytes()).expect("a certificate"))
         .expect("a root");
     let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let name = "127.0.0.1".try_into().expect("a name");
     let client = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
-    let socket = TcpStream::connect(fixture.web.addresses[0]).expect("connected");
+    let socket = TcpStream::connect(fixture.address).expect("connected");
     let mut tls = rustls::StreamOwned::new(client, socket);
     let head = format!(
         "POST /api/v1/bundles HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {}\r\n\r\n",

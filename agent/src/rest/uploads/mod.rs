@@ -1,7 +1,7 @@
 //! REST of the Binary Provisioning Agent, HTTPS on 9015: uploads for the site.
 //!
 //! ```text
-//! TLS (client certificate or token) ─► access ─► handlers ─► Uploads (DATA) ─► content server, apt, registry
+//! TLS (client certificate or token) ─► access ─► handlers ─► uploads::Uploads (DATA) ─► content server, apt, registry
 //!                                                upload: body ─channel─► Writer on a thread of its own
 //! ```
 //! Routes, bodies and texts are those of [`agent_api::bpa`]; what Akraino's clients know works unchanged. No body is

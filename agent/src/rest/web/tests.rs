@@ -1,5 +1,6 @@
 //! The whole server on loopback, asked by a real client over TLS.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +16,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Options, Web, start};
+use super::{Options, start};
 use crate::content::fetches::Fetches;
-use crate::door::Gate;
+use crate::door::{self, Certificate, Gate};
 use crate::events::Bus;
 use crate::host::runner::{Output, RunError, Runner};
 use crate::releases::Releases;
@@ -38,7 +39,8 @@ impl Runner for Echo {
 
 /// A running server on a free port.
 pub(super) struct Fixture {
-    web: Web,
+    address: SocketAddr,
+    certificate: Certificate,
     client: Client,
     bus: Bus,
     gate: Arc<Gate>,
@@ -58,14 +60,16 @@ impl Fixture {
         let bus = Bus::in_memory();
         let gate = Arc::new(Gate::new(&dir.path().join("access")));
         let site = watch::Sender::new(None);
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let certificate = door::certificate::start(&mut tasks, &dir.path().join("web"), 0, &stop).expect("made");
+        tasks.spawn(door::follow_site(Arc::clone(&gate), site.subscribe(), stop.clone()));
         let mut options = Options {
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
             bus: bus.clone(),
             gate: Arc::clone(&gate),
-            site: site.subscribe(),
+            certificate: certificate.clone(),
             stored_site: dir.path().join("site.yaml"),
             vitals: Vitals::below(dir.path(), Path::new("/proc")),
-            certificates: dir.path().join("web"),
             kubeconfig: dir.path().join("admin.conf"),
             runner: Arc::new(Echo),
             releases: Releases::below(&dir.path().join("data"), &dir.path().join("medium"), dir.path()),
@@ -75,10 +79,9 @@ impl Fixture {
             ironic: "http://127.0.0.1:1".to_owned(),
         };
         change(&mut options);
-        let mut tasks = JoinSet::new();
-        let web = start(&mut tasks, options, &CancellationToken::new()).expect("started");
-        let client = client_of(&web);
-        Self { web, client, bus, gate, dir, site, _tasks: tasks }
+        let address = start(&mut tasks, options, &stop).expect("started")[0];
+        let client = client_of(&certificate);
+        Self { address, certificate, client, bus, gate, dir, site, _tasks: tasks }
     }
 
     fn with_token() -> Self {
@@ -98,7 +101,7 @@ impl Fixture {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("https://127.0.0.1:{}{path}", self.web.addresses[0].port())
+        format!("https://127.0.0.1:{}{path}", self.address.port())
     }
 
     pub(super) async fn ask(&self, path: &str) -> reqwest::Response {
@@ -106,8 +109,8 @@ impl Fixture {
     }
 }
 
-fn client_of(web: &Web) -> Client {
-    let authority = reqwest::Certificate::from_pem(web.authority.as_bytes()).expect("the authority");
+fn client_of(certificate: &Certificate) -> Client {
+    let authority = reqwest::Certificate::from_pem(certificate.authority.as_bytes()).expect("the authority");
     let builder = Client::builder().tls_certs_only([authority]).no_proxy();
     builder.build().expect("a client")
 }
@@ -227,7 +230,7 @@ async fn status_and_timeline_follow_the_events() {
     assert!(status.status.ready);
     assert_eq!(status.status.addresses, ["192.0.2.7"]);
     assert_eq!(status.progress.done, 2);
-    assert_eq!(status.web_fingerprint, fixture.web.fingerprint);
+    assert_eq!(status.web_fingerprint, fixture.certificate.fingerprint);
     assert!(status.memory.total_mib > 0);
     let timeline: Timeline = fixture.ask("/api/v1/timeline").await.json().await.expect("a timeline");
     assert_eq!(timeline.ready, Some(4.0));
@@ -354,7 +357,7 @@ async fn http_1_and_http_2_are_both_spoken_and_large_heads_and_bodies_refused() 
 #[tokio::test]
 async fn one_peer_cannot_take_all_connections() {
     let fixture = Fixture::with_token();
-    let address = fixture.web.addresses[0];
+    let address = fixture.address;
     let mut held = Vec::new();
     for _ in 0..40 {
         held.push(tokio::net::TcpStream::connect(address).await.expect("connected"));

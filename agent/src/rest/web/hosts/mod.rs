@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 
 use super::Options;
-use super::api::App;
+use super::routes::App;
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::kubeconfig;
 use crate::door::Refusal;

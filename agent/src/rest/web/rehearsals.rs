@@ -11,7 +11,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use tokio::sync::Semaphore;
 
-use super::api::not_that_way;
+use super::routes::not_that_way;
 use crate::bmc::manifests;
 use crate::bmc::rehearsal::{Plan, rehearse};
 use crate::door::Refusal;

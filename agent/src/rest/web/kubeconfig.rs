@@ -2,10 +2,20 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use agent_api::ports::KUBERNETES_API;
-use axum::http::Uri;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::{Value, json};
+
+use super::routes::{App, bad_query};
+use crate::door::Refusal;
+use crate::vitals;
 
 /// Where kubeadm's layout keeps it.
 pub const ADMIN: &str = "/etc/kubernetes/admin.conf";
@@ -35,7 +45,7 @@ pub fn server_for(asked: Option<&str>, host: Option<&str>) -> Result<Option<Stri
         let right = uri.scheme_str() == Some("https") && uri.host().is_some_and(|host| !host.is_empty());
         return if right { Ok(Some(asked.trim_end_matches('/').to_owned())) } else { Err(refuse()) };
     }
-    let host = host.and_then(|host| host.parse::<axum::http::uri::Authority>().ok());
+    let host = host.and_then(|host| host.parse::<Authority>().ok());
     Ok(host.map(|authority| format!("https://{}:{KUBERNETES_API}", authority.host())))
 }
 
@@ -63,6 +73,50 @@ fn with_server(text: &str, server: Option<&str>, own: &[IpAddr]) -> Result<Strin
         }
     }
     serde_saphyr::to_string(&config).map_err(|error| shape(&error))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Server {
+    /// URL of the API server, where the client would say it otherwise than the request does.
+    server: Option<String>,
+}
+
+pub(super) async fn admin(
+    State(app): State<Arc<App>>,
+    query: Result<Query<Server>, QueryRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let Query(query) = query.map_err(|rejection| bad_query(&rejection, "?server=https://HOST:PORT"))?;
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(Authority::as_str).or(host);
+    let yaml = server_for(query.server.as_deref(), host)
+        .and_then(|server| kubeconfig(&app.options.kubeconfig, server.as_deref(), &vitals::addresses()))
+        .map_err(|error| no_kubeconfig(&app, &error))?;
+    let name = HeaderValue::from_static("attachment; filename=\"kubeconfig.yaml\"");
+    let kind = HeaderValue::from_static("application/yaml");
+    Ok(([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], yaml).into_response())
+}
+
+fn no_kubeconfig(app: &App, error: &KubeconfigError) -> Refusal {
+    match error {
+        KubeconfigError::NotYet(_) => {
+            let status = app.options.bus.now();
+            let at = status.running().last().or_else(|| status.failed().last());
+            let hint = at.map_or_else(
+                || "see /api/v1/status".to_owned(),
+                |step| format!("the box is at {}/{}; see /api/v1/status", step.phase, step.step),
+            );
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), hint).again_in(2)
+        }
+        KubeconfigError::Server(_) => {
+            Refusal::new(StatusCode::BAD_REQUEST, error.to_string(), "?server=https://HOST:PORT")
+        }
+        KubeconfigError::Shape(_) => {
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), "see /api/v1/support-bundle")
+        }
+    }
 }
 
 #[cfg(test)]
