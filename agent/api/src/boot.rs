@@ -1,5 +1,6 @@
 //! What the initrd found and made, handed to the agent as `/run/foothold/boot.json`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::events::{Event, Phase, State};
@@ -35,7 +36,7 @@ pub const CONTENT_NEXT: &str = "what is named cannot be had from this box, every
                                 medium (`foothold write`) and start from it";
 
 /// How the box was asked to start (`foothold.mode=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Bring everything up.
@@ -48,7 +49,7 @@ pub enum Mode {
 }
 
 /// Where DATA is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "on")]
 pub enum DataFound {
     /// A partition.
@@ -86,7 +87,7 @@ pub struct BootFacts {
 }
 
 /// One damaged place of the medium.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MediumFailure {
     /// Layer, or blob of the content.

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -25,7 +26,7 @@ const RECENT: usize = 64;
 const MOST_PULLS: usize = 256;
 
 /// Where an event comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The builder on the user's machine.
@@ -132,7 +133,7 @@ impl fmt::Display for PhaseWord {
 }
 
 /// What a step just did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// The step began.
@@ -152,7 +153,7 @@ pub enum State {
 }
 
 /// One line of the event stream.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Seconds since the start of the build, or since power-on of the box.
     pub t: f64,
@@ -217,7 +218,7 @@ fn is_true(detail: &Map<String, Value>, key: &str) -> bool {
 }
 
 /// An image that a container runtime wanted to pull. The box pulls nothing: it is not in the release.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pull {
     /// Reference as the runtime asked for it: `registry/name:tag` or `registry/name@digest`.
@@ -227,7 +228,7 @@ pub struct Pull {
 }
 
 /// One step as the console shows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepStatus {
     /// Phase of the step.
@@ -247,7 +248,7 @@ pub struct StepStatus {
 }
 
 /// Everything that follows from the events so far. Console and REST read only this.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// Whether the box has reported `ready` and nothing has failed since.

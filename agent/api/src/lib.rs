@@ -11,10 +11,11 @@
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
 //! report   what lies on SITE afterwards      agent writes, user reads
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
-//! rest     bodies of the box's REST       agent answers; web page, `foothold run` ask
+//! rest     the box's REST: routes, bodies  agent answers; web page, `foothold run` ask
 //! rehearsal  what a site's BMCs answered    agent answers; people read
 //! host_story  servers' signs of life       agent answers; controller, people read
 //! metal3   resources of metal3.io         users and Cluster API write, agent reads and reports
+//! openapi  what documents of REST have in common
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
 //! ```
@@ -26,6 +27,7 @@ pub mod events;
 pub mod host_story;
 pub mod image;
 pub mod metal3;
+mod openapi;
 pub mod openpgp;
 pub mod ports;
 pub mod proof;

@@ -1,21 +1,7 @@
-//! Bodies of the box's REST interface, `https://BOX:8443/api/v1/...`.
+//! The box's REST interface, `https://BOX:8443/api/v1/...`: its routes, and the bodies that they take and give.
 //!
-//! | path | answer |
-//! |---|---|
-//! | `status` | [`BoxStatus`] |
-//! | `events?since=N&follow=true` | JSON Lines of [`crate::events::Event`], or server-sent events |
-//! | `timeline` | [`Timeline`] |
-//! | `kubeconfig?server=URL` | YAML |
-//! | `support-bundle` | tar.gz |
-//! | `site` (PUT YAML) | 202: a [`crate::site::Site`] for the next start |
-//! | `bundles` (POST tar) | 201: [`Taken`], what turns this release into the next |
-//! | `rehearsals` (POST YAML: `BareMetalHost`s and their Secrets) | [`crate::rehearsal::Rehearsal`]: nothing is changed |
-//! | `hosts` | [`crate::host_story::HostList`]; 404 where the release does not provision |
-//! | `hosts/NAMESPACE/NAME` | [`crate::host_story::HostStory`] |
-//! | `site/report` (POST) | 202: [`SiteReport`]; the event `services/site-report` tells how it ended |
-//! | `claim` (POST [`Claim`]) | [`Claimed`] |
-//!
-//! Everything but `claim` asks for `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
+//! [`routes`] lists them; [`openapi()`] is the document that the box serves. Everything but what [`routes::Who::Anybody`]
+//! may ask wants `Authorization: Bearer TOKEN`. Whatever goes wrong is a [`Problem`].
 
 use std::collections::BTreeMap;
 
@@ -24,6 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::{DataFound, MediumFailure, Mode};
 use crate::events::{State, Status};
+
+mod openapi;
+pub mod routes;
+
+pub use openapi::openapi;
 
 /// Body of every answer that is not a success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -38,8 +29,8 @@ pub struct Problem {
     pub claimable: bool,
 }
 
-/// `GET /healthz`, the only answer without a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// `GET /healthz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
     /// The agent answers.
@@ -49,7 +40,7 @@ pub struct Health {
 }
 
 /// `GET /api/v1/status`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BoxStatus {
     /// Name of the appliance.
@@ -100,7 +91,7 @@ pub struct BoxStatus {
 }
 
 /// An object of the cluster that the release declares.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectStatus {
     /// Kind, such as `Deployment`.
@@ -126,7 +117,7 @@ impl ObjectStatus {
 }
 
 /// Memory of the box.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Memory {
     /// In use: total less available.
@@ -136,7 +127,7 @@ pub struct Memory {
 }
 
 /// DATA, and what takes space there for the site.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Space {
     /// Bytes of DATA.
@@ -148,7 +139,7 @@ pub struct Space {
 }
 
 /// What one kind takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Share {
     /// Bytes that are taken.
@@ -161,7 +152,7 @@ pub struct Share {
 }
 
 /// "step 6 of 14".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
     /// Steps that ended.
@@ -171,7 +162,7 @@ pub struct Progress {
 }
 
 /// "1 m 12 s of about 1 m 40 s": an estimate by the release's proof and the pace of this machine so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Eta {
     /// Seconds since power-on.
@@ -186,7 +177,7 @@ pub struct Eta {
 }
 
 /// A release that the box has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldRelease {
     /// Its id, 64 hex digits.
@@ -200,7 +191,7 @@ pub struct HeldRelease {
 }
 
 /// `POST /api/v1/bundles`: a release was taken, whole and verified. It does not run yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Taken {
     /// The release that runs.
@@ -214,7 +205,7 @@ pub struct Taken {
 }
 
 /// A step that runs much longer than at the proof.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowStep {
     /// Phase.
@@ -228,7 +219,7 @@ pub struct SlowStep {
 }
 
 /// What is known about the medium's health.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Medium {
     /// How much of it has been read and verified in this boot, once that began.
@@ -240,7 +231,7 @@ pub struct Medium {
 }
 
 /// `GET /api/v1/timeline`: where the time went, from power-on to the first `ready`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
     /// Phases in the order in which they began.
@@ -251,7 +242,7 @@ pub struct Timeline {
 }
 
 /// A phase on the timeline.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PhaseTime {
     /// Name.
@@ -267,7 +258,7 @@ pub struct PhaseTime {
 }
 
 /// A step on the timeline.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepTime {
     /// Name.
@@ -285,7 +276,7 @@ pub struct StepTime {
 }
 
 /// `POST /api/v1/site/report`: report, inventory and support bundle are going to be written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SiteReport {
     /// Kernel name of the partition, such as `sda5`.
@@ -293,7 +284,7 @@ pub struct SiteReport {
 }
 
 /// `POST /api/v1/claim`: the first access to a box whose Site gives none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Claim {
     /// The code on the box's console. Case, spaces and dashes do not matter.
@@ -304,7 +295,7 @@ pub struct Claim {
 }
 
 /// The box is claimed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Claimed {
     /// The token, told this once, unless the caller brought its hash.

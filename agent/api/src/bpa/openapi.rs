@@ -1,11 +1,12 @@
 //! The OpenAPI 3.1 document, made from the types and the list of routes.
 
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::routes::{Answer, Body, Operation};
 use super::{Image, ImageList, Kind, LONGEST_NAME, LONGEST_OWNER, Metadata, PAGE, Storage};
+use crate::openapi::{About, document, generator, token};
+use crate::ports;
 use crate::rest::Problem;
 
 /// The document, the same text for the same code.
@@ -17,36 +18,21 @@ pub fn openapi() -> Value {
             path[operation.method()] = told(operation, kind);
         }
     }
-    json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Binary Provisioning Agent",
-            "version": env!("CARGO_PKG_VERSION"),
-            "description": "Uploads for a site. Clients of Akraino ICN's agent work unchanged; `compat: true` in Site's `uploads` also brings back its status 500 for what is missing or there already.",
-            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        },
-        "servers": [{"url": "https://{box}:9015", "variables": {"box": {"default": "foothold"}}}],
-        "security": [{"token": []}, {"certificate": []}],
-        "paths": paths,
-        "components": {
-            "schemas": schemas(),
-            "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "The token whose hash is in Site, or that the claim gave."},
-                "certificate": {"type": "mutualTLS", "description": "A certificate of Site's `access.clientCa`. It may act for the owners that its subject names as O, or without O as CN; `foothold:admin` for all."},
-            },
-        },
-    })
+    let about = About {
+        title: "Binary Provisioning Agent",
+        description: "Uploads for a site. Clients of Akraino ICN's agent work unchanged; `compat: true` in Site's `uploads` also brings back its status 500 for what is missing or there already.",
+        port: ports::BPA,
+    };
+    let security_schemes = json!({
+        "token": token(),
+        "certificate": {"type": "mutualTLS", "description": "A certificate of Site's `access.clientCa`. It may act for the owners that its subject names as O, or without O as CN; `foothold:admin` for all."},
+    });
+    let mut schemas = generator();
+    for_each(&mut schemas);
+    document(&about, &paths, schemas, &security_schemes, &json!([{"token": []}, {"certificate": []}]))
 }
 
-/// Named schemas, each with the ones it needs inside it.
-fn schemas() -> Value {
-    let mut generator = SchemaSettings::draft2020_12()
-        .with(|settings| settings.definitions_path = "/components/schemas".into())
-        .into_generator();
-    for_each(&mut generator);
-    json!(generator.take_definitions(true))
-}
-
+/// Named schemas.
 fn for_each(generator: &mut schemars::SchemaGenerator) {
     fn one<T: JsonSchema>(generator: &mut schemars::SchemaGenerator) {
         let _ = generator.subschema_for::<T>();
@@ -171,21 +157,11 @@ fn response(operation: Operation, answer: Answer) -> Value {
 mod tests {
     use super::super::routes::Operation;
     use super::super::{Kind, openapi};
-
-    const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi-bpa.json");
+    use crate::openapi::is_committed;
 
     #[test]
     fn the_committed_document_is_the_generated_one() {
-        let generated = format!("{:#}\n", openapi());
-        let committed = fs_err::read_to_string(COMMITTED).unwrap_or_default();
-        if committed != generated && std::env::var_os("INSTA_UPDATE").is_some_and(|mode| mode == "always") {
-            fs_err::write(COMMITTED, &generated).expect("written");
-            return;
-        }
-        assert!(
-            committed == generated,
-            "agent/api/openapi-bpa.json is old; hint: INSTA_UPDATE=always cargo test -p agent-api"
-        );
+        is_committed(&openapi(), concat!(env!("CARGO_MANIFEST_DIR"), "/openapi-bpa.json"));
     }
 
     /// The table of ICN's routes: method, collection or image, statuses.

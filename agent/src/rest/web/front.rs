@@ -14,7 +14,7 @@ use crate::door::refusal::too_many;
 use crate::door::server::Peer;
 use crate::door::{ClaimError, Refusal};
 
-pub(super) async fn front(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn page(State(app): State<Arc<App>>) -> Response {
     let policy = (header::CONTENT_SECURITY_POLICY, app.page.policy.clone());
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     ([kind, policy], app.page.html.clone()).into_response()
@@ -24,7 +24,7 @@ pub(super) async fn health(State(app): State<Arc<App>>) -> Json<Health> {
     Json(Health { ok: true, ready: app.options.bus.now().ready })
 }
 
-pub(super) async fn authority_certificate(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn authority(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "application/x-x509-ca-cert")], app.options.certificate.authority.clone()).into_response()
 }
 

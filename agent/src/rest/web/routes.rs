@@ -1,80 +1,130 @@
-//! The routes and their limits.
+//! The router, made of the [list](agent_api::rest::routes): each route with its handler, and what stands before it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
+use agent_api::rest::openapi;
+use agent_api::rest::routes::{API, BODY_BYTES, Method, Operation, Pace, Route, Who};
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::QueryRejection;
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware;
-use axum::routing::{get, post, put};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use tokio::sync::Semaphore;
 
 use super::{Options, bundles, events, front, hosts, kubeconfig, page, rehearsals, site, status};
-use crate::door::Refusal;
 use crate::door::guard::{in_time, only_with_token, with_headers};
-
-/// Most bytes of a request's body.
-const BODY_BYTES: usize = 16 * 1024;
+use crate::door::{Gate, Refusal};
 
 /// What the handlers share.
 pub(super) struct App {
     pub(super) options: Options,
     pub(super) page: page::Page,
     /// One support bundle at a time: each holds a few MiB.
-    pub(super) bundle: Arc<tokio::sync::Semaphore>,
+    pub(super) bundle: Arc<Semaphore>,
+    /// One rehearsal at a time: each keeps the BMCs of a whole site busy.
+    pub(super) rehearsal: Semaphore,
+}
+
+/// The handler of each route.
+fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
+    let method = match operation.route().method {
+        Method::Get => MethodFilter::GET,
+        Method::Post => MethodFilter::POST,
+        Method::Put => MethodFilter::PUT,
+    };
+    match operation {
+        Operation::Page => on(method, front::page),
+        Operation::Health => on(method, front::health),
+        Operation::Authority => on(method, front::authority),
+        Operation::Document => on(method, document),
+        Operation::Claim => on(method, front::claim),
+        Operation::Status => on(method, status::status),
+        Operation::Events => on(method, events::events),
+        Operation::Timeline => on(method, status::timeline),
+        Operation::Hosts => on(method, hosts::list),
+        Operation::Host => on(method, hosts::one),
+        Operation::Kubeconfig => on(method, kubeconfig::admin),
+        Operation::SupportBundle => on(method, status::support_bundle),
+        Operation::TakeBundle => on(method, bundles::take),
+        Operation::Rehearse => on(method, rehearsals::rehearse),
+        Operation::KeepSite => on(method, site::keep),
+        Operation::ReportToSite => on(method, site::report),
+    }
 }
 
 /// All routes with their limits.
 pub(super) fn router(options: Options) -> Router {
-    let bundle = Arc::new(tokio::sync::Semaphore::new(1));
-    let app = Arc::new(App { options, page: page::Page::new(), bundle });
+    let (bundle, rehearsal) = (Arc::new(Semaphore::new(1)), Semaphore::new(1));
+    let app = Arc::new(App { options, page: page::Page::new(), bundle, rehearsal });
     let gate = &app.options.gate;
-    let guarded = Router::new()
-        .route("/status", get(status::status))
-        .route("/events", get(events::events))
-        .route("/timeline", get(status::times))
-        .route("/hosts", get(hosts::list))
-        .route("/hosts/{namespace}/{name}", get(hosts::one))
-        .route("/kubeconfig", get(kubeconfig::admin))
-        .route("/support-bundle", get(status::support))
-        .route("/site", put(site::keep))
-        .route("/site/report", post(site::report))
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(not_that_way)
-        .layer(middleware::from_fn_with_state(Arc::clone(gate), only_with_token));
-    // What takes as long as its sender needs.
-    let slow = Router::new()
-        .route("/api/v1/bundles", post(bundles::take).fallback(not_that_way))
-        .merge(rehearsals::router())
-        .layer(middleware::from_fn_with_state(Arc::clone(gate), only_with_token))
-        .layer(middleware::from_fn(with_headers))
-        .with_state(Arc::clone(&app));
-    Router::new()
-        .route("/", get(front::front))
-        .route("/healthz", get(front::health))
-        .route("/ca.crt", get(front::authority_certificate))
-        .route("/api/v1/claim", post(front::claim))
-        .nest("/api/v1", guarded)
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(not_that_way)
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn(in_time))
-        .with_state(app)
-        .merge(slow)
+    let mut paths: BTreeMap<&str, MethodRouter<Arc<App>>> = BTreeMap::new();
+    for operation in Operation::ALL {
+        let route = operation.route();
+        let others = || behind(route, MethodRouter::new().fallback(not_that_way), gate);
+        let known = paths.remove(route.path).unwrap_or_else(others);
+        paths.insert(route.path, known.merge(behind(route, handler(*operation), gate)));
+    }
+    // Who has no token is not told what is below the API and what is not.
+    let unknown =
+        Router::new().fallback(nothing_here).layer(middleware::from_fn_with_state(Arc::clone(gate), only_with_token));
+    let nowhere = Router::new().nest(API, unknown).fallback(nothing_here).layer(middleware::from_fn(in_time));
+    let router = paths.into_iter().fold(nowhere, |router, (path, methods)| router.route(path, methods));
+    router.with_state(app)
+}
+
+/// Puts before a handler what the list says of its route.
+fn behind(route: &Route, handler: MethodRouter<Arc<App>>, gate: &Arc<Gate>) -> MethodRouter<Arc<App>> {
+    let handler = match &route.takes {
+        None => handler.layer(DefaultBodyLimit::max(BODY_BYTES)),
+        Some(takes) => match takes.most_bytes {
+            Some(most) => handler.layer(DefaultBodyLimit::max(most)),
+            None => handler.layer(DefaultBodyLimit::disable()),
+        },
+    };
+    let handler = match route.who {
+        Who::Anybody => handler,
+        Who::Token => handler.layer(middleware::from_fn_with_state(Arc::clone(gate), only_with_token)),
+    };
+    match route.pace {
+        Pace::Soon => handler.layer(middleware::from_fn(in_time)),
+        Pace::Slow => handler.layer(middleware::from_fn(with_headers)),
+    }
+}
+
+async fn document() -> Response {
+    // Made when somebody wants it: a start has better things to do.
+    static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
+    let document = DOCUMENT.get_or_init(|| Bytes::from(openapi().to_string()));
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], document.clone()).into_response()
 }
 
 async fn nothing_here(uri: Uri) -> Refusal {
-    let hint = "see /api/v1/{status,events,timeline,hosts,kubeconfig,support-bundle,bundles,site,site/report,rehearsals}, /healthz and /";
+    let routes = Operation::ALL.iter().map(|operation| operation.route()).filter(|route| route.who == Who::Token);
+    let below = routes.filter_map(|route| route.path.strip_prefix(API)?.strip_prefix('/'));
+    let mut below: Vec<&str> = below.filter(|path| !path.contains('{')).collect();
+    below.dedup();
+    let hint = format!("see {API}/{{{}}}, /openapi.json, /healthz and /", below.join(","));
     Refusal::new(StatusCode::NOT_FOUND, format!("nothing at `{}`", uri.path()), hint)
 }
 
-pub(super) async fn not_that_way() -> Refusal {
-    Refusal::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "not with this method",
-        "POST to /api/v1/claim, /api/v1/bundles, /api/v1/rehearsals and /api/v1/site/report, PUT to /api/v1/site, GET \
-         everything else",
-    )
+async fn not_that_way() -> Refusal {
+    let (post, put) = (paths_of(Method::Post), paths_of(Method::Put));
+    let hint = format!("POST to {post}, PUT to {put}, GET everything else");
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "not with this method", hint)
+}
+
+/// `a, b and c`.
+fn paths_of(method: Method) -> String {
+    let routes = Operation::ALL.iter().map(|operation| operation.route()).filter(|route| route.method == method);
+    let paths: Vec<&str> = routes.map(|route| route.path).collect();
+    match paths.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => paths.concat(),
+    }
 }
 
 /// A query that is not one of the route.

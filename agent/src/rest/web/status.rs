@@ -22,11 +22,11 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Response {
     Json(status).into_response()
 }
 
-pub(super) async fn times(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn timeline(State(app): State<Arc<App>>) -> Response {
     Json(timeline::timeline(&app.options.bus.beginning(), uptime())).into_response()
 }
 
-pub(super) async fn support(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+pub(super) async fn support_bundle(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     let one = Arc::clone(&app.bundle).try_acquire_owned();
     let one = one.map_err(|_| too_many("another support bundle is being made", 10))?;
     let (sender, body) = body::channel();

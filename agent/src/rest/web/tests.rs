@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::events::{Event, Phase, State};
+use agent_api::rest::routes::{Operation, Route};
 use agent_api::rest::{BoxStatus, Claimed, Health, Problem, Timeline};
 use agent_api::site::{Access, Site};
 use reqwest::{Client, Method, StatusCode};
@@ -119,6 +120,7 @@ fn client_of(certificate: &Certificate) -> Client {
 #[case::page(Method::GET, "/", 200, 200)]
 #[case::health(Method::GET, "/healthz", 200, 200)]
 #[case::authority(Method::GET, "/ca.crt", 200, 200)]
+#[case::document(Method::GET, "/openapi.json", 401, 200)]
 #[case::status(Method::GET, "/api/v1/status", 401, 200)]
 #[case::events(Method::GET, "/api/v1/events", 401, 200)]
 #[case::timeline(Method::GET, "/api/v1/timeline", 401, 200)]
@@ -169,6 +171,35 @@ async fn every_path_without_and_with_the_token(
     if with >= 400 {
         answer.json::<Problem>().await.expect("a problem in JSON");
     }
+}
+
+#[tokio::test]
+async fn each_route_of_the_list_is_served_and_no_other_method() {
+    let fixture = Fixture::with_token();
+    for path in Operation::ALL.iter().map(|operation| operation.route().path) {
+        let url = fixture.url(&path.replace("{namespace}", "metal3").replace("{name}", "a"));
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let is_it = |route: &Route| route.path == path && route.method.name() == method.as_str();
+            let listed = Operation::ALL.iter().find(|operation| is_it(operation.route()));
+            let answer =
+                fixture.client.request(method.clone(), &url).bearer_auth(TOKEN).send().await.expect("an answer");
+            let status = answer.status().as_u16();
+            match listed {
+                Some(operation) => {
+                    let known = operation.answers().iter().any(|answer| answer.status == status);
+                    assert!(known, "{method} {path}: {status} is not in the list");
+                }
+                None => assert_eq!(status, 405, "{method} {path}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_document_is_that_of_the_list() {
+    let fixture = Fixture::with_token();
+    let document: serde_json::Value = fixture.ask("/openapi.json").await.json().await.expect("JSON");
+    assert_eq!(document, agent_api::rest::openapi());
 }
 
 #[tokio::test]
