@@ -55,12 +55,14 @@ pub struct Answer {
     pub when: &'static str,
 }
 
-/// Collections, with the type in place of `T`.
-pub const COLLECTION: &str = "/v1/baremetalcluster/{owner}/{clustername}";
+/// A collection.
+const COLLECTION: &str = "/v1/baremetalcluster/{owner}/{clustername}/{kind}";
+/// An image of it.
+const IMAGE: &str = "/v1/baremetalcluster/{owner}/{clustername}/{kind}/{imgname}";
 /// What uploads take of the disk.
-pub const STORAGE: &str = "/v1/storage";
+const STORAGE: &str = "/v1/storage";
 /// The document.
-pub const DOCUMENT: &str = "/openapi.json";
+const DOCUMENT: &str = "/openapi.json";
 
 const fn text(status: u16, when: &'static str) -> Answer {
     Answer { status, body: Body::Text, when }
@@ -120,14 +122,22 @@ impl Operation {
 
     /// Path for a type, with placeholders in braces; the type does not matter where the path has none.
     pub fn path(self, kind: Kind) -> String {
+        self.template().replace("{kind}", kind.name())
+    }
+
+    /// Path for any type, with placeholders in braces.
+    pub const fn template(self) -> &'static str {
         match self {
-            Self::Create | Self::List => format!("{COLLECTION}/{kind}"),
-            Self::Get | Self::Head | Self::Update | Self::Upload | Self::Delete => {
-                format!("{COLLECTION}/{kind}/{{imgname}}")
-            }
-            Self::Storage => STORAGE.to_owned(),
-            Self::Document => DOCUMENT.to_owned(),
+            Self::Create | Self::List => COLLECTION,
+            Self::Get | Self::Head | Self::Update | Self::Upload | Self::Delete => IMAGE,
+            Self::Storage => STORAGE,
+            Self::Document => DOCUMENT,
         }
+    }
+
+    /// Whether it may take as long as its sender needs.
+    pub const fn is_slow(self) -> bool {
+        matches!(self, Self::Upload)
     }
 
     /// One line for readers.

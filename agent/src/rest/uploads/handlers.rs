@@ -1,17 +1,17 @@
-//! The routes but PATCH.
+//! The routes, and the handlers of all but PATCH.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use agent_api::bpa::{FORM_BYTES, ImageList, PAGE, openapi, routes};
+use agent_api::bpa::routes::Operation;
+use agent_api::bpa::{FORM_BYTES, ImageList, PAGE, openapi};
 use agent_api::site::Site;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
-use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch};
-use axum::{Json, Router};
+use axum::routing::{self, MethodRouter};
+use axum::{Json, Router, middleware};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -45,23 +45,30 @@ type Shared = State<Arc<App>>;
 type OfImage = Path<(String, String, String, String)>;
 type OfCluster = Path<(String, String, String)>;
 
+/// The handler of each route.
+fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
+    match operation {
+        Operation::Create => routing::post(create),
+        Operation::List => routing::get(list),
+        Operation::Get => routing::get(tell),
+        Operation::Head => routing::head(tell),
+        Operation::Update => routing::put(update),
+        Operation::Upload => routing::patch(upload),
+        Operation::Delete => routing::delete(remove),
+        Operation::Storage => routing::get(storage),
+        Operation::Document => routing::get(document),
+    }
+}
+
 /// All routes with their limits.
 pub(super) fn router(app: App) -> Router {
     let app = Arc::new(app);
-    let collection = format!("{}/{{kind}}", routes::COLLECTION);
-    let image = format!("{collection}/{{imgname}}");
-    let document = Bytes::from(openapi().to_string());
-    let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // A body of an upload takes as long as it takes; everything else is soon over.
-    let quick = Router::new()
-        .route(&collection, get(list).post(create))
-        .route(&image, get(tell).put(update).delete(remove))
-        .route(routes::STORAGE, get(storage))
-        .route(routes::DOCUMENT, get(move || async move { ([json], document) }))
-        .layer(middleware::from_fn(in_time));
-    Router::new()
-        .route(&image, patch(upload))
-        .merge(quick)
+    let (mut quick, mut slow) = (Router::new(), Router::new());
+    for operation in Operation::ALL {
+        let to = if operation.is_slow() { &mut slow } else { &mut quick };
+        *to = std::mem::take(to).route(operation.template(), handler(operation));
+    }
+    slow.merge(quick.layer(middleware::from_fn(in_time)))
         .fallback(nothing_here)
         .method_not_allowed_fallback(not_that_way)
         .layer(DefaultBodyLimit::max(FORM_BYTES))
@@ -215,6 +222,13 @@ async fn list(
         Ok(Json(ImageList { images, next }).into_response())
     };
     answer(&app, listed())
+}
+
+async fn document() -> Response {
+    // Made when somebody wants it: a start has better things to do.
+    static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
+    let document = DOCUMENT.get_or_init(|| Bytes::from(openapi().to_string()));
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], document.clone()).into_response()
 }
 
 async fn storage(State(app): Shared) -> Response {
