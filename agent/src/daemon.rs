@@ -33,7 +33,7 @@ use crate::provisioning::served::Served;
 use crate::registry::Front;
 use crate::steps::ledger::{self, Ledger};
 use crate::support::{self, SiteOut};
-use crate::uploads::{Limits, Uploads, publish};
+use crate::uploads::{UploadLimits, Uploads, publish};
 use crate::vitals::Vitals;
 use crate::{console, door, eta, http, medium, pulls, rest, signs, uploads, usage};
 
@@ -83,7 +83,8 @@ async fn run() -> anyhow::Result<()> {
     web.fetches = fetches.clone();
     rest::web::start(&mut tasks, web, &stop).context("starting the web server")?;
     site_out.set_fingerprint(&certificate.fingerprint);
-    let sources = support::site::Sources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
+    let sources =
+        support::site::ReportSources { bus: bus.clone(), vitals: vitals.clone(), runner: Arc::clone(&runner) };
     support::site::start(&mut tasks, site_out, sources, &stop);
     let uploads = open_uploads(&bus);
     if let Some(uploads) = &uploads {
@@ -182,7 +183,7 @@ fn anywhere(port: u16) -> [SocketAddr; 2] {
 fn open_uploads(bus: &Bus) -> Option<Uploads> {
     const STEP: &str = "uploads";
     bus.started(Phase::Content, STEP);
-    match Uploads::open(Path::new(uploads::PLACE), Limits::default()) {
+    match Uploads::open(Path::new(uploads::PLACE), UploadLimits::default()) {
         Ok(uploads) => {
             bus.done_with(Phase::Content, STEP, json!({"images": uploads.all().len(), "port": ports::BPA}));
             Some(uploads)

@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// On all addresses of a service.
     pub all: usize,
     /// From one peer.
@@ -38,7 +38,7 @@ pub struct Limits {
 
 /// Who is connected.
 struct Seats {
-    limits: Limits,
+    limits: ConnectionLimits,
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
@@ -82,7 +82,7 @@ impl Drop for Seat {
 pub fn start<S, F>(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     addresses: &[SocketAddr],
-    limits: Limits,
+    limits: ConnectionLimits,
     serve: S,
     stop: &CancellationToken,
 ) -> Vec<SocketAddr>
@@ -170,11 +170,11 @@ fn keep_alive(stream: &TcpStream) {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use super::{Limits, Seat, Seats};
+    use super::{ConnectionLimits, Seat, Seats};
 
     #[test]
     fn neither_one_peer_nor_all_of_them_take_more_than_their_share() {
-        let limits = Limits { all: 3, of_peer: 2, backlog: 1 };
+        let limits = ConnectionLimits { all: 3, of_peer: 2, backlog: 1 };
         let seats = Arc::new(Seats { limits, open: Mutex::default() });
         let take = |last: u8| seats.take([192, 0, 2, last].into());
         let mut of_one: Vec<Option<Seat>> = vec![take(1), take(1)];

@@ -12,7 +12,7 @@ use foothold_agent::door::{Gate, own_certificate};
 use foothold_agent::events::Bus;
 use foothold_agent::rest;
 use foothold_agent::rest::uploads::Options;
-use foothold_agent::uploads::{Limits, Uploads, publish};
+use foothold_agent::uploads::{UploadLimits, Uploads, publish};
 use foothold_tests::Registry;
 use foothold_tests::client::with_metadata;
 use foothold_tests::registry::{TestImage, gzip, tarball};
@@ -47,7 +47,8 @@ impl Server {
         let access = Access { token_sha256: Some(token), ..Access::default() };
         let gate = Arc::new(Gate::new(&dir.join("access")));
         gate.set_site(&access);
-        let limits = Limits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 10_000 };
+        let limits =
+            UploadLimits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 10_000 };
         let uploads = Uploads::open(&dir.join("uploads"), limits.clone()).expect("a folder for uploads");
         let (certificate, _) = own_certificate(&dir.join("web")).expect("a certificate");
         let site = watch::Sender::new(Some(Arc::new(Site { access, ..Site::default() })));

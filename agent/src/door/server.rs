@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::listen::{self, DEAD_PEER, HANDSHAKE, Limits, Seat};
+use crate::listen::{self, ConnectionLimits, DEAD_PEER, HANDSHAKE, Seat};
 
-const CONNECTIONS: Limits = Limits { all: 96, of_peer: 24, backlog: 64 };
+const CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 96, of_peer: 24, backlog: 64 };
 /// Most bytes of a request's head.
 const HEAD_BYTES: u32 = 16 * 1024;
 /// Requests at a time on one HTTP/2 connection.

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::wire::Wire;
 use super::{Peer, Service, connection};
-use crate::listen::{self, HANDSHAKE, Limits, Seat};
+use crate::listen::{self, ConnectionLimits, HANDSHAKE, Seat};
 
 /// A quiet connection costs some hundred bytes.
-const CONNECTIONS: Limits = Limits { all: 512, of_peer: 256, backlog: 1024 };
+const CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 512, of_peer: 256, backlog: 1024 };
 /// Threads that may wait for the disk at a time.
 const HOPS: usize = 8;
 /// First byte of a TLS connection: a record of the handshake (RFC 8446, 5.1). No request begins with it.

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
 use super::catalog::Catalog;
-use super::{Storage, pod, proxy};
+use super::{RegistryStorage, pod, proxy};
 use crate::door::{Gate, Verdict};
 use crate::http::{Answer, File, Head, Method, Peer, Rewound, Service};
 use crate::pulls::Recorder;
@@ -27,7 +27,7 @@ pub struct Front {
     pub(super) recorder: Arc<Recorder>,
     gate: Arc<Gate>,
     /// None when the release has no registry: then nothing is found here.
-    pub(super) storage: Option<Arc<Storage>>,
+    pub(super) storage: Option<Arc<RegistryStorage>>,
     pub(super) socket: PathBuf,
     own_token: String,
 }
@@ -49,7 +49,7 @@ impl Front {
     pub fn new(release: &Release, root: &Path, gate: Arc<Gate>, recorder: Arc<Recorder>) -> Self {
         let at = |path: &str| root.join(path.trim_start_matches('/'));
         let limit = release.registry_writable_bytes;
-        let storage = release.image(pod::IMAGE).map(|_| Arc::new(Storage::new(root, limit)));
+        let storage = release.image(pod::IMAGE).map(|_| Arc::new(RegistryStorage::new(root, limit)));
         let own: [u8; 32] = rand::random();
         Self {
             catalog: Catalog::new(&release.images),
@@ -64,7 +64,7 @@ impl Front {
     }
 
     /// The storage, when the release has a registry.
-    pub fn storage(&self) -> Option<Arc<Storage>> {
+    pub fn storage(&self) -> Option<Arc<RegistryStorage>> {
         self.storage.clone()
     }
 
@@ -103,7 +103,7 @@ impl Front {
 
     fn carried_blob(&self, head: &Head) -> Option<File> {
         let asked = Asked::parse(&head.path, &head.query, head.host.as_deref())?;
-        if asked.kind != Kind::Blob || head.method == Method::Other {
+        if asked.kind != AskedKind::Blob || head.method == Method::Other {
             return None;
         }
         let digest: Digest = asked.reference.parse().ok()?;
@@ -143,7 +143,7 @@ fn token_of(authorization: &str) -> Option<String> {
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AskedKind {
     Manifest,
     Blob,
 }
@@ -153,7 +153,7 @@ pub(super) enum Kind {
 pub(super) struct Asked {
     /// Repository of this box.
     pub repository: String,
-    pub kind: Kind,
+    pub kind: AskedKind,
     /// Tag or digest.
     pub reference: String,
     /// The image as the client named it.
@@ -173,8 +173,8 @@ impl Asked {
         let (rest, reference) = rest.rsplit_once('/')?;
         let (name, kind) = rest.rsplit_once('/')?;
         let kind = match kind {
-            "manifests" => Kind::Manifest,
-            "blobs" => Kind::Blob,
+            "manifests" => AskedKind::Manifest,
+            "blobs" => AskedKind::Blob,
             _ => return None,
         };
         let is_of = |text: &str, most: usize, more: &str| {

@@ -21,4 +21,4 @@ pub mod storage;
 pub mod tree;
 
 pub use front::Front;
-pub use storage::Storage;
+pub use storage::RegistryStorage;

@@ -15,8 +15,8 @@ use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::front::{Asked, Front, Kind, MayWrite, mapped};
-use super::{Storage, manifest};
+use super::front::{Asked, AskedKind, Front, MayWrite, mapped};
+use super::{RegistryStorage, manifest};
 use crate::door::{Fed, Verdict};
 use crate::http::Peer;
 
@@ -63,7 +63,7 @@ pub(super) async fn answer(
         (None, None) => without_registry(&method, &path, asked.as_ref()),
     };
     // Only what the box itself wanted: other nodes of the site have their own journals.
-    if let Some(asked) = asked.filter(|asked| asked.kind == Kind::Manifest && peer.ip.is_loopback()) {
+    if let Some(asked) = asked.filter(|asked| asked.kind == AskedKind::Manifest && peer.ip.is_loopback()) {
         match response.status() {
             StatusCode::NOT_FOUND => front.recorder.missed(&asked.image),
             status if status.is_success() && asked.mirrored => front.recorder.served(&asked.image),
@@ -75,7 +75,7 @@ pub(super) async fn answer(
 
 /// The answer when a manifest of the release is asked for. One that cannot be read is an error, not another's.
 async fn carried(front: &Arc<Front>, asked: &Asked, headers: &HeaderMap) -> Option<Response<Body>> {
-    if asked.kind != Kind::Manifest {
+    if asked.kind != AskedKind::Manifest {
         return None;
     }
     let digest = front.catalog.manifest(&asked.repository, &asked.reference)?.clone();
@@ -111,7 +111,7 @@ fn without_registry(method: &Method, path: &str, asked: Option<&Asked>) -> Respo
 
 async fn with_registry(
     front: &Front,
-    storage: &Arc<Storage>,
+    storage: &Arc<RegistryStorage>,
     request: Request<Incoming>,
     peer: &Peer,
     host: Option<&str>,
@@ -147,7 +147,12 @@ async fn with_registry(
 }
 
 /// Whether a request that changes something may.
-async fn admit(front: &Front, storage: &Arc<Storage>, headers: &HeaderMap, peer: &Peer) -> Result<(), Response<Body>> {
+async fn admit(
+    front: &Front,
+    storage: &Arc<RegistryStorage>,
+    headers: &HeaderMap,
+    peer: &Peer,
+) -> Result<(), Response<Body>> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let verdict = match front.may_write(peer, text(header::AUTHORIZATION)) {
         MayWrite::Yes => None,
@@ -184,7 +189,7 @@ async fn admit(front: &Front, storage: &Arc<Storage>, headers: &HeaderMap, peer:
 /// Sends the request on. The answer's body drives the connection from which it comes.
 async fn pass(
     front: &Front,
-    storage: &Arc<Storage>,
+    storage: &Arc<RegistryStorage>,
     request: Request<Incoming>,
     host: Option<&str>,
     writes: bool,
@@ -228,7 +233,7 @@ fn strip(headers: &mut HeaderMap) {
 /// A body that is counted while it arrives, and ends in an error when there is no room for more.
 struct Counted {
     body: Incoming,
-    storage: Arc<Storage>,
+    storage: Arc<RegistryStorage>,
 }
 
 impl hyper::body::Body for Counted {

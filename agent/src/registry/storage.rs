@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_secs(120);
 
 /// The storage.
 #[derive(Debug)]
-pub struct Storage {
+pub struct RegistryStorage {
     root: PathBuf,
     /// Most bytes of uploads; none is read-only.
     limit: Option<u64>,
@@ -71,7 +71,7 @@ pub enum Full {
     },
 }
 
-impl Storage {
+impl RegistryStorage {
     /// Of the box below `root`, with so many bytes for uploads.
     pub fn new(root: &Path, limit: Option<u64>) -> Self {
         Self {
@@ -240,7 +240,7 @@ impl Storage {
     }
 }
 
-impl Keeper for Storage {
+impl Keeper for RegistryStorage {
     /// Nothing is taken where the registry is read-only.
     fn shares(&self) -> Vec<(String, Share)> {
         let Some(limit_bytes) = self.limit else { return Vec::new() };
@@ -294,7 +294,7 @@ fn give(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Full, Storage, UPLOADS, room};
+    use super::{Full, RegistryStorage, UPLOADS, room};
 
     #[test]
     fn uploads_end_at_their_share_and_leave_a_part_of_the_disk() {
@@ -317,7 +317,7 @@ mod tests {
         let upper = dir.path().join(UPLOADS.trim_start_matches('/')).join("upper");
         fs_err::create_dir_all(&upper).expect("a folder");
         fs_err::write(upper.join("blob"), vec![1; 100_000]).expect("a blob");
-        let storage = Storage::new(dir.path(), Some(200_000));
+        let storage = RegistryStorage::new(dir.path(), Some(200_000));
         assert!((100_000..120_000).contains(&storage.used()), "{}", storage.used());
         assert_eq!(storage.count(50_000), Ok(()));
         assert!(matches!(storage.count(50_000), Err(Full::Limit { limit: 200_000, .. })));

@@ -78,7 +78,7 @@ Private keys, tokens and passwords are left out or replaced by [redacted].
 ";
 
 /// Where the bundle's content comes from.
-pub(crate) struct Sources {
+pub(crate) struct BundleSources {
     pub status: BoxStatus,
     pub timeline: Timeline,
     pub events: Vec<Event>,
@@ -87,7 +87,7 @@ pub(crate) struct Sources {
 }
 
 /// Writes the bundle. A source that fails leaves a line that says why; only the writer's own errors end it.
-pub(crate) fn write(sources: &Sources, into: impl Write) -> io::Result<()> {
+pub(crate) fn write(sources: &BundleSources, into: impl Write) -> io::Result<()> {
     let gzip = GzEncoder::new(BufWriter::with_capacity(32 * 1024, into), Compression::fast());
     let mut bundle = Bundle { tar: tar::Builder::new(gzip), left_out: Vec::new() };
     bundle.add("README.txt", README)?;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use super::{Key, Uploads, secs};
+use super::{UploadKey, Uploads, secs};
 use crate::cluster::files;
 
 /// An upload that got no byte for so long is given up.
@@ -19,7 +19,7 @@ pub struct Collected {
     /// Their bytes, and those of abandoned uploads.
     pub bytes: u64,
     /// Uploads that were given up.
-    pub abandoned: Vec<Key>,
+    pub abandoned: Vec<UploadKey>,
 }
 
 impl Uploads {
@@ -52,7 +52,7 @@ impl Uploads {
         Ok(collected)
     }
 
-    fn abandoned(&self, now: SystemTime) -> Vec<Key> {
+    fn abandoned(&self, now: SystemTime) -> Vec<UploadKey> {
         let state = self.lock();
         let old = |touched: u64| touched.saturating_add(ABANDONED.as_secs()) < secs(now);
         let unfinished = state.images.values().filter(|entry| entry.record.digest.is_none() && !entry.busy);

@@ -8,7 +8,7 @@ use super::record::Record;
 
 /// Shares of DATA.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct UploadLimits {
     /// Percent of DATA for each kind.
     pub percent: BTreeMap<Kind, u8>,
     /// Percent of DATA that stays free: the kubelet removes images with less than 15 % free, and pods with 10 %.
@@ -17,7 +17,7 @@ pub struct Limits {
     pub images: usize,
 }
 
-impl Default for Limits {
+impl Default for UploadLimits {
     fn default() -> Self {
         let percent = [(Kind::BinaryImages, 15), (Kind::ContainerImages, 25), (Kind::OsImages, 40)];
         Self { percent: percent.into(), reserve_percent: 16, images: 10_000 }
@@ -66,7 +66,7 @@ fn share(total: u64, percent: u8) -> u64 {
 
 /// What is taken, of a disk of `total` bytes with `free` of them free.
 pub(super) fn storage<'a>(
-    limits: &Limits,
+    limits: &UploadLimits,
     total: u64,
     free: u64,
     records: impl Iterator<Item = &'a Record>,
@@ -88,7 +88,7 @@ pub(super) fn storage<'a>(
 
 /// Whether `wanted` more bytes of a kind fit, when `promised` bytes are announced and still to come.
 pub(super) fn admit(
-    limits: &Limits,
+    limits: &UploadLimits,
     storage: &Storage,
     kind: Kind,
     promised: u64,
@@ -114,11 +114,11 @@ pub(super) fn admit(
 mod tests {
     use agent_api::bpa::Kind;
 
-    use super::{Limits, NoRoom, admit, storage};
+    use super::{NoRoom, UploadLimits, admit, storage};
 
     #[test]
     fn each_kind_has_its_share_and_the_cluster_its_reserve() {
-        let limits = Limits::default();
+        let limits = UploadLimits::default();
         let now = |free| storage(&limits, 1000, free, std::iter::empty());
         let os = |free, promised, wanted| admit(&limits, &now(free), Kind::OsImages, promised, wanted, true);
         assert_eq!(os(1000, 0, 400), Ok(()));
@@ -128,7 +128,7 @@ mod tests {
         assert!(matches!(os(559, 0, 400), Err(NoRoom::Disk { reserve: 160, .. })));
         assert!(matches!(os(1000, 600, 300), Err(NoRoom::Disk { promised: 600, .. })));
         assert!(matches!(os(1000, 0, u64::MAX), Err(NoRoom::Quota { .. })));
-        let none = Limits { images: 0, ..Limits::default() };
+        let none = UploadLimits { images: 0, ..UploadLimits::default() };
         assert_eq!(admit(&none, &now(1000), Kind::OsImages, 0, 1, true), Err(NoRoom::Images(0)));
     }
 }

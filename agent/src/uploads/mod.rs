@@ -34,8 +34,8 @@ mod tests;
 mod writer;
 
 pub use collect::Collected;
-pub use limits::{Limits, NoRoom};
-pub use record::{Key, Record};
+pub use limits::{NoRoom, UploadLimits};
+pub use record::{Record, UploadKey};
 pub use writer::Writer;
 
 /// Where the store is on a box.
@@ -130,8 +130,8 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    limits: Limits,
-    images: BTreeMap<Key, Entry>,
+    limits: UploadLimits,
+    images: BTreeMap<UploadKey, Entry>,
     /// A record could not be read: nobody knows what it names, so no bytes are removed for want of a name.
     damaged: bool,
     /// Files that are made from what was uploaded, by path: the apt repository.
@@ -159,7 +159,7 @@ impl Entry {
 /// As long as it is held, the image cannot be removed.
 pub struct Hold {
     uploads: Uploads,
-    key: Key,
+    key: UploadKey,
     number: u64,
 }
 
@@ -173,7 +173,7 @@ impl Drop for Hold {
 
 impl Uploads {
     /// Opens the store below `root`, and ends what a power cut interrupted.
-    pub fn open(root: &Path, limits: Limits) -> io::Result<Self> {
+    pub fn open(root: &Path, limits: UploadLimits) -> io::Result<Self> {
         for dir in ["index", "partial", "sha256", "sums"] {
             fs_err::create_dir_all(root.join(dir))?;
         }
@@ -193,7 +193,7 @@ impl Uploads {
     }
 
     /// Announces an image. Its bytes come by [`Uploads::begin`].
-    pub fn create(&self, key: Key, announced: Announced) -> Result<Record, UploadError> {
+    pub fn create(&self, key: UploadKey, announced: Announced) -> Result<Record, UploadError> {
         let mut state = self.lock();
         if state.images.contains_key(&key) {
             return Err(UploadError::Exists);
@@ -220,15 +220,15 @@ impl Uploads {
     }
 
     /// The image of that name.
-    pub fn get(&self, key: &Key) -> Option<Record> {
+    pub fn get(&self, key: &UploadKey) -> Option<Record> {
         self.lock().images.get(key).map(|entry| entry.record.clone())
     }
 
     /// At most `most` images of a kind, an owner and a cluster, those after the name `after`, by name.
     pub fn page(&self, kind: Kind, owner: &str, cluster: &str, after: &str, most: usize) -> Vec<Record> {
-        let from = Key { kind, owner: owner.to_owned(), cluster: cluster.to_owned(), name: after.to_owned() };
+        let from = UploadKey { kind, owner: owner.to_owned(), cluster: cluster.to_owned(), name: after.to_owned() };
         let state = self.lock();
-        let of_cluster = |key: &Key| key.kind == kind && key.owner == owner && key.cluster == cluster;
+        let of_cluster = |key: &UploadKey| key.kind == kind && key.owner == owner && key.cluster == cluster;
         let range = state.images.range(from..).take_while(|(key, _)| of_cluster(key));
         range.filter(|(key, _)| key.name != after).map(|(_, entry)| entry.record.clone()).take(most).collect()
     }
@@ -239,7 +239,7 @@ impl Uploads {
     }
 
     /// Changes what is said about an image; what its bytes are cannot change once there are some.
-    pub fn update(&self, key: &Key, announced: Announced) -> Result<Record, UploadError> {
+    pub fn update(&self, key: &UploadKey, announced: Announced) -> Result<Record, UploadError> {
         let mut state = self.lock();
         let entry = state.images.get(key).ok_or(UploadError::Missing)?;
         if entry.busy {
@@ -275,7 +275,7 @@ impl Uploads {
     }
 
     /// Forgets an image. Its bytes go when no other image has the same; open readers read on.
-    pub fn remove(&self, key: &Key) -> Result<Record, UploadError> {
+    pub fn remove(&self, key: &UploadKey) -> Result<Record, UploadError> {
         let mut state = self.lock();
         let entry = state.images.get(key).ok_or(UploadError::Missing)?;
         if entry.busy {
@@ -306,11 +306,11 @@ impl Uploads {
     }
 
     /// [`Uploads::hold`] by key.
-    pub fn hold_key(&self, key: &Key, user: &str) -> Option<Hold> {
+    pub fn hold_key(&self, key: &UploadKey, user: &str) -> Option<Hold> {
         self.hold_in(&mut self.lock(), key, user)
     }
 
-    fn hold_in(&self, state: &mut State, key: &Key, user: &str) -> Option<Hold> {
+    fn hold_in(&self, state: &mut State, key: &UploadKey, user: &str) -> Option<Hold> {
         let number = state.next_hold;
         state.next_hold += 1;
         state.images.get_mut(key)?.users.insert(number, user.to_owned());
@@ -318,7 +318,7 @@ impl Uploads {
     }
 
     /// Other shares of DATA, from now on. What is there stays.
-    pub fn set_limits(&self, limits: Limits) {
+    pub fn set_limits(&self, limits: UploadLimits) {
         self.lock().limits = limits;
     }
 

@@ -11,7 +11,7 @@ use super::hashes::Saved;
 
 /// Which image. Two owners, or two clusters of one, may have images of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Key {
+pub struct UploadKey {
     /// What it is.
     pub kind: Kind,
     /// Whose it is.
@@ -22,7 +22,7 @@ pub struct Key {
     pub name: String,
 }
 
-impl Key {
+impl UploadKey {
     /// Checks the names: none of them can lead out of its folder.
     pub fn new(kind: Kind, owner: &str, cluster: &str, name: &str) -> Result<Self, InvalidName> {
         check_owner("the owner", owner)?;
@@ -50,7 +50,7 @@ pub(super) struct Checkpoint {
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// Which.
-    pub key: Key,
+    pub key: UploadKey,
     /// The client's word for its type.
     pub word: String,
     /// The client's description.
@@ -89,7 +89,7 @@ impl Record {
 
     /// Path under which the content server has it; images of containers are in the registry only.
     pub fn path(&self) -> Option<String> {
-        let Key { kind, owner, cluster, name } = &self.key;
+        let UploadKey { kind, owner, cluster, name } = &self.key;
         let folder = folder(*kind)?;
         Some(format!("{folder}/{owner}/{cluster}/{name}"))
     }

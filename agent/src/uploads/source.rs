@@ -10,7 +10,7 @@ use agent_api::release::ContentKind;
 use agent_api::rest::Share;
 
 use super::record::folder;
-use super::{Entry, Key, Uploads};
+use super::{Entry, UploadKey, Uploads};
 use crate::content::space::Keeper;
 use crate::content::{Held, Source};
 
@@ -22,7 +22,7 @@ pub(super) const fn content_kind(kind: Kind) -> ContentKind {
 }
 
 /// The complete image at a path of the content server.
-pub(super) fn key_of(images: &BTreeMap<Key, Entry>, path: &str) -> Option<Key> {
+pub(super) fn key_of(images: &BTreeMap<UploadKey, Entry>, path: &str) -> Option<UploadKey> {
     let (first, rest) = path.split_once('/')?;
     let kind = Kind::ALL.into_iter().find(|kind| folder(*kind) == Some(first))?;
     let whole = |entry: &Entry| entry.record.digest.is_some();
@@ -34,7 +34,7 @@ pub(super) fn key_of(images: &BTreeMap<Key, Entry>, path: &str) -> Option<Key> {
             found.next().is_none().then(|| key.clone())
         }
         [owner, cluster, name] => {
-            let key = Key { kind, owner: owner.to_owned(), cluster: cluster.to_owned(), name: name.to_owned() };
+            let key = UploadKey { kind, owner: owner.to_owned(), cluster: cluster.to_owned(), name: name.to_owned() };
             images.get(&key).is_some_and(whole).then_some(key)
         }
         _ => None,

@@ -7,11 +7,11 @@ use agent_api::bpa::{Kind, Published};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use super::{Announced, Key, Limits, NoRoom, Record, UploadError, Uploads};
+use super::{Announced, NoRoom, Record, UploadError, UploadKey, UploadLimits, Uploads};
 use crate::content::Source;
 
-fn limits() -> Limits {
-    Limits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 100 }
+fn limits() -> UploadLimits {
+    UploadLimits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 100 }
 }
 
 fn store() -> (TempDir, Uploads) {
@@ -24,8 +24,8 @@ fn again(dir: &TempDir) -> Uploads {
     Uploads::open(dir.path(), limits()).expect("a store")
 }
 
-fn os(owner: &str, name: &str) -> Key {
-    Key::new(Kind::OsImages, owner, "edge", name).expect("a name")
+fn os(owner: &str, name: &str) -> UploadKey {
+    UploadKey::new(Kind::OsImages, owner, "edge", name).expect("a name")
 }
 
 fn announced(length: usize) -> Announced {
@@ -38,7 +38,7 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(byte).collect()
 }
 
-fn send(uploads: &Uploads, key: &Key, from: usize, bytes: &[u8]) -> Result<Record, UploadError> {
+fn send(uploads: &Uploads, key: &UploadKey, from: usize, bytes: &[u8]) -> Result<Record, UploadError> {
     let mut writer = uploads.begin(key, from as u64, Some(bytes.len() as u64))?;
     for piece in bytes.chunks(16_000) {
         writer.write(piece)?;
@@ -46,7 +46,7 @@ fn send(uploads: &Uploads, key: &Key, from: usize, bytes: &[u8]) -> Result<Recor
     writer.end()
 }
 
-fn put(uploads: &Uploads, key: &Key, bytes: &[u8]) -> Record {
+fn put(uploads: &Uploads, key: &UploadKey, bytes: &[u8]) -> Record {
     uploads.create(key.clone(), announced(bytes.len())).expect("created");
     send(uploads, key, 0, bytes).expect("sent")
 }
@@ -237,12 +237,12 @@ fn a_damaged_record_takes_nothing_else_with_it() {
 #[test]
 fn more_than_its_share_is_refused() {
     let (_dir, uploads) = store();
-    uploads.set_limits(Limits { percent: [(Kind::OsImages, 0)].into(), reserve_percent: 0, images: 1 });
+    uploads.set_limits(UploadLimits { percent: [(Kind::OsImages, 0)].into(), reserve_percent: 0, images: 1 });
     let refused = uploads.create(os("alpha", "a"), announced(1));
     assert!(matches!(refused, Err(UploadError::NoRoom(NoRoom::Quota { quota: 0, .. }))));
-    uploads.set_limits(Limits { reserve_percent: 100, ..limits() });
+    uploads.set_limits(UploadLimits { reserve_percent: 100, ..limits() });
     assert!(matches!(uploads.create(os("alpha", "a"), announced(1)), Err(UploadError::NoRoom(NoRoom::Disk { .. }))));
-    uploads.set_limits(Limits { images: 1, ..limits() });
+    uploads.set_limits(UploadLimits { images: 1, ..limits() });
     uploads.create(os("alpha", "a"), announced(1)).expect("created");
     assert!(matches!(uploads.create(os("alpha", "b"), announced(1)), Err(UploadError::NoRoom(NoRoom::Images(1)))));
 }

@@ -12,7 +12,7 @@ use agent_api::release::Digest;
 
 use super::hashes::Hashes;
 use super::record::{Checkpoint, Record};
-use super::{Key, NoRoom, UploadError, Uploads, disk, secs};
+use super::{NoRoom, UploadError, UploadKey, Uploads, disk, secs};
 use crate::cluster::files;
 use crate::content::Held;
 
@@ -36,7 +36,7 @@ pub struct Writer {
 
 impl Uploads {
     /// Begins to take in all remaining bytes of an image; `length` is what the client announces.
-    pub fn begin(&self, key: &Key, offset: u64, length: Option<u64>) -> Result<Writer, UploadError> {
+    pub fn begin(&self, key: &UploadKey, offset: u64, length: Option<u64>) -> Result<Writer, UploadError> {
         let mut state = self.lock();
         let storage = self.storage_of(&state)?;
         let entry = state.images.get_mut(key).ok_or(UploadError::Missing)?;
@@ -84,7 +84,7 @@ impl Uploads {
     /// Completes images whose last byte is there but whose record does not say so.
     pub(super) fn end_interrupted(&self) -> Result<(), io::Error> {
         let mut state = self.lock();
-        let keys: Vec<Key> = state.images.keys().cloned().collect();
+        let keys: Vec<UploadKey> = state.images.keys().cloned().collect();
         for key in keys {
             let Some(entry) = state.images.get_mut(&key) else { continue };
             if entry.record.digest.is_none() && entry.record.remaining() == 0 {

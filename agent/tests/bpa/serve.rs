@@ -13,7 +13,7 @@ use foothold_agent::door::{Gate, own_certificate};
 use foothold_agent::events::Bus;
 use foothold_agent::rest;
 use foothold_agent::rest::uploads::Options;
-use foothold_agent::uploads::{Limits, Uploads, publish};
+use foothold_agent::uploads::{UploadLimits, Uploads, publish};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ async fn serve(dir: &Path) -> anyhow::Result<()> {
     let access = Access { token_sha256: Some(hex::encode(Sha256::digest(TOKEN))), ..Access::default() };
     let gate = Arc::new(Gate::new(&dir.join("access")));
     gate.set_site(&access);
-    let limits = Limits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 10_000 };
+    let limits = UploadLimits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 10_000 };
     let uploads = Uploads::open(&dir.join("uploads"), limits.clone())?;
     let (certificate, _) = own_certificate(&dir.join("web"))?;
     // Lives as long as the server: Site does not change.

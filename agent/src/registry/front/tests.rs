@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Asked, Front, Kind, Storage, mapped};
+use super::{Asked, AskedKind, Front, RegistryStorage, mapped};
 use crate::door::{Gate, testing};
 use crate::events::Bus;
 use crate::fixtures::release;
@@ -50,7 +50,7 @@ fn the_image_is_named_as_it_was_asked_for_and_found_where_it_is() {
         let asked = Asked::parse(&format!("/v2/{path}"), query, Some("box.site"));
         let found = asked.as_ref().map(|asked| (asked.image.as_str(), asked.mirrored));
         assert_eq!(found, expected, "{path} {query}");
-        if let Some(asked) = asked.filter(|asked| asked.kind == Kind::Manifest) {
+        if let Some(asked) = asked.filter(|asked| asked.kind == AskedKind::Manifest) {
             let to = mapped(&format!("/v2/{path}"), query, Some("box.site"));
             let expected = format!("/v2/{}/manifests/", asked.repository);
             assert_eq!(to.is_some_and(|to| to.starts_with(&expected)), asked.mirrored, "{path} {query}");
@@ -88,7 +88,7 @@ fn fixture(images: &[&str], writable: Option<u64>) -> Fixture {
     gate.set_site(&Access { token_sha256: Some(hex::encode(Sha256::digest(TOKEN))), ..Access::default() });
     let recorder = pulls::start(&mut tasks, &bus, &stop);
     let mut front = Front::new(&release, dir.path(), gate, recorder);
-    front.storage = front.storage.map(|_| Arc::new(Storage::new(dir.path(), writable).greedy()));
+    front.storage = front.storage.map(|_| Arc::new(RegistryStorage::new(dir.path(), writable).greedy()));
     let front = Arc::new(front);
     fs_err::create_dir_all(front.store()).expect("a store");
     for (blob, bytes) in blobs.iter().zip([LAYER, MANIFEST]) {

@@ -22,7 +22,7 @@ use super::form;
 use super::upload::{kind_of, upload};
 use crate::door::guard::in_time;
 use crate::door::{Gate, Refusal};
-use crate::uploads::{Key, Record, UploadError, Uploads};
+use crate::uploads::{Record, UploadError, UploadKey, Uploads};
 
 pub(super) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
@@ -87,9 +87,9 @@ async fn not_that_way() -> Refusal {
 }
 
 /// The image of a path, for a client that may have it.
-pub(super) fn key_of(caller: &Caller, kind: &str, owner: &str, cluster: &str, name: &str) -> Result<Key, Answer> {
+pub(super) fn key_of(caller: &Caller, kind: &str, owner: &str, cluster: &str, name: &str) -> Result<UploadKey, Answer> {
     caller.may(owner)?;
-    Key::new(kind_of(kind)?, owner, cluster, name)
+    UploadKey::new(kind_of(kind)?, owner, cluster, name)
         .map_err(|error| Answer::text(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
@@ -213,7 +213,7 @@ async fn list(
         let Query(page) = query.map_err(|rejection| wrong(rejection.body_text()))?;
         let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE);
         // A name that is none is nobody's: the checks are those of any image.
-        Key::new(kind, &owner, &cluster, "any").map_err(|error| wrong(error.to_string()))?;
+        UploadKey::new(kind, &owner, &cluster, "any").map_err(|error| wrong(error.to_string()))?;
         let mut records = app.uploads.page(kind, &owner, &cluster, &page.after, limit + 1);
         let more = records.len() > limit;
         records.truncate(limit);

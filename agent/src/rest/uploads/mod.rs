@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::door::{Gate, server};
-use crate::uploads::{Limits, Uploads};
+use crate::uploads::{UploadLimits, Uploads};
 
 mod access;
 mod answers;
@@ -44,7 +44,7 @@ pub struct Options {
     /// The store.
     pub uploads: Uploads,
     /// Shares of DATA where Site says nothing.
-    pub limits: Limits,
+    pub limits: UploadLimits,
 }
 
 impl Options {
@@ -57,7 +57,7 @@ impl Options {
     ) -> Self {
         let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let listen = any.map(|ip| SocketAddr::new(ip, ports::BPA)).to_vec();
-        Self { listen, gate, site, certificate, uploads, limits: Limits::default() }
+        Self { listen, gate, site, certificate, uploads, limits: UploadLimits::default() }
     }
 }
 
@@ -78,7 +78,7 @@ pub fn start(
 /// Takes over what Site says about uploads, now and when it changes.
 async fn follow_site(
     mut site: watch::Receiver<Option<Arc<Site>>>,
-    (uploads, limits): (Uploads, Limits),
+    (uploads, limits): (Uploads, UploadLimits),
     clients: Arc<Clients>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -99,7 +99,7 @@ async fn follow_site(
     Ok(())
 }
 
-fn limits_of(mut limits: Limits, rules: &site::Uploads) -> Limits {
+fn limits_of(mut limits: UploadLimits, rules: &site::Uploads) -> UploadLimits {
     let said = [
         (Kind::BinaryImages, rules.binary_percent),
         (Kind::ContainerImages, rules.container_percent),

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Options, start};
 use crate::content::Source;
 use crate::door::{Gate, body, own_certificate};
-use crate::uploads::{Key, Limits, Uploads};
+use crate::uploads::{UploadKey, UploadLimits, Uploads};
 
 const TOKEN: &str = "a-token-of-this-test";
 
@@ -37,9 +37,9 @@ pub(super) struct Fixture {
 }
 
 /// Shares that any disk has: these tests are about other things.
-fn limits() -> Limits {
+fn limits() -> UploadLimits {
     let percent = Kind::ALL.map(|kind| (kind, 100)).into();
-    Limits { percent, reserve_percent: 0, images: 1000 }
+    UploadLimits { percent, reserve_percent: 0, images: 1000 }
 }
 
 impl Fixture {
@@ -479,7 +479,11 @@ async fn one_upload_at_a_time_and_a_cut_one_keeps_what_came() {
     };
     wait_until("the first upload has begun", async || {
         matches!(
-            fixture.uploads.begin(&Key::new(Kind::OsImages, "alpha", "beta", "a").expect("a name"), 0, Some(1_000_000)),
+            fixture.uploads.begin(
+                &UploadKey::new(Kind::OsImages, "alpha", "beta", "a").expect("a name"),
+                0,
+                Some(1_000_000)
+            ),
             Err(crate::uploads::UploadError::Busy)
         )
     })

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::access::Caller;
 use super::answers::Answer;
 use super::handlers::{App, UPLOAD_OFFSET, key_of};
-use crate::uploads::{Key, Record, UploadError, Writer};
+use crate::uploads::{Record, UploadError, UploadKey, Writer};
 
 /// A client that sends nothing for so long is gone: somebody else may go on.
 const IDLE: Duration = Duration::from_secs(60);
@@ -55,7 +55,7 @@ pub(super) async fn upload(
 }
 
 /// The checks of the table in its order.
-async fn begin(app: &App, key: Key, headers: &HeaderMap) -> Result<Writer, Answer> {
+async fn begin(app: &App, key: UploadKey, headers: &HeaderMap) -> Result<Writer, Answer> {
     let record = app.uploads.get(&key).ok_or(UploadError::Missing)?;
     if record.digest.is_some() {
         return Err(UploadError::Complete.into());

@@ -30,7 +30,7 @@ pub(super) async fn support_bundle(State(app): State<Arc<App>>) -> Result<Respon
     let one = Arc::clone(&app.bundle).try_acquire_owned();
     let one = one.map_err(|_| too_many("another support bundle is being made", 10))?;
     let (sender, body) = body::channel();
-    let sources = bundle::Sources {
+    let sources = bundle::BundleSources {
         status: app.options.vitals.box_status(&app.options.bus, &app.options.certificate.fingerprint),
         timeline: timeline::timeline(&app.options.bus.beginning(), uptime()),
         events: app.options.bus.since(0).1,
@@ -46,7 +46,7 @@ pub(super) async fn support_bundle(State(app): State<Arc<App>>) -> Result<Respon
 }
 
 /// Makes the bundle on a thread of its own, which ends with the bundle or with the client.
-fn start_bundle(sources: bundle::Sources, sender: mpsc::Sender<Bytes>, one: tokio::sync::OwnedSemaphorePermit) {
+fn start_bundle(sources: bundle::BundleSources, sender: mpsc::Sender<Bytes>, one: tokio::sync::OwnedSemaphorePermit) {
     spawn_blocking(move || {
         if let Err(error) = bundle::write(&sources, body::BlockingWriter(sender)) {
             log::warn!("the support bundle was not finished: {error}");

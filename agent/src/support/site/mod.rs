@@ -51,7 +51,7 @@ pub struct SiteOut {
 
 /// What it tells about.
 #[derive(Clone)]
-pub struct Sources {
+pub struct ReportSources {
     /// The news.
     pub bus: Bus,
     /// Facts of the box.
@@ -85,7 +85,12 @@ impl SiteOut {
 }
 
 /// Starts the task that writes.
-pub fn start(tasks: &mut JoinSet<anyhow::Result<()>>, site: Arc<SiteOut>, sources: Sources, stop: &CancellationToken) {
+pub fn start(
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    site: Arc<SiteOut>,
+    sources: ReportSources,
+    stop: &CancellationToken,
+) {
     let stop = stop.clone();
     tasks.spawn(async move {
         stop.run_until_cancelled(run(&site, &sources)).await;
@@ -93,7 +98,7 @@ pub fn start(tasks: &mut JoinSet<anyhow::Result<()>>, site: Arc<SiteOut>, source
     });
 }
 
-async fn run(site: &Arc<SiteOut>, sources: &Sources) {
+async fn run(site: &Arc<SiteOut>, sources: &ReportSources) {
     let mut status = sources.bus.status();
     let mut due = Due::default();
     loop {
@@ -169,7 +174,7 @@ fn is_fatal(step: &agent_api::events::StepStatus) -> bool {
     step.detail.get("fatal").and_then(serde_json::Value::as_bool) == Some(true)
 }
 
-async fn write_and_tell(site: &Arc<SiteOut>, sources: &Sources, reason: Reason) {
+async fn write_and_tell(site: &Arc<SiteOut>, sources: &ReportSources, reason: Reason) {
     let place = match site.place() {
         Ok(place) => place,
         // A CD, or a disk of the user's own making: there is nothing to tell.
@@ -202,14 +207,14 @@ async fn write_and_tell(site: &Arc<SiteOut>, sources: &Sources, reason: Reason) 
 }
 
 /// Collects everything, then writes it. Bytes that were written.
-fn write(site: &SiteOut, sources: &Sources, reason: Reason, place: &Place) -> anyhow::Result<u64> {
+fn write(site: &SiteOut, sources: &ReportSources, reason: Reason, place: &Place) -> anyhow::Result<u64> {
     let fingerprint = site.fingerprint.get().map_or("", String::as_str);
     let status = sources.vitals.box_status(&sources.bus, fingerprint);
     let timeline = timeline::timeline(&sources.bus.beginning(), uptime());
     let report = Report { written: status.clock.clone(), because: reason, status, timeline };
     let inventory = inventory::collect(&site.root);
     let bundle_path = site.root.join(BUNDLE);
-    let bundle = bundle::Sources {
+    let bundle = bundle::BundleSources {
         status: report.status.clone(),
         timeline: report.timeline.clone(),
         events: sources.bus.since(0).1,

@@ -191,15 +191,16 @@ mod tests {
     use super::super::deb::tests::package;
     use super::Apt;
     use crate::content::Source;
-    use crate::uploads::{Announced, Key, Limits, Uploads};
+    use crate::uploads::{Announced, UploadKey, UploadLimits, Uploads};
 
     fn store(dir: &Path) -> Uploads {
-        let limits = Limits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 100 };
+        let limits =
+            UploadLimits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 100 };
         Uploads::open(dir, limits).expect("a store")
     }
 
-    fn upload(uploads: &Uploads, owner: &str, name: &str, bytes: &[u8]) -> Key {
-        let key = Key::new(Kind::BinaryImages, owner, "edge", name).expect("a name");
+    fn upload(uploads: &Uploads, owner: &str, name: &str, bytes: &[u8]) -> UploadKey {
+        let key = UploadKey::new(Kind::BinaryImages, owner, "edge", name).expect("a name");
         let announced = Announced { length: bytes.len() as u64, ..Announced::default() };
         uploads.create(key.clone(), announced).expect("created");
         let mut writer = uploads.begin(&key, 0, Some(bytes.len() as u64)).expect("a writer");

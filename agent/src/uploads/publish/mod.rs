@@ -227,7 +227,7 @@ impl Publisher {
 }
 
 fn problem_of(record: Record) -> Option<(String, String)> {
-    let super::Key { kind, owner, cluster, name } = record.key;
+    let super::UploadKey { kind, owner, cluster, name } = record.key;
     Some((format!("{kind}/{owner}/{cluster}/{name}"), record.problem?))
 }
 
