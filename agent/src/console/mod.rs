@@ -6,7 +6,7 @@
 //!                        +----Narrator--> String ----> serial consoles, one line an event
 //! ```
 //!
-//! `render` and the narrator are pure. The ends never block: a dead serial line or a missing screen costs nothing.
+//! `render` and the narrator are pure. Writing never blocks: a dead serial line or a missing screen costs nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const TICK: Duration = Duration::from_secs(1);
 const SERIAL_TICK: Duration = Duration::from_secs(5);
 /// Events that come together are drawn together.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// A serial console that must catch up keeps so much: about a minute at 115200 baud is far more.
+/// Bytes that are kept for a serial console that is slow: a minute at 115200 baud is ten times as much.
 const SERIAL_PENDING: usize = 64 * 1024;
 
 /// What the console needs from the rest of the agent.
@@ -63,7 +63,7 @@ impl Options {
     }
 }
 
-/// The serial lines among the kernel's consoles: a line that is none may have anything at its other end.
+/// The serial lines among the kernel's consoles. Other serial lines may have any device at their other end.
 fn serials_of(active: &str) -> impl Iterator<Item = &str> {
     let is_screen = |name: &str| name.strip_prefix("tty").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
     active.split_whitespace().filter(move |name| !is_screen(name))

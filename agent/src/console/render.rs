@@ -37,7 +37,7 @@ pub enum Style {
     Title,
     /// Title bar of a box that is ready.
     TitleGood,
-    /// Title bar of a box that needs somebody.
+    /// Title bar of a box that needs a person.
     TitleBad,
     /// Ended well.
     Good,
@@ -318,8 +318,7 @@ fn objects(view: &View, width: usize, lines: &mut Vec<Line>) {
     }
 }
 
-/// Other DHCP servers on the servers' network, as the guard has told of them last: somebody must know, though nothing
-/// has failed.
+/// Other DHCP servers on the servers' network, as the guard saw them last. Nothing has failed, but people must know.
 fn other_dhcp(view: &View, width: usize, lines: &mut Vec<Line>) {
     let step = view.steps.iter().find(|step| step.step == DHCP_STEP && step.phase == Phase::Services.name());
     let Some(step) = step.filter(|step| step.state == State::Done) else { return };

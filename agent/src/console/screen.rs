@@ -75,7 +75,7 @@ impl Screen {
         }
     }
 
-    /// Leaves the screen as others expect it.
+    /// Resets the terminal for whoever uses it next.
     pub(super) fn leave(&mut self) {
         self.out.write(b"\x1b[0m\x1b[?7h\x1b[?25h\r\n");
     }

@@ -10,7 +10,7 @@ use agent_api::events::{Event, State};
 use super::View;
 use super::view::{duration, estimate, words};
 
-/// A step that still waits is told again after so many seconds, then after twice as many, and so on.
+/// A step that still waits is named again after so many seconds, then after twice as many, and so on.
 const REMIND_AFTER: f64 = 30.0;
 /// Longest pause between two reminders.
 const REMIND_AT_MOST: f64 = 600.0;
@@ -30,7 +30,7 @@ pub struct Narrator {
     estimated: f64,
 }
 
-/// What makes a new block when it changes.
+/// When this changes, a new block is written.
 #[derive(Clone, Debug, PartialEq)]
 struct Summary {
     ready: bool,
@@ -40,7 +40,7 @@ struct Summary {
 }
 
 impl Narrator {
-    /// One that has told nothing yet.
+    /// A narrator that has written nothing yet.
     pub fn new() -> Self {
         Self::default()
     }

@@ -105,7 +105,7 @@ impl View {
         found.map(|slow| slow.proved_secs)
     }
 
-    /// Whether something needs somebody.
+    /// Whether a person is needed.
     pub fn in_trouble(&self) -> bool {
         self.failed().next().is_some() || !self.medium.failures.is_empty()
     }
@@ -158,7 +158,7 @@ pub(super) fn short_duration(secs: f64) -> String {
     }
 }
 
-/// Keys that are told in words of their own.
+/// Keys that are shown elsewhere.
 const BESIDE: [&str; 3] = ["secs", "slow", "provedSecs"];
 
 /// What an event or step says, in words: the important keys first, numbers as they are.
@@ -185,7 +185,7 @@ fn said(state: State, detail: &serde_json::Map<String, serde_json::Value>) -> St
     }
 }
 
-/// Whether a value says something in a line: a number, a word, a list of such.
+/// Whether a value can be shown in one line: a number, a word, or a list of them.
 fn is_plain(value: &serde_json::Value) -> bool {
     match value {
         serde_json::Value::Array(list) => !list.is_empty() && list.iter().all(is_plain),

@@ -37,7 +37,7 @@ pub struct Held {
     pub size: u64,
 }
 
-/// Where files come from. Asked for each request: what it says may change at any time.
+/// Where files come from. It is asked at each request, for its files may change at any time.
 pub trait Source: Send + Sync {
     /// The file of that path.
     fn find(&self, path: &str) -> Option<Held>;

@@ -190,7 +190,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change is one assignment: the state is valid whoever panicked.
+        // Each change is one assignment, so the state is valid even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -219,7 +219,7 @@ fn sha256(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-/// Compares without telling by its duration where the difference is.
+/// Compares in constant time: how long it takes says nothing about where the difference is.
 fn same(a: &Hash, b: &Hash) -> bool {
     let difference = a.iter().zip(b).fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));
     std::hint::black_box(difference) == 0
@@ -293,7 +293,7 @@ impl Limiter {
     }
 }
 
-/// One household of addresses: a whole /64 belongs to one peer.
+/// The network that counts as one peer: for IPv6 a whole /64.
 fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),

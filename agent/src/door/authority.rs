@@ -38,7 +38,7 @@ pub enum CertificateError {
     /// Handing it to TLS.
     #[error("loading the web certificate")]
     Load(#[from] rustls::Error),
-    /// A file that is not what it should be.
+    /// A file that does not hold what its name says.
     #[error("`{0}` does not hold a certificate")]
     Damaged(PathBuf),
 }
@@ -71,7 +71,7 @@ impl Authority {
         Ok(Self { dir: Some(dir.to_owned()), certificate, issuer, built })
     }
 
-    /// An authority that is forgotten with the process, for when DATA cannot be written.
+    /// An authority that ends with the process, for when DATA cannot be written.
     pub fn in_memory(built: u64) -> Result<Self, CertificateError> {
         let (certificate, key) = make_authority(built)?;
         let issuer = Issuer::from_ca_cert_der(&certificate, key)?;
@@ -101,7 +101,7 @@ impl Authority {
         pem("CERTIFICATE", &self.certificate)
     }
 
-    /// A server certificate for these names and addresses: the kept one while it fits, else a new one.
+    /// A server certificate for these names and addresses: the kept one while it is valid for them, else a new one.
     pub fn serve(&self, names: &[String], now: SystemTime) -> Result<CertifiedKey, CertificateError> {
         let path = self.dir.as_ref().map(|dir| dir.join("server.pem"));
         if let Some(kept) = path.as_ref().and_then(|path| self.kept(path, names, now)) {

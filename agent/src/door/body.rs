@@ -1,4 +1,4 @@
-//! Bodies that are made while they are sent.
+//! Response bodies that are produced while they are sent.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 /// Pieces that may wait for a slow client.
 const WAITING: usize = 4;
 
-/// A body and the end that fills it. When the client goes away, sending fails.
+/// A body, and the sender that fills it. When the client goes away, sending fails.
 pub(crate) fn channel() -> (mpsc::Sender<Bytes>, Body) {
     let (sender, channel) = pieces();
     (sender, Body::new(channel))
@@ -24,7 +24,7 @@ pub(crate) fn pieces() -> (mpsc::Sender<Bytes>, Channel) {
     (sender, Channel(receiver))
 }
 
-/// What the other end sends.
+/// The body: what the sender was given.
 pub(crate) struct Channel(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Channel {
@@ -51,7 +51,7 @@ impl Write for BlockingWriter {
     }
 }
 
-/// A body that runs what fills it itself: when the client goes away, both end.
+/// A body that also drives the future that fills it: when the client goes away, both are dropped.
 pub(crate) struct Fed {
     body: Body,
     feed: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,

@@ -1,9 +1,9 @@
-//! Bodies that are taken while they come: a blocking thread reads what the client sends, as fast as it can use it.
+//! Request bodies as a stream: a blocking thread reads what the client sends, as fast as the thread can use it.
 //!
 //! ```text
 //! client ─▶ Body ─▶ a few pieces ─▶ Incoming (Read) ─▶ the thread's work
 //! ```
-//! A body that does not come to its end is an error of reading, never an end.
+//! A body that is cut off is a read error, never an end of file.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const WAITING: usize = 4;
 /// A client that sends nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How long is read on for a client whose bundle was refused before its end.
+/// For so long the rest of a refused body is read: see [`drain`].
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What came next.
@@ -68,7 +68,7 @@ pub(crate) async fn with_body<T: Send + 'static>(
     work.await
 }
 
-/// Reads on without use, for a while: a client that is still sending does not see its answer.
+/// Reads the rest for a while and drops it: a client that is still sending does not see its answer.
 async fn drain(mut body: Body) {
     let rest = async {
         while let Some(Ok(_)) = std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await
@@ -78,7 +78,7 @@ async fn drain(mut body: Body) {
     let _ = timeout(PATIENCE, rest).await;
 }
 
-/// Hands on what comes. Ends when the body does, or when nobody reads any more.
+/// Hands each piece to the thread, until the body ends or the thread does.
 async fn feed(mut body: Body, sender: &mpsc::Sender<Piece>) {
     loop {
         let frame = std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context));

@@ -5,9 +5,9 @@
 //! access       who may come in: Site's token, or the claim code on the console
 //! server       listeners, TLS, limits on connections
 //! guard        before each route: the token, the time for an answer, headers
-//! refusal      answers that are no success
-//! body         answers that are made while they are sent
-//! incoming     requests that are read while they come
+//! refusal      error answers
+//! body         response bodies that are produced while they are sent
+//! incoming     request bodies as a stream
 //! ```
 //! A server of the box brings its routes, and takes the rest from here.
 

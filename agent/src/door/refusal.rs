@@ -1,4 +1,4 @@
-//! Answers that are no success, as JSON: what is wrong, and what to do about it.
+//! Error answers in JSON: what is wrong, and what to do about it.
 
 use agent_api::rest::Problem;
 use axum::Json;
@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::access::Verdict;
 
-/// An answer that is not a success.
+/// An error answer.
 pub(crate) struct Refusal {
     status: StatusCode,
     problem: Problem,
@@ -15,7 +15,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Of this status; `hint` says what to do about it.
+    /// An answer with this status; `hint` says what the client can do.
     pub(crate) fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
         let problem = Problem { error: error.into(), hint: hint.into(), claimable: false };
         Self { status, problem, retry_after: None }
@@ -43,7 +43,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// What a request gets that may not come in.
+/// The answer to a request that is not let in.
 pub(crate) fn refuse(verdict: Verdict) -> Refusal {
     match verdict {
         Verdict::Unclaimed => {
@@ -65,7 +65,7 @@ pub(crate) fn refuse(verdict: Verdict) -> Refusal {
     }
 }
 
-/// Whoever asks too often.
+/// The answer to a client that asks too often.
 pub(crate) fn too_many(error: &str, secs: u64) -> Refusal {
     Refusal::new(StatusCode::TOO_MANY_REQUESTS, error, format!("try again in {secs} s")).again_in(secs)
 }

@@ -54,7 +54,7 @@ pub(crate) fn tls_with(
     Ok(config)
 }
 
-/// Serves `router` on these addresses until told to stop, and tells which are bound by now. An address that cannot be
+/// Serves `router` on these addresses until `stop`, and returns those that are bound by now. An address that cannot be
 /// bound now is tried again until it can. Needs a tokio runtime.
 pub(crate) fn start(
     tasks: &mut JoinSet<anyhow::Result<()>>,
@@ -68,7 +68,7 @@ pub(crate) fn start(
     listen::start(tasks, addresses, CONNECTIONS, serve, stop)
 }
 
-/// Serves one connection to its end. Its errors are the client's.
+/// Serves one connection to its end. Its errors concern the client alone and are dropped.
 async fn connection(stream: TcpStream, seat: Seat, tls: TlsAcceptor, router: Router) {
     let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);

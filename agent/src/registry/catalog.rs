@@ -26,8 +26,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Of these images: each under its whole name, and under its plain one where that stands for one image alone. By
-    /// digest, all are found under either.
+    /// The catalog of these images. Each is listed under its whole name, and under its path alone where no other image
+    /// has the same. By digest all are found under either.
     pub fn new(images: &[Image]) -> Self {
         let mut catalog = Self::default();
         let plain = plain_names(images);
@@ -49,7 +49,7 @@ impl Catalog {
         self.sizes.get(digest).copied().filter(|_| known)
     }
 
-    /// The index or manifest that a tag or a digest means in that repository.
+    /// Digest of the index or manifest with that tag or digest in that repository.
     pub fn manifest(&self, repository: &str, reference: &str) -> Option<&Digest> {
         let repository = self.repositories.get(repository)?;
         match reference.parse::<Digest>() {

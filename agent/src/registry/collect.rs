@@ -1,11 +1,11 @@
-//! Giving back what uploads no longer need: blobs on DATA that no manifest there names.
+//! Garbage collection of uploads: removes blobs on DATA that no manifest there names.
 //!
 //! ```text
 //! mark:  every manifest that a repository on DATA has, and every digest in its text
 //! sweep: what is not marked, not new and not the release's: links in repositories, then the bytes
 //! ```
-//! `distribution`'s own `garbage-collect` would judge the release below, too, and hide parts of it for good. What a
-//! manifest names never goes, whether a tag leads to it or not: somebody may pull it by its digest.
+//! `distribution`'s own `garbage-collect` would also judge the release below, and hide parts of it for good. What a
+//! manifest names stays, even without a tag: somebody may pull it by its digest.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use super::tree::V2;
 
-/// A blob may be so old before the manifest comes that names it.
+/// A younger blob stays: the manifest that names it may still be on its way.
 const NEW: Duration = Duration::from_secs(3600);
 
 /// The registry's storage: what was uploaded, what the release brought, and both as the registry sees them.
@@ -28,7 +28,7 @@ pub struct Trees {
     pub whole: PathBuf,
 }
 
-/// What was given back.
+/// What was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
     /// Blobs.
@@ -37,8 +37,8 @@ pub struct Collected {
     pub bytes: u64,
 }
 
-/// Removes what nothing names. Nothing may be pushed meanwhile. A manifest that cannot be read ends it before anything
-/// is removed.
+/// Removes blobs that no manifest names. Nothing may be pushed meanwhile. When a manifest cannot be read, nothing is
+/// removed.
 pub fn collect(trees: &Trees, now: SystemTime) -> io::Result<Collected> {
     let repositories = repositories(&trees.upper.join(V2).join("repositories"))?;
     let mut named = HashSet::new();
@@ -113,7 +113,7 @@ fn repositories(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// `<hex>/link` in a folder: which, and since when. What overlayfs hides is no file.
+/// The `<hex>/link` files in a folder: digest and time. A whiteout of overlayfs is no file.
 fn links(folder: &Path) -> io::Result<Vec<(String, SystemTime)>> {
     let mut found = Vec::new();
     for (path, hex, _) in entries(folder)? {

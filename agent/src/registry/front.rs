@@ -1,5 +1,5 @@
-//! What answers on port 5000: blobs of the release go out by sendfile, its manifests from the medium, everything else
-//! is `distribution`'s.
+//! The server on port 5000: it sends blobs of the release by sendfile and its manifests from the medium, and leaves
+//! everything else to `distribution`.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct Front {
     built: u64,
     pub(super) recorder: Arc<Recorder>,
     gate: Arc<Gate>,
-    /// None when the release has no registry: then nothing is found here.
+    /// `None` when the release has no registry: then only its own images are served.
     pub(super) storage: Option<Arc<RegistryStorage>>,
     pub(super) socket: PathBuf,
     own_token: String,
@@ -38,7 +38,7 @@ pub(super) enum MayWrite {
     Yes,
     /// Nobody may: the registry is read-only.
     ReadOnly,
-    /// Nobody takes a token over a line on which others read along.
+    /// Not without TLS: others could read the token.
     NotSoOpenly,
     /// Not without the token.
     Token(Verdict),
@@ -123,7 +123,7 @@ impl Service for Front {
         Box::pin(async move {
             let service = hyper::service::service_fn(move |request| proxy::answer(Arc::clone(&self), request, peer));
             let mut builder = hyper::server::conn::http1::Builder::new();
-            // One request: the next one is looked at anew.
+            // One request per connection here: the next may be one that this server answers itself.
             builder.timer(TokioTimer::new()).keep_alive(false);
             let _ = builder.serve_connection(TokioIo::new(io), service).await;
         })
@@ -158,7 +158,7 @@ pub(super) struct Asked {
     pub reference: String,
     /// The image as the client named it.
     pub image: String,
-    /// Whether it was asked for in the name of a registry, as containerd does.
+    /// Whether the client asked in the name of another registry, as containerd does.
     pub mirrored: bool,
 }
 
@@ -202,7 +202,7 @@ impl Asked {
     }
 }
 
-/// Where a mirrored path is, if it is one: `/v2/<registry>/<name>/...`.
+/// The path of this box for a request in the name of another registry: `/v2/<registry>/<name>/...`.
 pub(super) fn mapped(path: &str, query: &str, host: Option<&str>) -> Option<String> {
     let registry = registry_of(query)?;
     let rest = path.strip_prefix("/v2/").filter(|rest| !rest.is_empty())?;

@@ -24,7 +24,7 @@ struct Shape {
 }
 
 /// The answer to `GET` or `HEAD` of a manifest that lies in `store` (OCI distribution specification 1.1, "Pulling
-/// manifests"). Reads a file: not for a thread that must not wait.
+/// manifests"). Reads a file, which may block.
 pub(super) fn answer(store: &Path, digest: &Digest, asked: &HeaderMap) -> io::Result<Response<Body>> {
     let bytes = fs_err::read(store.join(digest.hex()))?;
     let kind = HeaderValue::from_str(&media_type(&bytes)).map_err(io::Error::other)?;

@@ -62,7 +62,7 @@ pub(super) async fn answer(
         (Some(storage), None) => with_registry(&front, storage, request, &peer, host.as_deref()).await,
         (None, None) => without_registry(&method, &path, asked.as_ref()),
     };
-    // Only what the box itself wanted: other nodes of the site have their own journals.
+    // Only requests of the box itself are recorded: other nodes of the site have their own journals.
     if let Some(asked) = asked.filter(|asked| asked.kind == AskedKind::Manifest && peer.ip.is_loopback()) {
         match response.status() {
             StatusCode::NOT_FOUND => front.recorder.missed(&asked.image),
@@ -73,7 +73,7 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// The answer when a manifest of the release is asked for. One that cannot be read is an error, not another's.
+/// The answer to a request for a manifest of the release. One that cannot be read is an error: nobody else is asked.
 async fn carried(front: &Arc<Front>, asked: &Asked, headers: &HeaderMap) -> Option<Response<Body>> {
     if asked.kind != AskedKind::Manifest {
         return None;
@@ -85,11 +85,11 @@ async fn carried(front: &Arc<Front>, asked: &Asked, headers: &HeaderMap) -> Opti
     Some(read.unwrap_or_else(|error| refusal(StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", &error.to_string())))
 }
 
-/// Whether a tag of the release would mean something else afterwards, or something of it would be hidden.
+/// Whether the request would move a tag of the release, or hide a part of the release.
 fn changes_release(front: &Front, method: &Method, asked: Option<&Asked>) -> bool {
     let Some(asked) = asked else { return false };
     let known = || front.catalog.has(&asked.repository, &asked.reference);
-    // What is pushed under its own digest is the same.
+    // A push by digest cannot change anything.
     let is_tag = !asked.reference.contains(':');
     (*method == Method::DELETE || *method == Method::PUT && is_tag) && known()
 }
@@ -146,7 +146,7 @@ async fn with_registry(
     }
 }
 
-/// Whether a request that changes something may.
+/// Whether a request that changes something is allowed.
 async fn admit(
     front: &Front,
     storage: &Arc<RegistryStorage>,
@@ -198,7 +198,7 @@ async fn pass(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let (mut head, body) = request.into_parts();
     strip(&mut head.headers);
-    // The registry knows nobody's token.
+    // `distribution` checks no tokens.
     head.headers.remove(header::AUTHORIZATION);
     if let Some(path) = mapped(head.uri.path(), head.uri.query().unwrap_or_default(), host) {
         head.uri = path.parse()?;
@@ -213,7 +213,7 @@ async fn pass(
             ended = &mut connection => Err(anyhow::anyhow!("it closed the connection: {ended:?}")),
         }
     };
-    // An upload takes as long as it takes; its client is watched by the connection's own limits.
+    // An upload has no deadline; the limits of the connection end one whose client is gone.
     let response = if writes { answered.await? } else { timeout(ANSWER_WITHIN, answered).await?? };
     let (mut head, body) = response.into_parts();
     strip(&mut head.headers);

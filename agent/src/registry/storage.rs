@@ -1,5 +1,5 @@
-//! Where the registry keeps things: the release below, read-only; uploads above, in DATA, up to what the definition
-//! gives them.
+//! The storage of the registry: the release below, read-only; above it uploads on DATA, up to the share that the
+//! definition gives them.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -25,22 +25,22 @@ use crate::host::mount::{self, Options};
 const UPLOADS: &str = "/var/lib/foothold/registry";
 /// Percent of DATA that uploads leave to everything else: with less than 15 % free the kubelet removes images.
 const RESERVE_PERCENT: u64 = 16;
-/// What is used is measured again after this time.
+/// The used bytes are measured again after this time.
 const MEASURE: Duration = Duration::from_secs(30);
-/// How often it is looked whether there is something to collect, and how often that is done in any case.
+/// Pause between two looks whether something was deleted, and between two collections when nothing was.
 const COLLECT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
-/// Between two requests of one push there is less.
+/// Two requests of one push follow each other sooner.
 const QUIET: Duration = Duration::from_secs(120);
 
 /// The storage.
 #[derive(Debug)]
 pub struct RegistryStorage {
     root: PathBuf,
-    /// Most bytes of uploads; none is read-only.
+    /// Most bytes of uploads; `None` makes the registry read-only.
     limit: Option<u64>,
     reserve_percent: u64,
     used: Mutex<Option<(Instant, u64)>>,
-    /// Held by every request that writes; alone while something is collected.
+    /// Read-locked by every request that writes, write-locked by a collection.
     writing: RwLock<()>,
     /// When somebody wrote last, or looked whether a blob is there.
     touched: Mutex<Instant>,
@@ -51,7 +51,7 @@ pub struct RegistryStorage {
 /// Why nothing more is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// The definition gives no more.
+    /// The share of the definition is used up.
     #[error("uploads have {used} of {limit} bytes, and this one needs {wanted} more (`services.registry.writable`)")]
     Limit {
         /// Bytes of uploads.
@@ -61,7 +61,7 @@ pub enum Full {
         /// Bytes of this one, as far as is known.
         wanted: u64,
     },
-    /// The disk has no more.
+    /// The disk is nearly full.
     #[error("DATA has {free} bytes free, and {reserve} of them are kept for the cluster")]
     Disk {
         /// Free bytes.
@@ -72,7 +72,7 @@ pub enum Full {
 }
 
 impl RegistryStorage {
-    /// Of the box below `root`, with so many bytes for uploads.
+    /// The storage of the box below `root`, with so many bytes for uploads.
     pub fn new(root: &Path, limit: Option<u64>) -> Self {
         Self {
             root: root.to_owned(),
@@ -85,13 +85,13 @@ impl RegistryStorage {
         }
     }
 
-    /// The same that leaves nothing free, for tests on any disk.
+    /// Without a reserve on the disk, for tests on any machine.
     #[cfg(test)]
     pub(super) fn greedy(self) -> Self {
         Self { reserve_percent: 0, ..self }
     }
 
-    /// Most bytes of uploads; none is read-only.
+    /// Most bytes of uploads; `None` makes the registry read-only.
     pub const fn limit(&self) -> Option<u64> {
         self.limit
     }
@@ -108,7 +108,7 @@ impl RegistryStorage {
         }
         let (base, root, socket) = (self.base(), self.at(pod::ROOT), self.at(pod::SOCKET_DIR));
         for folder in [&root, &base] {
-            // What is mounted there is of an attempt that did not end well.
+            // A mount from an attempt that failed half-way.
             let _ = mount::unmount(folder, true);
             match fs_err::remove_dir_all(folder) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
@@ -150,7 +150,7 @@ impl RegistryStorage {
         self.at(UPLOADS).join("upper")
     }
 
-    /// A file that is there when everything is.
+    /// A file that exists once everything is laid out.
     fn laid_out(&self) -> PathBuf {
         self.at(pod::RUN).join("whole")
     }
@@ -169,7 +169,7 @@ impl RegistryStorage {
         self.deleted.store(true, Ordering::Relaxed);
     }
 
-    /// To be held while something is written.
+    /// The lock to hold while something is written.
     pub(super) async fn writing(&self) -> RwLockReadGuard<'_, ()> {
         self.writing.read().await
     }
@@ -188,7 +188,7 @@ impl RegistryStorage {
         Ok(Some(collected))
     }
 
-    /// Collects each hour, and soon after something was deleted, while nobody pushes; without an end.
+    /// Collects each hour, and soon after a deletion, while nobody pushes. Never returns.
     pub async fn keep_tidy(self: Arc<Self>) {
         let mut last = Instant::now();
         loop {
@@ -211,7 +211,7 @@ impl RegistryStorage {
         }
     }
 
-    /// Bytes of uploads, measured a moment ago or now. Reads folders: not for a thread that must not wait.
+    /// Bytes of uploads, measured within [`MEASURE`]. Reads folders, which may block.
     pub fn used(&self) -> u64 {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         match *used {
@@ -249,8 +249,7 @@ impl Keeper for RegistryStorage {
     }
 }
 
-/// Whether `wanted` bytes have room: in the share, used and whole, and on the disk, whole and free, of which so many
-/// percent stay free.
+/// Whether `wanted` bytes fit into the share (used, limit) and on the disk (total, free), `percent` of which stay free.
 fn room((used, limit): (u64, u64), (total, free): (u64, u64), percent: u64, wanted: u64) -> Result<(), Full> {
     let reserve = total / 100 * percent;
     if used.saturating_add(wanted) > limit {

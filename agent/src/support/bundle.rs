@@ -14,11 +14,11 @@ use flate2::write::GzEncoder;
 use super::redact::redact;
 use crate::host::runner::Runner;
 
-/// One program may take so long.
+/// How long one program may run.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// End of a file that goes in.
+/// Bytes at the end of a file that go in.
 const FILE_TAIL: u64 = 1024 * 1024;
-/// End of a container's log that goes in, and how many logs.
+/// Bytes at the end of a container's log that go in, and how many logs.
 const POD_LOG: (u64, usize) = (256 * 1024, 64);
 
 /// Single files, by path below the root. None of them holds a key; what is written into them by others is redacted.

@@ -28,7 +28,7 @@ const SECRET_NAMES: &[&str] = &[
 /// Values that are no secret under any name.
 const SWITCHES: &[&str] = &["true", "false"];
 
-/// base64 of `-----BEGIN `: certificates go too, and are not missed.
+/// base64 of `-----BEGIN `: this removes certificates, too, which nobody needs in a bundle.
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
 
 /// Takes the secrets out of a whole text.
@@ -126,7 +126,7 @@ fn skip_user<'a>(scheme: &str, after: &'a str, out: &mut String) -> Option<&'a s
     Some(&authority[at..])
 }
 
-/// Words that are secrets by their looks: JSON web tokens, keys in base64, bootstrap tokens.
+/// Words that look like a secret: JSON web tokens, keys in base64, bootstrap tokens.
 fn is_secret_word(word: &str) -> bool {
     let jwt = word.len() > 40 && word.starts_with("eyJ") && word.bytes().filter(|byte| *byte == b'.').count() == 2;
     let lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

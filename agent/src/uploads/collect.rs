@@ -1,4 +1,4 @@
-//! Removing what nobody needs: bytes that no record names, and uploads that nobody goes on with.
+//! Removes bytes that no record names, and abandoned uploads.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ impl Uploads {
                 Err(error) => log::warn!("the abandoned upload `{}` stays: {error}", key.name),
             }
         }
-        // Nobody gets or gives up a name while files are compared with names.
+        // The lock keeps records from changing while files are compared with them.
         let state = self.lock();
         if state.damaged {
             return Ok(collected);

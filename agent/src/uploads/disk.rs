@@ -1,4 +1,4 @@
-//! Writing so that a power cut leaves the old or the new state, never half of one.
+//! Durable writes: a power cut leaves the old or the new state, never a mix.
 
 use std::io::{self, Write};
 use std::path::Path;

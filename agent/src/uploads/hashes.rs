@@ -9,7 +9,7 @@ use md5::digest::common::hazmat::SerializableState;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Digests of what was seen so far.
+/// Digests of the bytes so far.
 #[derive(Clone, Default)]
 pub(super) struct Hashes {
     sha256: Sha256,
@@ -33,7 +33,7 @@ impl Hashes {
         Saved { sha256: hex::encode(self.sha256.serialize()), md5: hex::encode(self.md5.serialize()) }
     }
 
-    /// The state of before; none if it is not one of this code.
+    /// Restores a kept state; `None` if another version of this code wrote it.
     pub(super) fn restore(saved: &Saved) -> Option<Self> {
         if *saved == Saved::default() {
             return Some(Self::default());

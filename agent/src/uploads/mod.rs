@@ -72,26 +72,26 @@ pub enum UploadError {
         /// Announced bytes.
         found: u64,
     },
-    /// How many bytes come is not said.
+    /// The request has no Content-Length.
     #[error("unknown content length")]
     NoLength,
     /// More bytes than announced.
     #[error("more bytes than announced")]
     TooMuch,
-    /// The bytes are other ones than the client said.
+    /// The bytes do not have the announced digest.
     #[error(
         "the bytes hash to sha256 {found}, expected {expected}; all of them are forgotten; hint: send them again from offset 0"
     )]
     Mismatch {
-        /// What the client said.
+        /// The announced digest.
         expected: String,
-        /// What came.
+        /// The digest of the bytes.
         found: String,
     },
-    /// The bytes that are there are other ones.
+    /// Bytes are there, whose length or digest is another one.
     #[error("{0} are there already and have another {1}")]
     Fixed(&'static str, &'static str),
-    /// Somebody uses it.
+    /// It is in use.
     #[error("in use by {}", .0.join(", "))]
     InUse(Vec<String>),
     /// No room.
@@ -124,7 +124,7 @@ pub struct Uploads {
 struct Inner {
     root: PathBuf,
     state: Mutex<State>,
-    /// Counts what happened, for those who publish.
+    /// Grows with each change, for those who publish.
     changes: watch::Sender<u64>,
 }
 
@@ -132,7 +132,7 @@ struct Inner {
 struct State {
     limits: UploadLimits,
     images: BTreeMap<UploadKey, Entry>,
-    /// A record could not be read: nobody knows what it names, so no bytes are removed for want of a name.
+    /// A record could not be read, so it is not known which bytes it names: no bytes are removed as unnamed.
     damaged: bool,
     /// Files that are made from what was uploaded, by path: the apt repository.
     made: Arc<BTreeMap<String, Held>>,
@@ -233,12 +233,12 @@ impl Uploads {
         range.filter(|(key, _)| key.name != after).map(|(_, entry)| entry.record.clone()).take(most).collect()
     }
 
-    /// Every image, of whomever.
+    /// All images of all owners.
     pub fn all(&self) -> Vec<Record> {
         self.lock().images.values().map(|entry| entry.record.clone()).collect()
     }
 
-    /// Changes what is said about an image; what its bytes are cannot change once there are some.
+    /// Changes the description of an image. Length and digest cannot change once bytes are there.
     pub fn update(&self, key: &UploadKey, announced: Announced) -> Result<Record, UploadError> {
         let mut state = self.lock();
         let entry = state.images.get(key).ok_or(UploadError::Missing)?;
@@ -317,7 +317,7 @@ impl Uploads {
         Some(Hold { uploads: self.clone(), key: key.clone(), number })
     }
 
-    /// Other shares of DATA, from now on. What is there stays.
+    /// Sets other shares of DATA. Images that are there stay.
     pub fn set_limits(&self, limits: UploadLimits) {
         self.lock().limits = limits;
     }
@@ -367,7 +367,7 @@ impl Uploads {
         Ok(())
     }
 
-    /// Names in the registry that nobody needs any more, each told once.
+    /// Names in the registry of removed images; each is returned once.
     fn take_forgotten(&self) -> Vec<String> {
         let mut state = self.lock();
         let forgotten = std::mem::take(&mut state.forgotten);
@@ -417,12 +417,12 @@ impl Uploads {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What is on the disk is changed first: the state is valid whoever panicked.
+        // The disk is changed before the state, so the state is valid even after a panic.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// All records below `dir`, and whether there was one that cannot be read: it is told and left alone.
+/// All records below `dir`, and whether one could not be read: that one is logged and left as it is.
 fn read_index(dir: &Path) -> io::Result<(Vec<Record>, bool)> {
     let (mut records, mut damaged) = (Vec::new(), false);
     let mut folders = vec![dir.to_owned()];
@@ -432,7 +432,7 @@ fn read_index(dir: &Path) -> io::Result<(Vec<Record>, bool)> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')) {
-                // Half a record of a power cut.
+                // An incomplete record, left by a power cut.
                 files::remove(&path)?;
             } else {
                 match read_record(&path) {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hashes::Saved;
 
-/// Which image. Two owners, or two clusters of one, may have images of the same name.
+/// Identifies an image. Two owners, or two clusters of one owner, may have images of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UploadKey {
     /// What it is.
@@ -38,7 +38,7 @@ impl UploadKey {
     }
 }
 
-/// How far the bytes are on the disk for good, and the digests' state there.
+/// How many bytes are durable, and the state of the digests at that offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Checkpoint {
     pub(super) offset: u64,

@@ -1,7 +1,7 @@
-//! Taking in the bytes of one image.
+//! Writes the bytes of one image as they come.
 //!
-//! The record's checkpoint (offset and digests' state) is written after the bytes before it are on the disk: what it
-//! says is true after any power cut. What lies behind it in the file is cut off when the upload goes on.
+//! The record's checkpoint (offset, and state of the digests) is written after the bytes before it are on the disk, so
+//! that it is true after any power cut. Bytes behind it are cut off when the upload goes on.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,10 +20,10 @@ use crate::content::Held;
 const GATHER: usize = 256 * 1024;
 /// A run of zeros of this length becomes a hole in the file.
 const HOLE: usize = 4096;
-/// So many bytes may be lost in a power cut that strikes in the middle of a request.
+/// Bytes between two checkpoints: so many may be lost when the power is cut in the middle of a request.
 const CHECKPOINT: u64 = 64 * 1024 * 1024;
 
-/// The only one who changes an image while it lives.
+/// While it lives, nobody else changes the image.
 pub struct Writer {
     uploads: Uploads,
     file: fs_err::File,
@@ -153,7 +153,7 @@ impl Uploads {
     }
 }
 
-/// Whether others than the content server must take it in.
+/// Whether the registry or the apt repository must take it in, too.
 fn publishes_later(record: &Record) -> bool {
     match record.key.kind {
         Kind::ContainerImages => true,
@@ -257,7 +257,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Somebody else may have used the disk up since the image was announced.
+    /// Other writers may have filled the disk since the image was announced.
     fn look_at_room(&self) -> Result<(), UploadError> {
         let storage = self.uploads.storage()?;
         let (free, reserve) = (storage.free_bytes, storage.reserve_bytes);

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::routes::{App, bad_query};
 use crate::door::{Refusal, body};
 
-/// A quiet event stream says that it lives, so that nobody between cuts it.
+/// After so long without an event a sign of life is sent, so that no proxy cuts the stream.
 const STREAM_SIGN: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
@@ -91,7 +91,7 @@ fn past_events(app: &App, since: u64, form: Form) -> Body {
     Body::from(text)
 }
 
-/// A stream that misses nothing: the status wakes it, the history tells what is new.
+/// A stream without gaps: a change of the status wakes it, and what is new comes from the history.
 fn follow_events(app: &App, since: u64, form: Form) -> Body {
     let (sender, body) = body::channel();
     let bus = app.options.bus.clone();

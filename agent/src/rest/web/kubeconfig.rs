@@ -1,4 +1,4 @@
-//! The cluster's admin kubeconfig, with the address under which this client reaches the box.
+//! `GET /api/v1/kubeconfig`: the cluster's admin kubeconfig, with the address under which this client reaches the box.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub enum KubeconfigError {
     /// Nothing there yet.
     #[error("the cluster has no kubeconfig yet: {0}")]
     NotYet(String),
-    /// Something else stands in the file.
+    /// The file is not a kubeconfig.
     #[error("`{ADMIN}` is not a kubeconfig: {0}")]
     Shape(String),
     /// `?server=` is not a URL of an API server.
@@ -78,7 +78,7 @@ fn with_server(text: &str, server: Option<&str>, own: &[IpAddr]) -> Result<Strin
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Server {
-    /// URL of the API server, where the client would say it otherwise than the request does.
+    /// URL of the API server, instead of the host of the request.
     server: Option<String>,
 }
 

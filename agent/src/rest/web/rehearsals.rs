@@ -15,7 +15,7 @@ use crate::bmc::rehearsal::{self, Plan};
 use crate::door::Refusal;
 use crate::door::refusal::too_many;
 
-/// For one host: whoever asks waits for all of them.
+/// Deadline for one host: the client waits for all of them.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(super) async fn rehearse(

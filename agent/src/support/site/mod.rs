@@ -32,11 +32,11 @@ use crate::vitals::Vitals;
 
 /// Step of phase `services` under which it is told.
 pub const STEP: &str = "site-report";
-/// After `ready` the machine has better things to do.
+/// So long after `ready`: until then the machine is busy with what the site wants.
 const AFTER_READY: Duration = Duration::from_secs(20);
-/// A step that is failed for so long needs somebody: whoever comes finds out on the stick.
+/// A step that stays failed for so long needs a person, who finds the reason on the stick.
 const FAILED_LONG: Duration = Duration::from_secs(300);
-/// A failure that nothing but somebody ends is written sooner.
+/// A failure that only a person can end is written sooner.
 const FATAL: Duration = Duration::from_secs(10);
 /// The bundle lies here until it is copied.
 const BUNDLE: &str = "run/foothold/site-bundle.tar.gz";
@@ -177,7 +177,7 @@ fn is_fatal(step: &agent_api::events::StepStatus) -> bool {
 async fn write_and_tell(site: &Arc<SiteOut>, sources: &ReportSources, reason: Reason) {
     let place = match site.place() {
         Ok(place) => place,
-        // A CD, or a disk of the user's own making: there is nothing to tell.
+        // A CD, or a disk that the user partitioned: that is no failure.
         Err(error) => {
             log::info!("no report is written: {error}");
             return;
@@ -196,7 +196,7 @@ async fn write_and_tell(site: &Arc<SiteOut>, sources: &ReportSources, reason: Re
         Err(error) => {
             let cause = format!("writing the report to {device}: {error:#}");
             log::warn!("{cause}");
-            // The box does without: it is as ready as before.
+            // A report that is not written does not make the box less ready.
             let event = Event::of_box(uptime(), Phase::Services, STEP, State::Failed).with("cause", cause);
             let event = event.with("workload", true).with("log", "journalctl -u foothold-agent");
             bus.emit(

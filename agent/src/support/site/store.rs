@@ -1,20 +1,20 @@
-//! Files onto a file system without a journal, which may be gone at any instant.
+//! Writes files to a file system without a journal, whose medium may be pulled at any instant.
 //!
 //! ```text
 //! X.new written, synced ─► X.old removed ─► X becomes X.old ─► X.new becomes X ─► X.old removed
 //! ```
-//! Nothing is ever renamed over something: FAT cannot do that at once. At every instant `X` or `X.old` is whole, and
-//! the next writing finds out which.
+//! No rename replaces a file: FAT cannot do that atomically. At every instant `X` or `X.old` is whole, and
+//! the next write finds out which.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Clusters, folders and what lies beside a file.
+/// Bytes to spare for clusters, folders and the table.
 const SPARE: u64 = 64 * 1024;
 
-/// A file to be.
+/// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     name: &'static str,
@@ -105,7 +105,7 @@ fn replace(folder: &Path, piece: &Piece, instant: &mut dyn FnMut() -> io::Result
     Ok(())
 }
 
-/// Puts what a cut has left in order: the predecessor back when there is nothing else, what is not whole away.
+/// Tidies up after a power cut: brings the predecessor back when nothing else is left, removes incomplete files.
 fn mend(folder: &Path, name: &str) -> io::Result<()> {
     let [own, new, old] = names(folder, name);
     if !own.exists() && old.exists() {
@@ -123,7 +123,7 @@ fn names(folder: &Path, name: &str) -> [PathBuf; 3] {
     [name.to_owned(), format!("{name}.new"), format!("{name}.old")].map(|name| folder.join(name))
 }
 
-/// All of the file system: FAT keeps its table apart from files and folders.
+/// Syncs the whole file system: FAT keeps its table apart from files and folders.
 fn sync(folder: &Path) -> io::Result<()> {
     let folder = fs_err::File::open(folder)?;
     Ok(rustix::fs::syncfs(&folder)?)

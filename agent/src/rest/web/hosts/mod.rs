@@ -1,11 +1,11 @@
-//! `GET /api/v1/hosts` and `GET /api/v1/hosts/NAMESPACE/NAME`: where the servers stand, and why.
+//! `GET /api/v1/hosts` and `GET /api/v1/hosts/NAMESPACE/NAME`: the state of the servers, and what each waits for.
 //!
 //! ```text
 //! API server ─ BareMetalHosts, events ─┐
 //! Ironic ─ nodes ──────────────────────┼─► tell (pure) ─► HostList, HostStory
 //! the box ─ signs::Table ──────────────┘
 //! ```
-//! Without the API server there is no answer; without Ironic there is one that says so.
+//! Without the API server the answer is an error; without Ironic the answer says what it lacks.
 
 use std::sync::Arc;
 
