@@ -77,8 +77,8 @@ impl Drop for Seat {
     }
 }
 
-/// Serves every connection to these addresses until told to stop, and tells which of them are bound by now; the others
-/// are tried again until they can be. Needs a tokio runtime.
+/// Serves every connection to these addresses until `stop`, and returns those that are bound by now; the others are
+/// tried again. Needs a tokio runtime.
 pub fn start<S, F>(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     addresses: &[SocketAddr],
@@ -158,7 +158,7 @@ async fn bind_at_last(address: SocketAddr, first: io::Result<TcpListener>, backl
     }
 }
 
-/// Answers leave at once, and a peer that is gone is noticed. A socket that takes none of this is served all the same.
+/// Sets that answers are sent at once, and that a peer that is gone is noticed. A socket that refuses is served, too.
 fn keep_alive(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_tcp_user_timeout(stream, u32::try_from(DEAD_PEER.as_millis()).unwrap_or(u32::MAX));

@@ -12,7 +12,7 @@ use crate::http::Sent;
 
 /// Clients that are remembered; beyond them, whoever asked longest ago is forgotten.
 const REMEMBERED: usize = 4096;
-/// Characters of a path that are kept: longer ones lead nowhere.
+/// Characters of a path that are kept: no path of the content is longer.
 const PATH: usize = 256;
 
 /// The last fetch of each client. Clones are the same table.
@@ -32,7 +32,7 @@ impl Fetches {
         all.insert(client, fetch);
     }
 
-    /// It was sent what it asked for. Of several that a client fetches at a time, that which began last counts.
+    /// An answer was sent. When a client fetches several files at a time, the one that began last counts.
     pub fn ended(&self, client: IpAddr, path: &str, sent: &Sent, now: Timestamp) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fetch = all.get_mut(&client.to_canonical());

@@ -1,4 +1,4 @@
-//! What is kept for the site takes of DATA, noted for the status from time to time.
+//! Notes for the status, from time to time, how much of DATA is taken by what is kept for the site.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub trait Keeper: Send + Sync {
     fn shares(&self) -> Vec<(String, Share)>;
 }
 
-/// Notes it until told to stop. Needs a tokio runtime.
+/// Notes the shares of all keepers until `stop`. Needs a tokio runtime.
 pub fn start(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     vitals: Vitals,

@@ -1,4 +1,4 @@
-//! Connections as they come: plain or TLS, told by their first byte.
+//! New connections: their first byte tells whether they are plain or TLS.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::wire::Wire;
 use super::{Peer, Service, connection};
 use crate::listen::{self, ConnectionLimits, HANDSHAKE, Seat};
 
-/// A quiet connection costs some hundred bytes.
+/// Generous limits: a quiet connection costs some hundred bytes.
 const CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 512, of_peer: 256, backlog: 1024 };
 /// Threads that may wait for the disk at a time.
 const HOPS: usize = 8;

@@ -1,4 +1,4 @@
-//! What a request for a file gets: all of it, a part, or the word that nothing changed (RFC 9110, 13 and 14). Pure.
+//! The answer to a request for a file: all of it, a part, or 304 Not Modified (RFC 9110, 13 and 14). Pure.
 
 use std::fmt::Write;
 
@@ -14,11 +14,11 @@ pub struct Decision {
     pub status: u16,
     /// Headers of the file, each with its line's end.
     pub headers: String,
-    /// First byte and how many; none for an answer without a body.
+    /// First byte and number of bytes; `None` for an answer without a body.
     pub bytes: Option<(u64, u64)>,
 }
 
-/// Decides.
+/// Decides what is answered.
 pub fn decide(head: &Head, file: &File) -> Decision {
     let tag = format!("\"{}\"", file.digest);
     let modified = http_date(file.modified);
@@ -87,7 +87,7 @@ pub fn names(tags: &str, tag: &str) -> bool {
     tags.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
 }
 
-/// Whether the client's part is one of this very file.
+/// Whether the part that the client has is of the same file (`If-Range`).
 fn may_be_part(head: &Head, tag: &str, modified: &str) -> bool {
     head.if_range.as_deref().is_none_or(|is| is == tag || is == modified)
 }
@@ -95,11 +95,11 @@ fn may_be_part(head: &Head, tag: &str, modified: &str) -> bool {
 /// Which bytes a `Range` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// All: it is no range, or one that may be answered with everything, such as several at once.
+    /// The whole file: no range is asked for, or one that may be ignored, such as several at once.
     Whole,
     /// First byte and how many.
     Bytes(u64, u64),
-    /// None of the file.
+    /// A range outside of the file.
     Outside,
 }
 
@@ -111,7 +111,7 @@ fn part_of(range: &str, size: u64) -> Part {
     }
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // More digits than a number has is far behind every end.
+        // A number that does not fit lies behind the end of every file.
         digits.then(|| text.parse().unwrap_or(u64::MAX))
     };
     match (number(first), number(last), first.is_empty(), last.is_empty()) {
@@ -133,7 +133,7 @@ pub fn http_date(secs: u64) -> String {
     moment.unwrap_or_default().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// The words of a status.
+/// Reason phrase of a status.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

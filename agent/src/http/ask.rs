@@ -22,7 +22,7 @@ pub async fn ask(address: SocketAddr, path: &str) -> anyhow::Result<u16> {
         let mut answer = std::pin::pin!(sender.send_request(request));
         let answer = tokio::select! {
             answer = &mut answer => answer,
-            // The server closes behind its answer: that may be here when the connection is at its end.
+            // The server closes after its answer, which may have arrived although the connection has ended.
             ended = connection => {
                 ended?;
                 answer.await

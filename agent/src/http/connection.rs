@@ -1,4 +1,4 @@
-//! One connection: request after request, until one of both has enough.
+//! One connection: request after request, until client or server closes it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::{Answer, File, Method, Peer, Sent, Service, Text};
 
 /// The head of a request is whole within this time.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// A client that asks nothing for so long makes room for another.
+/// A connection without a request for so long is closed.
 const IDLE: Duration = Duration::from_secs(75);
 /// Bytes that are read at a time.
 const READ: usize = 2048;
 
-/// Serves a connection to its end. Its errors are the client's.
+/// Serves a connection to its end. Its errors concern the client alone and are dropped.
 pub async fn serve<S: Service>(mut wire: Wire, peer: Peer, service: Arc<S>, hops: Arc<Semaphore>) {
     let mut read = Vec::new();
     loop {
@@ -49,7 +49,7 @@ pub async fn serve<S: Service>(mut wire: Wire, peer: Peer, service: Arc<S>, hops
             return;
         }
         if read.is_empty() {
-            // Nothing is kept for a client that is quiet.
+            // No buffer is kept while the client is quiet.
             read = Vec::new();
         }
     }
@@ -69,7 +69,7 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// The next head and its length in `read`; none when the client is done.
+/// The next head and its length in `read`; `None` when the client closes.
 async fn next_head(wire: &mut Wire, read: &mut Vec<u8>) -> Result<Option<(Head, usize)>, Refusal> {
     if read.is_empty() && !matches!(timeout(IDLE, wire.read(read, READ)).await, Ok(Ok(1..))) {
         return Ok(None);

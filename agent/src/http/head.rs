@@ -11,7 +11,7 @@ pub enum Method {
     Get,
     /// Only what is known about them.
     Head,
-    /// Anything that would change something, or asks about the server.
+    /// Every other method: it would change something, or asks about the server.
     Other,
 }
 
@@ -40,7 +40,7 @@ pub struct Head {
     pub if_modified_since: Option<String>,
 }
 
-/// Why a head is none, as the status that says so.
+/// The status that tells the client what is wrong with its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bad(pub u16);
 
@@ -103,7 +103,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Bad> {
     if version_1_1 && head.host.is_none() {
         return Err(Bad(400));
     }
-    // Nobody reads a body here: what follows it cannot be told from it.
+    // No body is read here, so the next request could not be told from it.
     head.keep_alive &= !has_body;
     Ok(Some((head, length)))
 }

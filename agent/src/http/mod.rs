@@ -1,4 +1,4 @@
-//! HTTP/1.1 for files: what the box holds leaves it with sendfile(2), as many at a time as the site asks for.
+//! HTTP/1.1 for files: the box sends what it holds with sendfile(2), to many clients at a time.
 //!
 //! ```text
 //! accept  tells TLS by the first byte
@@ -7,8 +7,9 @@
 //!                                                                │  Text: as it is
 //!                                                                └─ PassOn: the connection, unread, to the service
 //! ```
-//! hyper, which serves everything else of the agent, has no door to sendfile: it would copy every byte twice. Here is
-//! only what serving files needs; whatever is more is handed to hyper, with the bytes that were read.
+//! It is written by hand because hyper, which serves everything else of the agent, cannot use sendfile: it would copy
+//! every byte twice. Only what serving files needs is here; other requests are handed to hyper, with the bytes that
+//! were read.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -38,16 +39,16 @@ pub struct Peer {
     pub ip: IpAddr,
     /// Address of the box as the client reached it.
     pub local: SocketAddr,
-    /// Whether nobody between can read along.
+    /// Whether the connection is encrypted.
     pub tls: bool,
 }
 
 /// What is served.
 pub trait Service: Send + Sync + 'static {
-    /// What a request gets. Must be quick: nothing in it waits.
+    /// The answer to a request. It must not block.
     fn answer(&self, head: &Head, peer: &Peer) -> Answer;
 
-    /// What a request got, once it was sent. Must be quick, too.
+    /// Called once an answer was sent. It must not block.
     fn sent(&self, _: &Head, _: &Peer, _: &Sent) {}
 
     /// Serves a connection whose next request was answered with [`Answer::PassOn`], to its end.
@@ -61,14 +62,14 @@ pub struct Sent {
     pub status: u16,
     /// Bytes of the body that belong to the answer.
     pub bytes: u64,
-    /// The client was gone before the end of them.
+    /// The client went away before the last of them.
     pub cut: bool,
 }
 
 /// What a request gets.
 #[derive(Debug)]
 pub enum Answer {
-    /// A file, or a part of it, or the word that the client has it already.
+    /// A file, a part of it, or 304 when the client has it already.
     File(File),
     /// A short text.
     Text(Text),
@@ -85,11 +86,11 @@ pub struct File {
     pub digest: Digest,
     /// How many there are.
     pub size: u64,
-    /// When it came to be, seconds since 1970.
+    /// When it was written, seconds since 1970.
     pub modified: u64,
     /// `Content-Type`.
     pub kind: &'static str,
-    /// Whether the path can never mean other bytes: it holds the digest itself.
+    /// Whether the path always means these bytes, because it contains the digest.
     pub immutable: bool,
     /// Whether this is a blob of the registry.
     pub blob: bool,

@@ -19,14 +19,14 @@ use tokio_rustls::server::TlsStream;
 
 /// A client that takes nothing for so long is gone.
 const DEAD_PEER: Duration = Duration::from_secs(60);
-/// Most bytes of one call: so long a thread may be busy with one client.
+/// Most bytes of one call, so that one client does not keep a thread for long.
 const PIECE: usize = 2 << 20;
-/// Bytes that are read at a time where they must pass through memory of ours.
+/// Bytes that are read at a time where sendfile cannot be used.
 const TLS_PIECE: usize = 128 << 10;
 /// A file of at most so many bytes goes out with its head, in one piece.
 const SMALL: u64 = 32 << 10;
-/// A file of at most so many bytes, both ends of which are in memory, is sent without another thread's help: that would
-/// cost more than the sending.
+/// A file of at most so many bytes whose first and last byte are in the page cache is sent from this thread: waking
+/// another one would cost more.
 const MIDDLE: u64 = 256 << 10;
 
 /// Both ends of a connection.
@@ -96,7 +96,7 @@ impl Wire {
         }
     }
 
-    /// The end of what is written, told to the client.
+    /// Ends the writing side, and says so to the client.
     pub async fn shut_down(&mut self) {
         match self {
             Self::Plain(stream) => drop(rustix::net::shutdown(&**stream, rustix::net::Shutdown::Write)),
@@ -104,7 +104,7 @@ impl Wire {
         }
     }
 
-    /// The connection for somebody else, who reads `read` first.
+    /// Hands the connection on; the new owner reads `read` first.
     pub fn rewind(self, read: Vec<u8>) -> Option<Rewound> {
         let inner = match self {
             Self::Plain(stream) => Inner::Plain(Arc::into_inner(stream)?),
@@ -139,7 +139,7 @@ async fn write_plain(stream: &TcpStream, mut bytes: &[u8], flags: SendFlags) -> 
     Ok(())
 }
 
-/// sendfile(2) until all is out. It may wait for the disk, so it runs on a thread for such things, a few at a time.
+/// Calls sendfile(2) until all is sent. It may wait for the disk, so it runs on a blocking thread, a few at a time.
 async fn splice(stream: &Arc<TcpStream>, file: File, start: u64, length: u64, hops: &Arc<Semaphore>) -> io::Result<()> {
     let (mut at, end) = (start, start + length);
     while length <= MIDDLE && at < end && is_in_memory(&file, at) && is_in_memory(&file, end - 1) {

@@ -1,4 +1,4 @@
-//! What goes wrong, as the table of the interface says it: one line of text and a status.
+//! Error answers as the table of the interface has them: a status and one line of text.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -6,15 +6,15 @@ use axum::response::{IntoResponse, Response};
 use crate::door::Refusal;
 use crate::uploads::UploadError;
 
-/// An answer that is not a success.
+/// An error answer.
 pub(super) enum Answer {
     /// A line of text.
     Text(StatusCode, String),
     /// No body.
     Bare(StatusCode),
-    /// Of the door: JSON.
+    /// An answer of the door, in JSON.
     Door(Box<Refusal>),
-    /// What is missing or there already: another status for those who want the old ones.
+    /// For an image that is missing or exists already: with `compat` the status is 500.
     Old(StatusCode, String),
 }
 
@@ -23,7 +23,7 @@ impl Answer {
         Self::Text(status, text.into())
     }
 
-    /// Gives the old status where it differs.
+    /// Takes the old status where `compat` asks for it.
     pub(super) fn compat(self, compat: bool) -> Self {
         match self {
             Self::Old(_, text) if compat => Self::Text(StatusCode::INTERNAL_SERVER_ERROR, text),

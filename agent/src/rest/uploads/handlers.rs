@@ -100,7 +100,7 @@ fn host_of(uri: &Uri, headers: &HeaderMap) -> String {
     authority.map_or_else(|| "localhost".to_owned(), |authority| authority.host().to_owned())
 }
 
-/// Runs what waits for the disk where nothing else waits for it.
+/// Runs what may wait for the disk on a thread where it blocks nothing else.
 async fn on_disk<T: Send + 'static>(
     app: &Arc<App>,
     act: impl FnOnce(&Uploads) -> Result<T, UploadError> + Send + 'static,
@@ -212,7 +212,7 @@ async fn list(
         let wrong = |text: String| Answer::text(StatusCode::BAD_REQUEST, text);
         let Query(page) = query.map_err(|rejection| wrong(rejection.body_text()))?;
         let limit = page.limit.unwrap_or(PAGE).clamp(1, PAGE);
-        // A name that is none is nobody's: the checks are those of any image.
+        // The names of owner and cluster are checked as for any image.
         UploadKey::new(kind, &owner, &cluster, "any").map_err(|error| wrong(error.to_string()))?;
         let mut records = app.uploads.page(kind, &owner, &cluster, &page.after, limit + 1);
         let more = records.len() > limit;

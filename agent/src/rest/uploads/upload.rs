@@ -1,4 +1,4 @@
-//! PATCH: a body goes to the disk as it comes.
+//! PATCH: writes a body to the disk while it comes.
 //!
 //! The writer has a thread of its own, and ends properly whatever becomes of the request: when the connection is
 //! cut, what came is made durable, and the next PATCH goes on there.
@@ -25,7 +25,7 @@ use crate::uploads::{Record, UploadError, UploadKey, Writer};
 const IDLE: Duration = Duration::from_secs(60);
 /// Pieces between connection and disk; a piece has some 16 KiB.
 const WAITING: usize = 16;
-/// So much of a body that nobody wants is read, so that the client sees why.
+/// Bytes of a refused body that are read at most, so that the client sees the answer.
 const UNWANTED: usize = 1024 * 1024;
 
 pub(super) async fn upload(
@@ -96,7 +96,7 @@ fn write_all(mut writer: Writer, mut pieces: mpsc::Receiver<Bytes>) -> Result<Re
     writer.end()
 }
 
-/// Hands the body on, piece by piece. Its end, a cut, or a writer that failed end it.
+/// Hands the body on, piece by piece, until it ends, the connection is cut, or the writer fails.
 async fn pump(body: &mut Body, to: mpsc::Sender<Bytes>) -> Result<(), &'static str> {
     loop {
         match timeout(IDLE, next_piece(body)).await {
@@ -125,7 +125,7 @@ async fn next_piece(body: &mut Body) -> Option<Result<Bytes, axum::Error>> {
     }
 }
 
-/// Reads some of a body that is not wanted: a client that still sends might not look at the answer.
+/// Reads a part of a refused body: a client that still sends might not look at the answer.
 async fn read_unwanted(body: &mut Body) {
     let mut read = 0;
     while let Ok(Some(Ok(piece))) = timeout(Duration::from_secs(1), next_piece(body)).await {

@@ -10,7 +10,7 @@ use crate::host::{block, label, mount};
 const NAME: &str = "SITE";
 /// Where it is mounted.
 const MOUNT: &str = "run/foothold/site-out";
-/// Folder of ours on it. Nothing else is ever touched.
+/// The only folder on it that is ever touched.
 pub const FOLDER: &str = "foothold";
 
 /// Where a report can be written.
@@ -34,7 +34,7 @@ pub enum NoPlace {
     NotOurs {
         /// Kernel name.
         device: String,
-        /// What it says it is.
+        /// Its label.
         label: String,
     },
 }
@@ -59,7 +59,7 @@ pub fn find(root: &Path, medium: &str) -> Result<Place, NoPlace> {
 }
 
 impl Place {
-    /// Mounts it, does the work in our folder, and unmounts it whatever came of that.
+    /// Mounts it, does the work in [`FOLDER`], and unmounts it even when the work failed.
     pub fn mounted<T>(&self, root: &Path, work: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let target = root.join(MOUNT);
         let source = root.join("dev").join(&self.device);
