@@ -1,37 +1,38 @@
 //! The box's one static binary.
 //!
 //! ```text
-//! init        in the initrd: finds the medium, verifies it, makes DATA, switches root
-//! host        the only door to the machine: programs, mounts, devices, modules, clock
+//! cli         the commands: who is called as init, as the daemon, as an operator
 //! daemon      the service on the booted box: owns all tasks
 //! first_boot  after it: observe, decide, act, record, phase by phase until ready
-//! cluster     keys, kubeconfigs, static pods and objects, as kubeadm lays them out
-//! content     what the box holds for its site, by path
-//! steps       the engine of steps, and the ledger of what was done, across power cuts
-//! events      what happens, step by step, and the status that follows
-//! eta         when it will be ready, by the release's proof
-//! usage       memory and disk, now and at most
+//! init        in the initrd: finds the medium, verifies it, makes DATA, switches root
 //! console     what somebody in front of the box sees: tty1 and serial lines
-//! medium      damage of the medium, as the guard finds it, told on the bus
-//! door        who may come in, TLS, limits: for all of the box's servers
-//! listen      sockets that listen, and how many may connect
-//! http        files over HTTP/1.1, with sendfile
-//! pulls       images that the box asks for, recorded
-//! provisioning  Ironic: its configuration, pod, database, credentials; DHCP, TFTP and network boot, guarded
-//! registry    images for the box and its site, on port 5000
-//! releases    what was sent to run next: taken, verified, kept
 //! rest        HTTPS on 8443: web page, REST, event stream; on 9015: uploads by REST
-//! support     report, inventory and support bundle: by REST, and on the SITE partition
 //! operators   controllers of the cluster's resources
-//! ironic      Ironic's API, as much as the operators need of it
+//! support     report, inventory and support bundle: by REST, and on the SITE partition
 //! signs       signs of life of servers that are provisioned, and what is waited for
-//! uploads     what was uploaded, on DATA, and who may need it
-//! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! hosts       hosts of Akraino ICN's files, as metal3's objects
 //! ramdisk     network of a server that runs the deploy ramdisk
+//! provisioning  Ironic: its configuration, pod, database, credentials; DHCP, TFTP and network boot, guarded
+//! bmc         BMCs of the site: Redfish and IPMI, rehearsal
+//! ironic      Ironic's API, as much as the operators need of it
+//! registry    images for the box and its site, on port 5000
+//! uploads     what was uploaded, on DATA, and who may need it
+//! releases    what was sent to run next: taken, verified, kept
+//! content     what the box holds for its site, by path
+//! door        who may come in, TLS, limits: for all of the box's servers
 //! machine     the box as its steps and services see it
-//! fixtures    what tests of several modules begin with
+//! cluster     keys, kubeconfigs, static pods and objects, as kubeadm lays them out
+//! steps       the engine of steps, and the ledger of what was done, across power cuts
+//! http        files over HTTP/1.1, with sendfile
+//! listen      sockets that listen, and how many may connect
+//! pulls       images that the box asks for, recorded
+//! medium      damage of the medium, as the guard finds it, told on the bus
+//! usage       memory and disk, now and at most
 //! vitals      memory, addresses, medium: facts that are no events
+//! eta         when it will be ready, by the release's proof
+//! events      what happens, step by step, and the status that follows
+//! fixtures    what tests of several modules begin with
+//! host        the only door to the machine: programs, mounts, devices, modules, clock
 //! ```
 
 pub mod bmc;

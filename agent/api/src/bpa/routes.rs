@@ -1,4 +1,7 @@
-//! Every route with every answer it may give. Router, OpenAPI document, table test and fuzz run go by this list.
+//! Every route with every answer it may give. Router, OpenAPI document, the table of
+//! `agent/src/rest/README.md`, table test and fuzz run go by this list.
+
+use std::fmt::Write as _;
 
 use super::Kind;
 
@@ -219,11 +222,28 @@ impl Operation {
     }
 }
 
+/// The routes as a table in Markdown.
+pub fn table() -> String {
+    let mut table = "| method | path | what |\n|---|---|---|\n".to_owned();
+    for operation in Operation::ALL {
+        let (method, path) = (operation.method().to_uppercase(), operation.template());
+        let _ = writeln!(table, "| {method} | `{path}` | {} |", operation.summary());
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::Operation;
+    use super::{Operation, table};
+
+    #[test]
+    fn the_page_of_rest_has_the_table_of_this_list() {
+        let page = include_str!("../../../src/rest/README.md");
+        let table = table();
+        assert!(page.contains(&table), "hint: this is the table that agent/src/rest/README.md needs:\n{table}");
+    }
 
     #[test]
     fn no_status_is_listed_twice() {

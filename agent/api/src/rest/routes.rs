@@ -1,5 +1,6 @@
 //! Every route of the box's own REST, with what it takes and every answer that it may give. The router, the OpenAPI
-//! document and the table of `agent/README.md` come from this list: a new route is an entry here, and its handler.
+//! document and the table of `agent/src/rest/README.md` come from this list: a new route is an entry here, and its
+//! handler.
 
 use std::fmt::Write as _;
 
@@ -199,7 +200,7 @@ operations! {
         answers: &[other("application/x-x509-ca-cert", "in PEM")],
         ..GET
     };
-    Document = "This document", Route {
+    Document = "These routes as an OpenAPI document", Route {
         path: "/openapi.json",
         answers: &[other("application/json", "OpenAPI 3.1")],
         ..GET
@@ -370,7 +371,7 @@ pub fn table() -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{API, Operation, Who};
+    use super::{API, Operation, Who, table};
 
     #[test]
     fn no_route_is_listed_twice_and_none_tells_a_status_twice() {
@@ -382,6 +383,13 @@ mod tests {
             let unique: BTreeSet<u16> = statuses.iter().copied().collect();
             assert_eq!(unique.len(), statuses.len(), "{operation:?}: {statuses:?}");
         }
+    }
+
+    #[test]
+    fn the_page_of_rest_has_the_table_of_this_list() {
+        let page = include_str!("../../../src/rest/README.md");
+        let table = table();
+        assert!(page.contains(&table), "hint: this is the table that agent/src/rest/README.md needs:\n{table}");
     }
 
     #[test]
