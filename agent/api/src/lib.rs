@@ -17,6 +17,7 @@
 //! metal3   resources of metal3.io         users and Cluster API write, agent reads and reports
 //! openapi  what documents of REST have in common
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
+//! meta     what objects of all groups share   conditions, times
 //! ports    who may be reached             agent enforces, README tells
 //! ```
 
@@ -26,6 +27,7 @@ pub mod bundle;
 pub mod events;
 pub mod host_story;
 pub mod image;
+pub mod meta;
 pub mod metal3;
 mod openapi;
 pub mod openpgp;
