@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bmc::command::Rehearse;
 use crate::hosts::command::Hosts;
-use crate::operators::baremetalhost::command::BareMetalHosts;
+use crate::operators::Operator;
 use crate::provisioning::segment::command::Dhcp;
 use crate::ramdisk::RamdiskNetwork;
 use crate::{daemon, init};
@@ -54,13 +54,6 @@ enum Command {
     Dhcp(Dhcp),
 }
 
-#[derive(Debug, Subcommand)]
-enum Operator {
-    /// Servers of the site, by metal3's `BareMetalHost`, with Ironic.
-    #[command(name = "baremetalhost")]
-    BareMetalHost(BareMetalHosts),
-}
-
 /// Parses the command line, runs, prints the chain of an error, tells the exit code.
 #[expect(clippy::print_stderr, reason = "this is the command line")]
 pub fn main() -> ExitCode {
@@ -90,7 +83,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Rehearse(rehearse) => rehearse.run(),
-        Command::Operator(Operator::BareMetalHost(operator)) => {
+        Command::Operator(operator) => {
             log_to_stderr();
             operator.run().map(|()| ExitCode::SUCCESS)
         }

@@ -9,7 +9,7 @@ use agent_api::metal3::bmc_address::{BmcAddress, Credentials, Driver};
 use axum::Router;
 use axum::routing::get;
 use foothold_agent::ironic::Node;
-use foothold_agent::operators::baremetalhost::{Ramdisk, Registration};
+use foothold_agent::operators::metal3::{Ramdisk, Registration};
 use foothold_agent::provisioning::client::{Access, Trouble};
 use foothold_agent::provisioning::{RUN, STATE, authorities, database};
 use foothold_qemu::bmc::{Bmc, BootFrom, MemoryPower, Options, Profile};

@@ -1,21 +1,46 @@
 //! Controllers of the cluster's resources.
 //!
 //! ```text
-//! baremetalhost    servers of the site, by metal3's `BareMetalHost`; it runs the others, which need its hosts
-//!   subscription     events of their BMCs        (`BMCEventSubscription`)
-//!   dataimage        ISO images in their drives  (`DataImage`)
-//!   hostclaim        who gets which              (`HostClaim`, `HostDeployPolicy`)
-//!   preprovisioning  ramdisks made for them      (`PreprovisioningImage`)
-//!   switches         their ports, not set up     (`BareMetalSwitch`, `HostNetworkAttachment`)
-//! turns            what the indented ones share: queue, turn, writes
-//! admission        the webhook of metal3's group
+//! metal3  servers of the site, by metal3's kinds, with Ironic
+//! kit     what every controller shares; it knows no kind
 //! ```
+//!
+//! How a new kind is made:
+//!
+//! 1. Its types go to `agent_api`; conditions are [`agent_api::meta::Condition`].
+//! 2. A folder for the operator here, and in it one folder for each kind, with the files of the others:
+//!    `controller` (queues, and a turn in a few calls), `look` (what is known), `decide` (pure: what is done), `act` (does it),
+//!    `conclude` (what follows from what came of it), `tell` (status, conditions, events). A small kind leaves some out.
+//! 3. `controller` implements [`kit::Turn`]; its queues are its own watch ([`kit::Base::changed`]) and those of the kinds
+//!    that it depends on ([`kit::Base::touched`], or [`kit::Changes`] where several controllers want the same).
+//! 4. What it holds it has a finalizer on ([`kit::Objects::hold`], [`kit::Objects::let_go`]); what fails rests
+//!    ([`kit::Failures`]); reasons of its events are an enum ([`kit::Reason`]); conditions go through
+//!    [`kit::conditions::merge`].
+//! 5. The operator's `command` takes its settings and calls [`kit::command::run`]; [`Operator`] below gets a line for it.
 
-pub mod admission;
-pub mod baremetalhost;
-mod dataimage;
-mod hostclaim;
-mod preprovisioning;
-mod subscription;
-mod switches;
-mod turns;
+pub mod kit;
+pub mod metal3;
+
+use clap::Subcommand;
+
+use metal3::command::BareMetalHosts;
+
+/// What `foothold-agent operator` runs.
+#[derive(Debug, Subcommand)]
+pub enum Operator {
+    /// Servers of the site, by metal3's `BareMetalHost`, with Ironic.
+    #[command(name = "baremetalhost")]
+    BareMetalHost(BareMetalHosts),
+}
+
+impl Operator {
+    /// Runs until a signal ends it.
+    ///
+    /// # Errors
+    /// What it cannot go on without.
+    pub fn run(&self) -> anyhow::Result<()> {
+        match self {
+            Self::BareMetalHost(operator) => operator.run(),
+        }
+    }
+}

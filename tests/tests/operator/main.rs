@@ -15,7 +15,7 @@ mod site;
 
 use std::time::{Duration, Instant};
 
-use foothold_agent::operators::baremetalhost::Limits;
+use foothold_agent::operators::metal3::Limits;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::kubeconfig;
 use foothold_agent::ironic;
-use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Settings};
+use foothold_agent::operators::metal3::{self, Limits, Pace, Ramdisk, Settings};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -112,7 +112,7 @@ impl Site {
         let token = stop.clone();
         #[expect(clippy::disallowed_methods, reason = "it ends with the site")]
         let task = tokio::spawn(async move {
-            baremetalhost::run(&settings, &token).await.expect("the controller");
+            metal3::run(&settings, &token).await.expect("the controller");
         });
         self.operator = Some((task, stop));
     }

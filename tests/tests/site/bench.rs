@@ -17,7 +17,7 @@ use foothold_agent::cluster::kubeconfig::{self, Parsed};
 use foothold_agent::content::server::Content;
 use foothold_agent::content::{Held, Source};
 use foothold_agent::ironic::{Node, Port};
-use foothold_agent::operators::baremetalhost::{self, Limits, Pace, Ramdisk, Settings};
+use foothold_agent::operators::metal3::{self, Limits, Pace, Ramdisk, Settings};
 use foothold_agent::provisioning::segment::{self, Segment};
 use foothold_agent::provisioning::served::Served;
 use foothold_agent::provisioning::{RUN, STATE, authorities, database, kept};
@@ -219,7 +219,7 @@ impl Site {
             signs: None,
         };
         let token = stop.clone();
-        tasks.spawn(async move { baremetalhost::run(&settings, &token).await });
+        tasks.spawn(async move { metal3::run(&settings, &token).await });
         let half = Half::Here(Box::new(Here {
             bench,
             ironic: Some(ironic),

@@ -1,0 +1,87 @@
+//! Conditions of a status, as Kubernetes' own `meta.SetStatusCondition` merges them.
+
+use agent_api::meta::{Condition, ConditionStatus, Time};
+use jiff::Timestamp;
+
+/// What the API server takes of a message at most, in bytes.
+const MOST: usize = 32_000;
+/// Characters that stay of a longer one: none has more than four bytes.
+const CUT: usize = 8_000;
+
+/// A condition as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCondition {
+    /// Which aspect.
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Why, one word.
+    pub reason: &'static str,
+    /// Why, for people; may be empty.
+    pub message: String,
+    /// `metadata.generation` that it is about.
+    pub generation: Option<i64>,
+}
+
+/// The conditions of an object with what is told now: each keeps its place and, while it does not change between true and
+/// false, its date. The others stay as they are: they are somebody else's, or are told at another time.
+pub fn merge(
+    before: Option<&Vec<Condition>>,
+    told: impl IntoIterator<Item = NewCondition>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut all = before.cloned().unwrap_or_default();
+    for told in told {
+        let status = if told.holds { ConditionStatus::True } else { ConditionStatus::False };
+        let at = all.iter().position(|it| it.kind == told.kind);
+        let same = at.map(|at| &all[at]).filter(|it| it.status == status);
+        let condition = Condition {
+            kind: told.kind.to_owned(),
+            status,
+            observed_generation: told.generation,
+            last_transition_time: same.map_or(Time(now), |it| it.last_transition_time),
+            reason: told.reason.to_owned(),
+            message: cut(told.message),
+        };
+        match at {
+            Some(at) => all[at] = condition,
+            None => all.push(condition),
+        }
+    }
+    all
+}
+
+/// A message that the API server takes.
+fn cut(message: String) -> String {
+    if message.len() > MOST { message.chars().take(CUT).collect() } else { message }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::meta::ConditionStatus;
+    use jiff::Timestamp;
+
+    use super::{NewCondition, merge};
+
+    fn told(kind: &'static str, holds: bool, message: &str) -> NewCondition {
+        NewCondition { kind, holds, reason: "Why", message: message.to_owned(), generation: Some(2) }
+    }
+
+    #[test]
+    fn a_condition_keeps_its_place_and_its_date_until_it_turns() {
+        let (early, late) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
+        let first = merge(None, [told("A", true, ""), told("B", false, "no")], early);
+        let second = merge(Some(&first), [told("B", false, "still not")], late);
+        assert_eq!(second[0], first[0], "nobody told of it");
+        assert_eq!((&*second[1].message, second[1].last_transition_time.0), ("still not", early));
+        let third = merge(Some(&second), [told("A", false, ""), told("C", true, "")], late);
+        assert_eq!(third.iter().map(|it| &*it.kind).collect::<Vec<_>>(), ["A", "B", "C"]);
+        assert_eq!((third[0].status, third[0].last_transition_time.0), (ConditionStatus::False, late));
+    }
+
+    #[test]
+    fn a_message_is_no_longer_than_the_api_server_takes() {
+        let all = merge(None, [told("A", true, &"ü".repeat(20_000))], Timestamp::UNIX_EPOCH);
+        assert!(all[0].message.len() < 32_768);
+    }
+}

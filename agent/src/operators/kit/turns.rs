@@ -1,0 +1,120 @@
+//! Turns with the objects of one kind.
+//!
+//! ```text
+//! its own watch ────────────────┐
+//! other kinds, by their watches ├─► queue, each object once ─► Turn::turn, with the object as it is now ─► rest
+//! (`Changes`: one for several)  ┘        ▲                                                                  │
+//!                                        └──────────────── asked again later ◄──────────────────────────────┘
+//! ```
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::controller::{self, Action as Next, Config as Workers};
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
+use kube::{Api, Client};
+
+use super::events::{Event, Reason};
+use super::objects::{Object, ObjectError, Objects};
+use crate::steps::chain;
+
+/// Objects of a kind that are worked on at a time.
+const WORKERS: u16 = 4;
+/// After somebody else was faster.
+const STALE: Duration = Duration::from_secs(1);
+/// After any other error of the API server.
+const BROKEN: Duration = Duration::from_secs(15);
+
+/// Objects to be looked at.
+pub type Queue<K> = Pin<Box<dyn Stream<Item = Result<ObjectRef<K>, watcher::Error>> + Send>>;
+
+/// A turn has ended.
+pub fn ended<K: Object>(error: Option<controller::Error<ObjectError, watcher::Error>>) {
+    match error {
+        // Told where they happen; an object that went meanwhile is no matter.
+        None | Some(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
+        Some(error) => log::warn!("watching {}: {error}", K::kind(&())),
+    }
+}
+
+/// What a controller does with an object.
+pub trait Turn: Send + Sync + 'static {
+    /// The object.
+    type Kind: Object;
+
+    /// One turn, with the object as the API server has it now.
+    fn turn(&self, object: Self::Kind) -> impl Future<Output = Result<Next, ObjectError>> + Send;
+}
+
+/// What all controllers of an operator stand on.
+#[derive(Clone)]
+pub struct Base {
+    /// The cluster.
+    pub client: Client,
+    /// Namespace that is looked at; all when `None`.
+    pub namespace: Option<String>,
+    /// Objects of the cluster.
+    pub objects: Objects,
+    /// Tells events.
+    pub recorder: Recorder,
+}
+
+impl Base {
+    /// Objects of a kind that are looked at.
+    pub fn watched<K: Object>(&self) -> Api<K> {
+        let all = || Api::all(self.client.clone());
+        self.namespace.as_deref().map_or_else(all, |namespace| Api::namespaced(self.client.clone(), namespace))
+    }
+
+    /// Objects of a kind, and those of them that somebody changed: not by writing their status.
+    pub fn changed<K: Object>(&self) -> (Store<K>, Queue<K>) {
+        let (store, writer) = reflector::store();
+        let events = watcher(self.watched::<K>(), watcher::Config::default()).default_backoff().reflect(writer);
+        let relevant = predicates::generation.combine(predicates::annotations).combine(predicates::finalizers);
+        let changed = events.applied_objects().predicate_filter(relevant, PredicateConfig::default());
+        (store, Box::pin(changed.map_ok(|object| ObjectRef::from_obj(&object))))
+    }
+
+    /// Objects of a kind, and those of them that changed in whatever way.
+    pub fn touched<K: Object>(&self) -> (Store<K>, Queue<K>) {
+        let (store, writer) = reflector::store();
+        let events = watcher(self.watched::<K>(), watcher::Config::default()).default_backoff().reflect(writer);
+        (store, Box::pin(events.touched_objects().map_ok(|object| ObjectRef::from_obj(&object))))
+    }
+
+    /// Tells an event about an object.
+    pub async fn tell<R: Reason>(&self, about: &ObjectReference, event: &Event<R>) {
+        event.publish(&self.recorder, about).await;
+    }
+
+    /// Takes turns with the objects of the queues. Does not end.
+    pub async fn run<T: Turn>(&self, controller: T, store: Store<T::Kind>, queues: Vec<Queue<T::Kind>>) {
+        let objects = self.objects.clone();
+        let reconcile = move |object: Arc<T::Kind>, controller: Arc<T>| {
+            let objects = objects.clone();
+            Box::pin(async move {
+                let (namespace, name) = object.key();
+                match objects.get::<T::Kind>(&namespace, &name).await? {
+                    Some(object) => controller.turn(object).await,
+                    None => Ok(Next::await_change()),
+                }
+            })
+        };
+        let failed = |_: Arc<T::Kind>, error: &ObjectError, _: Arc<T>| {
+            if error.is_stale() || error.is_gone() {
+                return Next::requeue(STALE);
+            }
+            log::warn!("{}", chain(error));
+            Next::requeue(BROKEN)
+        };
+        let workers = Workers::default().concurrency(WORKERS);
+        let queue = stream::select_all(queues);
+        let turns = controller::applier(reconcile, failed, Arc::new(controller), store, queue, workers);
+        turns.for_each(|turn| async move { ended::<T::Kind>(turn.err()) }).await;
+    }
+}

@@ -1,0 +1,227 @@
+//! Objects of the cluster that belong to a host: its Secrets, and what was found in it.
+
+use agent_api::metal3::annotations::SECRET_LABEL;
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
+use agent_api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, HardwareDetails, SecretReference};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::{Resource as _, ResourceExt as _};
+use serde_json::{Value, json};
+
+use super::decide::{Credentials, SecretVersion};
+use super::wishes::CloudData;
+use crate::operators::kit::{ObjectError, Objects, doing};
+
+/// Whose fields the objects are that the controller applies.
+const MANAGER: &str = "foothold-baremetalhost";
+/// Finalizer that metal3's operator puts on `HardwareData`.
+const HARDWARE_FINALIZER: &str = "baremetalhost.metal3.io/hardwareData";
+/// Finalizer that metal3's operator puts on Secrets.
+const SECRET_FINALIZER: &str = "baremetalhost.metal3.io/secret";
+
+/// Namespace of a host.
+pub fn namespace(host: &BareMetalHost) -> &str {
+    host.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+impl Objects {
+    /// Merges `metadata` into a host's, unless the host was changed in between.
+    pub async fn merge_metadata(&self, host: &BareMetalHost, metadata: Value) -> Result<BareMetalHost, ObjectError> {
+        self.merge(host, json!({"metadata": metadata})).await
+    }
+
+    /// What another operator has put on objects of the host, and would keep them forever.
+    pub async fn release(&self, host: &BareMetalHost) -> Result<(), ObjectError> {
+        let name = host.name_any();
+        if let Some(data) = self.get::<HardwareData>(namespace(host), &name).await? {
+            self.let_go(&data, HARDWARE_FINALIZER).await?;
+        }
+        let secret = host.spec.bmc.as_ref().map(|bmc| bmc.credentials_name.as_str()).filter(|name| !name.is_empty());
+        if let Some(secret) = secret
+            && let Some(secret) = self.get::<Secret>(namespace(host), secret).await?
+        {
+            self.let_go(&secret, SECRET_FINALIZER).await?;
+        }
+        Ok(())
+    }
+
+    /// The credentials of a host's BMC, and whether they can be used with its address.
+    pub async fn credentials(
+        &self,
+        host: &BareMetalHost,
+    ) -> Result<(Credentials, Option<(BmcAddress, Login)>), ObjectError> {
+        let none = |why: &str| Ok((Credentials::Missing(why.to_owned()), None));
+        let Some(bmc) = &host.spec.bmc else { return none("the host has no BMC") };
+        let name = bmc.credentials_name.as_str();
+        if name.is_empty() {
+            return none("The BMC secret reference is missing: `spec.bmc.credentialsName` is empty");
+        }
+        let Some(secret) = self.secret(namespace(host), name).await? else {
+            return none(&format!("The BMC secret {}/{name} does not exist", namespace(host)));
+        };
+        let secret = self.claimed(host, secret).await?;
+        let login = Login::new(text(&secret, "username").as_deref(), text(&secret, "password").as_deref());
+        let both = login.map_err(|error| error.to_string()).and_then(|login| {
+            let address: BmcAddress = bmc.address.parse().map_err(|error| format!("{error}"))?;
+            Ok((address, login))
+        });
+        Ok(match both {
+            Err(why) => (Credentials::Bad(why), None),
+            Ok(both) => {
+                let version = secret.metadata.resource_version.clone().unwrap_or_default();
+                let found = SecretVersion { name: name.to_owned(), namespace: namespace(host).to_owned(), version };
+                (Credentials::Found(found), Some(both))
+            }
+        })
+    }
+
+    /// The Secret is watched from now on, and goes with its host; one that several hosts name goes with the last of its
+    /// owners, or stays. It gets no finalizer: a deletion needs no credentials.
+    async fn claimed(&self, host: &BareMetalHost, secret: Secret) -> Result<Secret, ObjectError> {
+        if host.metadata.deletion_timestamp.is_some() {
+            return Ok(secret);
+        }
+        let mut owners = secret.metadata.owner_references.clone().unwrap_or_default();
+        let label = secret.labels().get(SECRET_LABEL.0).is_some_and(|value| value == SECRET_LABEL.1);
+        let owned = owners.iter().any(|owner| Some(&owner.uid) == host.metadata.uid.as_ref());
+        let theirs = owners.iter().any(|owner| owner.kind == BareMetalHost::kind(&()));
+        if label && (owned || !theirs) {
+            return Ok(secret);
+        }
+        if !owned && (label || !self.is_shared(host, &secret.name_any()).await?) {
+            owners.extend(host.owner_ref(&()));
+        }
+        let metadata = json!({"labels": {SECRET_LABEL.0: SECRET_LABEL.1}, "ownerReferences": owners});
+        self.merge(&secret, json!({"metadata": metadata})).await
+    }
+
+    /// Whether other hosts have the same credentials.
+    async fn is_shared(&self, host: &BareMetalHost, secret: &str) -> Result<bool, ObjectError> {
+        let all = self.api::<BareMetalHost>(namespace(host)).list(&ListParams::default()).await;
+        let all = all.map_err(doing(format!("listing BareMetalHosts of `{}`", namespace(host))))?;
+        let names = |one: &BareMetalHost| one.spec.bmc.as_ref().is_some_and(|bmc| bmc.credentials_name == secret);
+        Ok(all.iter().any(|one| one.metadata.uid != host.metadata.uid && names(one)))
+    }
+
+    /// A text of a Secret, under `key` or under `value`; or why there is none.
+    pub async fn secret_text(
+        &self,
+        host: &BareMetalHost,
+        name: &str,
+        other: Option<&str>,
+        key: &str,
+    ) -> Result<Result<String, String>, ObjectError> {
+        let namespace = other.filter(|namespace| !namespace.is_empty()).unwrap_or_else(|| namespace(host));
+        let Some(secret) = self.secret(namespace, name).await? else {
+            return Ok(Err(format!("the Secret `{namespace}/{name}` with `{key}` does not exist")));
+        };
+        let found = text(&secret, key).or_else(|| text(&secret, "value"));
+        Ok(found.ok_or_else(|| format!("the Secret `{namespace}/{name}` has neither the key `{key}` nor `value`")))
+    }
+
+    async fn referred(
+        &self,
+        host: &BareMetalHost,
+        reference: Option<&SecretReference>,
+        key: &str,
+    ) -> Result<Result<Option<String>, String>, ObjectError> {
+        let name = reference.and_then(|it| it.name.as_deref()).filter(|name| !name.is_empty());
+        let Some(name) = name else { return Ok(Ok(None)) };
+        let namespace = reference.and_then(|it| it.namespace.as_deref());
+        Ok(self.secret_text(host, name, namespace, key).await?.map(Some))
+    }
+
+    /// What the host's config drive is made of; or what is missing.
+    pub async fn cloud_data(&self, host: &BareMetalHost) -> Result<Result<CloudData, String>, ObjectError> {
+        let spec = &host.spec;
+        let ramdisk = spec.preprovisioning_network_data_name.clone();
+        let ramdisk = ramdisk.map(|name| SecretReference { name: Some(name), namespace: None });
+        let network = spec.network_data.as_ref().or(ramdisk.as_ref());
+        let mut texts = Vec::new();
+        for (reference, key) in
+            [(spec.user_data.as_ref(), "userData"), (network, "networkData"), (spec.meta_data.as_ref(), "metaData")]
+        {
+            match self.referred(host, reference, key).await? {
+                Ok(text) => texts.push(text),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        let mut texts = texts.into_iter();
+        let mut next = || texts.next().flatten();
+        Ok(Ok(CloudData { user: next(), network: next(), meta: next() }))
+    }
+
+    /// User and password of the registry that the image comes from, as Ironic takes them; or what is missing.
+    pub async fn pull_secret(&self, host: &BareMetalHost) -> Result<Result<Option<String>, String>, ObjectError> {
+        let Some(image) = &host.spec.image else { return Ok(Ok(None)) };
+        let Some(name) = image.oci_auth_secret_name.as_deref().filter(|name| !name.is_empty()) else {
+            return Ok(Ok(None));
+        };
+        let Some(secret) = self.secret(namespace(host), name).await? else {
+            return Ok(Err(format!("the Secret `{}/{name}` of the image's registry does not exist", namespace(host))));
+        };
+        let registry = image.url.trim_start_matches("oci://").split('/').next().unwrap_or_default();
+        let found = [".dockerconfigjson", ".dockercfg"].iter().find_map(|key| text(&secret, key));
+        let found = found.and_then(|text| registry_login(&text, registry));
+        Ok(found.map(Some).ok_or_else(|| {
+            format!("the Secret `{}/{name}` has no credentials for the registry `{registry}`", namespace(host))
+        }))
+    }
+
+    /// What was found in a host, as it is kept beside it.
+    pub async fn hardware(&self, host: &BareMetalHost) -> Result<Option<HardwareDetails>, ObjectError> {
+        Ok(self.get::<HardwareData>(namespace(host), &host.name_any()).await?.and_then(|data| data.spec.hardware))
+    }
+
+    /// Writes what was found in a host beside it; it goes with its host.
+    pub async fn save_hardware(&self, host: &BareMetalHost, details: &HardwareDetails) -> Result<(), ObjectError> {
+        let (namespace, name) = (namespace(host), host.name_any());
+        let mut data = HardwareData::new(&name, HardwareDataSpec { hardware: Some(details.clone()) });
+        data.metadata = ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(namespace.to_owned()),
+            owner_references: host.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        };
+        self.apply(&data, MANAGER).await.map(drop)
+    }
+}
+
+/// A text of a Secret.
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    let bytes = secret.data.as_ref()?.get(key)?;
+    String::from_utf8(bytes.0.clone()).ok()
+}
+
+/// `user:password` in base64, as `~/.docker/config.json` has it for a registry.
+fn registry_login(text: &str, registry: &str) -> Option<String> {
+    let config: Value = serde_json::from_str(text).ok()?;
+    let all = config.get("auths").unwrap_or(&config).as_object()?;
+    let host = |name: &str| name.trim_start_matches("https://").split('/').next().unwrap_or_default().to_owned();
+    let entry = all.iter().find(|(name, _)| host(name) == registry)?.1;
+    if let Some(ready) = entry["auth"].as_str().filter(|ready| !ready.is_empty()) {
+        return Some(ready.to_owned());
+    }
+    let (user, password) = (entry["username"].as_str()?, entry["password"].as_str()?);
+    Some(BASE64_STANDARD.encode(format!("{user}:{password}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::registry_login;
+
+    #[test]
+    fn a_registrys_login_is_found_by_its_host() {
+        let config = json!({"auths": {"https://a.test/v1/": {"auth": "eA=="}, "b.test:5000": {"username": "u", "password": "p"}}});
+        let config = config.to_string();
+        assert_eq!(registry_login(&config, "a.test").as_deref(), Some("eA=="));
+        assert_eq!(registry_login(&config, "b.test:5000").as_deref(), Some("dTpw"));
+        assert_eq!(registry_login(&config, "c.test"), None);
+        assert_eq!(registry_login("no", "a.test"), None);
+    }
+}

@@ -1,0 +1,453 @@
+//! What the user is told of a host: conditions of its status, and Kubernetes events with the reasons that metal3's
+//! operator gives them.
+//!
+//! ```text
+//! Manageable                Ironic knows the host and its BMC let us in
+//! AvailableForProvisioning  it may be given an image
+//! Provisioned               it has one
+//! Ready                     it is as it shall be
+//! Progressing               something is being done, how far it is by the host's last sign of life, or why nothing is;
+//!                           and until when
+//! Healthy                   what is wrong; `observedGeneration` is that of the spec which was tried
+//! ```
+
+use agent_api::metal3::annotations::{DETACHED, PAUSED};
+use agent_api::metal3::{
+    BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType, OperationalStatus,
+    ProvisioningState as State,
+};
+use jiff::Timestamp;
+
+use super::outcome::{Action, Change, Outcome, Step, WaitReason};
+use crate::operators::kit::conditions::merge;
+use crate::operators::kit::{Event, NewCondition, Reason};
+
+/// The condition that tells of errors.
+const HEALTHY: &str = "Healthy";
+
+/// Why an event of a host is told: the words of metal3's operator, where it has the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostReason {
+    /// Ironic knows the host now.
+    Registered,
+    /// Its BMC lets us in.
+    BmcAccessValidated,
+    /// Inspection has begun.
+    InspectionStarted,
+    /// What is in the host is known.
+    InspectionComplete,
+    /// RAID, BIOS or firmware are being changed.
+    PreparationStarted,
+    /// The image is being written.
+    ProvisioningStarted,
+    /// The host has its image.
+    ProvisioningComplete,
+    /// The image is being taken away.
+    DeprovisioningStarted,
+    /// The host has no image.
+    DeprovisioningComplete,
+    /// BIOS or firmware of a host in use are being changed.
+    ServicingStarted,
+    /// That is over.
+    ServicingComplete,
+    /// The host was powered on.
+    PowerOn,
+    /// The host was powered off.
+    PowerOff,
+    /// The host was rebooted.
+    Reboot,
+    /// It is powered on once its drive is as its `DataImage` asks for.
+    WaitingForDataImage,
+    /// An annotation is not written as it should be.
+    InvalidAnnotationValue,
+    /// A firmware object asks for what cannot be.
+    ValidationFailed,
+    /// Nothing was heard of a ramdisk since the box was restarted.
+    RamdiskLost,
+    /// Ironic does not go on with a node that it works with.
+    NodeAbandoned,
+    /// Something failed.
+    Failed(ErrorType),
+}
+
+impl Reason for HostReason {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Registered => "Registered",
+            Self::BmcAccessValidated => "BMCAccessValidated",
+            Self::InspectionStarted => "InspectionStarted",
+            Self::InspectionComplete => "InspectionComplete",
+            Self::PreparationStarted => "PreparationStarted",
+            Self::ProvisioningStarted => "ProvisioningStarted",
+            Self::ProvisioningComplete => "ProvisioningComplete",
+            Self::DeprovisioningStarted => "DeprovisioningStarted",
+            Self::DeprovisioningComplete => "DeprovisioningComplete",
+            Self::ServicingStarted => "ServicingStarted",
+            Self::ServicingComplete => "ServicingComplete",
+            Self::PowerOn => "PowerOn",
+            Self::PowerOff => "PowerOff",
+            Self::Reboot => "Reboot",
+            Self::WaitingForDataImage => "WaitingForDataImage",
+            Self::InvalidAnnotationValue => "InvalidAnnotationValue",
+            Self::ValidationFailed => "ValidationFailed",
+            Self::RamdiskLost => "RamdiskLost",
+            Self::NodeAbandoned => "NodeAbandoned",
+            Self::Failed(error) => word(error),
+        }
+    }
+
+    fn is_warning(self) -> bool {
+        match self {
+            Self::InvalidAnnotationValue
+            | Self::ValidationFailed
+            | Self::RamdiskLost
+            | Self::NodeAbandoned
+            | Self::Failed(_) => true,
+            Self::Registered
+            | Self::BmcAccessValidated
+            | Self::InspectionStarted
+            | Self::InspectionComplete
+            | Self::PreparationStarted
+            | Self::ProvisioningStarted
+            | Self::ProvisioningComplete
+            | Self::DeprovisioningStarted
+            | Self::DeprovisioningComplete
+            | Self::ServicingStarted
+            | Self::ServicingComplete
+            | Self::PowerOn
+            | Self::PowerOff
+            | Self::Reboot
+            | Self::WaitingForDataImage => false,
+        }
+    }
+}
+
+/// What the user is told once.
+pub type HostEvent = Event<HostReason>;
+
+/// One word for an error.
+pub const fn word(error: ErrorType) -> &'static str {
+    match error {
+        ErrorType::ProvisionedRegistration => "ProvisionedRegistrationError",
+        ErrorType::Registration => "RegistrationError",
+        ErrorType::Inspection => "InspectionError",
+        ErrorType::Preparation => "PreparationError",
+        ErrorType::Provisioning => "ProvisioningError",
+        ErrorType::PowerManagement => "PowerManagementError",
+        ErrorType::Detach => "DetachError",
+        ErrorType::Servicing => "ServicingError",
+    }
+}
+
+/// Errors that an outcome tells of.
+pub fn errors(outcome: &Outcome) -> impl Iterator<Item = (ErrorType, HostEvent)> {
+    outcome.changes.iter().filter_map(|change| match change {
+        Change::Error(kind, message) => Some((*kind, HostEvent::new(HostReason::Failed(*kind), message.clone()))),
+        _ => None,
+    })
+}
+
+/// `metadata.generation` that the host's error is about.
+pub fn failed_generation(host: &BareMetalHost) -> Option<i64> {
+    let conditions = host.status.as_ref()?.conditions.as_ref()?;
+    let unhealthy = conditions.iter().find(|it| it.kind == HEALTHY && it.status == ConditionStatus::False)?;
+    unhealthy.observed_generation
+}
+
+/// Conditions of a status that an outcome led to. `host`: as it was before; `shown`: how far what is done is, as the
+/// host's signs of life show it.
+pub fn conditions(
+    host: &BareMetalHost,
+    status: &BareMetalHostStatus,
+    outcome: &Outcome,
+    shown: Option<&str>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let before = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let state = status.provisioning.state;
+    let fine = status.error_type.is_none() && status.operational_status != OperationalStatus::Error;
+    let tried = errors(outcome).next().is_some();
+    // An error is about the spec that was tried, whatever the spec is now.
+    let kept = before.iter().find(|it| it.kind == HEALTHY && it.status == ConditionStatus::False && !tried && !fine);
+    let generation = |kind: &str| match kept {
+        Some(kept) if kind == HEALTHY => kept.observed_generation,
+        Some(_) | None => host.metadata.generation,
+    };
+    let all = [
+        manageable(state, status),
+        available(host, status, fine),
+        provisioned(state),
+        ready(outcome, fine, &before),
+        progressing(outcome, shown, &before),
+        healthy(outcome, status, fine),
+    ];
+    let all = all.map(|(kind, holds, reason, message)| {
+        let generation = generation(kind);
+        NewCondition { kind, holds, reason, message, generation }
+    });
+    merge(Some(&before), all, now)
+}
+
+type Line = (&'static str, bool, &'static str, String);
+
+fn manageable(state: State, status: &BareMetalHostStatus) -> Line {
+    let known = !status.provisioning.id.is_empty() && status.good_credentials.is_some();
+    let lost = matches!(status.error_type, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration));
+    let (holds, reason) = match (state, known, lost) {
+        (State::None | State::Unmanaged, ..) => (false, "NoBMC"),
+        (.., true) => (false, "RegistrationError"),
+        (_, true, false) => (true, "Registered"),
+        (_, false, false) => (false, "NotRegistered"),
+    };
+    let message = if lost { status.error_message.clone() } else { String::new() };
+    ("Manageable", holds, reason, message)
+}
+
+fn available(host: &BareMetalHost, status: &BareMetalHostStatus, fine: bool) -> Line {
+    let kind = "AvailableForProvisioning";
+    let there = matches!(status.provisioning.state, State::Available | State::Ready);
+    if !there {
+        let state = status.provisioning.state.name();
+        let state = if state.is_empty() { "new" } else { state };
+        return (kind, false, "NotAvailable", format!("the host is {state}"));
+    }
+    match (&host.spec.consumer_ref, host.metadata.deletion_timestamp.is_some()) {
+        (_, true) => (kind, false, "Deleted", String::new()),
+        (Some(consumer), _) => {
+            let name = consumer.name.as_deref().unwrap_or_default();
+            (kind, false, "Consumed", format!("{name} has it"))
+        }
+        (None, _) if !fine => (kind, false, "Error", status.error_message.clone()),
+        (None, _) => (kind, true, "Available", String::new()),
+    }
+}
+
+fn provisioned(state: State) -> Line {
+    let (holds, reason) = match state {
+        State::Provisioned => (true, "Provisioned"),
+        State::ExternallyProvisioned => (true, "ExternallyProvisioned"),
+        State::Provisioning => (false, "Provisioning"),
+        State::Deprovisioning => (false, "Deprovisioning"),
+        State::None
+        | State::Unmanaged
+        | State::Registering
+        | State::MatchProfile
+        | State::Inspecting
+        | State::Preparing
+        | State::Ready
+        | State::Available
+        | State::PoweringOffBeforeDelete
+        | State::Deleting => (false, "NotProvisioned"),
+    };
+    ("Provisioned", holds, reason, String::new())
+}
+
+/// A step on the way says nothing new: what was told stays.
+fn ready(outcome: &Outcome, fine: bool, before: &[Condition]) -> Line {
+    let kind = "Ready";
+    match &outcome.step {
+        Step::Wait { reason: WaitReason::Steady, .. } if fine => (kind, true, "Steady", String::new()),
+        Step::Wait { reason, .. } => (kind, false, told(reason).0, String::new()),
+        Step::Transition(_) | Step::Deleted => (kind, false, "Progressing", String::new()),
+        Step::Act(_) | Step::Again => {
+            let held = before.iter().any(|it| it.kind == kind && it.status == ConditionStatus::True);
+            if held && fine {
+                (kind, true, "Steady", String::new())
+            } else {
+                (kind, false, "Progressing", String::new())
+            }
+        }
+    }
+}
+
+fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> Line {
+    let kind = "Progressing";
+    let under_way = |action| {
+        let (word, asked) = doing(action);
+        (kind, true, word, shown.unwrap_or(asked).to_owned())
+    };
+    match &outcome.step {
+        Step::Wait { reason: WaitReason::Working(action), .. } => under_way(action),
+        Step::Wait { reason, until } => {
+            let (word, mut message) = told(reason);
+            // Moments that move with every look would be written with every look.
+            if let (WaitReason::Failed(_), Some(until)) = (reason, until) {
+                message = format!("tried again at {until:.0}, or at once when the host or its credentials change");
+            }
+            (kind, false, word, message)
+        }
+        Step::Transition(next) if next.name().is_empty() => (kind, true, "Transition", String::new()),
+        Step::Transition(next) => (kind, true, "Transition", format!("the host is {next} now")),
+        Step::Act(action) => match before.iter().find(|it| it.kind == kind) {
+            // Written once it is seen to be under way.
+            Some(old) if old.status == ConditionStatus::False => (kind, false, "Deciding", String::new()),
+            _ => under_way(action),
+        },
+        Step::Again | Step::Deleted => (kind, true, "Deciding", String::new()),
+    }
+}
+
+fn healthy(outcome: &Outcome, status: &BareMetalHostStatus, fine: bool) -> Line {
+    if fine {
+        return (HEALTHY, true, "OK", String::new());
+    }
+    let reason = match (status.error_type, &outcome.step) {
+        (Some(kind), _) => word(kind),
+        (None, Step::Wait { reason: WaitReason::IronicAway(_), .. }) => "IronicAway",
+        (None, _) => "Waiting",
+    };
+    (HEALTHY, false, reason, status.error_message.clone())
+}
+
+/// One word for what is done, and what is waited for while the host shows nothing of it.
+const fn doing(action: &Action) -> (&'static str, &'static str) {
+    match action {
+        Action::RestoreStatus => ("RestoringStatus", ""),
+        Action::SaveHardwareDetails => ("SavingHardwareDetails", ""),
+        Action::AddFinalizer | Action::RemoveAnnotation(_) => ("Deciding", ""),
+        Action::Register => ("Registering", "Ironic is told of the host, and tries its BMC"),
+        Action::Inspect { .. } => ("Inspecting", "Ironic is asked to inspect the host"),
+        Action::Prepare => ("Preparing", "Ironic is asked to prepare the host"),
+        Action::Adopt => ("Adopting", "Ironic is asked to take the host over as it is"),
+        Action::Service => ("Servicing", "Ironic is asked to service the host"),
+        Action::Provision { .. } => ("Provisioning", "Ironic is asked to write the host's image"),
+        Action::PowerOn => ("PoweringOn", "Ironic is asked to power the host on"),
+        Action::PowerOff(_) | Action::PowerOffForGood => ("PoweringOff", "Ironic is asked to power the host off"),
+        Action::Reboot(_) => ("Rebooting", "Ironic is asked to restart the host"),
+        Action::Deprovision => ("Deprovisioning", "Ironic is asked to take the host's image away"),
+        Action::Detach => ("Detaching", "Ironic is asked to forget the host"),
+        Action::Forget => ("Deleting", "Ironic is asked to forget the host"),
+    }
+}
+
+fn told(reason: &WaitReason) -> (&'static str, String) {
+    match reason {
+        WaitReason::Paused => ("Paused", format!("left alone as long as it has the annotation `{PAUSED}`")),
+        WaitReason::NoBmc => ("NoBMC", "the host has no BMC".to_owned()),
+        WaitReason::NoCredentials(why) => ("NoCredentials", why.clone()),
+        WaitReason::BadCredentials(why) => ("BadCredentials", why.clone()),
+        WaitReason::IronicAway(why) => ("IronicAway", why.clone()),
+        WaitReason::NoSlot => (
+            "Delayed",
+            "as many hosts as may be are inspected, provisioned and deprovisioned; this one is queued".to_owned(),
+        ),
+        WaitReason::Detached => ("Detached", format!("left alone as long as it has the annotation `{DETACHED}`")),
+        WaitReason::DetachedDeleteDelayed => {
+            ("DeletionDelayed", "the host is deleted once the annotation `detached` is removed".to_owned())
+        }
+        WaitReason::Failed(kind) => (word(*kind), String::new()),
+        WaitReason::GaveUp { tries } => {
+            ("GaveUp", format!("provisioning failed {tries} times; hint: a change of `spec` is tried at once"))
+        }
+        WaitReason::NotYet(missing) => ("Waiting", missing.clone()),
+        WaitReason::Working(action) => (doing(action).0, String::new()),
+        WaitReason::Steady => ("Steady", String::new()),
+        WaitReason::PowerUnknown => (
+            "PowerUnknown",
+            "the host's BMC has not told yet whether it is powered on; Ironic asks it every minute".to_owned(),
+        ),
+        WaitReason::HeldOff(clients) => ("HeldOff", format!("held powered off by {}", clients.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::metal3::{BareMetalHost, ConditionStatus, ProvisioningState as State};
+    use serde_json::json;
+
+    use super::super::tests::{facts, host, start};
+    use super::super::{Report, apply, conclude, decide};
+    use super::{Action, conditions, failed_generation};
+
+    /// The host with the status and the conditions of what was decided, or of what came of an action.
+    fn told(host: &BareMetalHost, done: Option<(&Action, &Report)>) -> BareMetalHost {
+        let facts = facts();
+        let outcome =
+            done.map_or_else(|| decide(host, &facts), |(action, report)| conclude(host, &facts, action, report));
+        let mut status = apply(host, &outcome, start());
+        status.conditions = Some(conditions(host, &status, &outcome, None, start()));
+        BareMetalHost { status: Some(status), ..host.clone() }
+    }
+
+    fn holds(host: &BareMetalHost, kind: &str) -> (bool, String, String) {
+        let all = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let found = all.into_iter().find(|it| it.kind == kind).expect("a condition");
+        (found.status == ConditionStatus::True, found.reason, found.message)
+    }
+
+    #[test]
+    fn a_steady_host_tells_the_same_again() {
+        let first = told(&host(State::Available, &json!({})), None);
+        for kind in ["Manageable", "AvailableForProvisioning", "Ready", "Healthy"] {
+            assert!(holds(&first, kind).0, "{kind}");
+        }
+        assert_eq!(told(&first, None).status, first.status);
+    }
+
+    /// #194: what went wrong is told, and stays told while it is waited.
+    #[test]
+    fn an_error_is_told_with_the_generation_that_was_tried() {
+        let host = host(State::Preparing, &json!({}));
+        let failed = told(&host, Some((&Action::Prepare, &Report::Failed("no".into()))));
+        let (healthy, reason, message) = holds(&failed, "Healthy");
+        assert_eq!((healthy, &*reason, &*message), (false, "PreparationError", "no"));
+        assert!(holds(&failed, "Progressing").2.starts_with("tried again at 2026-03-02T08:02:00Z"));
+        assert_eq!(failed_generation(&failed), Some(1));
+        // The user changes something: the error is still about what was tried, so that it is tried at once (#798).
+        let mut changed = failed.clone();
+        changed.metadata.generation = Some(2);
+        assert_eq!(failed_generation(&changed), Some(1));
+        let facts = super::super::Facts { failed_generation: failed_generation(&changed), ..facts() };
+        assert_eq!(decide(&changed, &facts).step, super::Step::Act(Action::Prepare));
+        let again = told(&changed, None);
+        assert_eq!(failed_generation(&again), Some(1));
+    }
+
+    /// What a host shows is told as long as it is worked on, and written only when it shows something else.
+    #[test]
+    fn what_a_host_shows_is_told_and_the_same_again_is_no_news() {
+        let host = host(State::Inspecting, &json!({}));
+        let told = |host: &BareMetalHost, step: super::Step, shown: &str| {
+            let outcome = super::Outcome { changes: Vec::new(), step };
+            let mut status = apply(host, &outcome, start());
+            status.conditions = Some(conditions(host, &status, &outcome, Some(shown), start()));
+            BareMetalHost { status: Some(status), ..host.clone() }
+        };
+        let action = || Action::Inspect { again: false, reboot: false };
+        let wait = || super::Step::Wait { reason: super::WaitReason::Working(action()), until: Some(start()) };
+        let on = told(&host, wait(), "powered on; no DHCP request yet");
+        let (_, reason, message) = holds(&on, "Progressing");
+        assert_eq!((&*reason, &*message), ("Inspecting", "powered on; no DHCP request yet"));
+        let asked = told(&on, super::Step::Act(action()), "powered on; no DHCP request yet");
+        assert_eq!(holds(&asked, "Progressing"), holds(&on, "Progressing"));
+        assert_eq!(told(&on, wait(), "powered on; no DHCP request yet").status, on.status);
+        assert_eq!(holds(&told(&on, wait(), "ramdisk is up"), "Progressing").2, "ramdisk is up");
+    }
+
+    /// What is under way is told in words, whether or not the host shows anything of it.
+    #[test]
+    fn what_is_being_done_never_goes_without_words() {
+        let host = host(State::Provisioned, &json!({}));
+        for action in [Action::Register, Action::Adopt, Action::PowerOn, Action::PowerOffForGood, Action::Forget] {
+            let report = Report::Continues(jiff::SignedDuration::from_secs(10));
+            let (on, reason, message) = holds(&told(&host, Some((&action, &report))), "Progressing");
+            assert!(on && message.starts_with("Ironic is "), "{reason}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_wait_says_why() {
+        let mut none = facts();
+        none.slot = super::super::Slot::None;
+        let waiting = host(State::Registering, &json!({}));
+        let outcome = decide(&waiting, &none);
+        let status = apply(&waiting, &outcome, start());
+        let all = conditions(&waiting, &status, &outcome, None, start());
+        let progressing = all.iter().find(|it| it.kind == "Progressing").expect("told");
+        assert_eq!((progressing.status, &*progressing.reason), (ConditionStatus::False, "Delayed"));
+        let gave_up = json!({"spec": {"image": {"url": "http://a"}}, "status": {"provisioningFailCount": 5,
+            "lastAttemptedImage": {"url": "http://a"}}});
+        let told = told(&host(State::Available, &gave_up), None);
+        assert_eq!(holds(&told, "Progressing").1, "GaveUp");
+    }
+}

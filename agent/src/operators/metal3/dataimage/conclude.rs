@@ -1,0 +1,30 @@
+//! What follows when Ironic does not do it.
+
+use std::time::Duration;
+
+use agent_api::metal3::DataImage;
+use kube::runtime::controller::Action as Next;
+
+use super::controller::Controller;
+use crate::ironic::IronicError;
+use crate::operators::kit::ObjectError;
+
+/// Until Ironic is asked again that was away.
+const IRONIC: Duration = Duration::from_secs(30);
+
+impl Controller {
+    /// Ironic is asked again, or the user is told.
+    pub(super) async fn failed(&self, image: &DataImage, error: &IronicError) -> Result<Next, ObjectError> {
+        match error {
+            IronicError::Busy(_) => Ok(Next::requeue(self.common.pace.short)),
+            IronicError::Client(_) | IronicError::Away { .. } | IronicError::Versions { .. } => {
+                Ok(Next::requeue(IRONIC))
+            }
+            // The BMC's own errors come as errors of the server.
+            IronicError::Taken(_)
+            | IronicError::NotFound(_)
+            | IronicError::Refused { .. }
+            | IronicError::Form { .. } => self.told(image, &error.to_string()).await,
+        }
+    }
+}

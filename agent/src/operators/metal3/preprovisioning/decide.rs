@@ -1,0 +1,59 @@
+//! What the box answers. Pure.
+
+use agent_api::metal3::preprovisioning_image::{ERROR, ImageFormat, READY, SecretStatus};
+use agent_api::metal3::{PreprovisioningImage, PreprovisioningImageStatus};
+use jiff::Timestamp;
+
+use crate::operators::kit::NewCondition;
+use crate::operators::kit::conditions::merge;
+use crate::operators::metal3::common::Ramdisk;
+
+/// The answer of the box: its own ramdisk, in the first format that it has. `network_data`: version of the Secret that is
+/// named, nothing when there is none of that name.
+pub fn answer(
+    image: &PreprovisioningImage,
+    ramdisk: &Ramdisk,
+    network_data: Option<&str>,
+    now: Timestamp,
+) -> PreprovisioningImageStatus {
+    let spec = &image.spec;
+    let before = image.status.clone().unwrap_or_default();
+    let has = |format: &ImageFormat| match format {
+        ImageFormat::Iso => ramdisk.iso.is_some(),
+        ImageFormat::Initrd => ramdisk.kernel.is_some() && ramdisk.initrd.is_some(),
+    };
+    let format = spec.accept_formats.iter().flatten().copied().find(has);
+    let data = spec.network_data_name.clone();
+    let missing = data.is_some() && network_data.is_none();
+    let (reason, error) = match (format, missing) {
+        (None, _) => ("ConfigurationError", Some("No acceptable image format supported")),
+        (Some(_), true) => ("MissingNetworkData", Some("NetworkData secret not found")),
+        (Some(_), false) => ("ImageSuccess", None),
+    };
+    let message = if error.is_some() { "" } else { "the box's own ramdisk" };
+    let one = |kind, holds, message: &str| NewCondition {
+        kind,
+        holds,
+        reason,
+        message: message.to_owned(),
+        generation: image.metadata.generation,
+    };
+    let told = [one(READY, error.is_none(), message), one(ERROR, error.is_some(), error.unwrap_or_default())];
+    let conditions = merge(before.conditions.as_ref(), told, now);
+    if error.is_some() {
+        return PreprovisioningImageStatus { image_url: None, conditions: Some(conditions), ..before };
+    }
+    let (image_url, kernel_url) = match format {
+        Some(ImageFormat::Iso) => (ramdisk.iso.clone(), None),
+        Some(ImageFormat::Initrd) | None => (ramdisk.initrd.clone(), ramdisk.kernel.clone()),
+    };
+    PreprovisioningImageStatus {
+        image_url,
+        kernel_url,
+        extra_kernel_params: None,
+        format,
+        network_data: data.map(|name| SecretStatus { name: Some(name), version: network_data.map(str::to_owned) }),
+        architecture: spec.architecture.clone(),
+        conditions: Some(conditions),
+    }
+}
