@@ -7,7 +7,7 @@
 //! ```
 //! Everything expensive is a [`Cache::stage`](crate::store::Cache::stage): a second build makes only what changed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agent_api::proof::{self, PROOF};
 use agent_api::release::{
@@ -17,11 +17,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use rayon::prelude::*;
 
 use crate::boot;
+use crate::builder::{Builder, SETS, package_names};
 use crate::config::{Appliance, ByteSize};
 use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
-use crate::host::cancel::{self, Together};
+use crate::host::cancel::Together;
 use crate::host::needs;
 use crate::kubernetes::binaries::{self, Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES};
@@ -29,13 +30,12 @@ use crate::kubernetes::templates;
 use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
 use crate::lock::Lock;
 use crate::lock::apt::{Apt, Mirror};
-use crate::lock::fetch::{self, Network};
+use crate::lock::fetch;
 use crate::oci::recipe::Recipe;
 use crate::oci::service;
 use crate::release::{initrd, sbom, sign::Signer};
-use crate::report::Report;
 use crate::rootfs::kernel;
-use crate::store::{Cache, Made};
+use crate::store::Made;
 use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 
 /// zstd level of qcow2 files: their content is compressed already.
@@ -43,71 +43,6 @@ const QCOW2_LEVEL: i32 = 3;
 
 /// Folder of the cache for what formats and builds share.
 pub const IMAGES: &str = "images";
-
-/// What every arrow may use.
-pub struct Builder {
-    /// The builder's cache.
-    pub cache: Cache,
-    /// Where `packages/`, `images/`, `overlay/` and the agent's sources are.
-    pub workspace: PathBuf,
-    /// The `foothold` program, for entering the toolbox.
-    pub helper: PathBuf,
-    /// How the network may be used.
-    pub network: Network,
-    /// Where progress goes.
-    pub report: Report,
-}
-
-impl Builder {
-    /// Where lists of packages are.
-    pub fn packages(&self) -> PathBuf {
-        self.workspace.join("packages")
-    }
-
-    /// Where recipes of container images are.
-    pub fn images(&self) -> PathBuf {
-        self.workspace.join("images")
-    }
-
-    /// Runs a stage as a step of the report.
-    pub fn stage(&self, name: &str, work: impl FnOnce(&(dyn Fn(&str) + Sync)) -> Result<(Made, bool)>) -> Result<Made> {
-        let step = self.report.step("build", name);
-        let result = work(&|line| step.note(line));
-        match result {
-            Ok((made, true)) => {
-                step.skipped("cached");
-                Ok(made)
-            }
-            Ok((made, false)) => {
-                step.done();
-                Ok(made)
-            }
-            Err(error) => {
-                let given_way = cancel::gives_way().then(|| "stopped: another part of the build has failed".to_owned());
-                step.failed(&given_way.unwrap_or_else(|| error.to_string()));
-                Err(error)
-            }
-        }
-    }
-}
-
-/// Names of a package list: one a line, `#` starts a comment.
-pub fn package_names(path: &Path) -> Result<Vec<String>> {
-    let text = fs_err::read_to_string(path)?;
-    let names = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    Ok(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
-}
-
-/// Package sets of the builder's own, and whether Debian's required packages are part of them.
-const SETS: [(&str, bool); 3] = [("toolbox", true), ("os", true), ("kernel", false)];
-
-/// An error when a lock was made with other lists of the builder's own packages.
-pub fn check_sets(at: &Builder, lock: &Lock) -> Result<()> {
-    for (set, _) in SETS {
-        lock.packages_for(set, &package_names(&at.packages().join(set).join("packages.txt"))?)?;
-    }
-    Ok(())
-}
 
 /// `Appliance -> Lock`: resolves everything anew.
 pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {

@@ -4,10 +4,12 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Builder, Network, Report, parts};
-use crate::commands::common::workspace;
+use super::parts;
+use crate::builder::{Builder, workspace};
 use crate::config;
 use crate::lock::Lock;
+use crate::lock::fetch::Network;
+use crate::report::Report;
 use crate::report::text::Text;
 use crate::store::Cache;
 use crate::toolbox::Toolbox;

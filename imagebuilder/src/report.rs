@@ -7,6 +7,7 @@
 //! ```
 //! A [`Report`] is cheap to clone and may be used from any thread. Everything shown follows from events alone.
 
+mod failure;
 mod human;
 mod outcome;
 mod step;
@@ -20,11 +21,12 @@ use std::time::Instant;
 use agent_api::events::{Event, Source, State};
 use serde_json::{Map, Value, json};
 
+pub use self::failure::CommandError;
 pub use self::outcome::{BuiltOutput, Outcome, ProofStep, Pull, Timings};
 pub use self::step::Step;
 
 use self::human::Human;
-use crate::error::{Cancel, CommandError, Exit};
+use crate::error::{Cancel, Exit};
 
 /// What the user wants to see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -239,10 +241,10 @@ fn error_line(error: &CommandError, message: &str, hint: Option<&str>) -> Value 
     let Some(problems) = error.problems() else {
         return json!({ "result": "error", "message": message, "hint": hint, "code": code });
     };
-    let list: Vec<Value> = problems.list.iter().map(|problem| crate::lint::to_json(problems, problem)).collect();
+    let list: Vec<Value> = problems.list.iter().map(|problem| crate::problems::to_json(problems, problem)).collect();
     json!({
         "result": "error",
-        "message": crate::lint::summary(problems),
+        "message": crate::problems::summary(problems),
         "hint": "correct the definition",
         "code": code,
         "problems": list,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use foothold::cli::SchemaOf;
 use foothold::config;
-use foothold::lint;
+use foothold::problems;
 use proptest::prelude::{ProptestConfig, any, prop, prop_oneof, proptest};
 use proptest::strategy::{Just, Strategy};
 
@@ -31,7 +31,7 @@ fn wrong_definitions_are_explained_to_their_users() {
                 "{name}: {problem:?}"
             );
         }
-        let text = format!("{}\n\n{}", lint::render(&problems, false), lint::summary(&problems));
+        let text = format!("{}\n\n{}", problems::render(&problems, false), problems::summary(&problems));
         insta::with_settings!({ prepend_module_to_snapshot => false, snapshot_path => "definitions/wrong", omit_expression => true }, {
             insta::assert_snapshot!(name, text);
         });
@@ -127,7 +127,7 @@ proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(pieces in prop::collection::vec(piece(), 0..40)) {
         let checked = config::check("tests/definitions/x.yaml".as_ref(), pieces.concat());
-        let _ = lint::render(&checked.problems, false);
+        let _ = problems::render(&checked.problems, false);
         assert!(checked.appliance.is_some() || checked.problems.has_errors(), "silence");
     }
 
@@ -140,6 +140,6 @@ proptest! {
             *place = c;
         }
         let checked = config::check("tests/definitions/right/x.yaml".as_ref(), chars.into_iter().collect());
-        let _ = lint::render(&checked.problems, true);
+        let _ = problems::render(&checked.problems, true);
     }
 }

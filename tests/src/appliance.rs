@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use agent_api::events::Event;
 use agent_api::ports;
+use foothold::builder::Builder;
 use foothold::cli::{Attach, MachineFirmware, Network, Sources};
 use foothold::commands::machine::{self, Plan, Session};
 use foothold::commands::{build, common};
 use foothold::config::ByteSize;
 use foothold::error::Cancel;
 use foothold::kubernetes::templates::Stock;
-use foothold::pipeline::{self, Builder};
+use foothold::pipeline;
 use foothold::report::{Report, Show};
 use foothold_qemu::{Nic, Patience};
 use serde_json::json;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agent_api::release::Blob;
 use anyhow::{Context as _, Result};
+use foothold::builder::Builder;
 use foothold::commands::common;
 use foothold::config::DiskFormat;
 use foothold::content::os_images;
@@ -14,7 +15,7 @@ use foothold::lock::apt::{Apt, Mirror};
 use foothold::lock::{Lock, fetch};
 use foothold::osimage::recipe::Recipe;
 use foothold::osimage::{self, Input};
-use foothold::pipeline::{self, Builder};
+use foothold::pipeline;
 use foothold::store::Made;
 use foothold::toolbox::Toolbox;
 

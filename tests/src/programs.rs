@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use agent_api::release::Blob;
 use anyhow::Context as _;
+use foothold::builder::Builder;
 use foothold::commands::common;
 use foothold::kubernetes::modules::{Build, SETS};
-use foothold::pipeline::{self, Builder};
+use foothold::pipeline;
 
 use crate::appliance::builder;
 

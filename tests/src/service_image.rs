@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use agent_api::release::{ContentFile, Image};
 use anyhow::{Context as _, Result};
+use foothold::builder::Builder;
 use foothold::commands::common;
 use foothold::config::{Provisioning, Services};
 use foothold::layer::agent;
 use foothold::lock::Lock;
 use foothold::lock::apt::{Apt, Mirror};
 use foothold::oci::service::{self, Declared, Images, Input};
-use foothold::pipeline::{self, Builder};
+use foothold::pipeline;
 use foothold::ramdisk::{self, Ramdisk};
 use foothold::store::Made;
 use tempfile::TempDir;

@@ -163,7 +163,7 @@ mod tests {
 
     use super::{BootEntries, BootEntry, MenuError, grub_cfg};
     use crate::disk::Tools as _;
-    use crate::format::testbench::Toolbox;
+    use crate::disk::testbench::Toolbox;
 
     fn entry(id: &str, title: &str, parameters: &[&str]) -> BootEntry {
         BootEntry {

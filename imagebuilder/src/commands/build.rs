@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Instant;
 
+use crate::builder::Builder;
 use crate::cli;
 use crate::config::Format;
-use crate::error::CommandError;
 use crate::format::OutputFile;
-use crate::pipeline::{self, Builder};
-use crate::report::{BuiltOutput, Outcome, Report};
+use crate::pipeline;
+use crate::report::{BuiltOutput, CommandError, Outcome, Report};
 
 use super::common::{Job, builder, locked};
 

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::builder::{self, Builder, workspace};
 use crate::cli::Sources;
 use crate::config::{self, Appliance};
-use crate::error::HostLacks;
 use crate::host::userns;
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
-use crate::pipeline::{self, Builder};
+use crate::pipeline;
 use crate::report::Report;
 use crate::store::Cache;
 
@@ -50,19 +50,6 @@ fn definition_file(path: &Path) -> PathBuf {
     }
 }
 
-/// The workspace that holds `packages/`, `images/`, `overlay/` and the agent's sources: the one this program was
-/// compiled from, or the one around the working directory.
-pub fn workspace() -> Result<PathBuf> {
-    let is_it = |dir: &Path| dir.join("packages/kubernetes/go.mod").exists() && dir.join("agent/Cargo.toml").exists();
-    let compiled = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned);
-    let here = std::env::current_dir()?;
-    let mut candidates = here.ancestors().map(Path::to_owned).chain(compiled);
-    candidates.find(|dir| is_it(dir)).ok_or_else(|| {
-        let hint = "run it in a clone of the project: the builder compiles the agent from there".to_owned();
-        HostLacks { what: "the sources of the agent".into(), hint }.into()
-    })
-}
-
 /// The builder with its cache. Where this process is not root it begins anew in a user namespace: nothing may have
 /// been done before.
 pub fn builder(sources: &Sources, report: &Report) -> Result<Builder> {
@@ -90,7 +77,7 @@ pub fn locked(at: &Builder, job: &Job, update: bool) -> Result<Lock> {
     let path = job.lock_path();
     if !update {
         if let Some(lock) = Lock::read(&path)? {
-            pipeline::check_sets(at, &lock).with_context(|| format!("using `{}`", path.display()))?;
+            builder::check_sets(at, &lock).with_context(|| format!("using `{}`", path.display()))?;
             return Ok(lock);
         }
         if at.network.offline {

@@ -6,10 +6,9 @@ use serde_json::json;
 
 use crate::cli;
 use crate::content::{files, images};
-use crate::error::CommandError;
 use crate::lock::fetch;
 use crate::pipeline;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 
 use super::common::{Job, builder, locked};
 

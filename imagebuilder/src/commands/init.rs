@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 
 use crate::cli::Init;
-use crate::error::{CommandError, WrongUsage};
-use crate::report::{Outcome, Report};
+use crate::error::WrongUsage;
+use crate::report::{CommandError, Outcome, Report};
 
 /// The definition that is written; `NAME` becomes the name of the directory.
 const TEMPLATE: &str = include_str!("init.yaml");

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::table::table;
 use crate::cli;
-use crate::error::{CommandError, WrongUsage};
-use crate::medium::check::{Damaged, Problem};
+use crate::error::WrongUsage;
 use crate::medium::keys::{Keys, Verdict};
 use crate::medium::proof::State;
 use crate::medium::{Found, Medium, MediumError};
-use crate::report::{Outcome, Report};
+use crate::problems::{Damaged, Flaw};
+use crate::report::{CommandError, Outcome, Report};
 
 /// Shows the releases in an image.
 pub fn run(args: &cli::Inspect, report: &Report) -> Result<Outcome, CommandError> {
@@ -84,7 +84,7 @@ pub fn open(path: &std::path::Path) -> Result<Medium, CommandError> {
 }
 
 fn damaged(image: &str, flaws: &[String]) -> Damaged {
-    let problem = |flaw: &String| Problem { place: "image".to_owned(), found: flaw.clone(), needed_by: Vec::new() };
+    let problem = |flaw: &String| Flaw { place: "image".to_owned(), found: flaw.clone(), needed_by: Vec::new() };
     Damaged { image: image.to_owned(), problems: flaws.iter().map(problem).collect() }
 }
 

@@ -1,9 +1,9 @@
 //! `foothold lint`: everything that is to be said about a definition.
 
 use crate::cli::Lint;
-use crate::error::CommandError;
-use crate::report::{Outcome, Report};
-use crate::{config, lint};
+use crate::config;
+use crate::problems::{render, to_json};
+use crate::report::{CommandError, Outcome, Report};
 
 /// Checks the definition. Errors are the command's error; warnings are shown and in the result.
 pub fn run(args: &Lint, report: &Report) -> Result<Outcome, CommandError> {
@@ -13,8 +13,8 @@ pub fn run(args: &Lint, report: &Report) -> Result<Outcome, CommandError> {
         return Err(problems.into());
     }
     if problems.warnings() > 0 {
-        report.say(&lint::render(&problems, report.colours()));
+        report.say(&render(&problems, report.colours()));
     }
-    let list = problems.list.iter().map(|problem| lint::to_json(&problems, problem)).collect();
+    let list = problems.list.iter().map(|problem| to_json(&problems, problem)).collect();
     Ok(Outcome::Linted { warnings: problems.warnings(), file: problems.file, problems: list })
 }

@@ -6,9 +6,8 @@ use agent_api::release::Blob;
 use serde_json::json;
 
 use crate::cli;
-use crate::error::CommandError;
 use crate::lock::Lock;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 
 use super::common::{Job, builder, locked};
 

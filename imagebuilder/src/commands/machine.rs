@@ -14,6 +14,7 @@ use foothold_qemu::{Accel, Bus, Disk, Firmware, Format, Nic, Tools, Vm, VmBuilde
 use sha2::{Digest, Sha256};
 
 use super::common::{self, Job};
+use crate::builder::Builder;
 use crate::cli::{Attach, Machine, MachineFirmware, Network};
 use crate::config::ByteSize;
 use crate::disk::fat::{self, FatKind, Volume};
@@ -21,7 +22,7 @@ use crate::disk::{Content, SourceFile};
 use crate::host::command::pause;
 use crate::host::files::write_whole;
 use crate::medium::Medium;
-use crate::pipeline::{self, Builder};
+use crate::pipeline;
 use crate::report::{Outcome, Report, Timings};
 use crate::store::WorkDir;
 

@@ -21,8 +21,8 @@ pub mod verify;
 pub mod write;
 
 use crate::cli::{Cli, Command};
-use crate::error::{Cancel, CommandError, Exit, WrongUsage};
-use crate::report::{Outcome, Report, Show};
+use crate::error::{Cancel, Exit, WrongUsage};
+use crate::report::{CommandError, Outcome, Report, Show};
 
 /// Does what the command line says, shows how it went, and gives the exit code.
 pub fn execute(cli: &Cli, cancel: &Cancel) -> Exit {

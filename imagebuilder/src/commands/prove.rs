@@ -17,14 +17,14 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum as _;
 use foothold_qemu::Accel;
 
+use crate::builder::Builder;
 use crate::cli::{self, Network};
-use crate::error::CommandError;
 use crate::format::{self, Format};
 use crate::medium::proof::Reserved;
 use crate::medium::{Found, Medium};
-use crate::pipeline::{self, Builder};
+use crate::pipeline;
 use crate::release::sign::{self, Signer};
-use crate::report::{Outcome, ProofStep, Pull, Report};
+use crate::report::{CommandError, Outcome, ProofStep, Pull, Report};
 use crate::store::Stamp;
 
 use super::common::builder;

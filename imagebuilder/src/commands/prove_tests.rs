@@ -6,8 +6,8 @@ use foothold_qemu::Accel;
 use serde_json::json;
 
 use super::{Boot, NotProved, budgets, hit, judge};
-use crate::medium::proof_tests::proof_of;
-use crate::medium::testbench::Sample;
+use crate::fixtures::proof_of;
+use crate::release::testbench::Sample;
 
 fn boot(events: &[Event]) -> Boot {
     let mut status = Status::default();

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use crate::builder::Builder;
 use crate::cli::{self, Until};
-use crate::error::CommandError;
-use crate::pipeline::Builder;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 
 use super::common::builder;
 use super::machine::{self, Plan};

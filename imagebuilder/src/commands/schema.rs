@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use crate::cli::{Schema, SchemaOf};
 use crate::config::{self, simulation};
-use crate::error::CommandError;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 
 /// The schema as it is committed in `images/`.
 pub fn text(of: SchemaOf) -> String {

@@ -5,9 +5,8 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli;
-use crate::error::CommandError;
 use crate::pipeline;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 
 use super::common::{Job, builder, locked};
 

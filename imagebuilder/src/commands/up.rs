@@ -2,8 +2,7 @@
 
 use crate::cli;
 use crate::config::Format;
-use crate::error::CommandError;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 
 use super::build::build;
 use super::common::{Job, builder};

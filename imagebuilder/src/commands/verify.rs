@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use super::inspect::open;
 use crate::cli;
-use crate::error::{CommandError, WrongUsage};
+use crate::error::WrongUsage;
 use crate::medium::Medium;
-use crate::medium::check::{self, Checked, Damaged, Findings};
+use crate::medium::check::{self, Checked, Findings};
 use crate::medium::keys::{Keys, NoPublicKey};
-use crate::report::{Outcome, Report, details};
+use crate::problems::{Damaged, count};
+use crate::report::{CommandError, Outcome, Report, details};
 
 /// Checks everything; all problems together are the command's error.
 pub fn run(args: &cli::Verify, report: &Report) -> Result<Outcome, CommandError> {
@@ -29,7 +30,7 @@ pub fn run(args: &cli::Verify, report: &Report) -> Result<Outcome, CommandError>
     })?;
     let image = args.image.display().to_string();
     if !findings.problems.is_empty() {
-        step.failed(&format!("{} found", check::count(findings.problems.len(), "problem")));
+        step.failed(&format!("{} found", count(findings.problems.len(), "problem")));
         return Err(Damaged { image, problems: findings.problems }.into());
     }
     step.done_with(details([("bytes", findings.bytes.into()), ("files", findings.files.into())]));
@@ -44,7 +45,7 @@ fn sentences(medium: &Medium, findings: &Findings) -> String {
         lines.push(format!("signature  {}", checked.verdict.sentence()));
         lines.push(format!("proof      {}", checked.proof.sentence()));
     }
-    let (files, bytes) = (check::count(findings.files, "file"), HumanBytes(findings.bytes));
+    let (files, bytes) = (count(findings.files, "file"), HumanBytes(findings.bytes));
     lines.push(format!("content    {files}, {bytes}: every byte is what the release says ({})", medium.format.name()));
     lines.join("\n")
 }

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::run;
 use crate::cli;
 use crate::commands::inspect;
-use crate::error::{CommandError, Exit};
+use crate::error::Exit;
 use crate::format::Format;
-use crate::medium::testbench::{Sample, noise};
+use crate::release::testbench::{Sample, noise};
 use crate::report::text::Text;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 
 /// Exit code, last line of data, everything for people.
 fn ended(work: impl FnOnce(&Report) -> Result<Outcome, CommandError>) -> (Exit, Value, String) {

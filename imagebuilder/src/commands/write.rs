@@ -16,9 +16,9 @@ use memmap2::MmapMut;
 use sha2::{Digest as _, Sha256};
 
 use crate::cli::Write;
-use crate::error::{CommandError, WrongUsage};
+use crate::error::WrongUsage;
 use crate::host::block::{self, Block, Target, Use};
-use crate::report::{Outcome, Report, Step};
+use crate::report::{CommandError, Outcome, Report, Step};
 
 /// Bytes that are copied and compared at once: a multiple of every sector size.
 const PIECE: usize = 4 << 20;

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::path::{Path, Segment};
-use super::problem::{Problem, Severity, line_and_column};
 use super::tree::{Kind, Node, Refused};
 use super::types::Invalid;
+use crate::problems::{Problem, Severity, line_and_column};
 
 /// The problems of one text so far, and the document that is being looked at.
 pub(super) struct Findings<'t> {

@@ -12,7 +12,6 @@ mod appliance;
 mod findings;
 pub mod input;
 mod path;
-mod problem;
 mod schema;
 mod shape;
 pub mod simulation;
@@ -30,7 +29,6 @@ pub use self::appliance::{
     OsImage, OsImageSource, Output, RegistryAccess, ServedFile, Services,
 };
 pub use self::input::{Closure, DiskFormat, Format};
-pub use self::problem::{Problem, Problems, Severity};
 pub use self::schema::json_schema;
 pub use self::types::{
     ByteSize, Cidr, Console, ImageReference, Invalid, KubernetesVersion, Name, SecretReference, Version, parse_duration,
@@ -41,6 +39,7 @@ use self::findings::Findings;
 use self::path::Path;
 use self::tree::Node;
 use crate::host::files::directory_of;
+use crate::problems::Problems;
 
 /// The version of all documents.
 pub const API_VERSION: &str = "foothold.dev/v1";

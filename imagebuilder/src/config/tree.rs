@@ -9,7 +9,7 @@ use std::ops::Range;
 use granit_parser::{Event, Parser, ScalarStyle};
 
 use super::path::Path;
-use super::problem::line_and_column;
+use crate::problems::line_and_column;
 
 /// Deepest nesting that is read; definitions need about six.
 const DEEPEST: usize = 64;

@@ -11,11 +11,11 @@ use agent_api::release::{Blob, ContentFile, ContentKind, Digest};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Input;
+use crate::builder::Builder;
 use crate::config::{Appliance, Origin, OsImageSource, ServedFile};
 use crate::lock::download::Wanted;
 use crate::lock::http::Http;
 use crate::lock::{Lock, expect_locked};
-use crate::pipeline::Builder;
 use crate::store::{Cache, hash};
 
 /// Scheme of files of this machine.

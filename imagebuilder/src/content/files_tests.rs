@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use agent_api::release::Digest;
 
 use super::{bring, look};
+use crate::builder::Builder;
 use crate::config::Origin;
 use crate::lock::fetch::Network;
 use crate::lock::testserver::Server;
-use crate::pipeline::Builder;
 use crate::report::Report;
 use crate::store::{Cache, hash};
 

@@ -15,10 +15,10 @@ pub mod os_images;
 use agent_api::release::{ContentFile, Image};
 use anyhow::{Result, bail};
 
+use crate::builder::Builder;
 use crate::config::Appliance;
 use crate::lock::Lock;
 use crate::lock::apt::Apt;
-use crate::pipeline::Builder;
 use crate::ramdisk::{self, Ramdisk};
 use crate::release::sign::Signer;
 use crate::store::Made;

@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::{Ext4Error, Identity, build};
 use crate::disk::extents::Extents;
+use crate::disk::testbench::Toolbox;
 use crate::disk::{Content, SourceFile};
-use crate::format::testbench::Toolbox;
 
 fn identity() -> Identity {
     Identity { label: "STORE", uuid: Uuid::from_u128(0x1234_5678_9abc_def0), time: 1_760_000_000 }

@@ -16,6 +16,8 @@ pub mod gpt;
 pub mod ids;
 pub mod layout;
 pub mod site;
+#[cfg(test)]
+pub(crate) mod testbench;
 
 use std::path::{Path, PathBuf};
 

@@ -214,6 +214,4 @@ fn hash(file: &mut File) -> io::Result<String> {
 #[cfg(test)]
 mod record_tests;
 #[cfg(test)]
-pub(crate) mod testbench;
-#[cfg(test)]
 mod tests;

@@ -239,7 +239,7 @@ mod tests {
     use super::{CLUSTER, write};
     use crate::disk::Content;
     use crate::disk::extents::Extents;
-    use crate::format::testbench::Toolbox;
+    use crate::disk::testbench::Toolbox;
 
     /// Pieces of noise (stored plainly), text (compressed) and zeros, at odd places with holes between.
     fn pieces() -> impl Strategy<Value = Vec<(u64, Vec<u8>)>> {

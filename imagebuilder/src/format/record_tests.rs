@@ -4,9 +4,9 @@ use std::path::Path;
 
 use rstest::rstest;
 
-use super::testbench::Toolbox;
 use super::tests::{plan, written};
 use super::{Format, ImagePlan, OutputFile, recall};
+use crate::disk::testbench::Toolbox;
 
 fn recalled(plan: &ImagePlan) -> Option<OutputFile> {
     recall(Format::Raw, plan, &Toolbox::find()).expect("it looks")

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::testbench::Toolbox;
 use super::{Format, ImagePlan, OutputFile, write};
 use crate::boot::{BootEntries, BootEntry};
+use crate::disk::testbench::Toolbox;
 use crate::disk::{Content, SourceFile};
 
 /// A release with a kernel, an initrd and files that are empty, small, not a whole block, and sparse.

@@ -1,12 +1,10 @@
 //! Every byte of the releases on a medium against what they say.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 
 use agent_api::proof::PROOF;
 use agent_api::release::{Blob, Digest, Layer, Release, SBOM};
-use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::bytes::Bytes;
@@ -18,33 +16,11 @@ use crate::boot::files::{BOOT_FILES, BootFiles};
 use crate::error::Interrupted;
 use crate::format::Format;
 use crate::layer::verity::{self, Verity};
+use crate::problems::Flaw;
 use crate::release::{sbom, sign};
 
 /// Bytes read and hashed at a time.
 const CHUNK: usize = 1 << 20;
-
-/// Something that is not as the release says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Problem {
-    /// Where: `layer os`, `blob sha256:...`, `kernel`.
-    pub place: String,
-    /// What was found and what was expected.
-    pub found: String,
-    /// What needs it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub needed_by: Vec<String>,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.found)?;
-        if !self.needed_by.is_empty() {
-            write!(f, "; needed by {}", self.needed_by.join(", "))?;
-        }
-        Ok(())
-    }
-}
 
 /// One release that was checked.
 #[derive(Clone, Debug)]
@@ -67,7 +43,7 @@ pub struct Findings {
     /// The releases.
     pub releases: Vec<Checked>,
     /// Everything that is wrong.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<Flaw>,
     /// Files that were read.
     pub files: usize,
     /// Bytes that were read.
@@ -100,7 +76,7 @@ pub type Progress<'a> = dyn FnMut(u64, u64) -> Result<(), Interrupted> + 'a;
 /// Checks everything. Only an interruption ends it early.
 pub fn check(medium: &Medium, keys: &Keys, progress: &mut Progress<'_>) -> Result<Findings, Interrupted> {
     let mut findings = Findings::default();
-    let problem = |place: &str, found: String| Problem { place: place.to_owned(), found, needed_by: Vec::new() };
+    let problem = |place: &str, found: String| Flaw { place: place.to_owned(), found, needed_by: Vec::new() };
     findings.problems.extend(medium.flaws.iter().map(|flaw| problem("image", flaw.clone())));
     let releases = medium.releases().unwrap_or_else(|error| {
         findings.problems.push(problem("releases", error.to_string()));
@@ -125,11 +101,11 @@ pub fn check(medium: &Medium, keys: &Keys, progress: &mut Progress<'_>) -> Resul
 }
 
 /// Id and signature.
-fn check_release(medium: &Medium, found: Found, keys: &Keys) -> (Checked, Vec<Problem>) {
+fn check_release(medium: &Medium, found: Found, keys: &Keys) -> (Checked, Vec<Flaw>) {
     let mut problems = Vec::new();
     let mut add = |file: &str, text: String| {
         let place = format!("`foothold/releases/{}/{file}`", found.folder);
-        problems.push(Problem { place, found: text, needed_by: Vec::new() });
+        problems.push(Flaw { place, found: text, needed_by: Vec::new() });
     };
     let id = found.id();
     if id.hex() != found.folder {
@@ -192,7 +168,7 @@ fn wanted_to_start(medium: &Medium, files: &BootFiles) -> Vec<Wanted> {
 }
 
 /// Every file that is to be read: each once, whoever needs it.
-fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Problem>) -> Vec<Wanted> {
+fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Flaw>) -> Vec<Wanted> {
     let mut boot = Vec::new();
     let mut blobs: BTreeMap<String, Wanted> = BTreeMap::new();
     for checked in releases {
@@ -220,11 +196,7 @@ fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Problem>) ->
         }
     }
     let names = medium.blob_names().unwrap_or_else(|error| {
-        problems.push(Problem {
-            place: "`foothold/store`".to_owned(),
-            found: error.to_string(),
-            needed_by: Vec::new(),
-        });
+        problems.push(Flaw { place: "`foothold/store`".to_owned(), found: error.to_string(), needed_by: Vec::new() });
         Vec::new()
     });
     for name in names {
@@ -239,7 +211,7 @@ fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Problem>) ->
                     layers: Vec::new(),
                 });
             }
-            Err(_) => problems.push(Problem {
+            Err(_) => problems.push(Flaw {
                 place: format!("`foothold/store/sha256/{name}`"),
                 found: "its name is no digest: it does not belong there".to_owned(),
                 needed_by: Vec::new(),
@@ -295,11 +267,11 @@ impl Wanted {
         self.size.unwrap_or_else(|| self.open(medium).ok().flatten().map_or(0, |file| file.size()))
     }
 
-    fn problem(&self, found: String) -> Problem {
-        Problem { place: self.place.clone(), found, needed_by: self.needed_by.clone() }
+    fn problem(&self, found: String) -> Flaw {
+        Flaw { place: self.place.clone(), found, needed_by: self.needed_by.clone() }
     }
 
-    fn check(&self, medium: &Medium, watch: &mut Watch<'_, '_>) -> Result<Vec<Problem>, Interrupted> {
+    fn check(&self, medium: &Medium, watch: &mut Watch<'_, '_>) -> Result<Vec<Flaw>, Interrupted> {
         match self.open(medium) {
             Ok(Some(file)) => self.check_file(&*file, watch),
             Ok(None) => Ok(vec![self.problem("it is missing".to_owned())]),
@@ -307,7 +279,7 @@ impl Wanted {
         }
     }
 
-    fn check_file(&self, file: &dyn Bytes, watch: &mut Watch<'_, '_>) -> Result<Vec<Problem>, Interrupted> {
+    fn check_file(&self, file: &dyn Bytes, watch: &mut Watch<'_, '_>) -> Result<Vec<Flaw>, Interrupted> {
         if let Some(size) = self.size.filter(|size| *size != file.size()) {
             return Ok(vec![self.problem(format!("it has {} bytes, {size} expected", file.size()))]);
         }
@@ -319,7 +291,7 @@ impl Wanted {
         let mut problems: Vec<_> = faults
             .map(|(layer, found)| {
                 let place = format!("layer `{}` ({})", layer.name, self.place);
-                Problem { place, found, needed_by: Vec::new() }
+                Flaw { place, found, needed_by: Vec::new() }
             })
             .collect();
         // A damaged block says more than two digests.
@@ -358,30 +330,4 @@ fn verity_fault(file: &dyn Bytes, layer: &Layer) -> Option<String> {
     };
     let mut read = |at: u64, buffer: &mut [u8]| file.read_at(at, buffer);
     verity::check_with(&mut read, file.size(), &expected).err().map(|error| error.to_string())
-}
-
-/// What a check found when it found anything: the error of the command.
-#[derive(Clone, Debug)]
-pub struct Damaged {
-    /// The image or device.
-    pub image: String,
-    /// Everything that is wrong.
-    pub problems: Vec<Problem>,
-}
-
-impl fmt::Display for Damaged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` has {}:", self.image, count(self.problems.len(), "problem"))?;
-        for problem in &self.problems {
-            write!(f, "\n  {problem}")?;
-        }
-        write!(f, "\nhint: `foothold write` copies an image anew, `foothold build` makes it anew")
-    }
-}
-
-impl std::error::Error for Damaged {}
-
-/// `1 problem`, `2 problems`.
-pub fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

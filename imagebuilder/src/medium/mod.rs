@@ -324,6 +324,4 @@ pub(crate) mod proof_tests;
 #[cfg(test)]
 mod start_tests;
 #[cfg(test)]
-pub(crate) mod testbench;
-#[cfg(test)]
 mod tests;

@@ -2,41 +2,20 @@
 
 use std::path::Path;
 
-use agent_api::proof::{self, Budget, ImageFile, Machine, Proof, RESERVED, Start};
+use agent_api::proof::{self, Proof, RESERVED};
 use rstest::rstest;
 
 use super::Medium;
 use super::keys::{Keys, Verdict};
 use super::proof::{Reserved, State};
-use super::testbench::{Sample, signer};
 use super::tests::problems;
 use crate::disk::Tools as _;
-use crate::format::testbench::Toolbox;
+use crate::disk::testbench::Toolbox;
+use crate::fixtures::proof_of;
 use crate::format::{self, Format};
 use crate::release::sign::Signer;
+use crate::release::testbench::{Sample, signer};
 use crate::store::Stamp;
-
-/// A proof of that release.
-pub fn proof_of(id: &str) -> Proof {
-    Proof {
-        api_version: "foothold.dev/v1".to_owned(),
-        kind: "Proof".to_owned(),
-        release: id.to_owned(),
-        builder: "0.1.0".to_owned(),
-        date: "2026-03-01T12:00:05Z".to_owned(),
-        machine: Machine {
-            accel: "tcg".to_owned(),
-            cpus: 2,
-            memory_mib: 4096,
-            firmware: "uefi".to_owned(),
-            network: "none".to_owned(),
-        },
-        image: ImageFile { format: "qcow2".to_owned(), bytes: 1 << 20 },
-        first_boot: Start { ready_secs: 53.2, ..Start::default() },
-        reboot: Start { ready_secs: 35.1, ..Start::default() },
-        budgets: vec![Budget::at_most("readyWithin", "s", 60.0, 53.2)],
-    }
-}
 
 fn state(image: &Path, keys: &Keys) -> State {
     let medium = Medium::open(image).expect("a medium");

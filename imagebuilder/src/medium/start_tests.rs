@@ -7,13 +7,13 @@ use rstest::rstest;
 use super::Medium;
 use super::bytes::Image;
 use super::eltorito::{self, SECTOR};
-use super::testbench::Sample;
 use super::tests::{flip, place_of, problems, short};
 use crate::boot::esp;
 use crate::disk::layout::BIOS_BOOT_AT;
+use crate::disk::testbench::Toolbox;
 use crate::disk::{Content, Tools as _};
 use crate::format::Format;
-use crate::format::testbench::Toolbox;
+use crate::release::testbench::Sample;
 
 /// What is said about a flipped byte, without digests.
 fn said(image: &Path, sample: &Sample, at: u64) -> Vec<String> {

@@ -8,9 +8,9 @@ use rstest::rstest;
 use super::Medium;
 use super::check::{Findings, check};
 use super::keys::{Key, Keys, Trust};
-use super::testbench::{Sample, noise};
 use crate::disk::Content;
 use crate::format::Format;
+use crate::release::testbench::{Sample, noise};
 
 fn checked(image: &Path, keys: &Keys) -> Findings {
     let medium = Medium::open(image).expect("a medium");
@@ -303,4 +303,12 @@ fn store_start(image: &Path) -> u64 {
     let table = gpt::GptConfig::new().writable(false).open(image).expect("a table");
     let store = table.partitions().values().find(|partition| partition.name == "STORE").expect("STORE");
     store.first_lba * 512 + 1024
+}
+
+impl Sample {
+    /// The key as if the user had named it.
+    pub fn keys(&self) -> Keys {
+        let trust = Trust::Given("release.pub".into());
+        Keys { given: Some(Key { text: self.public_key.clone(), trust }), development: None }
+    }
 }

@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use super::recipe::{Kitchen, Packed, Recipe};
 use crate::boot::esp;
+use crate::builder::Builder;
 use crate::config::Services;
 use crate::disk::fat::{self, FatKind, Volume};
 use crate::disk::{Content, SourceFile};
 use crate::lock::apt::Apt;
 use crate::lock::{Deb, Lock, fetch};
-use crate::pipeline::Builder;
 use crate::rootfs::trim;
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 use crate::toolbox::{ImageTools, Toolbox};

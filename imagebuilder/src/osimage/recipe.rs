@@ -74,7 +74,7 @@ mod tests {
     use std::path::Path;
 
     use super::{FILE, Recipe};
-    use crate::pipeline::package_names;
+    use crate::builder::package_names;
 
     fn read(text: &str) -> anyhow::Result<Recipe> {
         let dir = tempfile::tempdir().expect("a folder");

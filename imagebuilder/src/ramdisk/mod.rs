@@ -16,12 +16,12 @@ use agent_api::release::{ContentFile, ContentKind};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::builder::Builder;
 use crate::config::Services;
 use crate::layer::kubernetes::place;
 use crate::lock::apt::Apt;
 use crate::lock::{Deb, Lock, fetch};
 use crate::osimage::tree;
-use crate::pipeline::Builder;
 use crate::rootfs::kernel::{self, ModuleList};
 use crate::rootfs::{self, INSIDE, trim};
 use crate::store::{Made, StageKey, WorkDir, hash};

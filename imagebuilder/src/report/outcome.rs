@@ -8,7 +8,8 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::{CommandError, Exit};
+use super::CommandError;
+use crate::error::Exit;
 
 /// What a command achieved. As JSON it is the last line on stdout; its `Display` is for people.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -211,8 +212,8 @@ impl fmt::Display for Outcome {
 /// The error for people: the problems of a definition with their carets, or `error: ...` and the hint.
 pub(super) fn error_text(error: &CommandError, message: &str, hint: Option<&str>, colours: bool) -> String {
     if let Some(problems) = error.problems() {
-        let summary = crate::lint::summary(problems);
-        return format!("{}\n\nerror: {summary}", crate::lint::render(problems, colours));
+        let summary = crate::problems::summary(problems);
+        return format!("{}\n\nerror: {summary}", crate::problems::render(problems, colours));
     }
     match hint {
         Some(hint) => format!("error: {message}\nhint: {hint}"),

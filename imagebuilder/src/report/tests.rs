@@ -1,7 +1,7 @@
 use super::text::Text;
-use super::{BuiltOutput, Outcome, Report, Timings};
-use crate::error::{CommandError, Exit, WrongUsage};
-use crate::medium::proof_tests::proof_of;
+use super::{BuiltOutput, CommandError, Outcome, Report, Timings};
+use crate::error::{Exit, WrongUsage};
+use crate::fixtures::proof_of;
 
 fn report() -> (Report, Text, Text) {
     let (data, lines) = (Text::default(), Text::default());

@@ -11,8 +11,9 @@ use agent_api::bundle::blobs_of;
 use agent_api::events::State;
 use agent_api::release::{Blob, Digest, Release};
 use foothold::medium::Medium;
-use foothold::medium::check::{self, Problem};
+use foothold::medium::check;
 use foothold::medium::keys::Keys;
+use foothold::problems::Flaw;
 use foothold_tests::registry::Registry;
 use foothold_tests::{Appliance, How};
 use rand::seq::IteratorRandom as _;
@@ -156,7 +157,7 @@ fn tell(text: &str) {
 }
 
 /// What `foothold verify` finds.
-fn problems(image: &Path) -> Vec<Problem> {
+fn problems(image: &Path) -> Vec<Flaw> {
     let medium = Medium::open(image).unwrap_or_else(|error| panic!("{error}"));
     let keys = Keys::of_user(None).expect("keys");
     check::check(&medium, &keys, &mut |_, _| Ok(())).expect("checked").problems

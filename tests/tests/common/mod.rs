@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_api::release::Image;
+use foothold::builder::Builder;
 use foothold::config::{self, Appliance};
 use foothold::content::images;
 use foothold::lock::Lock;
 use foothold::lock::fetch::Network;
-use foothold::pipeline::Builder;
 use foothold::report::Report;
 use foothold::store::Cache;
 
@@ -36,7 +36,7 @@ impl Bench {
         let appliance = appliance(&dir.path().join("appliance.yaml"), lines);
         let at = Builder {
             cache: Cache::open(&dir.path().join("cache")).expect("a cache"),
-            workspace: foothold::commands::common::workspace().expect("the sources"),
+            workspace: foothold::builder::workspace().expect("the sources"),
             helper: PathBuf::from("foothold"),
             network: Network::default(),
             report: Report::to_writers(Box::new(std::io::sink()), Box::new(std::io::sink())),

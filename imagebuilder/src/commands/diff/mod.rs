@@ -3,7 +3,7 @@
 //! ```text
 //! A ─▶ Side ─┐                        ┌─▶ table, data
 //!            ├─ compare (pure) ─▶ Diff ┤
-//! B ─▶ Side ─┘                        └─▶ with --bundle: release::bundle
+//! B ─▶ Side ─┘                        └─▶ with --bundle: bundle
 //! ```
 
 mod side;
@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 
 use self::side::{BLOBS, Entry, Opened, Section, Side};
 use super::table::table;
+use crate::bundle::{self, InImage};
 use crate::cli;
-use crate::error::{CommandError, WrongUsage};
-use crate::release::bundle::{self, InImage};
+use crate::error::WrongUsage;
 use crate::release::sign::Signer;
-use crate::report::{Outcome, Report, details};
+use crate::report::{CommandError, Outcome, Report, details};
 
 /// One thing that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

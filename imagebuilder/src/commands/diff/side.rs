@@ -8,9 +8,10 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::super::inspect;
-use crate::error::{CommandError, WrongUsage};
+use crate::error::WrongUsage;
 use crate::lock::Lock;
 use crate::medium::{Found, Medium, MediumError};
+use crate::report::CommandError;
 
 /// Packages from Debian.
 pub const PACKAGES: &str = "packages";

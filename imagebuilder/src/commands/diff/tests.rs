@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::run;
 use crate::cli;
-use crate::error::{CommandError, Exit};
+use crate::error::Exit;
 use crate::format::Format;
 use crate::lock::{Deb, Lock};
-use crate::medium::testbench::Sample;
+use crate::release::testbench::Sample;
 use crate::report::text::Text;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 use crate::store::hash;
 
 fn ended(work: impl FnOnce(&Report) -> Result<Outcome, CommandError>) -> (Exit, Value) {

@@ -8,13 +8,13 @@ use indicatif::HumanBytes;
 use serde_json::json;
 
 use self::survey::{Sources, Stage, State, Survey, survey};
-use super::common::{Job, workspace};
+use super::common::Job;
 use super::table::{row, table};
+use crate::builder::workspace;
 use crate::cli;
 use crate::config::Output;
-use crate::error::CommandError;
 use crate::lock::Lock;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 use crate::store::Cache;
 
 /// Shows the plan. Nothing is made, fetched or written.

@@ -18,12 +18,11 @@ use serde_json::{Value, json};
 use self::site::{Ground, Site};
 use super::common::builder;
 use super::machine::{self, Plan, Session};
+use crate::builder::Builder;
 use crate::cli::{self, MachineFirmware, Network};
 use crate::config::simulation::{self, Firmware, SimulatedBox, Simulation};
-use crate::error::CommandError;
 use crate::host::files::write_whole;
-use crate::pipeline::Builder;
-use crate::report::{Outcome, Report};
+use crate::report::{CommandError, Outcome, Report};
 
 /// Programs of the toolbox that a site takes beside QEMU; an old toolbox lacks them.
 const PROGRAMS: [&str; 2] = ["usr/bin/ip", "usr/bin/ipmi_sim"];

@@ -12,9 +12,9 @@ pub use self::input::{Driver, Firmware};
 
 use super::findings::Findings;
 use super::path::Path;
-use super::problem::Problems;
 use super::{ByteSize, LoadError, Name, read, read_text, schema, shape};
 use crate::host::files::directory_of;
+use crate::problems::Problems;
 
 /// A site on this machine.
 #[derive(Clone, Debug)]

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::*;
-use crate::lint;
+use crate::problems;
 
 const FILE: &str = "../images/simulation/simulation.yaml";
 
 fn wrong(text: &str) -> String {
     let problems = check(Path::new("tests/definitions/site.yaml"), text.to_owned()).expect_err("it is wrong");
-    lint::render(&problems, false)
+    problems::render(&problems, false)
 }
 
 #[test]

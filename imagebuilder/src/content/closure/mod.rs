@@ -18,8 +18,8 @@ use anyhow::{Context, Result, anyhow};
 
 use self::yaml::{Node, Value};
 use super::Carried;
+use crate::builder::Builder;
 use crate::config::{Appliance, Closure};
-use crate::pipeline::Builder;
 use crate::store::{Cache, Made};
 
 /// Keys whose lists hold containers.

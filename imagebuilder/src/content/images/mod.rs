@@ -23,11 +23,11 @@ use self::credentials::Credentials;
 use self::fetch::Wanted;
 use self::registry::Registries;
 use super::Input;
+use crate::builder::Builder;
 use crate::config::{Appliance, CarriedImage};
 use crate::lock::Lock;
 use crate::lock::apt::Apt;
 use crate::lock::images::LockedImage;
-use crate::pipeline::Builder;
 use crate::report::Step;
 use crate::store::{Cache, Made, StageKey};
 

@@ -10,8 +10,8 @@ use super::parts::{Crate, Parts};
 use super::{Input, document, release_of};
 use crate::layer::kubernetes;
 use crate::lock::{Deb, Lock};
-use crate::medium::testbench::Sample;
 use crate::oci::recipe::Recipe;
+use crate::release::testbench::Sample;
 use crate::store::{Made, hash};
 
 fn deb(name: &str) -> Deb {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::disk::{ToolError, Tools};
+use super::{ToolError, Tools};
 
 /// A toolbox tree.
 pub(crate) struct Toolbox {

@@ -17,12 +17,12 @@ use agent_api::proof::{self, PROOF};
 use agent_api::release::{Blob, Digest, Release, SBOM};
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::sign::{self, Signer};
 use crate::boot::files::BOOT_FILES;
 use crate::error::Interrupted;
 use crate::host::files::directory_of;
 use crate::medium::bytes::{Bytes, Cursor};
 use crate::medium::{Found, Medium};
+use crate::release::sign::{self, Signer};
 use crate::store::hash;
 
 /// Bytes copied at a time.
@@ -257,7 +257,7 @@ mod tests {
     use super::{InImage, plan, write};
     use crate::format::Format;
     use crate::medium::Medium;
-    use crate::medium::testbench::{Sample, signer};
+    use crate::release::testbench::{Sample, signer};
 
     #[test]
     fn a_bundle_holds_what_the_second_release_has_alone() {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
-use crate::config::{Problem, Problems, Severity};
+use super::{Problem, Problems, Severity};
 
 /// The problems as text: `error: found`, `--> file:line:column`, the line with carets, key and hint.
 pub fn render(problems: &Problems, colours: bool) -> String {

@@ -7,14 +7,13 @@ use agent_api::release::{
     Blob, BootEntry, Budgets, DataPlace, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
 };
 
-use super::keys::{Key, Keys, Trust};
+use super::{initrd, sign::Signer};
 use crate::boot::{self, files};
 use crate::config::SecretReference;
+use crate::disk::testbench::Toolbox;
 use crate::disk::{Content, SourceFile};
-use crate::format::testbench::Toolbox;
 use crate::format::{Format, ImagePlan, write};
 use crate::layer::verity;
-use crate::release::{initrd, sign::Signer};
 use crate::store::{Cache, Made, hash};
 
 /// Build time of the release.
@@ -135,12 +134,6 @@ impl Sample {
     /// Files that a check of such an image reads: kernel, initrd, four blobs, and what starts them.
     pub fn files(&self, format: Format) -> usize {
         6 + self.boot_files.esp.len() + if format == Format::Iso { 3 } else { 2 }
-    }
-
-    /// The key as if the user had named it.
-    pub fn keys(&self) -> Keys {
-        let trust = Trust::Given("release.pub".into());
-        Keys { given: Some(Key { text: self.public_key.clone(), trust }), development: None }
     }
 
     /// Digest of the blob of that seed.

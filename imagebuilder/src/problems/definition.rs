@@ -72,14 +72,14 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::lint::render(self, false))
+        f.write_str(&super::render(self, false))
     }
 }
 
 impl std::error::Error for Problems {}
 
 /// Line and column, both from 1, of a byte of `text`.
-pub(super) fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
+pub(crate) fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
     let mut end = byte.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
