@@ -1,5 +1,6 @@
 //! The box's one static binary.
 //!
+//! A module imports from those below it, never from one above:
 //! ```text
 //! cli         the commands: who is called as init, as the daemon, as an operator
 //! daemon      the service on the booted box: owns all tasks
@@ -9,10 +10,11 @@
 //! rest        HTTPS on 8443: web page, REST, event stream; on 9015: uploads by REST
 //! operators   controllers of the cluster's resources
 //! support     report, inventory and support bundle: by REST, and on the SITE partition
+//! services    the pods that the box runs beside its cluster: one service each, in one list
 //! signs       signs of life of servers that are provisioned, and what is waited for
 //! hosts       hosts of Akraino ICN's files, as metal3's objects
 //! ramdisk     network of a server that runs the deploy ramdisk
-//! provisioning  Ironic: its configuration, pod, database, credentials; DHCP, TFTP and network boot, guarded
+//! provisioning  Ironic: its configuration, database, credentials; DHCP, TFTP and network boot, guarded
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! ironic      Ironic's API, as much as the operators need of it
 //! registry    images for the box and its site, on port 5000
@@ -62,6 +64,7 @@ pub mod ramdisk;
 pub mod registry;
 pub mod releases;
 pub mod rest;
+pub mod services;
 pub mod signs;
 pub mod steps;
 pub mod support;

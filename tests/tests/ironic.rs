@@ -89,7 +89,7 @@ async fn real_ironic_serves_its_drivers_keeps_nodes_right_and_survives_the_loss_
     assert!(matches!(trouble, Trouble::DatabaseLost(_)), "{trouble:?}");
     let anew = bench.place(true);
     assert_eq!(anew.new_database, Some(database::Reason::Lost));
-    assert_ne!(anew.manifest, placed.manifest, "the kubelet starts another pod");
+    assert_ne!(anew.generation, placed.generation, "the kubelet starts another pod");
     ironic.stop(Duration::from_secs(30));
     let mut ironic = bench.start();
     assert_eq!(drivers(&anew.access, &mut ironic).await.len(), 3);

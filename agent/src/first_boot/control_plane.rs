@@ -11,8 +11,7 @@ use super::{Machine, addons, leases, network, phase};
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::pki::{self, Issued};
 use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests, state};
-use crate::provisioning::{dhcp, pod as ironic};
-use crate::registry::pod;
+use crate::services;
 use crate::steps::{Key, Missing, Outcome, Steps, blocking, chain, done};
 
 /// How often the API server is asked while it starts: refused connections cost nothing.
@@ -94,7 +93,7 @@ pub async fn place_manifests(machine: &Machine, steps: &Steps, node: &Node) {
             // An agent that was restarted leaves running pods alone.
             if !has_answered(&machine) {
                 manifests::hold_back(&dir, &manifests::SECOND)?;
-                manifests::hold_back(&dir, &[pod::MANIFEST, ironic::MANIFEST, dhcp::MANIFEST])?;
+                services::hold_back(&dir)?;
             }
             changed += manifests::place(&templates.join("manifests"), &dir, &manifests::FIRST, &node)?;
             Ok(if changed == 0 { Outcome::Current(()) } else { Outcome::Done((), json!({"files": changed})) })

@@ -10,24 +10,22 @@
 //! ```
 //!
 //! [`phase`] lists the steps, [`crate::steps`] runs one of them (events, retries, ledger), [`mod@run`] holds
-//! the order. Each phase is a module: what it observes, what it decides, what it does.
+//! the order. Each phase is a module: what it observes, what it decides, what it does. The pods of the
+//! box are [`crate::services`]: first boot only says when.
 
 pub mod addons;
 pub mod content;
 pub mod control_plane;
 pub mod decide;
-pub mod dhcp;
 pub mod firewall;
+pub mod host_services;
 pub mod identity;
 pub mod leases;
 pub mod network;
 pub mod phase;
-pub mod provisioning;
 pub mod ready;
-pub mod registry;
 pub mod run;
 pub mod runtime;
-pub mod services;
 pub mod site;
 pub mod site_objects;
 pub mod time;

@@ -1,6 +1,7 @@
-//! The steps of the booted box, in the order in which they are shown.
+//! The steps of the booted box, in the order in which they are shown. Those of its services stand with them
+//! ([`crate::services`]).
 
-use agent_api::events::{DHCP_STEP, Phase, PhaseWord};
+use agent_api::events::{Phase, PhaseWord};
 
 use crate::steps::Step;
 
@@ -72,16 +73,8 @@ steps! {
     NODE_LABELS = Addons "node-labels", "it is tried again", KUBELET_LOG;
     /// A way in, if Site gives keys.
     SSH = Services "ssh", "it is tried again", "journalctl -u ssh";
-    /// Services of the host that wait for the cluster.
+    /// Services of the host that wait for the cluster. Those of the box itself come next ([`all`]).
     HOST_SERVICES = Services "host-services", "it is tried again", "journalctl -b";
-    /// The registry's pod and its storage.
-    REGISTRY = Services "registry", "it is tried again", PODS_LOG;
-    /// Ironic, where servers are provisioned.
-    IRONIC = Services "ironic", "the kubelet restarts it; a lost database is made anew", PODS_LOG;
-    /// The controller of `BareMetalHost`s, with its kinds and rights.
-    OPERATOR = Services "baremetal-operator", "it is tried again", PODS_LOG;
-    /// DHCP and TFTP for servers, behind its guard.
-    DHCP = Services DHCP_STEP, "it is tried again; `kubectl -n kube-system logs dhcp-NODE` says what it does", PODS_LOG;
     /// What the release declares beside the cluster itself.
     SITE_OBJECTS = Services "site-objects", "it is tried again; an object that the API server calls wrong must be corrected in the definition, and the image built again", AGENT_LOG;
     /// Each of these objects does what it is for.
@@ -106,18 +99,26 @@ steps! {
     READY = Ready "ready", "the checks are repeated", AGENT_LOG;
 }
 
+/// Every step of a box that has these services, in the order in which they are shown.
+pub fn all(services: impl Iterator<Item = &'static Step>) -> Vec<&'static Step> {
+    let before = ALL.iter().position(|step| **step == HOST_SERVICES).map_or(ALL.len(), |at| at + 1);
+    ALL[..before].iter().copied().chain(services).chain(ALL[before..].iter().copied()).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{ALL, Phase};
+    use super::{ALL, Phase, all};
+    use crate::services::{dhcp, ironic, metal3, registry};
 
     #[test]
     fn steps_are_listed_by_phase_and_each_once() {
         let at = |step: &super::Step| Phase::ALL.iter().position(|phase| phase.name() == step.phase.name());
-        assert!(ALL.iter().all(|step| at(step).is_some()));
-        assert!(ALL.windows(2).all(|pair| at(pair[0]) <= at(pair[1])));
-        let mut names: Vec<_> = ALL.iter().map(|step| (step.phase, step.name)).collect();
+        let all = all([&registry::STEP, &ironic::STEP, &metal3::STEP, &dhcp::STEP].into_iter());
+        assert!(all.iter().all(|step| at(step).is_some()));
+        assert!(all.windows(2).all(|pair| at(pair[0]) <= at(pair[1])));
+        let mut names: Vec<_> = all.iter().map(|step| (step.phase, step.name)).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len());
+        assert_eq!(names.len(), ALL.len() + 4);
     }
 }

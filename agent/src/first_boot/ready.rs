@@ -1,7 +1,6 @@
 //! Phase `ready`: everything is really asked, in order, and what is missing is named.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use agent_api::boot::{MEDIUM_FAILURES, MediumFailure};
@@ -9,24 +8,22 @@ use agent_api::ports::{CONTENT, KUBERNETES_API, REGISTRY};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{Machine, decide, network, phase, registry};
+use super::{Machine, decide, network, phase};
 use crate::cluster::api::Api;
 use crate::cluster::checks;
 use crate::cluster::{DNS_DOMAIN, Node, dns, kubeconfig, nth_address};
 use crate::content::encode;
 use crate::events::uptime;
 use crate::host::addresses;
-use crate::http;
 use crate::registry::Front;
 use crate::registry::catalog::Repository;
+use crate::services::{EVERY, Ground, Services, Turn, asked};
 use crate::steps::{Missing, Step, Steps, chain};
 
 /// Pods of the system, as the API server remembers them: etcd need not be asked each time.
 const PODS: &str = "/api/v1/namespaces/kube-system/pods?resourceVersion=0";
 /// How long one question through a Service address may take.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Pause between two questions of each kind.
-pub const EVERY: Duration = Duration::from_millis(400);
 
 /// Waits until the Node is Ready. Returns seconds since power-on.
 pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
@@ -35,7 +32,8 @@ pub async fn node(steps: &Steps, node: &Node, api: &Api) -> f64 {
 }
 
 /// Asks everything else in order.
-pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api, front: &Arc<Front>) {
+pub async fn everything(on: Ground<'_>, api: &Api, front: &Front, services: &Services) {
+    let Ground { machine, steps, node } = on;
     checked(steps, &phase::READYZ, || ask_readyz(api)).await;
     checked(steps, &phase::PODS, || async {
         ask_pods(api).await?;
@@ -46,9 +44,7 @@ pub async fn everything(machine: &Machine, steps: &Steps, node: &Node, api: &Api
     .await;
     checked(steps, &phase::DNS, || ask_dns(machine)).await;
     checked(steps, &phase::SERVICE, || ask_service(machine, node)).await;
-    if registry::is_declared(front) {
-        registry::start(machine, steps, front).await;
-    }
+    services.start(Turn::Last, on, api).await;
     if !front.catalog().repositories.is_empty() {
         checked(steps, &phase::IMAGES, || ask_image(front)).await;
     }
@@ -82,6 +78,7 @@ pub async fn check_once(
     node: &Node,
     api: &Api,
     front: &Front,
+    services: &Services,
 ) -> Result<(), (&'static Step, Missing)> {
     ask_readyz(api).await.map_err(|missing| (&phase::READYZ, missing))?;
     ask_node(api, node).await.map_err(|missing| (&phase::NODE, missing))?;
@@ -89,9 +86,10 @@ pub async fn check_once(
     ask_dns(machine).await.map_err(|missing| (&phase::DNS, missing))?;
     ask_service(machine, node).await.map_err(|missing| (&phase::SERVICE, missing))?;
     ask_image(front).await.map_err(|missing| (&phase::IMAGES, missing))?;
-    ask_registry(front).await.map_err(|missing| (&phase::REGISTRY, missing))?;
+    services.ask(&[Turn::Last, Turn::Behind], machine, api).await?;
     ask_content(machine).await.map_err(|missing| (&phase::FILES, missing))?;
-    ask_medium(machine).map_err(|missing| (&phase::MEDIUM, missing))
+    ask_medium(machine).map_err(|missing| (&phase::MEDIUM, missing))?;
+    services.ask(&[Turn::Beside], machine, api).await
 }
 
 async fn checked<F, Fut>(steps: &Steps, step: &'static Step, mut ask: F)
@@ -170,26 +168,11 @@ async fn ask_image(front: &Front) -> Result<(), Missing> {
     asked(REGISTRY, &format!("/v2/{first}"), "an image of the release", &[200]).await
 }
 
-/// The tags of an image of the release: the registry's pod has found its storage.
-pub async fn ask_registry(front: &Front) -> Result<(), Missing> {
-    let Some(first) = front.storage().and(front.catalog().repositories.keys().next()) else { return Ok(()) };
-    let path = format!("/v2/{first}/tags/list");
-    asked(REGISTRY, &path, "an answer of the registry", &[200]).await
-}
-
 /// A byte of a file of the release.
 async fn ask_content(machine: &Machine) -> Result<(), Missing> {
     let Some(first) = machine.release().content.iter().find(|file| file.size > 0) else { return Ok(()) };
     let path = format!("/{}", encode(&first.path));
     asked(CONTENT, &path, "an answer of the content server", &[200, 206]).await
-}
-
-async fn asked(port: u16, path: &str, what: &str, good: &[u16]) -> Result<(), Missing> {
-    match http::ask(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), path).await {
-        Ok(status) if good.contains(&status) => Ok(()),
-        Ok(status) => Err(Missing::new(what, format!("`{path}` on port {port} answers {status}"))),
-        Err(error) => Err(Missing::new(what, format!("`{path}` on port {port}: {error:#}"))),
-    }
 }
 
 /// What the guard has found so far: a box that misses bytes of its release may fail at any time.

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use agent_api::site::Site;
 use tokio::sync::watch;
 
-use super::provisioning::Provisioning;
 use super::site_objects::SiteObjects;
 use super::{
-    Machine, addons, content, control_plane, decide, identity, network, phase, ready, registry, runtime, services,
-    time, watch as after,
+    Machine, addons, content, control_plane, decide, host_services, identity, network, phase, ready, runtime, time,
+    watch as after,
 };
+use crate::cluster::api::Api;
 use crate::cluster::{Node, nth_address};
 use crate::events::Bus;
 use crate::host::addresses;
 use crate::registry::Front;
+use crate::services::{Ground, Services, Turn};
 use crate::steps::{Ledger, Pace, Step, Steps};
 
 /// What others of this process want to know as soon as it is known.
@@ -35,8 +36,19 @@ impl Default for Published {
 pub struct Declared {
     /// Objects of the cluster.
     pub objects: Option<SiteObjects>,
-    /// Servers that are provisioned.
-    pub provisioning: Option<Provisioning>,
+    /// Services of the box.
+    pub services: Services,
+}
+
+/// The cluster of a box that is ready.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Its node.
+    pub node: Node,
+    /// Its API, as it was when the box became ready.
+    pub api: Api,
+    /// When the node was Ready, seconds since power-on.
+    pub node_ready: f64,
 }
 
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
@@ -44,15 +56,16 @@ pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Pub
     let steps = steps(&machine, bus, ledger);
     let (site, ()) = tokio::join!(identity::site(&machine, &steps), identity::etc_kubernetes(&machine, &steps));
     let (machine, steps) = (&machine.at_site(&site), &steps);
-    let declared = &Declared { objects: SiteObjects::of(machine, steps), provisioning: Provisioning::of(machine) };
-    let planned = phase::ALL.iter().filter(|step| is_planned(step, machine, &front, declared));
+    let declared = &Declared { objects: SiteObjects::of(machine, steps), services: Services::of(machine, &front) };
+    let all = phase::all(declared.services.steps());
+    let planned = all.into_iter().filter(|step| is_planned(step, machine, &front, declared));
     steps.bus.set_plan(planned.map(|step| (step.phase, step.name)));
     published.site.send_replace(Some(Arc::new(site.clone())));
     let name = identity::hostname(machine, steps, &site).await;
     let cluster = bring_up_cluster(machine, steps, &site, name, declared, &front);
     let beside = beside(machine, steps, &site);
-    let ((node, node_ready), ()) = tokio::join!(cluster, beside);
-    after::forever(machine, steps, node, node_ready, declared, &front).await;
+    let (cluster, ()) = tokio::join!(cluster, beside);
+    after::forever(machine, steps, cluster, declared, &front).await;
 }
 
 /// Whether every boot of this release comes to that step.
@@ -60,13 +73,9 @@ fn is_planned(step: &Step, machine: &Machine, front: &Front, declared: &Declared
     let has_images = !front.catalog().repositories.is_empty();
     match step {
         step if *step == phase::SSH || *step == phase::GATE => false,
-        step if *step == phase::REGISTRY => registry::is_declared(front),
         step if *step == phase::IMAGES => has_images,
         step if *step == phase::FILES => !machine.release().content.is_empty(),
         step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => declared.objects.is_some(),
-        step if [&phase::IRONIC, &phase::OPERATOR, &phase::DHCP].contains(&step) => {
-            declared.provisioning.as_ref().is_some_and(|it| it.has(step))
-        }
         _ => true,
     }
 }
@@ -81,7 +90,7 @@ pub async fn run_safe(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published
     identity::hostname(machine, steps, &site).await;
     network::cluster_address(machine, steps).await;
     beside(machine, steps, &site).await;
-    services::host_services(machine, steps).await;
+    host_services::host_services(machine, steps).await;
 }
 
 fn steps(machine: &Machine, bus: Bus, ledger: Arc<Ledger>) -> Steps {
@@ -97,7 +106,7 @@ async fn beside(machine: &Machine, steps: &Steps, site: &Site) {
         network::interfaces(machine, steps, site),
         time::sources(machine, steps, site),
         content::blobs(machine, steps),
-        services::ssh(machine, steps, site),
+        host_services::ssh(machine, steps, site),
     );
 }
 
@@ -108,7 +117,7 @@ async fn bring_up_cluster(
     name: String,
     declared: &Declared,
     front: &Arc<Front>,
-) -> (Node, f64) {
+) -> Cluster {
     let runtime = async {
         runtime::containerd_state(machine, steps).await;
         runtime::cni(machine, steps).await;
@@ -121,27 +130,18 @@ async fn bring_up_cluster(
         control_plane::place_manifests(machine, steps, &node).await;
         (node, credentials)
     };
-    let served = async {
-        if declared.provisioning.is_some() {
-            Provisioning::look_through(machine).await;
-        }
-    };
+    let services = &declared.services;
     let ((), (), (), (node, credentials)) =
-        tokio::join!(runtime, network::kernel(machine, steps), served, control_plane);
+        tokio::join!(runtime, network::kernel(machine, steps), services.prepare(machine), control_plane);
     control_plane::start_kubelet(machine, steps).await;
-    // It takes what the control plane leaves of the processors.
-    let ironic = async {
-        if let Some(provisioning) = &declared.provisioning {
-            provisioning.start_ironic(machine, steps, &node).await;
-        }
-    };
+    let early = services.start_with_kubelet(Ground { machine, steps, node: &node });
     let cluster = cluster(machine, steps, &node, &credentials, declared, front);
-    let (node_ready, ()) = tokio::join!(Box::pin(cluster), ironic);
+    let ((api, node_ready), ()) = tokio::join!(Box::pin(cluster), early);
     ready::tell_ready(machine, steps, node_ready);
-    (node, node_ready)
+    Cluster { node, api, node_ready }
 }
 
-/// Everything from the API server on, and what runs in the cluster. Returns when the node was Ready.
+/// Everything from the API server on, and what runs in the cluster. Returns its API, and when the node was Ready.
 async fn cluster(
     machine: &Machine,
     steps: &Steps,
@@ -149,7 +149,7 @@ async fn cluster(
     credentials: &control_plane::Credentials,
     declared: &Declared,
     front: &Arc<Front>,
-) -> f64 {
+) -> (Api, f64) {
     let ((), api) = tokio::join!(
         control_plane::state(machine, steps, node, credentials),
         control_plane::api_behind_gate(machine, steps, node),
@@ -165,19 +165,15 @@ async fn cluster(
         addons::node_labels(machine, steps, node, credentials, &api),
         ready::node(steps, node, &api),
     );
-    services::host_services(machine, steps).await;
+    host_services::host_services(machine, steps).await;
     let objects = async {
         if let Some(objects) = &declared.objects {
             objects.bring_up(steps, &api).await;
         }
     };
-    let provisioning = async {
-        if let Some(provisioning) = &declared.provisioning {
-            provisioning.start_beside(machine, steps, &api).await;
-        }
-    };
-    tokio::join!(ready::everything(machine, steps, node, &api, front), objects, provisioning);
-    node_ready
+    let (services, on) = (&declared.services, Ground { machine, steps, node });
+    tokio::join!(ready::everything(on, &api, front, services), objects, services.start(Turn::Beside, on, &api),);
+    (api, node_ready)
 }
 
 fn node(machine: &Machine, name: String, advertise: std::net::IpAddr) -> Node {

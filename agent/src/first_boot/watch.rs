@@ -2,19 +2,19 @@
 //! certificates follow the addresses and the calendar.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::control_plane::bring_up_to_date;
-use super::run::Declared;
-use super::{Machine, decide, phase, ready, registry};
+use super::run::{Cluster, Declared};
+use super::{Machine, decide, phase, ready};
 use crate::cluster::api::Api;
 use crate::cluster::pki::Issued;
 use crate::cluster::{Node, TEMPLATES, bpa_service, manifests, objects};
 use crate::host::addresses;
 use crate::registry::Front;
+use crate::services::{Ground, Turn, registry};
 use crate::steps::{Step, Steps, blocking};
 
 /// Pause between two rounds of checks.
@@ -34,24 +34,17 @@ const GONE: Duration = Duration::from_secs(25);
 pub async fn forever(
     machine: &Machine,
     steps: &Steps,
-    node: Node,
-    node_ready: f64,
+    Cluster { node, api, node_ready }: Cluster,
     declared: &Declared,
-    front: &Arc<Front>,
+    front: &Front,
 ) {
-    let certificates = follow(machine, steps, node.clone());
+    let (services, on) = (&declared.services, Ground { machine, steps, node: &node });
     let checks = async {
-        if !registry::is_declared(front) {
-            registry::start(machine, steps, front).await;
-        }
-        check(machine, steps, &node, node_ready, declared, front).await;
+        services.start(Turn::Behind, on, &api).await;
+        check(on, node_ready, declared, front).await;
     };
-    let provisioning = async {
-        if let Some(provisioning) = &declared.provisioning {
-            provisioning.tend(machine, steps, &node).await;
-        }
-    };
-    tokio::join!(certificates, checks, lead_to_uploads(machine, &node), provisioning);
+    let certificates = follow(machine, steps, node.clone());
+    tokio::join!(certificates, checks, lead_to_uploads(machine, &node), services.tend(on));
 }
 
 /// Pods find the server for uploads by a Service. Nothing waits for it, so it comes behind `ready`.
@@ -71,15 +64,16 @@ async fn apply_uploads(machine: &Machine, node: &Node) -> anyhow::Result<()> {
 }
 
 /// Repeats the checks; tells the step that fails, and `ready` again when all is well again.
-async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, declared: &Declared, front: &Front) {
+async fn check(on: Ground<'_>, node_ready: f64, declared: &Declared, front: &Front) {
+    let Ground { machine, steps, .. } = on;
     // What failed since `ready` is over when all is well.
-    let mut failed: Option<&'static Step> = (!steps.bus.now().ready).then_some(&phase::REGISTRY);
+    let mut failed: Option<&'static Step> = (!steps.bus.now().ready).then_some(&registry::STEP);
     let mut suspicious = false;
     loop {
         sleep(if suspicious || failed.is_some() { CHECK_AGAIN } else { CHECK }).await;
         // The kubeconfig may have been renewed: a client costs one handshake.
         let result = match machine.api() {
-            Ok(api) => once(machine, steps, node, &api, declared, front).await,
+            Ok(api) => once(on, &api, declared, front).await,
             Err(error) => Err((&phase::READYZ, format!("{error:#}"))),
         };
         match (result, failed) {
@@ -105,20 +99,10 @@ async fn check(machine: &Machine, steps: &Steps, node: &Node, node_ready: f64, d
     }
 }
 
-async fn once(
-    machine: &Machine,
-    steps: &Steps,
-    node: &Node,
-    api: &Api,
-    declared: &Declared,
-    front: &Front,
-) -> Result<(), (&'static Step, String)> {
-    let mut checked = ready::check_once(machine, node, api, front).await;
-    if let (Ok(()), Some(provisioning)) = (&checked, &declared.provisioning) {
-        checked = provisioning.ask(machine, api).await;
-    }
+async fn once(on: Ground<'_>, api: &Api, declared: &Declared, front: &Front) -> Result<(), (&'static Step, String)> {
+    let mut checked = ready::check_once(on.machine, on.node, api, front, &declared.services).await;
     if let (Ok(()), Some(objects)) = (&checked, &declared.objects) {
-        checked = objects.check(steps, api).await.map_err(|missing| (&phase::SITE_HEALTH, missing));
+        checked = objects.check(on.steps, api).await.map_err(|missing| (&phase::SITE_HEALTH, missing));
     }
     checked.map_err(|(step, missing)| (step, format!("{}: {}", missing.what, missing.why)))
 }

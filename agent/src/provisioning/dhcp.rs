@@ -1,4 +1,4 @@
-//! DHCP and TFTP on the servers' network, in a pod of its own: the image of dnsmasq, under the agent's guard. Pure text.
+//! What the pod of DHCP and TFTP on the servers' network reads: its settings, and the machines that it knows. Pure.
 //!
 //! ```text
 //! release, own address ─settings─> RUN ─┐
@@ -14,10 +14,6 @@ use serde_json::{Value, json};
 use super::segment::known;
 use super::segment::settings::{Options, Probing, Range, Settings};
 
-/// What the image's name begins with.
-pub const IMAGE: &str = "foothold.dev/dnsmasq:";
-/// File among the static pods.
-pub const MANIFEST: &str = "foothold-dhcp.yaml";
 /// What the pod only reads, forgotten at power-off.
 pub const RUN: &str = "/run/foothold/dhcp";
 /// Leases, and what the guard finds: on DATA.
@@ -70,56 +66,13 @@ pub fn hosts<'a>(machines: impl Iterator<Item = &'a Value>) -> String {
     format!("{list}\n")
 }
 
-/// The manifest. Another `generation` is another pod: it reads its settings only when it starts.
-///
-/// Root, for dnsmasq gives up no rights that it does not have: only those of the network are left.
-pub fn manifest(image: &str, interface: &str, generation: &str) -> String {
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata:
-  name: dhcp
-  namespace: kube-system
-  labels: {{ component: dhcp, tier: foothold }}
-  annotations: {{ foothold.dev/generation: \"{generation}\" }}
-spec:
-  hostNetwork: true
-  priorityClassName: system-node-critical
-  terminationGracePeriodSeconds: 10
-  securityContext:
-    seccompProfile: {{ type: RuntimeDefault }}
-  containers:
-  - name: dhcp
-    image: {image}
-    imagePullPolicy: Never
-    args: [ --interface, \"{interface}\", --config, {RUN}/{SETTINGS}, --hosts, {RUN}/{HOSTS}, --state, {STATE} ]
-    resources: {{ requests: {{ cpu: 10m, memory: 16Mi }}, limits: {{ memory: 128Mi }} }}
-    securityContext:
-      allowPrivilegeEscalation: false
-      readOnlyRootFilesystem: true
-      capabilities: {{ drop: [ ALL ], add: [ NET_ADMIN, NET_BIND_SERVICE, NET_RAW ] }}
-    volumeMounts:
-    - {{ name: run, mountPath: {RUN}, readOnly: true }}
-    - {{ name: state, mountPath: {STATE} }}
-  volumes:
-  - {{ name: run, hostPath: {{ path: {RUN}, type: Directory }} }}
-  - {{ name: state, hostPath: {{ path: {STATE}, type: Directory }} }}
-"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use agent_api::release::{Provisioning, Range};
     use serde_json::json;
 
-    use super::{Settings, Value, hosts, machine, manifest, settings};
+    use super::{Settings, Value, hosts, machine, settings};
     use crate::provisioning::segment::known::{self, Known};
-
-    #[test]
-    fn the_pod() {
-        insta::assert_snapshot!(manifest("foothold.dev/dnsmasq:2.91", "enp1s0", "0123456789abcdef"));
-    }
 
     #[test]
     fn the_pod_reads_what_the_box_writes() {

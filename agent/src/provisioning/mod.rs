@@ -28,8 +28,6 @@ pub mod credentials;
 pub mod database;
 pub mod dhcp;
 pub mod kept;
-pub mod operator;
-pub mod pod;
 pub mod segment;
 pub mod served;
 
@@ -41,6 +39,10 @@ pub const SECRETS: &str = "/var/lib/foothold/provisioning";
 pub const STATE: &str = "/var/lib/foothold/ironic";
 /// What Ironic only reads, forgotten at power-off.
 pub const RUN: &str = "/run/foothold/ironic";
+/// What the name of Ironic's image begins with.
+const IMAGE: &str = "foothold.dev/ironic:";
+/// User and group of Ironic's pod.
+pub const USER: u32 = 65531;
 /// The empty database of the release's Ironic.
 const EMPTY_DATABASE: &str = "/usr/share/foothold/services/ironic.sqlite";
 /// Folders that Ironic expects below [`STATE`].
@@ -60,8 +62,10 @@ pub struct Plan {
 /// Everything placed for the pod to start.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// Its manifest.
-    pub manifest: String,
+    /// Its image.
+    pub image: String,
+    /// Digest of what it only reads when it starts.
+    pub generation: String,
     /// How it is asked.
     pub access: client::Access,
     /// Why the database was made anew, if it was.
@@ -71,7 +75,7 @@ pub struct Placed {
 impl Plan {
     /// That of a release, on the box at `root`; none without an image of Ironic in it.
     pub fn of(release: &Release, declared: Provisioning, root: &Path) -> Option<Self> {
-        let image = release.image(pod::IMAGE)?.clone();
+        let image = release.image(IMAGE)?.clone();
         Some(Self { declared, image, built: release.built, root: root.to_owned() })
     }
 
@@ -138,9 +142,8 @@ impl Plan {
             generation.update(Sha256::digest(part));
         }
         let generation = hex::encode(&generation.finalize()[..8]);
-        let manifest = pod::manifest(&self.image.reference, &generation);
         let access = client::Access { port: ports::IRONIC, authority, credentials };
-        Ok(Placed { manifest, access, new_database: database.made })
+        Ok(Placed { image: self.image.reference.clone(), generation, access, new_database: database.made })
     }
 
     /// Writes whom Ironic trusts at BMCs. Returns whether that is something else than before.
@@ -188,7 +191,7 @@ fn give(path: &Path) -> std::io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    fs_err::os::unix::fs::chown(path, Some(pod::USER), Some(pod::USER))
+    fs_err::os::unix::fs::chown(path, Some(USER), Some(USER))
 }
 
 #[cfg(test)]

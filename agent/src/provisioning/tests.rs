@@ -67,15 +67,15 @@ fn the_pod_stays_while_nothing_changes_and_is_another_one_otherwise() {
     let place = |address: &str, lost: bool| plan.place(ip(address), lost).expect("laid out");
     let first = place("172.22.0.1", false);
     assert_eq!(first.new_database, Some(Reason::First));
-    assert_eq!(place("172.22.0.1", false).manifest, first.manifest);
+    assert_eq!(place("172.22.0.1", false).generation, first.generation);
     let moved = place("172.22.0.2", false);
-    assert!(moved.manifest != first.manifest && moved.new_database.is_none());
+    assert!(moved.generation != first.generation && moved.new_database.is_none());
     let database = dir.path().join(STATE.trim_start_matches('/')).join("db/ironic.sqlite");
     fs_err::remove_file(&database).expect("lost");
     let anew = place("172.22.0.2", false);
-    assert!(anew.manifest != moved.manifest && anew.new_database == Some(Reason::Lost));
+    assert!(anew.generation != moved.generation && anew.new_database == Some(Reason::Lost));
     assert!(database.is_file());
-    assert_ne!(place("172.22.0.2", true).manifest, anew.manifest, "its word counts, whatever it looks like");
+    assert_ne!(place("172.22.0.2", true).generation, anew.generation, "its word counts, whatever it looks like");
     let run = dir.path().join(RUN.trim_start_matches('/'));
     for (file, begin) in [("server.pem", "-----BEGIN PRIVATE KEY"), ("ca.crt", "-----BEGIN CERT"), ("htpasswd", "foot")]
     {

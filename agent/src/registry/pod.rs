@@ -1,12 +1,7 @@
-//! `distribution` as a static pod: its manifest and its configuration. Pure text.
-
-use agent_api::boot::MEDIUM;
-use agent_api::release::MEDIUM_ROOT;
+//! What the pod of `distribution` reads and writes: its places, its user, its configuration. Pure text.
 
 /// What the image's name begins with.
 pub const IMAGE: &str = "foothold.dev/registry:";
-/// File among the static pods.
-pub const MANIFEST: &str = "foothold-registry.yaml";
 /// Everything of the registry that is forgotten at power-off.
 pub const RUN: &str = "/run/foothold/registry";
 /// Folder of the socket: the user of the pod, and root.
@@ -42,61 +37,13 @@ health: {{ storagedriver: {{ enabled: false }} }}
     )
 }
 
-/// The manifest. It has no probe: the agent asks the registry itself, which starts no program each time.
-pub fn manifest(image: &str, writable: bool) -> String {
-    let read_only = !writable;
-    let store = format!("{MEDIUM}/{MEDIUM_ROOT}/store");
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata:
-  name: registry
-  namespace: kube-system
-  labels: {{ component: registry, tier: foothold }}
-spec:
-  hostNetwork: true
-  priorityClassName: system-node-critical
-  securityContext:
-    runAsUser: {USER}
-    runAsGroup: {USER}
-    runAsNonRoot: true
-    seccompProfile: {{ type: RuntimeDefault }}
-  containers:
-  - name: registry
-    image: {image}
-    imagePullPolicy: Never
-    args: [ serve, {CONFIG} ]
-    env:
-    - {{ name: OTEL_TRACES_EXPORTER, value: none }}
-    - {{ name: GOMEMLIMIT, value: 96MiB }}
-    resources: {{ requests: {{ cpu: 10m, memory: 32Mi }} }}
-    securityContext:
-      allowPrivilegeEscalation: false
-      readOnlyRootFilesystem: true
-      capabilities: {{ drop: [ ALL ] }}
-    volumeMounts:
-    - {{ name: config, mountPath: {CONFIG}, readOnly: true }}
-    - {{ name: socket, mountPath: {SOCKET_DIR} }}
-    - {{ name: root, mountPath: /var/lib/registry, readOnly: {read_only} }}
-    - {{ name: store, mountPath: {store}, readOnly: true }}
-  volumes:
-  - {{ name: config, hostPath: {{ path: {CONFIG}, type: File }} }}
-  - {{ name: socket, hostPath: {{ path: {SOCKET_DIR}, type: Directory }} }}
-  - {{ name: root, hostPath: {{ path: {ROOT}, type: Directory }} }}
-  - {{ name: store, hostPath: {{ path: {store}, type: Directory }} }}
-"
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{config, manifest};
+    use super::config;
 
     #[test]
-    fn the_pod_and_its_configuration() {
-        let text = format!("{}---\n{}", config(true, "s3"), manifest("foothold.dev/registry:3.1.2", true));
-        insta::assert_snapshot!(text);
+    fn the_configuration() {
+        insta::assert_snapshot!(config(true, "s3"));
         assert!(config(false, "s3").contains("readonly: { enabled: true }"));
-        assert!(manifest("a", false).contains("mountPath: /var/lib/registry, readOnly: true"));
     }
 }

@@ -14,7 +14,7 @@ use foothold::host::command::Running;
 use foothold::toolbox::{Tool, Toolbox};
 use foothold_agent::ironic::CALLBACK_SECS;
 use foothold_agent::provisioning::client::Access;
-use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, authorities, pod};
+use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, USER, authorities};
 use foothold_tests::fixture;
 use foothold_tests::service_image::ServiceImage;
 use serde_json::json;
@@ -109,7 +109,7 @@ impl Bench {
 
     /// A program of the image, as the pod's user, with the pod's folders.
     pub fn tool<'a>(&self, toolbox: &'a Toolbox, argv: &[&str]) -> Tool<'a> {
-        let user = pod::USER.to_string();
+        let user = USER.to_string();
         let tool = toolbox.tool("/usr/bin/setpriv").args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
         // Another user does not end with its parent unless it says so anew.
         let tool = tool.args(["--pdeathsig", "KILL"]);

@@ -1,25 +1,38 @@
-//! DHCP for servers, where the release gives it addresses to lease: its pod is laid out, told of new machines, and what
+//! DHCP and TFTP for servers, where the release gives it addresses to lease: its pod is laid out, told of new machines, and what
 //! its guard finds is told on the console, in REST and as events of the cluster.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use agent_api::events::{DHCP_STEP, Phase, PhaseWord};
 use agent_api::metal3::BareMetalHost;
 use agent_api::release::{DhcpPolicy, Provisioning};
+use futures_util::future::BoxFuture;
 use kube::api::ApiResource;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::provisioning::addresses;
-use super::{Machine, phase, ready};
+use super::ironic::{Ironic, addresses};
+use super::{EVERY, Ground, Mount, PODS_LOG, Service, StaticPod};
 use crate::cluster::api::Api;
 use crate::cluster::follow::Kept;
-use crate::cluster::{Node, files, manifests};
+use crate::cluster::{Node, files};
+use crate::machine::Machine;
 use crate::provisioning::Plan;
-use crate::provisioning::dhcp::{self, HOSTS, MANIFEST, RUN, SETTINGS, STATE, manifest, settings};
+use crate::provisioning::dhcp::{self, HOSTS, RUN, SETTINGS, STATE, settings};
 use crate::provisioning::segment::state::{self, Answers, State};
-use crate::steps::{Missing, Outcome, Steps, blocking};
+use crate::steps::{Missing, Outcome, Step, Steps, blocking};
 
+/// DHCP and TFTP for servers, behind its guard.
+pub const STEP: Step = Step {
+    phase: PhaseWord::new(Phase::Services.name()),
+    name: DHCP_STEP,
+    next: "it is tried again; `kubectl -n kube-system logs dhcp-NODE` says what it does",
+    log: PODS_LOG,
+};
+
+/// What the image's name begins with.
+const IMAGE: &str = "foothold.dev/dnsmasq:";
 /// Pause between two looks at addresses and the guard's state.
 const LOOK: Duration = Duration::from_secs(10);
 /// All hosts of the cluster.
@@ -33,26 +46,28 @@ pub struct Dhcp {
 }
 
 impl Dhcp {
-    /// None where there is nothing to lease.
-    pub fn of(plan: &Plan, image: String) -> Option<Self> {
-        let wanted = plan.declared.range.is_some() && plan.declared.dhcp != DhcpPolicy::Off;
-        wanted.then(|| Self { plan: plan.clone(), image })
+    /// None where the release has no image of it, or there is nothing to lease.
+    pub fn of(machine: &Machine, ironic: &Ironic) -> Option<Self> {
+        let image = machine.release().image(IMAGE)?.reference.clone();
+        let declared = &ironic.plan().declared;
+        let wanted = declared.range.is_some() && declared.dhcp != DhcpPolicy::Off;
+        wanted.then(|| Self { plan: ironic.plan().clone(), image })
     }
 
     /// Starts it, and waits until its guard knows whom it may answer.
-    pub async fn start(&self, machine: &Machine, steps: &Steps, api: &Api) {
+    async fn bring_up(&self, machine: &Machine, steps: &Steps, api: &Api) {
         let act = || async {
-            steps.wait(&phase::DHCP, ready::EVERY, || self.place(machine)).await;
+            steps.wait(&STEP, EVERY, || self.place(machine)).await;
             // An API server that has just started reads its storage first.
             let told = || async {
                 let told = self.tell_hosts(machine, api).await;
                 told.map_err(|error| Missing::new("the cluster's hosts, whom DHCP knows", format!("{error:#}")))
             };
-            steps.wait(&phase::DHCP, ready::EVERY, told).await;
-            steps.wait(&phase::DHCP, ready::EVERY, || async { answers(machine) }).await;
+            steps.wait(&STEP, EVERY, told).await;
+            steps.wait(&STEP, EVERY, || async { answers(machine) }).await;
             Ok(Outcome::Done((), read(machine).map_or(Value::Null, |state| detail(&state))))
         };
-        steps.perform(&phase::DHCP, act).await;
+        steps.perform(&STEP, act).await;
     }
 
     /// Lays everything out for the box's address of now, the pod's manifest last.
@@ -83,11 +98,7 @@ impl Dhcp {
         machine.follow(&kind, "DHCP is not told of new machines", keep, tell).await;
     }
 
-    /// Follows addresses and hosts, and tells what the guard finds. Ends only when it is dropped.
-    pub async fn tend(&self, machine: &Machine, steps: &Steps, node: &Node) {
-        tokio::join!(self.follow_hosts(machine), self.follow_guard(machine, steps, node));
-    }
-
+    /// Follows addresses, and tells what the guard finds. Ends only when it is dropped.
     async fn follow_guard(&self, machine: &Machine, steps: &Steps, node: &Node) {
         let (mut told, mut missed) = (read(machine).map(|state| state.news()), None);
         loop {
@@ -118,11 +129,32 @@ impl Dhcp {
             let news = state.as_ref().map(State::news);
             if let Some(state) = state.filter(|_| news != told) {
                 log::info!("{}", state.sentence());
-                steps.bus.started(phase::DHCP.phase, phase::DHCP.name);
-                steps.bus.done_with(phase::DHCP.phase, phase::DHCP.name, detail(&state));
+                steps.bus.started(STEP.phase, STEP.name);
+                steps.bus.done_with(STEP.phase, STEP.name, detail(&state));
                 told = news;
             }
         }
+    }
+}
+
+impl Service for Dhcp {
+    fn step(&self) -> &'static Step {
+        &STEP
+    }
+
+    fn start<'a>(&'a self, on: Ground<'a>, api: &'a Api) -> BoxFuture<'a, ()> {
+        Box::pin(self.bring_up(on.machine, on.steps, api))
+    }
+
+    fn ask<'a>(&'a self, machine: &'a Machine, _api: &'a Api) -> BoxFuture<'a, Result<(), Missing>> {
+        Box::pin(async { answers(machine) })
+    }
+
+    fn tend<'a>(&'a self, on: Ground<'a>) -> BoxFuture<'a, ()> {
+        let all = async move {
+            tokio::join!(self.follow_hosts(on.machine), self.follow_guard(on.machine, on.steps, on.node));
+        };
+        Box::pin(all)
     }
 }
 
@@ -148,13 +180,40 @@ fn lay_out(
         // What an earlier pod has found there is none of this one's.
         files::remove(&state.join(state::STATE))?;
     }
-    let manifest = manifest(image, interface, &generation);
-    files::write(&machine.at(manifests::DIR).join(MANIFEST), manifest.as_bytes(), files::SECRET)?;
-    Ok(())
+    pod(image, interface, generation).place(machine).map(drop)
+}
+
+/// The pod: the image of dnsmasq, under the agent's guard. It reads its settings only when it starts: another `generation`
+/// of them is another pod.
+///
+/// Root, for dnsmasq gives up no rights that it does not have: only those of the network are left.
+fn pod(image: &str, interface: &str, generation: String) -> StaticPod {
+    let args = [
+        "--interface",
+        interface,
+        "--config",
+        &format!("{RUN}/{SETTINGS}"),
+        "--hosts",
+        &format!("{RUN}/{HOSTS}"),
+        "--state",
+        STATE,
+    ];
+    StaticPod {
+        name: "dhcp",
+        image: image.to_owned(),
+        args: args.map(str::to_owned).to_vec(),
+        capabilities: &["NET_ADMIN", "NET_BIND_SERVICE", "NET_RAW"],
+        requests: ("10m", "16Mi"),
+        memory_limit: Some("128Mi"),
+        grace_secs: Some(10),
+        mounts: vec![Mount::folder("run", RUN).read_only(), Mount::folder("state", STATE)],
+        generation: Some(generation),
+        ..StaticPod::default()
+    }
 }
 
 /// Whether the guard knows whom it may answer, and nothing is wrong.
-pub fn answers(machine: &Machine) -> Result<(), Missing> {
+fn answers(machine: &Machine) -> Result<(), Missing> {
     let missing = |why: &str| Err(Missing::new("an answer of DHCP's guard", why));
     let Some(state) = read(machine) else { return missing("its pod is being started") };
     match (&state.problem, state.answers) {
@@ -182,7 +241,8 @@ mod tests {
     use jiff::Timestamp;
     use serde_json::json;
 
-    use super::{MANIFEST, STATE, answers, lay_out, manifests, state};
+    use super::{STATE, answers, lay_out, pod, state};
+    use crate::cluster::manifests;
     use crate::host::runner::FakeRunner;
     use crate::machine::tests::machine;
     use crate::provisioning::segment::guard::Other;
@@ -205,6 +265,12 @@ mod tests {
     }
 
     #[test]
+    fn the_pod() {
+        let pod = pod("foothold.dev/dnsmasq:2.91", "enp1s0", "0123456789abcdef".to_owned());
+        insta::assert_snapshot!(pod.manifest().expect("a manifest"));
+    }
+
+    #[test]
     fn what_an_earlier_pod_found_does_not_outlive_its_settings() {
         let dir = tempfile::tempdir().expect("a folder");
         let machine = machine(dir.path(), FakeRunner::default());
@@ -213,7 +279,7 @@ mod tests {
         let declared = Provisioning { range: Some(range), ..Provisioning::default() };
         let place = |own: [u8; 4]| {
             lay_out(&machine, "foothold.dev/dnsmasq:2.91", &declared, "enp2s0", own.into()).expect("laid out");
-            fs_err::read_to_string(machine.at(manifests::DIR).join(MANIFEST)).expect("a manifest")
+            fs_err::read_to_string(machine.at(manifests::DIR).join("foothold-dhcp.yaml")).expect("a manifest")
         };
         fs_err::create_dir_all(machine.at(STATE)).expect("a folder");
         fs_err::write(&state, "of the boot before").expect("written");

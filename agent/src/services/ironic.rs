@@ -1,0 +1,295 @@
+//! Ironic, where the release provisions servers: laid out, started by the kubelet, asked until it answers, and started anew
+//! when its database is lost or the box's address has changed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use agent_api::events::{Phase, PhaseWord};
+use agent_api::ports;
+use anyhow::Context as _;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::{HTTPGetAction, Probe, Secret};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::ApiResource;
+use serde_json::json;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
+
+use super::{EVERY, Ground, Mount, PODS_LOG, Service, StaticPod, metal3};
+use crate::cluster::Node;
+use crate::cluster::api::Api;
+use crate::cluster::follow::Kept;
+use crate::host;
+use crate::machine::Machine;
+use crate::provisioning::authorities::Certificates;
+use crate::provisioning::client::{Access, Trouble};
+use crate::provisioning::{Placed, Plan, RUN, STATE, USER, authorities, database, kept};
+use crate::steps::{Missing, Outcome, Step, blocking};
+
+/// Ironic, where servers are provisioned.
+pub const STEP: Step = Step {
+    phase: PhaseWord::new(Phase::Services.name()),
+    name: "ironic",
+    next: "the kubelet restarts it; a lost database is made anew",
+    log: PODS_LOG,
+};
+
+/// How long networkd may need for an address that is not asked of anybody.
+const ADDRESSED_WITHIN: Duration = Duration::from_secs(20);
+/// Pause between two looks at what Ironic depends on.
+const LOOK: Duration = Duration::from_secs(10);
+/// Pause between two looks at files that nobody needs any more.
+const TIDY: Duration = Duration::from_secs(600);
+
+/// Ironic on this box. Everybody may ask it; one at a time changes it.
+#[derive(Debug)]
+pub struct Ironic {
+    plan: Plan,
+    access: Mutex<Option<Access>>,
+    placed_anew: Notify,
+}
+
+impl Ironic {
+    /// None where the release does not declare it, or has no controller that would ask it for anything.
+    pub fn of(machine: &Machine) -> Option<Arc<Self>> {
+        let plan = Plan::of(machine.release(), machine.provisioning()?.clone(), &machine.at("/"))?;
+        machine.release().image(metal3::IMAGE)?;
+        Some(Arc::new(Self { plan, access: Mutex::new(None), placed_anew: Notify::new() }))
+    }
+
+    /// How it is laid out, and for which network.
+    pub const fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// How it is asked.
+    pub async fn access(&self) -> Result<Access, Missing> {
+        self.access.lock().await.clone().ok_or_else(|| Missing::new("Ironic", "it is not laid out yet"))
+    }
+
+    /// Returns when it was laid out anew after `ready`: its authority may be another one.
+    pub async fn placed_anew(&self) {
+        self.placed_anew.notified().await;
+    }
+
+    /// What Ironic had not finished when the box was switched off is not given to a server.
+    async fn look_through(machine: &Machine) {
+        let at = machine.clone();
+        match blocking(move || Ok(kept::look_through(&at.at("/"), &at.release().content)?)).await {
+            Ok(gone) => {
+                for path in gone {
+                    log::warn!("`{}` was not whole after the box was switched off, and is gone", path.display());
+                }
+            }
+            Err(error) => log::error!("looking through what Ironic had made for servers: {error:#}"),
+        }
+    }
+
+    /// Starts it, and waits until it has drivers.
+    async fn bring_up(&self, on: Ground<'_>) {
+        let act = || async {
+            self.until_addressed().await;
+            let (changed, placed) = self.place(on.machine, on.node, false).await?;
+            let made = placed.new_database.map(database::Reason::text);
+            on.steps.wait(&STEP, EVERY, || self.answers()).await;
+            let detail = json!({"newDatabase": made});
+            Ok(if changed { Outcome::Done((), detail) } else { Outcome::Current(()) })
+        };
+        on.steps.perform(&STEP, act).await;
+    }
+
+    /// Waits for the box's own address where the servers are, for Ironic is started anew with each other one. Without its
+    /// interface there is none.
+    async fn until_addressed(&self) {
+        let begun = Instant::now();
+        while self.plan.declared.address.is_some() && begun.elapsed() < ADDRESSED_WITHIN {
+            if self.plan.segment(&addresses()).is_some() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    }
+
+    /// Lays out everything, the pod's manifest last. Returns whether the pod is another one now.
+    async fn place(&self, machine: &Machine, node: &Node, lost: bool) -> anyhow::Result<(bool, Placed)> {
+        let mut access = self.access.lock().await;
+        let (plan, machine, own) = (self.plan.clone(), machine.clone(), node.advertise);
+        let (changed, placed) = blocking(move || {
+            let placed = plan.place(address(&plan, own), lost)?;
+            let changed = pod(&placed.image, placed.generation.clone()).place(&machine)?;
+            Ok((changed, placed))
+        })
+        .await?;
+        *access = Some(placed.access.clone());
+        Ok((changed, placed))
+    }
+
+    /// Whether it has drivers.
+    async fn answers(&self) -> Result<(), Missing> {
+        let drivers = self.access().await?.drivers().await;
+        drivers.map(drop).map_err(|trouble| Missing::new("an answer of Ironic", trouble.why()))
+    }
+
+    /// Whether it answers, and nothing that it had made before the box was switched on is in doubt.
+    async fn is_right(&self, machine: &Machine) -> Result<(), Missing> {
+        if !kept::mark(&machine.at("/")).exists() {
+            let why = "a folder or file in it can be neither read nor removed; servers are given none of it";
+            return Err(Missing::new("what Ironic had made before the box was switched on", why));
+        }
+        self.answers().await
+    }
+
+    /// Has it trust whom the Secrets of hosts' BMCs say. Ends only when it is dropped.
+    async fn follow_authorities(&self, machine: &Machine) {
+        let mut told = Vec::new();
+        let tell = |kept: &Kept<Result<Certificates, String>>| {
+            let found: Certificates = kept.values().flatten().flatten().cloned().collect();
+            let problems: Vec<String> = kept.values().filter_map(|one| one.as_ref().err()).cloned().collect();
+            for problem in problems.iter().filter(|problem| !told.contains(*problem)) {
+                log::warn!("{problem}");
+            }
+            told = problems;
+            self.trust(found)
+        };
+        let kind = ApiResource::erase::<Secret>(&());
+        let not = "Ironic is not told of the authorities of BMCs";
+        machine.follow(&kind, not, authorities::of_secret, tell).await;
+    }
+
+    async fn trust(&self, found: Certificates) -> anyhow::Result<()> {
+        let access = self.access.lock().await.clone().context("Ironic is not laid out yet")?;
+        let (plan, count) = (self.plan.clone(), found.len());
+        if blocking(move || plan.trust(&access.authority, &found)).await? {
+            log::info!("Ironic trusts {count} authorities of BMCs");
+        }
+        Ok(())
+    }
+
+    /// Lays it out anew whenever that comes to something else: another address, a certificate that was renewed, a
+    /// database that was lost. Ends only when it is dropped.
+    async fn follow_box(&self, machine: &Machine, node: &Node) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let lost = match self.access().await {
+                Ok(access) => matches!(access.drivers().await, Err(Trouble::DatabaseLost(_))),
+                Err(_) => false,
+            };
+            match self.place(machine, node, lost).await {
+                Ok((true, placed)) => {
+                    match placed.new_database {
+                        Some(reason) => log::warn!("Ironic is started with an empty database: {}", reason.text()),
+                        None => log::info!("Ironic is started anew: its address or certificate has changed"),
+                    }
+                    self.placed_anew.notify_one();
+                }
+                Ok((false, _)) => {}
+                Err(error) => log::error!("Ironic cannot be laid out: {error:#}"),
+            }
+        }
+    }
+
+    /// Removes what nobody needs any more. Ends only when it is dropped.
+    async fn tidy(machine: &Machine) {
+        loop {
+            tokio::time::sleep(TIDY).await;
+            Self::look_through(machine).await;
+            let at = machine.clone();
+            if let Err(error) = blocking(move || Ok(kept::tidy(&at.at("/"), SystemTime::now())?)).await {
+                log::warn!("removing what Ironic does not need any more: {error:#}");
+            }
+        }
+    }
+}
+
+impl Service for Ironic {
+    fn step(&self) -> &'static Step {
+        &STEP
+    }
+
+    fn prepare<'a>(&'a self, machine: &'a Machine) -> BoxFuture<'a, ()> {
+        Box::pin(Self::look_through(machine))
+    }
+
+    fn start_with_kubelet<'a>(&'a self, on: Ground<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.bring_up(on))
+    }
+
+    fn ask<'a>(&'a self, machine: &'a Machine, _api: &'a Api) -> BoxFuture<'a, Result<(), Missing>> {
+        Box::pin(self.is_right(machine))
+    }
+
+    fn tend<'a>(&'a self, on: Ground<'a>) -> BoxFuture<'a, ()> {
+        let all = async move {
+            tokio::join!(
+                self.follow_box(on.machine, on.node),
+                self.follow_authorities(on.machine),
+                Self::tidy(on.machine),
+            );
+        };
+        Box::pin(all)
+    }
+}
+
+fn address(plan: &Plan, own: IpAddr) -> IpAddr {
+    plan.address(&addresses(), own)
+}
+
+/// The box's addresses now, by name of the interface.
+pub(super) fn addresses() -> Vec<(String, IpAddr)> {
+    let have = host::addresses().unwrap_or_default();
+    have.into_iter().map(|one| (one.interface, one.address)).collect()
+}
+
+/// The pod. Ironic reads its configuration, its certificate and the state of its database only when it starts: another
+/// `generation` of them is another pod.
+///
+/// Its probes ask what needs no password, and give it the time that Python needs on a slow machine.
+fn pod(image: &str, generation: String) -> StaticPod {
+    StaticPod {
+        name: "ironic",
+        image: image.to_owned(),
+        args: vec!["--config-file".to_owned(), format!("{RUN}/ironic.conf")],
+        env: vec![("HOME", format!("{STATE}/tmp"))],
+        user: Some(USER),
+        requests: ("50m", "192Mi"),
+        memory_limit: Some("1Gi"),
+        grace_secs: Some(30),
+        startup: Some(probe(5, 10, 120)),
+        liveness: Some(probe(30, 20, 6)),
+        mounts: vec![
+            Mount::folder("run", RUN).read_only(),
+            Mount::file("authority", "/etc/ssl/certs/ca-certificates.crt", format!("{RUN}/ca.crt")),
+            Mount::folder("state", STATE),
+            Mount::empty("tmp", "/tmp", "64Mi"),
+        ],
+        generation: Some(generation),
+        ..StaticPod::default()
+    }
+}
+
+fn probe(period_secs: i32, timeout_secs: i32, failures: i32) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            scheme: Some("HTTPS".to_owned()),
+            path: Some("/".to_owned()),
+            port: IntOrString::Int(ports::IRONIC.into()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(period_secs),
+        timeout_seconds: Some(timeout_secs),
+        failure_threshold: Some(failures),
+        ..Probe::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pod;
+
+    #[test]
+    fn the_pod() {
+        let pod = pod("foothold.dev/ironic:29.0.5", "0123456789abcdef".to_owned());
+        insta::assert_snapshot!(pod.manifest().expect("a manifest"));
+    }
+}
