@@ -76,7 +76,7 @@ pub fn find_port(class: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// The step plan: what first boot is going to do, so that progress has a total.
-pub type Plan = Vec<(PhaseWord, String)>;
+pub type StepPlan = Vec<(PhaseWord, String)>;
 
 /// Carries events from those who do things to those who tell. Cheap to clone.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ pub struct Bus {
 struct Inner {
     log: Mutex<Log>,
     status: watch::Sender<Arc<Status>>,
-    plan: watch::Sender<Arc<Plan>>,
+    plan: watch::Sender<Arc<StepPlan>>,
     objects: watch::Sender<Arc<[ObjectStatus]>>,
     live: broadcast::Sender<Event>,
     sink: sink::Sink,
@@ -258,7 +258,7 @@ impl Bus {
     }
 
     /// The declared steps.
-    pub fn plan(&self) -> Arc<Plan> {
+    pub fn plan(&self) -> Arc<StepPlan> {
         self.inner.plan.borrow().clone()
     }
 

@@ -12,7 +12,7 @@ use agent_api::proof::{Proof, Start};
 use agent_api::release::Release;
 use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, Space};
 
-use crate::events::{Bus, Plan, uptime};
+use crate::events::{Bus, StepPlan, uptime};
 use crate::{eta, host};
 
 /// Damaged places that are shown; a dying stick has thousands.
@@ -187,7 +187,7 @@ pub fn hostname() -> String {
 }
 
 /// "step 6 of 14": steps seen and steps planned, each counted once.
-pub fn progress(status: &Status, plan: &Plan) -> Progress {
+pub fn progress(status: &Status, plan: &StepPlan) -> Progress {
     let ended = status.steps.iter().filter(|step| matches!(step.state, State::Done | State::Skipped));
     let seen = |phase: &str, step: &str| status.steps.iter().any(|s| s.phase == phase && s.step == step);
     let to_come = plan.iter().filter(|(phase, step)| !seen(phase.name(), step));

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
-use super::credentials::Credentials;
+use super::credentials::IronicCredentials;
 
 /// An answer is there within this time: Ironic works on one thing after the other.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,7 +20,7 @@ pub struct Access {
     /// Authority of its certificate, PEM.
     pub authority: String,
     /// Who asks.
-    pub credentials: Credentials,
+    pub credentials: IronicCredentials,
 }
 
 /// What keeps Ironic from working.
@@ -50,7 +50,7 @@ impl Access {
     pub async fn drivers(&self) -> Result<Vec<String>, Trouble> {
         let answered = async {
             let url = format!("https://127.0.0.1:{}/v1/drivers", self.port);
-            let Credentials { username, password, .. } = &self.credentials;
+            let IronicCredentials { username, password, .. } = &self.credentials;
             let answer = self.client()?.get(url).basic_auth(username, Some(password)).send().await?;
             anyhow::Ok((answer.status(), answer.bytes().await?))
         };

@@ -19,7 +19,7 @@ const COST: u32 = 4;
 /// User, password, and its hash: with a new one at each start Ironic would be restarted for nothing.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Credentials {
+pub struct IronicCredentials {
     /// User.
     pub username: String,
     /// Password.
@@ -28,13 +28,13 @@ pub struct Credentials {
     hash: String,
 }
 
-impl std::fmt::Debug for Credentials {
+impl std::fmt::Debug for IronicCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+        f.debug_struct("IronicCredentials").field("username", &self.username).finish_non_exhaustive()
     }
 }
 
-impl Credentials {
+impl IronicCredentials {
     /// Those in `dir`; new ones when there are none, or none that can be read.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(FILE);
@@ -67,21 +67,21 @@ impl Credentials {
 
 #[cfg(test)]
 mod tests {
-    use super::{Credentials, FILE};
+    use super::{FILE, IronicCredentials};
 
     #[test]
     fn they_are_made_once_and_anew_when_damaged() {
         let dir = tempfile::tempdir().expect("a folder");
-        let first = Credentials::open(dir.path()).expect("made");
-        assert!(first == Credentials::open(dir.path()).expect("kept"));
+        let first = IronicCredentials::open(dir.path()).expect("made");
+        assert!(first == IronicCredentials::open(dir.path()).expect("kept"));
         assert_eq!(first.password.len(), 43);
         assert!(first.password_file().starts_with("foothold:$2y$04$"), "{}", first.password_file());
         assert!(!format!("{first:?}").contains(&first.password));
         let text = fs_err::read_to_string(dir.path().join(FILE)).expect("text");
         for damage in ["{".to_owned(), text.replace(&first.password, "another")] {
             fs_err::write(dir.path().join(FILE), damage).expect("damaged");
-            let next = Credentials::open(dir.path()).expect("made anew");
-            assert!(next != first && next == Credentials::open(dir.path()).expect("kept"));
+            let next = IronicCredentials::open(dir.path()).expect("made anew");
+            assert!(next != first && next == IronicCredentials::open(dir.path()).expect("kept"));
         }
     }
 }

@@ -31,7 +31,7 @@ pub mod kept;
 pub mod segment;
 pub mod served;
 
-use credentials::Credentials;
+use credentials::IronicCredentials;
 
 /// What is remembered, on DATA: only the agent's.
 pub const SECRETS: &str = "/var/lib/foothold/provisioning";
@@ -51,7 +51,7 @@ const FOLDERS: [&str; 9] =
 
 /// What a box with that release provisions with; none where it does not.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct IronicPlan {
     /// What the release says of it, or Site in its place.
     pub declared: Provisioning,
     image: Image,
@@ -61,7 +61,7 @@ pub struct Plan {
 
 /// Everything placed for the pod to start.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct PlacedIronic {
     /// Its image.
     pub image: String,
     /// Digest of what it only reads when it starts.
@@ -72,7 +72,7 @@ pub struct Placed {
     pub new_database: Option<database::Reason>,
 }
 
-impl Plan {
+impl IronicPlan {
     /// That of a release, on the box at `root`; none without an image of Ironic in it.
     pub fn of(release: &Release, declared: Provisioning, root: &Path) -> Option<Self> {
         let image = release.image(IMAGE)?.clone();
@@ -112,8 +112,8 @@ impl Plan {
     }
 
     /// Lays out everything but the pod itself. `lost` makes the database anew whatever it looks like.
-    pub fn place(&self, address: IpAddr, lost: bool) -> anyhow::Result<Placed> {
-        let credentials = Credentials::open(&self.at(SECRETS))?;
+    pub fn place(&self, address: IpAddr, lost: bool) -> anyhow::Result<PlacedIronic> {
+        let credentials = IronicCredentials::open(&self.at(SECRETS))?;
         let authority = self.place_certificate()?;
         let text = config::render(address);
         for folder in FOLDERS {
@@ -143,7 +143,7 @@ impl Plan {
         }
         let generation = hex::encode(&generation.finalize()[..8]);
         let access = client::Access { port: ports::IRONIC, authority, credentials };
-        Ok(Placed { image: self.image.reference.clone(), generation, access, new_database: database.made })
+        Ok(PlacedIronic { image: self.image.reference.clone(), generation, access, new_database: database.made })
     }
 
     /// Writes whom Ironic trusts at BMCs. Returns whether that is something else than before.

@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use agent_api::release::{Blob, Digest, Image, Provisioning, Range};
 
-use super::{EMPTY_DATABASE, Plan, RUN, STATE, servers_side};
+use super::{EMPTY_DATABASE, IronicPlan, RUN, STATE, servers_side};
 use crate::provisioning::database::Reason;
 
 fn ip(text: &str) -> IpAddr {
@@ -10,14 +10,14 @@ fn ip(text: &str) -> IpAddr {
 }
 
 /// A box below `root` whose release declares provisioning.
-fn plan(root: &std::path::Path) -> Plan {
+fn plan(root: &std::path::Path) -> IronicPlan {
     let empty = root.join(EMPTY_DATABASE.trim_start_matches('/'));
     fs_err::create_dir_all(empty.parent().expect("a folder")).expect("made");
     fs_err::write(empty, b"SQLite format 3\0").expect("written");
     let manifest = Digest::from_hex(&"a".repeat(64)).expect("a digest");
     let blobs = vec![Blob { digest: manifest.clone(), size: 1 }];
     let image = Image { reference: "foothold.dev/ironic:29.0.5".to_owned(), index: None, manifest, blobs };
-    Plan { declared: Provisioning::default(), image, built: 1_790_000_000, root: root.to_owned() }
+    IronicPlan { declared: Provisioning::default(), image, built: 1_790_000_000, root: root.to_owned() }
 }
 
 #[test]
@@ -88,5 +88,5 @@ fn a_release_without_the_image_has_none() {
     let mut release = crate::fixtures::release();
     let root = std::path::Path::new("/");
     release.provisioning = Some(Provisioning::default());
-    assert!(Plan::of(&release, Provisioning::default(), root).is_none(), "nor one without the image");
+    assert!(IronicPlan::of(&release, Provisioning::default(), root).is_none(), "nor one without the image");
 }

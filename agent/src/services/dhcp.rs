@@ -18,9 +18,9 @@ use crate::cluster::api::Api;
 use crate::cluster::follow::Kept;
 use crate::cluster::{Node, files};
 use crate::machine::Machine;
-use crate::provisioning::Plan;
+use crate::provisioning::IronicPlan;
 use crate::provisioning::dhcp::{self, HOSTS, RUN, SETTINGS, STATE, settings};
-use crate::provisioning::segment::state::{self, Answers, State};
+use crate::provisioning::segment::state::{self, Answers, GuardState};
 use crate::steps::{Missing, Outcome, Step, Steps, blocking};
 
 /// DHCP and TFTP for servers, behind its guard.
@@ -41,7 +41,7 @@ const BARE_METAL_HOSTS: &str = "/apis/metal3.io/v1alpha1/baremetalhosts";
 /// The DHCP server of this box.
 #[derive(Debug)]
 pub struct Dhcp {
-    plan: Plan,
+    plan: IronicPlan,
     image: String,
 }
 
@@ -126,7 +126,7 @@ impl Dhcp {
             if let Err(error) = tending.await {
                 log::warn!("the cluster is not told of what DHCP found: {error:#}");
             }
-            let news = state.as_ref().map(State::news);
+            let news = state.as_ref().map(GuardState::news);
             if let Some(state) = state.filter(|_| news != told) {
                 log::info!("{}", state.sentence());
                 steps.bus.started(STEP.phase, STEP.name);
@@ -223,13 +223,13 @@ fn answers(machine: &Machine) -> Result<(), Missing> {
     }
 }
 
-fn read(machine: &Machine) -> Option<State> {
+fn read(machine: &Machine) -> Option<GuardState> {
     let text = fs_err::read_to_string(machine.at(STATE).join(state::STATE)).ok()?;
     serde_json::from_str(&text).ok()
 }
 
 /// What is told of it: the sentence, and all of the state.
-fn detail(state: &State) -> Value {
+fn detail(state: &GuardState) -> Value {
     let mut detail = json!(state);
     detail["message"] = state.sentence().into();
     detail
@@ -246,13 +246,13 @@ mod tests {
     use crate::host::runner::FakeRunner;
     use crate::machine::tests::machine;
     use crate::provisioning::segment::guard::Other;
-    use crate::provisioning::segment::settings::{Mac, Policy};
-    use crate::provisioning::segment::state::{Answers, State};
+    use crate::provisioning::segment::settings::{DhcpPolicy, Mac};
+    use crate::provisioning::segment::state::{Answers, GuardState};
 
-    fn found() -> State {
-        State {
+    fn found() -> GuardState {
+        GuardState {
             interface: "enp2s0".to_owned(),
-            policy: Policy::Guard,
+            policy: DhcpPolicy::Guard,
             answers: Answers::Nobody,
             why: "the first look for other servers is not over".to_owned(),
             others: Vec::new(),
@@ -297,13 +297,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let machine = machine(dir.path(), FakeRunner::default());
         fs_err::create_dir_all(machine.at(STATE)).expect("a folder");
-        let said = |state: &State| {
+        let said = |state: &GuardState| {
             fs_err::write(machine.at(STATE).join(state::STATE), json!(state).to_string()).expect("written");
             answers(&machine).map_err(|missing| missing.why)
         };
         assert_eq!(answers(&machine).expect_err("nothing yet").why, "its pod is being started");
         assert_eq!(said(&found()), Err("the first look for other servers is not over".to_owned()));
-        assert_eq!(said(&State { answers: Answers::KnownAndAdmitted, ..found() }), Ok(()));
+        assert_eq!(said(&GuardState { answers: Answers::KnownAndAdmitted, ..found() }), Ok(()));
         let other = Other {
             server: [192, 0, 2, 1].into(),
             mac: Mac([2, 0, 0, 0, 0, 7]),
@@ -311,10 +311,10 @@ mod tests {
             first: Timestamp::UNIX_EPOCH,
             last: Timestamp::UNIX_EPOCH,
         };
-        assert_eq!(said(&State { answers: Answers::Known, others: vec![other], ..found() }), Ok(()));
+        assert_eq!(said(&GuardState { answers: Answers::Known, others: vec![other], ..found() }), Ok(()));
         let odd = vec!["host `a`: is odd".to_owned()];
-        assert_eq!(said(&State { answers: Answers::KnownAndAdmitted, hosts: odd, ..found() }), Ok(()));
+        assert_eq!(said(&GuardState { answers: Answers::KnownAndAdmitted, hosts: odd, ..found() }), Ok(()));
         let problem = "dnsmasq ended by itself".to_owned();
-        assert_eq!(said(&State { problem: Some(problem.clone()), ..found() }), Err(problem));
+        assert_eq!(said(&GuardState { problem: Some(problem.clone()), ..found() }), Err(problem));
     }
 }

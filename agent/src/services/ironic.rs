@@ -24,7 +24,7 @@ use crate::host;
 use crate::machine::Machine;
 use crate::provisioning::authorities::Certificates;
 use crate::provisioning::client::{Access, Trouble};
-use crate::provisioning::{Placed, Plan, RUN, STATE, USER, authorities, database, kept};
+use crate::provisioning::{IronicPlan, PlacedIronic, RUN, STATE, USER, authorities, database, kept};
 use crate::steps::{Missing, Outcome, Step, blocking};
 
 /// Ironic, where servers are provisioned.
@@ -45,7 +45,7 @@ const TIDY: Duration = Duration::from_secs(600);
 /// Ironic on this box. Everybody may ask it; one at a time changes it.
 #[derive(Debug)]
 pub struct Ironic {
-    plan: Plan,
+    plan: IronicPlan,
     access: Mutex<Option<Access>>,
     placed_anew: Notify,
 }
@@ -53,13 +53,13 @@ pub struct Ironic {
 impl Ironic {
     /// None where the release does not declare it, or has no controller that would ask it for anything.
     pub fn of(machine: &Machine) -> Option<Arc<Self>> {
-        let plan = Plan::of(machine.release(), machine.provisioning()?.clone(), &machine.at("/"))?;
+        let plan = IronicPlan::of(machine.release(), machine.provisioning()?.clone(), &machine.at("/"))?;
         machine.release().image(metal3::IMAGE)?;
         Some(Arc::new(Self { plan, access: Mutex::new(None), placed_anew: Notify::new() }))
     }
 
     /// How it is laid out, and for which network.
-    pub const fn plan(&self) -> &Plan {
+    pub const fn plan(&self) -> &IronicPlan {
         &self.plan
     }
 
@@ -112,7 +112,7 @@ impl Ironic {
     }
 
     /// Lays out everything, the pod's manifest last. Returns whether the pod is another one now.
-    async fn place(&self, machine: &Machine, node: &Node, lost: bool) -> anyhow::Result<(bool, Placed)> {
+    async fn place(&self, machine: &Machine, node: &Node, lost: bool) -> anyhow::Result<(bool, PlacedIronic)> {
         let mut access = self.access.lock().await;
         let (plan, machine, own) = (self.plan.clone(), machine.clone(), node.advertise);
         let (changed, placed) = blocking(move || {
@@ -231,7 +231,7 @@ impl Service for Ironic {
     }
 }
 
-fn address(plan: &Plan, own: IpAddr) -> IpAddr {
+fn address(plan: &IronicPlan, own: IpAddr) -> IpAddr {
     plan.address(&addresses(), own)
 }
 

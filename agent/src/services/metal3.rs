@@ -200,11 +200,11 @@ mod tests {
 
     use super::{Controller, NAME, objects};
     use crate::provisioning::client::Access;
-    use crate::provisioning::credentials::Credentials;
+    use crate::provisioning::credentials::IronicCredentials;
 
     fn access(password: &str) -> Access {
         let dir = tempfile::tempdir().expect("a folder");
-        let mut credentials = Credentials::open(dir.path()).expect("credentials");
+        let mut credentials = IronicCredentials::open(dir.path()).expect("credentials");
         credentials.password = password.to_owned();
         Access { port: 6385, authority: "CA".to_owned(), credentials }
     }

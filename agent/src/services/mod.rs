@@ -37,7 +37,7 @@ mod parts;
 pub mod registry;
 mod static_pod;
 
-pub use parts::{Mount, Source};
+pub use parts::{Mount, MountSource};
 pub use static_pod::{StaticPod, hold_back};
 
 /// Where to read more about a pod.

@@ -16,14 +16,14 @@ pub struct Mount {
     /// Path in the pod.
     pub path: String,
     /// What is there.
-    pub source: Source,
+    pub source: MountSource,
     /// It is only read.
     pub read_only: bool,
 }
 
 /// Where a volume comes from. A path of the box must be there, but for one.
 #[derive(Debug)]
-pub enum Source {
+pub enum MountSource {
     /// A folder of the box.
     Folder(String),
     /// A folder of the box, made when it is not there.
@@ -40,27 +40,27 @@ impl Mount {
     /// A folder of the box, at the same path.
     pub fn folder(name: &'static str, path: impl Into<String>) -> Self {
         let path = path.into();
-        Self { name, path: path.clone(), source: Source::Folder(path), read_only: false }
+        Self { name, path: path.clone(), source: MountSource::Folder(path), read_only: false }
     }
 
     /// A file of the box, at another path, only to be read.
     pub fn file(name: &'static str, path: impl Into<String>, of: impl Into<String>) -> Self {
-        Self { name, path: path.into(), source: Source::File(of.into()), read_only: true }
+        Self { name, path: path.into(), source: MountSource::File(of.into()), read_only: true }
     }
 
     /// A folder of the box that may not be there yet, at another path, only to be read.
     pub fn folder_or_new(name: &'static str, path: &str, of: &str) -> Self {
-        Self { name, path: path.to_owned(), source: Source::FolderOrNew(of.to_owned()), read_only: true }
+        Self { name, path: path.to_owned(), source: MountSource::FolderOrNew(of.to_owned()), read_only: true }
     }
 
     /// What a Secret holds.
     pub fn secret(name: &'static str, path: &str, secret: &'static str) -> Self {
-        Self { name, path: path.to_owned(), source: Source::Secret(secret), read_only: true }
+        Self { name, path: path.to_owned(), source: MountSource::Secret(secret), read_only: true }
     }
 
     /// An empty folder.
     pub fn empty(name: &'static str, path: &str, most: &'static str) -> Self {
-        Self { name, path: path.to_owned(), source: Source::Empty(most), read_only: false }
+        Self { name, path: path.to_owned(), source: MountSource::Empty(most), read_only: false }
     }
 
     /// The same, at another path of the pod.
@@ -88,17 +88,17 @@ impl Mount {
             Some(HostPathVolumeSource { path: path.clone(), type_: Some(type_.to_owned()) })
         };
         match &self.source {
-            Source::Folder(path) => volume.host_path = on_host(path, "Directory"),
-            Source::FolderOrNew(path) => volume.host_path = on_host(path, "DirectoryOrCreate"),
-            Source::File(path) => volume.host_path = on_host(path, "File"),
-            Source::Secret(name) => {
+            MountSource::Folder(path) => volume.host_path = on_host(path, "Directory"),
+            MountSource::FolderOrNew(path) => volume.host_path = on_host(path, "DirectoryOrCreate"),
+            MountSource::File(path) => volume.host_path = on_host(path, "File"),
+            MountSource::Secret(name) => {
                 volume.secret = Some(SecretVolumeSource {
                     secret_name: Some((*name).to_owned()),
                     default_mode: Some(0o440),
                     ..SecretVolumeSource::default()
                 });
             }
-            Source::Empty(most) => {
+            MountSource::Empty(most) => {
                 let size_limit = Some(quantity(most));
                 volume.empty_dir = Some(EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() });
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType};
 use foothold_agent::provisioning::segment::packet::{Answer, packet};
 use foothold_agent::provisioning::segment::settings::{Mac, Settings};
-use foothold_agent::provisioning::segment::state::{STATE, State};
+use foothold_agent::provisioning::segment::state::{GuardState, STATE};
 use foothold_agent::provisioning::segment::{Segment, serve};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -159,7 +159,7 @@ impl Ours<'_> {
     }
 
     /// What it says.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> GuardState {
         let text = fs_err::read_to_string(self.state_dir().join(STATE)).expect("a state");
         serde_json::from_str(&text).expect("JSON")
     }

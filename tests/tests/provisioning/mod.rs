@@ -14,7 +14,7 @@ use foothold::host::command::Running;
 use foothold::toolbox::{Tool, Toolbox};
 use foothold_agent::ironic::CALLBACK_SECS;
 use foothold_agent::provisioning::client::Access;
-use foothold_agent::provisioning::{Placed, Plan, RUN, STATE, USER, authorities};
+use foothold_agent::provisioning::{IronicPlan, PlacedIronic, RUN, STATE, USER, authorities};
 use foothold_tests::fixture;
 use foothold_tests::service_image::ServiceImage;
 use serde_json::json;
@@ -30,7 +30,7 @@ const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub struct Bench {
     made: ServiceImage,
     root: TempDir,
-    plan: Plan,
+    plan: IronicPlan,
     address: IpAddr,
     port: u16,
     /// Whether servers run an imitation of the ramdisk, which does not speak TLS, and is waited for no longer than ninety
@@ -63,7 +63,7 @@ impl Bench {
             provisioning: Some(Provisioning::default()),
             ..fixture::release()
         };
-        let plan = Plan::of(&release, Provisioning::default(), root.path()).expect("it is declared");
+        let plan = IronicPlan::of(&release, Provisioning::default(), root.path()).expect("it is declared");
         Self { made, root, plan, address, port, imitated: false }
     }
 
@@ -82,7 +82,7 @@ impl Bench {
     }
 
     /// What the agent lays out, with another port.
-    pub fn place(&self, lost: bool) -> Placed {
+    pub fn place(&self, lost: bool) -> PlacedIronic {
         let mut placed = self.plan.place(self.address, lost).expect("laid out");
         let path = self.at(RUN).join("ironic.conf");
         let mut text = fs_err::read_to_string(&path).expect("text");

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::packet::Answer;
-use super::settings::{Mac, Policy, Probing, secs};
+use super::settings::{DhcpPolicy, Mac, Probing, secs};
 
 /// Between two rounds while unknown machines are let in.
 const PRESSING: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ pub struct Now {
 
 /// What a tick wants to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum GuardStep {
     /// Nothing.
     Wait,
     /// Send the probes.
@@ -114,7 +114,7 @@ struct Asked {
 /// What the guard knows.
 #[derive(Debug)]
 pub struct Guard {
-    policy: Policy,
+    policy: DhcpPolicy,
     probing: Probing,
     others: BTreeMap<(std::net::Ipv4Addr, Mac), (Duration, Other)>,
     /// The regular look, while there is one.
@@ -130,7 +130,7 @@ pub struct Guard {
 
 impl Guard {
     /// A guard that has heard nothing yet.
-    pub fn new(policy: Policy, probing: Probing) -> Self {
+    pub fn new(policy: DhcpPolicy, probing: Probing) -> Self {
         Self {
             policy,
             probing,
@@ -161,7 +161,7 @@ impl Guard {
 
     /// A machine that is not known asked; `relayed` from another segment.
     pub fn asked(&mut self, now: Now, mac: Mac, relayed: bool) {
-        let may = self.policy == Policy::Guard && !relayed && !self.admitted.contains_key(&mac);
+        let may = self.policy == DhcpPolicy::Guard && !relayed && !self.admitted.contains_key(&mac);
         if may && (self.waiting.len() < REMEMBERED || self.waiting.contains_key(&mac)) {
             let fresh = Asked { last: now.run, wall: now.wall, look: Look::default() };
             let asked = self.waiting.entry(mac).or_insert(fresh);
@@ -170,17 +170,17 @@ impl Guard {
     }
 
     /// Lets time pass.
-    pub fn tick(&mut self, now: Now) -> Step {
+    pub fn tick(&mut self, now: Now) -> GuardStep {
         let forget = secs(self.probing.forget_secs);
         self.others.retain(|_, (heard, _)| now.run.saturating_sub(*heard) < forget);
         self.admitted.retain(|_, until| now.run < *until);
         self.waiting.retain(|_, asked| now.run.saturating_sub(asked.last) < forget);
-        if self.policy == Policy::Off {
-            return Step::Wait;
+        if self.policy == DhcpPolicy::Off {
+            return GuardStep::Wait;
         }
         self.end_looks(now.run);
         if self.probe_at().is_some_and(|at| now.run < at) {
-            return Step::Wait;
+            return GuardStep::Wait;
         }
         self.probed = Some(now.run);
         if self.round_at().is_none_or(|at| now.run >= at) {
@@ -191,7 +191,7 @@ impl Guard {
         for look in of_machines.chain(&mut self.round) {
             look.probed(now.run);
         }
-        Step::Probe
+        GuardStep::Probe
     }
 
     /// Ends looks that nobody answered: machines that waited for theirs are let in.
@@ -214,7 +214,7 @@ impl Guard {
 
     /// When [`Guard::tick`] has something to do at the latest; `None` when it never has.
     pub fn due(&self) -> Option<Duration> {
-        if self.policy == Policy::Off {
+        if self.policy == DhcpPolicy::Off {
             return None;
         }
         let wait = secs(self.probing.wait_secs);
@@ -253,16 +253,16 @@ impl Guard {
     /// Who is answered now, and why.
     pub fn decide(&self) -> (Serving, String) {
         match self.policy {
-            Policy::Off => (Serving::Nobody, "policy `off`".into()),
-            Policy::Known => (Serving::Known, "policy `known`".into()),
-            Policy::Always => (Serving::Everyone, "policy `always`".into()),
-            Policy::Guard if !self.others.is_empty() => {
+            DhcpPolicy::Off => (Serving::Nobody, "policy `off`".into()),
+            DhcpPolicy::Known => (Serving::Known, "policy `known`".into()),
+            DhcpPolicy::Always => (Serving::Everyone, "policy `always`".into()),
+            DhcpPolicy::Guard if !self.others.is_empty() => {
                 (Serving::Known, "another DHCP server answers on this segment".into())
             }
-            Policy::Guard if self.over.is_none() => {
+            DhcpPolicy::Guard if self.over.is_none() => {
                 (Serving::Nobody, "looking for other DHCP servers before the first offer".into())
             }
-            Policy::Guard => {
+            DhcpPolicy::Guard => {
                 let admitted = self.admitted.keys().copied().collect();
                 (Serving::KnownAnd(admitted), "no other DHCP server answers on this segment".into())
             }

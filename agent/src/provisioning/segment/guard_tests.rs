@@ -3,9 +3,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 
-use super::{Guard, Now, Serving, Step};
+use super::{Guard, GuardStep, Now, Serving};
 use crate::provisioning::segment::packet::Answer;
-use crate::provisioning::segment::settings::{Mac, Policy, Probing};
+use crate::provisioning::segment::settings::{DhcpPolicy, Mac, Probing};
 
 const PROBING: Probing = Probing { every_secs: 30, wait_secs: 5, forget_secs: 300, admit_secs: 60 };
 
@@ -23,14 +23,14 @@ fn answer() -> Answer {
     Answer { server, from: mac(200), to: mac(9), offered }
 }
 
-fn guard(policy: Policy) -> Guard {
+fn guard(policy: DhcpPolicy) -> Guard {
     Guard::new(policy, PROBING)
 }
 
 /// Ticks each second up to and with `to`; the seconds at which a probe was sent. It is never due again at once.
 fn run(guard: &mut Guard, from: u64, to: u64) -> Vec<u64> {
     let probes = (from..=to).filter(|second| {
-        let probes = guard.tick(at(*second)) == Step::Probe;
+        let probes = guard.tick(at(*second)) == GuardStep::Probe;
         assert!(guard.due().is_none_or(|due| due > at(*second).run), "{guard:?}");
         probes
     });
@@ -39,7 +39,7 @@ fn run(guard: &mut Guard, from: u64, to: u64) -> Vec<u64> {
 
 #[test]
 fn nothing_is_served_before_the_first_round_is_over() {
-    let mut guard = guard(Policy::Guard);
+    let mut guard = guard(DhcpPolicy::Guard);
     assert_eq!(run(&mut guard, 0, 4), [0, 1]);
     assert_eq!(guard.decide().0, Serving::Nobody);
     run(&mut guard, 5, 5);
@@ -49,7 +49,7 @@ fn nothing_is_served_before_the_first_round_is_over() {
 
 #[test]
 fn an_unknown_machine_is_let_in_after_a_round_of_its_own_and_not_for_ever() {
-    let mut guard = guard(Policy::Guard);
+    let mut guard = guard(DhcpPolicy::Guard);
     run(&mut guard, 0, 10);
     guard.asked(at(11), mac(1), false);
     assert_eq!(guard.decide().0, Serving::KnownAnd([].into()));
@@ -62,7 +62,7 @@ fn an_unknown_machine_is_let_in_after_a_round_of_its_own_and_not_for_ever() {
 
 #[test]
 fn who_asks_while_others_are_looked_at_waits_no_longer() {
-    let mut guard = guard(Policy::Guard);
+    let mut guard = guard(DhcpPolicy::Guard);
     assert_eq!(run(&mut guard, 0, 37), [0, 1, 35, 36]);
     guard.asked(at(38), mac(1), false);
     assert_eq!(run(&mut guard, 38, 39), [38, 39]);
@@ -77,13 +77,13 @@ fn who_asks_while_others_are_looked_at_waits_no_longer() {
 
 #[test]
 fn a_crowd_that_asks_is_no_flood_of_probes_and_each_gets_its_look() {
-    let mut guard = guard(Policy::Guard);
+    let mut guard = guard(DhcpPolicy::Guard);
     run(&mut guard, 0, 9);
     let probes: usize = (10_u8..30)
         .map(|second| {
             let now = at(u64::from(second));
             guard.asked(now, mac(second), false);
-            (0..5).filter(|_| guard.tick(now) == Step::Probe).count()
+            (0..5).filter(|_| guard.tick(now) == GuardStep::Probe).count()
         })
         .sum();
     assert_eq!(probes, 20, "one each second");
@@ -92,7 +92,7 @@ fn a_crowd_that_asks_is_no_flood_of_probes_and_each_gets_its_look() {
 
 #[test]
 fn another_server_before_ours_leaves_only_known_machines() {
-    let mut guard = guard(Policy::Guard);
+    let mut guard = guard(DhcpPolicy::Guard);
     run(&mut guard, 0, 3);
     guard.heard(at(3), &answer());
     guard.asked(at(4), mac(1), false);
@@ -104,7 +104,7 @@ fn another_server_before_ours_leaves_only_known_machines() {
 
 #[test]
 fn another_server_that_appears_takes_back_who_was_let_in_until_it_is_gone() {
-    let mut guard = guard(Policy::Guard);
+    let mut guard = guard(DhcpPolicy::Guard);
     guard.asked(at(0), mac(1), false);
     run(&mut guard, 0, 5);
     assert_eq!(guard.decide().0, Serving::KnownAnd([mac(1)].into()));
@@ -119,7 +119,7 @@ fn another_server_that_appears_takes_back_who_was_let_in_until_it_is_gone() {
 
 #[test]
 fn who_is_behind_a_relay_is_never_let_in() {
-    let mut guard = guard(Policy::Guard);
+    let mut guard = guard(DhcpPolicy::Guard);
     guard.asked(at(0), mac(1), true);
     run(&mut guard, 0, 40);
     assert_eq!(guard.decide().0, Serving::KnownAnd([].into()));
@@ -128,9 +128,9 @@ fn who_is_behind_a_relay_is_never_let_in() {
 #[test]
 fn the_other_policies_do_what_they_say_and_off_sends_nothing() {
     for (policy, serving, probes) in [
-        (Policy::Known, Serving::Known, true),
-        (Policy::Always, Serving::Everyone, true),
-        (Policy::Off, Serving::Nobody, false),
+        (DhcpPolicy::Known, Serving::Known, true),
+        (DhcpPolicy::Always, Serving::Everyone, true),
+        (DhcpPolicy::Off, Serving::Nobody, false),
     ] {
         let mut guard = guard(policy);
         guard.asked(at(0), mac(1), false);
@@ -159,7 +159,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 proptest! {
     #[test]
     fn nobody_unknown_is_answered_while_another_server_was_heard(all in proptest::collection::vec(happens(), 1..80)) {
-        let mut guard = guard(Policy::Guard);
+        let mut guard = guard(DhcpPolicy::Guard);
         let (mut now, mut heard) = (0, None);
         for one in all {
             match one {

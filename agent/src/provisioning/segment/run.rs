@@ -11,13 +11,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::dnsmasq::{self, LEASES};
-use super::guard::{Guard, Now, Serving, Step};
+use super::guard::{Guard, GuardStep, Now, Serving};
 use super::known::Known;
 use super::packet::{self, Seen};
 use super::place;
 use super::settings::{Mac, Settings};
 use super::signs::Signs;
-use super::state::{STATE, State};
+use super::state::{GuardState, STATE};
 use super::supervised::{Supervised, Wanted};
 use crate::cluster::files;
 use crate::host::packet::PacketSocket;
@@ -91,7 +91,7 @@ struct Work<'a> {
     problem: Option<String>,
     /// When the interface's addresses were looked at, and what is wrong with them.
     placed: Option<(Instant, Option<String>)>,
-    shown: Option<(Instant, State)>,
+    shown: Option<(Instant, GuardState)>,
     said: String,
     signs: Signs,
 }
@@ -129,7 +129,7 @@ impl<'a> Work<'a> {
         loop {
             self.read_hosts();
             self.look_at_place();
-            if self.guard.tick(self.now()) == Step::Probe {
+            if self.guard.tick(self.now()) == GuardStep::Probe {
                 probe(socket.get_ref()).context("probing for other DHCP servers")?;
             }
             self.act().await?;
@@ -214,10 +214,10 @@ impl<'a> Work<'a> {
         let Segment { interface, settings, state_dir, .. } = self.segment;
         let misplaced = || self.placed.clone().and_then(|(_, wrong)| wrong);
         let problem = self.problem.clone().or_else(misplaced).or_else(|| self.server.problem.clone());
-        let state = State::of(interface, settings.policy, &self.guard, &self.known, problem);
+        let state = GuardState::of(interface, settings.policy, &self.guard, &self.known, problem);
         let news = state.news();
         let same = news == self.said;
-        let recent = |(when, shown): &(Instant, State)| *shown == state || when.elapsed() < CALM;
+        let recent = |(when, shown): &(Instant, GuardState)| *shown == state || when.elapsed() < CALM;
         if same && self.shown.as_ref().is_some_and(recent) {
             return Ok(());
         }

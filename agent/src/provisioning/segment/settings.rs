@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use agent_api::release::DhcpPolicy as Policy;
+pub use agent_api::release::DhcpPolicy;
 use serde::{Deserialize, Serialize};
 
 /// A MAC address.
@@ -127,7 +127,7 @@ impl Default for Probing {
 pub struct Settings {
     /// Whom DHCP answers.
     #[serde(default)]
-    pub policy: Policy,
+    pub policy: DhcpPolicy,
     /// The box's address on the segment: TFTP, and HTTP on port 6180.
     pub server: Ipv4Addr,
     /// Addresses of the segment.
@@ -244,13 +244,13 @@ pub(super) const fn secs(count: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mac, Policy, Settings};
+    use super::{DhcpPolicy, Mac, Settings};
 
     #[test]
     fn a_short_file_is_enough_and_guards() {
         let text = "server: 172.22.0.1\nranges: [ { start: 172.22.0.10, end: 172.22.0.100 } ]\n";
         let settings = Settings::parse(text).expect("good");
-        assert_eq!((settings.policy, settings.lease_secs), (Policy::Guard, 3600));
+        assert_eq!((settings.policy, settings.lease_secs), (DhcpPolicy::Guard, 3600));
     }
 
     #[test]

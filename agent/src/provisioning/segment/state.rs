@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::{Guard, Other, Serving};
 use super::known::Known;
-use super::settings::{Mac, Policy};
+use super::settings::{DhcpPolicy, Mac};
 
 /// The file, in the state folder.
 pub const STATE: &str = "state.json";
@@ -39,11 +39,11 @@ pub struct Waiting {
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct State {
+pub struct GuardState {
     /// The interface.
     pub interface: String,
     /// What was asked for.
-    pub policy: Policy,
+    pub policy: DhcpPolicy,
     /// Whom dnsmasq answers.
     pub answers: Answers,
     /// Why.
@@ -64,9 +64,9 @@ pub struct State {
     pub problem: Option<String>,
 }
 
-impl State {
+impl GuardState {
     /// The guard's state in these words.
-    pub fn of(interface: &str, policy: Policy, guard: &Guard, known: &Known, problem: Option<String>) -> Self {
+    pub fn of(interface: &str, policy: DhcpPolicy, guard: &Guard, known: &Known, problem: Option<String>) -> Self {
         let (serving, why) = guard.decide();
         let (answers, admitted) = match serving {
             Serving::Nobody => (Answers::Nobody, Vec::new()),
@@ -147,10 +147,10 @@ fn about(other: &Other) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Known, State, Timestamp};
+    use super::{GuardState, Known, Timestamp};
     use crate::provisioning::segment::guard::{Guard, Now};
     use crate::provisioning::segment::packet::Answer;
-    use crate::provisioning::segment::settings::{Mac, Policy, Probing};
+    use crate::provisioning::segment::settings::{DhcpPolicy, Mac, Probing};
 
     #[test]
     fn who_is_heard_again_is_no_news() {
@@ -158,12 +158,12 @@ mod tests {
             let (from, to) = (Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8]));
             Answer { server: server.into(), from, to, offered: None }
         };
-        let mut guard = Guard::new(Policy::Guard, Probing::default());
+        let mut guard = Guard::new(DhcpPolicy::Guard, Probing::default());
         let mut hear = |server: [u8; 4], seconds: i64| {
             let wall = Timestamp::from_second(1_800_000_000 + seconds).expect("a time");
             let run = std::time::Duration::from_secs(seconds.unsigned_abs());
             guard.heard(Now { run, wall }, &answer(server));
-            State::of("prov0", Policy::Guard, &guard, &Known::default(), None)
+            GuardState::of("prov0", DhcpPolicy::Guard, &guard, &Known::default(), None)
         };
         let (first, again) = (hear([192, 0, 2, 1], 0), hear([192, 0, 2, 1], 30));
         assert_ne!(first.sentence(), again.sentence());
@@ -173,14 +173,14 @@ mod tests {
 
     #[test]
     fn who_the_other_is_is_told_everywhere() {
-        let mut guard = Guard::new(Policy::Guard, Probing::default());
+        let mut guard = Guard::new(DhcpPolicy::Guard, Probing::default());
         let wall = Timestamp::from_second(1_800_000_000).expect("a time");
         let (from, to) = (Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8]));
         let answer = Answer { server: [192, 0, 2, 1].into(), from, to, offered: Some([192, 0, 2, 7].into()) };
         guard.heard(Now { run: std::time::Duration::ZERO, wall }, &answer);
         let mut known = Known::default();
         known.problems.push("host `a`: is odd".to_owned());
-        let state = State::of("prov0", Policy::Guard, &guard, &known, None);
+        let state = GuardState::of("prov0", DhcpPolicy::Guard, &guard, &known, None);
         insta::assert_snapshot!(state.sentence());
         insta::assert_snapshot!("json", serde_json::to_string_pretty(&state).expect("JSON"));
         insta::assert_snapshot!("event", serde_json::to_string_pretty(&state.events("box")).expect("JSON"));

@@ -24,7 +24,7 @@ use crate::cluster::api::{Api, ApiError};
 use crate::cluster::kubeconfig;
 use crate::door::Refusal;
 use crate::ironic::{self, Node};
-use crate::provisioning::credentials::{self, Credentials};
+use crate::provisioning::credentials::{self, IronicCredentials};
 use crate::provisioning::{RUN, SECRETS};
 use crate::signs::{Table, node};
 
@@ -141,7 +141,8 @@ fn of_ironic(error: &anyhow::Error) -> String {
 fn client(options: &Options) -> anyhow::Result<ironic::Client> {
     let at = |folder: &str| options.root.join(folder.trim_start_matches('/'));
     let text = fs_err::read(at(SECRETS).join(credentials::FILE))?;
-    let Credentials { username, password, .. } = serde_json::from_slice(&text).context("reading its credentials")?;
+    let IronicCredentials { username, password, .. } =
+        serde_json::from_slice(&text).context("reading its credentials")?;
     let ca = fs_err::read_to_string(at(RUN).join("ca.crt"))?;
     let settings = ironic::Settings { url: options.ironic.clone(), ca: Some(ca), user: Some((username, password)) };
     Ok(ironic::Client::new(&settings)?)

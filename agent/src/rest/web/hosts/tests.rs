@@ -22,7 +22,7 @@ use crate::cluster::kubeconfig::{Credentials, render};
 use crate::cluster::pki::Pair;
 use crate::door::testing;
 use crate::ironic::Node;
-use crate::provisioning::credentials::Credentials as Login;
+use crate::provisioning::credentials::IronicCredentials;
 use crate::provisioning::{RUN, SECRETS, dhcp, segment};
 use crate::signs::Table;
 
@@ -188,7 +188,7 @@ fn lay_out(server: &str) -> TempDir {
     let authority = testing::tls().1;
     let kubeconfig = render(server, &authority, "kubernetes-admin", &Credentials::Inline(&pair));
     fs_err::write(at("admin.conf"), kubeconfig).expect("written");
-    Login::open(&at(SECRETS)).expect("made");
+    IronicCredentials::open(&at(SECRETS)).expect("made");
     fs_err::create_dir_all(at(RUN)).expect("a folder");
     fs_err::write(at(RUN).join("ca.crt"), authority).expect("written");
     fs_err::create_dir_all(at(dhcp::STATE)).expect("a folder");
