@@ -43,7 +43,7 @@ const ACCESS: &str = "/var/lib/foothold/access";
 /// Runs until the service is stopped.
 pub fn main() -> anyhow::Result<()> {
     start_logging();
-    // One provider in the process: the libraries must not choose.
+    // One crypto provider for the whole process, so that no library chooses another.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(run());
@@ -95,7 +95,7 @@ async fn run() -> anyhow::Result<()> {
     let screens =
         console::Options::of_box(bus.clone(), Arc::clone(&gate), vitals.clone(), certificate.fingerprint.clone());
     console::start(&mut tasks, screens, &stop);
-    // Behind the consoles: what the guard has found by now is news to them.
+    // After the consoles are started: they must see what the guard has found by now.
     eta::start(&mut tasks, vitals.proof(), &bus, &stop);
     medium::start(&mut tasks, vitals.clone(), bus.clone(), &stop);
 
@@ -117,7 +117,7 @@ async fn run() -> anyhow::Result<()> {
     });
     tasks.spawn(wait_for_signal(stop.clone()));
     while let Some(ended) = tasks.join_next().await {
-        // One part that ends badly ends the whole: systemd starts it again, and it finds its place.
+        // A task that fails ends the process: systemd starts it again, and it goes on where it was.
         if let Err(error) = ended.map_err(anyhow::Error::from).and_then(|result| result) {
             stop.cancel();
             return Err(error);
@@ -129,7 +129,7 @@ async fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is served besides the release, and where it is noted who fetches what.
+/// What is served besides the release, and the record of who fetches what.
 struct ToServe {
     uploads: Option<Uploads>,
     fetches: Fetches,
@@ -179,7 +179,7 @@ fn anywhere(port: u16) -> [SocketAddr; 2] {
     [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
 }
 
-/// The store of uploads. Without a DATA that can be written there are none, and the box goes on.
+/// The store of uploads. When DATA cannot be written there is none, and the box goes on without it.
 fn open_uploads(bus: &Bus) -> Option<Uploads> {
     const STEP: &str = "uploads";
     bus.started(Phase::Content, STEP);
@@ -197,7 +197,7 @@ fn open_uploads(bus: &Bus) -> Option<Uploads> {
     }
 }
 
-/// In safe mode only Site is looked for, so that somebody can come in.
+/// In safe mode only Site is read, so that people can log in to repair the box.
 async fn first_boot_of(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published, registry: Arc<Front>) {
     match machine.facts().mode {
         Mode::Run => first_boot::run(machine, bus, ledger, published, registry).await,

@@ -5,8 +5,8 @@
 //!                             ├─ eta (pure) ─► console, REST
 //! Status, now ────────────────┘       └─ slow steps ─► events
 //! ```
-//! The proof's machine was another one: how the steps that ended here compare with it says what the others will take.
-//! Without a proof nothing is promised.
+//! The proof was made on another machine. The steps that have ended here show how much faster or slower this one is; the
+//! estimate for the rest follows from that. Without a proof there is no estimate.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::events::{Bus, uptime};
 
 /// A step is slow at so many times what it took at the proof.
 const SLOW: f64 = 3.0;
-/// Nobody wants to read that a tenth of a second became a half.
+/// A step that is shorter than this, seconds, is never called slow.
 const SLOW_AT_LEAST: f64 = 2.0;
 /// The paces are compared once so many seconds of the proof have passed here.
 const ENOUGH: f64 = 3.0;
-/// No machine is thought to be faster or slower than the proof's by more than this.
+/// Limits of the pace: what was measured beyond them is taken for chance.
 const PACE: (f64, f64) = (0.1, 20.0);
 /// How often slow steps are looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub fn eta(proof: &Start, status: &Status, now: f64) -> Option<Eta> {
     let pace = pace(&passed);
     let (here, there) = passed.last().copied().unwrap_or((0.0, 0.0));
     let left = |from: f64| (proof.ready_secs - from).max(0.0) * pace;
-    // What should have ended by now and has not moves the rest.
+    // A step that should have ended by now and has not moves all that follows.
     let next = proof.steps.iter().filter(|step| !has_ended(status, step)).map(Step::end).reduce(f64::min);
     let total = (here + left(there)).max(now + left(next.unwrap_or(there).max(0.0)));
     Some(Eta {
@@ -70,7 +70,7 @@ fn pace(passed: &[(f64, f64)]) -> f64 {
     if there < ENOUGH { 1.0 } else { ((last.0 - first.0) / there).clamp(PACE.0, PACE.1) }
 }
 
-/// What runs far longer than at the proof. A slower machine is given its time; a faster one is not held to more.
+/// Steps that run far longer than at the proof. A slower machine gets more time; a faster one does not get less.
 fn slow(proof: &Start, status: &Status, now: f64, pace: f64) -> Vec<SlowStep> {
     let running = status.running().filter_map(|step| {
         let proved = find(proof, &step.phase, &step.step)?.secs;
@@ -114,7 +114,7 @@ pub fn start(tasks: &mut JoinSet<anyhow::Result<()>>, proof: Option<Arc<Start>>,
     });
 }
 
-/// The event that says of one more step that it is slow: what it said last, and that.
+/// The event that says that one more step is slow: with the detail of its last event.
 fn news(proof: &Start, status: &Status, now: f64, told: &mut BTreeSet<(String, String)>) -> Option<Event> {
     let found = eta(proof, status, now)?;
     let slow = found.slow.into_iter().find(|slow| told.insert((slow.phase.clone(), slow.step.clone())))?;

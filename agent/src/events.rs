@@ -1,4 +1,4 @@
-//! The box's own news: one [`Bus`] carries every event of this boot to everybody who wants to know.
+//! Events of this boot: one [`Bus`] carries each of them to all who show or keep them.
 //!
 //! ```text
 //! initrd -> /run/foothold/events.jsonl --replay--+
@@ -78,7 +78,7 @@ pub fn find_port(class: &Path, name: &str) -> Option<PathBuf> {
 /// The step plan: what first boot is going to do, so that progress has a total.
 pub type StepPlan = Vec<(PhaseWord, String)>;
 
-/// Carries events from those who do things to those who tell. Cheap to clone.
+/// Carries events from steps and tasks to console, REST and files. Cheap to clone.
 #[derive(Clone)]
 pub struct Bus {
     inner: Arc<Inner>,
@@ -159,7 +159,8 @@ impl Bus {
         self.emit_locked(&mut self.lock(), event);
     }
 
-    /// Tells what `decide` makes of the status, nothing else being told between; says whether it made anything.
+    /// Emits the event that `decide` makes of the status, if it makes one; no other event comes between. Returns whether
+    /// there was one.
     pub fn tell_if(&self, decide: impl FnOnce(&Status) -> Option<Event>) -> bool {
         let mut log = self.lock();
         let event = decide(&self.now());
@@ -262,7 +263,7 @@ impl Bus {
         self.inner.plan.borrow().clone()
     }
 
-    /// Tells how the objects are that the release declares. Not an event: what is waited for is one.
+    /// Sets the state of the objects that the release declares. Not an event: waits for them are told as events.
     pub fn set_objects(&self, objects: Vec<ObjectStatus>) {
         self.inner.objects.send_if_modified(|known| {
             let news = known[..] != objects[..];
@@ -273,7 +274,7 @@ impl Bus {
         });
     }
 
-    /// How the objects are that the release declares.
+    /// The state of the objects that the release declares.
     pub fn objects(&self) -> Arc<[ObjectStatus]> {
         self.inner.objects.borrow().clone()
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! guard (its own process) -> /run/foothold/medium-*.json -> this module -> Bus -> console, REST, host
 //! ```
-//! The guard must go on when no other program can be started any more, so it writes files and knows nobody.
+//! The guard must go on when no other program can be started any more, so it only writes files and needs no other process.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

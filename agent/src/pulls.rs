@@ -1,13 +1,13 @@
-//! Every image that the box's containerd asks for, recorded where none can be missed.
+//! Records every image that the box's containerd asks for, at the one place that all requests pass.
 //!
 //! ```text
 //! kubelet, crictl --CRI--> containerd --certs.d/_default--> 127.0.0.1:5000 = `registry::front` --> Recorder --> Bus
 //! ```
 //! The image's containerd configuration sends each request of each pull, whatever its registry, to this box's registry
-//! and to no other. So what is asked there is what was pulled: a pull of an image that is there resolves its name there,
-//! too, and one that is not the kubelet's comes the same way. Kubernetes' events need an API server that answers, are
+//! and to no other. So all pulls are seen there: those of images that the box has, and those that do not come from the
+//! kubelet. Kubernetes' events need an API server that answers, are
 //! thinned out, and know only pods; the journals of kubelet and containerd are text, and thinned out as well. While the
-//! agent itself is being restarted (a second) nobody listens: the pull fails, and the kubelet's next try is recorded.
+//! agent itself is being restarted (a second) nothing listens: the pull fails, and the kubelet's next try is recorded.
 //! So it is while the registry's pod is starting: it is no failure then that an image is not found.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +23,9 @@ use tokio_util::sync::CancellationToken;
 use crate::events::{Bus, uptime};
 
 /// The same image is told again after a minute: the kubelet asks every few seconds at first, then every five minutes.
-/// When nothing was asked for in ten minutes, nobody wants it any more.
+/// After ten minutes without a request the image counts as no longer wanted.
 const PACE: Pace = Pace { tell_again: Duration::from_secs(60), quiet: Duration::from_secs(600) };
-/// How many images are told apart.
+/// The most images that are remembered.
 const MOST_IMAGES: usize = 256;
 
 /// How patient the recorder is.
@@ -35,7 +35,7 @@ struct Pace {
     quiet: Duration,
 }
 
-/// A recorder that takes a failure back when nobody asks any more. Needs a tokio runtime.
+/// A recorder that takes its failure back once no image is asked for any more. Needs a tokio runtime.
 pub fn start(tasks: &mut JoinSet<anyhow::Result<()>>, bus: &Bus, stop: &CancellationToken) -> Arc<Recorder> {
     let recorder = Arc::new(Recorder::new(bus.clone(), PACE));
     let (quiet, stop) = (Arc::clone(&recorder), stop.clone());
@@ -75,7 +75,7 @@ impl Recorder {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that an image is there, and was asked for: each once.
+    /// Records that an image was asked for and is there: once for each image.
     pub fn served(&self, image: &str) {
         let mut asked = self.lock();
         if asked.served.len() < MOST_IMAGES && asked.served.insert(image.to_owned()) {
@@ -111,7 +111,7 @@ impl Recorder {
         self.bus.emit(event);
     }
 
-    /// Takes the failure back when nobody asks any more.
+    /// Takes the failure back once no image is asked for any more.
     async fn forget_in_time(&self) {
         loop {
             sleep(self.pace.quiet / 10).await;

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use crate::events::Bus;
 use crate::vitals::memory_of;
 
-/// How often it is looked at until the box is ready. A look costs two system calls and a small file.
+/// How often usage is measured until the box is ready. It costs two system calls and a small file.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Looks and remembers the most. Cheap to clone.
+/// Measures, and remembers the highest values. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Usage {
     root: PathBuf,
@@ -27,7 +27,7 @@ impl Usage {
         Self { root: root.to_owned(), peak: Arc::default() }
     }
 
-    /// What is in use now, and the most since the first look.
+    /// What is in use now, and the highest values since the first measurement.
     pub fn look(&self) -> proof::Usage {
         let meminfo = fs_err::read_to_string(self.root.join("proc/meminfo")).unwrap_or_default();
         let (used, total) = rustix::fs::statvfs(self.root.join("var")).map_or((0, 0), |disk| {
@@ -50,7 +50,7 @@ impl Usage {
     }
 }
 
-/// Looks again and again until the box is ready.
+/// Measures again and again until the box is ready.
 pub fn start(tasks: &mut JoinSet<anyhow::Result<()>>, usage: Usage, bus: &Bus, stop: &CancellationToken) {
     let (bus, stop) = (bus.clone(), stop.clone());
     tasks.spawn(async move {

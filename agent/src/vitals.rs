@@ -1,4 +1,4 @@
-//! What the box is and how it feels at this moment, read from /run and /proc: facts that are no events.
+//! What the box is, and its memory, disk and addresses at this moment, read from /run and /proc: facts that are no events.
 //! Console and REST show the same ones.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, Space};
 use crate::events::{Bus, StepPlan, uptime};
 use crate::{eta, host};
 
-/// Damaged places that are shown; a dying stick has thousands.
+/// The most damaged places that are shown: a dying stick has thousands.
 const MOST_FAILURES: usize = 256;
 
 /// What stays the same while the box runs.
@@ -68,7 +68,7 @@ impl Vitals {
         &self.identity
     }
 
-    /// What a start like this one took when the release was proved.
+    /// What a start of this kind (first or later) took when the release was proved.
     pub fn proof(&self) -> Option<Arc<Start>> {
         self.proof.clone()
     }
@@ -127,7 +127,7 @@ impl Vitals {
     }
 }
 
-/// The start of the proof that this one is like.
+/// The proof's start of the same kind: first or later.
 fn proved(run: &Path) -> Option<Arc<Start>> {
     let proof: Proof = serde_json::from_slice(&fs_err::read(run.join("proof.json")).ok()?).ok()?;
     let facts: BootFacts = serde_json::from_slice(&fs_err::read(run.join("boot.json")).ok()?).ok()?;

@@ -60,8 +60,8 @@ pub fn bring_up_to_date(
     Ok((Credentials { ca: cas.cluster.pem }, issued))
 }
 
-/// With the addresses that the box had before, too: its interfaces may not have them yet, and who comes by them shall
-/// find the API server while the box comes up. What is really gone goes when certificates are followed.
+/// The node with the addresses that the box had before, too: its interfaces may not have them yet, and clients that use
+/// them must reach the API server while the box comes up. Addresses that are really gone leave the certificate later.
 fn keeping(machine: &Machine, mut node: Node) -> Node {
     node.site_addresses.extend(pki::served_addresses(&machine.at(pki::PKI_DIR)));
     node

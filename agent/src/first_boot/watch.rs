@@ -89,7 +89,7 @@ async fn check(on: Ground<'_>, node_ready: f64, declared: &Declared, front: &Fro
                 if let Some(before) = before {
                     steps.bus.done(before.phase, before.name);
                 }
-                // What it took when the box came up is told: from here on it is the failure that lasts.
+                // The step begins anew: its time counts from the failure, not from the boot.
                 steps.bus.started(step.phase, step.name);
                 steps.fail(step, &cause);
                 failed = Some(step);

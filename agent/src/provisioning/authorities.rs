@@ -1,4 +1,5 @@
-//! Whom Ironic trusts at BMCs: what hosts' Secrets name as `ca.crt`, in one file that it reads anew for each connection.
+//! The certificate authorities that Ironic trusts at BMCs: `ca.crt` of all hosts' Secrets in one file. Ironic reads the file
+//! for each connection.
 //!
 //! ```text
 //! Secrets with username, password, ca.crt ─of_secret──► certificates ─┐
@@ -20,7 +21,8 @@ pub const FILE: &str = "bmc.crt";
 /// Certificates in DER.
 pub type Certificates = BTreeSet<Vec<u8>>;
 
-/// Those that a Secret of a BMC names; none where it is no such Secret, or names nobody. Else what is wrong, in words.
+/// The certificates that the Secret of a BMC names. `None` for other Secrets, and for those without `ca.crt`. An error
+/// says in words what is wrong with `ca.crt`.
 pub fn of_secret(secret: &Value) -> Option<Result<Certificates, String>> {
     let text = |key: &str| STANDARD.decode(secret["data"][key].as_str()?).ok();
     let (Some(_), Some(_), Some(pem)) = (text("username"), text("password"), text("ca.crt")) else { return None };

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::credentials::IronicCredentials;
 
-/// An answer is there within this time: Ironic works on one thing after the other.
+/// How long an answer may take: Ironic handles one request after the other.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How Ironic is asked.
@@ -41,7 +41,7 @@ impl Trouble {
     }
 }
 
-/// What sqlite says about a database that is none of Ironic's (any more).
+/// Messages of sqlite about a database that Ironic cannot use (any more).
 const LOST: [&str; 4] =
     ["no such table", "database disk image is malformed", "file is not a database", "unable to open database file"];
 
@@ -73,7 +73,8 @@ impl Access {
     }
 }
 
-/// What an answer means. The conductor is registered in the database: in a new one there is none until it starts anew.
+/// What an answer means. The conductor registers in the database when it starts: a database that was made since has no
+/// conductor.
 fn judge(status: StatusCode, body: &[u8]) -> Result<Vec<String>, Trouble> {
     let text = String::from_utf8_lossy(body);
     if !status.is_success() {

@@ -11,8 +11,8 @@ use crate::ironic::CALLBACK_SECS;
 pub const HTTP_PATH: &str = "provisioning";
 /// The release's deploy ramdisk, below the content server's root, less the endings of its two files.
 const RAMDISK: &str = "netboot/ironic-python-agent";
-/// What the ramdisk's kernel is told. It checks whom it talks to by the token that Ironic gives it; the box's authority
-/// is handed to it where the medium can carry it.
+/// Kernel parameters of the ramdisk. The ramdisk knows Ironic by the token that Ironic gives it; it gets the box's
+/// authority where the medium can carry it.
 const KERNEL: &str = "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-insecure=1";
 
 /// Where to listen, the name of the own address's option, and the version of IP.

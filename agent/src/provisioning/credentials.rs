@@ -13,10 +13,11 @@ use crate::cluster::files;
 pub const FILE: &str = "credentials.json";
 /// Name of the user.
 const USER: &str = "foothold";
-/// The least that bcrypt knows: 256 random bits need no slow hash, and Ironic checks it on requests.
+/// The lowest cost that bcrypt has: a password of 256 random bits needs no slow hash, and Ironic checks it at requests.
 const COST: u32 = 4;
 
-/// User, password, and its hash: with a new one at each start Ironic would be restarted for nothing.
+/// User, password and the password's hash. The hash is kept because a new one at each start would restart Ironic for
+/// nothing.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IronicCredentials {
@@ -35,7 +36,7 @@ impl std::fmt::Debug for IronicCredentials {
 }
 
 impl IronicCredentials {
-    /// Those in `dir`; new ones when there are none, or none that can be read.
+    /// Reads the credentials in `dir`. Makes new ones when there are none or they cannot be read.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(FILE);
         match fs_err::read(&path) {

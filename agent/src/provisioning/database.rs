@@ -1,7 +1,7 @@
-//! Ironic's database: an empty one of the release's Ironic wherever there is none that it can use.
+//! Ironic's database: where there is none that the release's Ironic can use, an empty one is put in its place.
 //!
-//! Ironic itself cannot bring a sqlite database from one version to the next, and needs not: everything in it is made
-//! again from the cluster's resources.
+//! Ironic cannot bring a sqlite database from one version to the next. It need not: everything in it is made again from
+//! the cluster's resources.
 
 use std::io;
 use std::path::Path;
@@ -40,7 +40,7 @@ impl Reason {
 /// The database that is there now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Database {
-    /// Another one for each that is made.
+    /// A new id for each database that is made.
     pub id: String,
     /// Why it was made just now, if it was.
     pub made: Option<Reason>,
@@ -66,11 +66,11 @@ pub fn ensure(dir: &Path, empty: &Path, image: &str, lost: bool) -> io::Result<D
         Ok(id) => return Ok(Database { id, made: None }),
         Err(reason) => reason,
     };
-    // The mark goes first and comes last: a power cut between leaves nothing that is taken for whole.
+    // The mark is removed first and written last: after a power cut in between, the database counts as lost.
     for name in [MARK.to_owned(), format!("{FILE}-journal"), format!("{FILE}-wal"), format!("{FILE}-shm")] {
         files::remove(&dir.join(name))?;
     }
-    // The same bytes as those of a damaged one are no reason to keep that one's pages.
+    // Written even when the bytes are the same: pages of a damaged file are not kept.
     let _ = fs_err::remove_file(&file);
     files::write_durably(&file, &fs_err::read(empty)?, 0o640)?;
     super::give(&file)?;

@@ -22,11 +22,11 @@ pub const STATE: &str = "/var/lib/foothold/dhcp";
 pub const SETTINGS: &str = "settings.yaml";
 /// The known machines, in [`RUN`].
 pub const HOSTS: &str = "hosts.yaml";
-/// Seconds that an address is lent for: a server is installed in less, and one that is gone frees it the same day.
+/// Length of a lease, seconds: longer than an installation takes, and a removed server frees its address within the day.
 const LEASE_SECS: u32 = 3600;
 
-/// What is served: nothing without a range. `server` is the box's address there, which is also where time is when the
-/// box serves it.
+/// The settings of DHCP; `None` without a range. `server` is the box's address on the servers' network. Servers get it as
+/// their time server, too, if `serves_time`.
 pub fn settings(declared: &Provisioning, server: Ipv4Addr, serves_time: bool) -> Option<Settings> {
     let range = declared.range?;
     Some(Settings {
@@ -41,7 +41,8 @@ pub fn settings(declared: &Provisioning, server: Ipv4Addr, serves_time: bool) ->
     })
 }
 
-/// What DHCP knows of a `BareMetalHost`: nothing that changes again and again, for the guard reads the file anew each time.
+/// The part of a `BareMetalHost` that DHCP needs. Fields that change often are left out: the guard reads the file again
+/// after each change.
 pub fn machine(host: &Value) -> Value {
     let (metadata, nics) = (&host["metadata"], host["status"]["hardware"]["nics"].as_array());
     let booted = nics.into_iter().flatten().filter(|nic| nic["pxe"] == true);

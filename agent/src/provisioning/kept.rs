@@ -1,8 +1,8 @@
 //! What Ironic had made for servers when the box lost its power.
 //!
-//! Ironic does not sync what it writes: after a power cut a file can be there under its name, and be shorter than it was. A
-//! ramdisk that lacks its end boots, and then lacks programs, of every server that is given it from Ironic's cache. So
-//! whatever cannot be shown to be whole goes before the first server asks; Ironic makes it again when it is needed.
+//! Ironic does not sync what it writes: after a power cut a file can have its name and lack its end. A ramdisk without its
+//! end still boots and then lacks programs, on every server that gets it from Ironic's cache. So each file that is not
+//! proved whole is removed before the first server asks; Ironic makes it again when it is needed.
 //!
 //! | file | whole when |
 //! |---|---|
@@ -25,9 +25,9 @@ use super::served::SERVED;
 use super::{RUN, STATE};
 use crate::cluster::files;
 
-/// Bytes of logs that stay.
+/// Logs that are kept, bytes.
 const LOGS: u64 = 64 << 20;
-/// Nothing takes Ironic as long to make.
+/// A temporary file older than this is left over: Ironic needs less time for everything that it makes.
 const MAKING: Duration = Duration::from_secs(24 * 3600);
 /// Longest script or configuration; shortest kernel or disc.
 const TEXT: u64 = 64 << 10;
@@ -40,10 +40,10 @@ const BLOCKS: usize = 80;
 const BLOCK: u64 = 2048;
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 20;
-/// That this was done since power-on, below [`RUN`]: from then on files may be there that are just being written.
+/// File below [`RUN`] that says that this was done since power-on: from then on Ironic may be writing files.
 const DONE: &str = "looked-through";
 
-/// Where the box at `root` notes that this was done: until then nothing of it is served.
+/// The file that says that this was done on the box at `root`. Nothing of Ironic's is served before it is there.
 pub fn mark(root: &Path) -> PathBuf {
     root.join(RUN.trim_start_matches('/')).join(DONE)
 }
@@ -92,8 +92,8 @@ pub fn look_through(root: &Path, content: &[ContentFile]) -> io::Result<Vec<Path
     Ok(gone)
 }
 
-/// Removes what nobody removes else, from the folders of the box at `root`: logs of failed ramdisks beyond the newest
-/// ones, and what a killed Ironic was making.
+/// Removes what Ironic leaves behind in the folders of the box at `root`: old logs of failed ramdisks, and temporary files
+/// of an Ironic that was killed.
 ///
 /// # Errors
 /// Where a folder cannot be read, or a file cannot be removed.

@@ -33,7 +33,7 @@ pub mod served;
 
 use credentials::IronicCredentials;
 
-/// What is remembered, on DATA: only the agent's.
+/// Secrets on DATA, for the agent alone.
 pub const SECRETS: &str = "/var/lib/foothold/provisioning";
 /// What Ironic writes, on DATA.
 pub const STATE: &str = "/var/lib/foothold/ironic";
@@ -49,10 +49,10 @@ const EMPTY_DATABASE: &str = "/usr/share/foothold/services/ironic.sqlite";
 const FOLDERS: [&str; 9] =
     ["certificates", "db", "http", "images", "logs", "master-images", "master-iso", "tftp", "tmp"];
 
-/// What a box with that release provisions with; none where it does not.
+/// How Ironic is laid out on a box whose release provisions servers.
 #[derive(Clone, Debug)]
 pub struct IronicPlan {
-    /// What the release says of it, or Site in its place.
+    /// The servers' network as Site declares it, else as the release does.
     pub declared: Provisioning,
     image: Image,
     built: u64,
@@ -73,7 +73,7 @@ pub struct PlacedIronic {
 }
 
 impl IronicPlan {
-    /// That of a release, on the box at `root`; none without an image of Ironic in it.
+    /// The plan for the box at `root`; `None` when the release has no image of Ironic.
     pub fn of(release: &Release, declared: Provisioning, root: &Path) -> Option<Self> {
         let image = release.image(IMAGE)?.clone();
         Some(Self { declared, image, built: release.built, root: root.to_owned() })
@@ -89,7 +89,7 @@ impl IronicPlan {
         self.servers_side(addresses).map_or(own, |(_, address)| address)
     }
 
-    /// The interface on the servers' network, and the box's IPv4 address there; none while it has none.
+    /// The interface on the servers' network and the box's IPv4 address there; `None` while it has no address.
     pub fn segment(&self, addresses: &[(String, IpAddr)]) -> Option<(String, Ipv4Addr)> {
         match self.servers_side(addresses)? {
             (interface, IpAddr::V4(address)) => Some((interface, address)),
@@ -146,7 +146,7 @@ impl IronicPlan {
         Ok(PlacedIronic { image: self.image.reference.clone(), generation, access, new_database: database.made })
     }
 
-    /// Writes whom Ironic trusts at BMCs. Returns whether that is something else than before.
+    /// Writes the authorities that Ironic trusts at BMCs. Returns whether the file changed.
     pub fn trust(&self, own: &str, others: &authorities::Certificates) -> anyhow::Result<bool> {
         let path = self.at(RUN).join(authorities::FILE);
         let written = files::write(&path, authorities::text(own, others).as_bytes(), 0o640)?;
@@ -165,7 +165,7 @@ impl IronicPlan {
     }
 }
 
-/// The interface on the servers' network, and the address there: that which is declared before others.
+/// The interface on the servers' network and the address there. A declared interface and address come before others.
 fn servers_side(
     declared: &Provisioning,
     by_mac: Option<&str>,
@@ -186,7 +186,7 @@ fn servers_side(
     found.first().map(|found| (*found).clone())
 }
 
-/// What is the pod's. An agent that is not root runs no pods.
+/// Gives a file or folder to the pod's user. An agent that is not root (in tests) runs no pods and leaves it.
 fn give(path: &Path) -> std::io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

@@ -51,7 +51,7 @@ impl Source for Served {
     fn find(&self, path: &str) -> Option<Held> {
         let file = self.file(path)?;
         let found = fs_err::metadata(&file).ok()?;
-        // Ironic writes another file for another content, or the same one anew: both show in these.
+        // When the content changes, either the inode or its time of change does.
         let told = format!("{}:{}:{}:{}", found.dev(), found.ino(), found.ctime(), found.ctime_nsec());
         let digest = Digest::from_hex(&hex::encode(Sha256::digest(told))).ok()?;
         Some(Held { path: path.to_owned(), kind: ContentKind::Netboot, file, digest, size: found.len() })

@@ -54,7 +54,7 @@ impl Dhcp {
         wanted.then(|| Self { plan: ironic.plan().clone(), image })
     }
 
-    /// Starts it, and waits until its guard knows whom it may answer.
+    /// Starts it, and waits until its guard has decided who is answered.
     async fn bring_up(&self, machine: &Machine, steps: &Steps, api: &Api) {
         let act = || async {
             steps.wait(&STEP, EVERY, || self.place(machine)).await;
@@ -177,7 +177,7 @@ fn lay_out(
     let state = machine.at(STATE);
     fs_err::create_dir_all(&state)?;
     if files::write(&machine.at(RUN).join(SETTINGS), text.as_bytes(), files::PUBLIC)? {
-        // What an earlier pod has found there is none of this one's.
+        // The state that an earlier pod left does not hold for this one.
         files::remove(&state.join(state::STATE))?;
     }
     pod(image, interface, generation).place(machine).map(drop)
@@ -212,7 +212,7 @@ fn pod(image: &str, interface: &str, generation: String) -> StaticPod {
     }
 }
 
-/// Whether the guard knows whom it may answer, and nothing is wrong.
+/// Whether the guard has decided who is answered, and reports no problem.
 fn answers(machine: &Machine) -> Result<(), Missing> {
     let missing = |why: &str| Err(Missing::new("an answer of DHCP's guard", why));
     let Some(state) = read(machine) else { return missing("its pod is being started") };
@@ -228,7 +228,7 @@ fn read(machine: &Machine) -> Option<GuardState> {
     serde_json::from_str(&text).ok()
 }
 
-/// What is told of it: the sentence, and all of the state.
+/// Detail of its event: the sentence, and all of the state.
 fn detail(state: &GuardState) -> Value {
     let mut detail = json!(state);
     detail["message"] = state.sentence().into();

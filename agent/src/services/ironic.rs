@@ -73,7 +73,7 @@ impl Ironic {
         self.placed_anew.notified().await;
     }
 
-    /// What Ironic had not finished when the box was switched off is not given to a server.
+    /// Removes files that Ironic had not finished when the box was switched off, so that no server gets them.
     async fn look_through(machine: &Machine) {
         let at = machine.clone();
         match blocking(move || Ok(kept::look_through(&at.at("/"), &at.release().content)?)).await {
@@ -99,8 +99,8 @@ impl Ironic {
         on.steps.perform(&STEP, act).await;
     }
 
-    /// Waits for the box's own address where the servers are, for Ironic is started anew with each other one. Without its
-    /// interface there is none.
+    /// Waits for the box's declared address on the servers' network: with another one Ironic would have to be restarted.
+    /// Gives up after a while, for the interface may be missing.
     async fn until_addressed(&self) {
         let begun = Instant::now();
         while self.plan.declared.address.is_some() && begun.elapsed() < ADDRESSED_WITHIN {
@@ -140,7 +140,7 @@ impl Ironic {
         self.answers().await
     }
 
-    /// Has it trust whom the Secrets of hosts' BMCs say. Ends only when it is dropped.
+    /// Keeps the authorities that Ironic trusts as the Secrets of hosts' BMCs say. Ends only when it is dropped.
     async fn follow_authorities(&self, machine: &Machine) {
         let mut told = Vec::new();
         let tell = |kept: &Kept<Result<Certificates, String>>| {

@@ -6,9 +6,9 @@
 //!                               ├─ every 15 s ─────────► Service::ask ─► what is missing
 //!                               └─ all the time ───────► Service::tend
 //! ```
-//! A new service touches two places beside its own module:
-//! 1. its image is in the release (`images/`), under the name that its module looks for;
-//! 2. the module and a line in [`Services::of`] stand below.
+//! A new service needs two things beside its own module:
+//! 1. `images/NAME/image.yaml`: its image, which the release then carries under the name that the module looks for;
+//! 2. this file: the module's name, and its line in [`Services::of`].
 //!
 //! Its own module has a [`Step`] (the name in events, and what helps when it fails), a type that is made `of` the release
 //! where that declares it, and [`Service`] for that type. A [`StaticPod`] needs no API server; a
@@ -113,7 +113,7 @@ impl Services {
     /// Those that the release has, at this site.
     pub fn of(machine: &Machine, front: &Arc<Front>) -> Self {
         let ironic = ironic::Ironic::of(machine);
-        let all: [Option<Arc<dyn Service>>; 4] = [
+        let all: [Option<Arc<dyn Service>>; _] = [
             registry::Registry::of(front).map(shared),
             ironic.clone().map(|ironic| ironic as Arc<dyn Service>),
             ironic.as_ref().and_then(|ironic| metal3::Metal3::of(machine, ironic)).map(shared),

@@ -45,10 +45,10 @@ pub fn done<T>(value: T) -> anyhow::Result<Outcome<T>> {
     Ok(Outcome::Done(value, Value::Null))
 }
 
-/// What steps share: whom they tell, and what they remember.
+/// What steps share: the bus for their events, and the ledger.
 #[derive(Clone)]
 pub struct Steps {
-    /// Whom they tell.
+    /// Where their events go.
     pub bus: Bus,
     /// What they remember.
     pub ledger: Arc<Ledger>,
@@ -59,7 +59,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Runs a step until it ends well. A failure is told and tried again, later each time.
+    /// Runs a step until it ends well. A failure becomes an event, and the step is tried again after a pause that grows.
     pub async fn perform<T, F, Fut>(&self, step: &'static Step, mut act: F) -> T
     where
         F: FnMut() -> Fut,
@@ -81,7 +81,7 @@ impl Steps {
                 }
                 Err(error) => {
                     let cause = format!("{error:#}");
-                    // The same failure again is no news: the console shows since when.
+                    // The same failure again is no new event: the console shows since when it lasts.
                     if told.as_ref() != Some(&cause) {
                         self.fail(step, &cause);
                         told = Some(cause);

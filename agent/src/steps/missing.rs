@@ -1,4 +1,4 @@
-//! What a wait is told by what it waits for.
+//! What keeps a wait waiting, in words.
 
 /// What is missing, and why, in words for the console.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! Step (phase, name, what helps) ─► Steps::perform ─► act ─► Outcome ─► events of the Bus
 //!                                        └ Steps::wait ─► Missing         └─ Key ─► Ledger (DATA)
 //! ```
-//! A step brings its own word for its phase: who tells events needs no list of all phases.
+//! A step brings the word for its phase: neither engine nor events need a list of all phases.
 
 use agent_api::events::PhaseWord;
 
@@ -16,7 +16,7 @@ pub use engine::{Outcome, Pace, Steps, blocking, done};
 pub use ledger::{Key, Ledger};
 pub use missing::{Missing, chain};
 
-/// A step, and what a user is told when it fails.
+/// A step, and what its failure tells the user.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
     /// Its phase.

@@ -26,7 +26,7 @@ const PRESSING: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Probes of a look: a packet may be lost.
 const PROBES: u8 = 2;
-/// Unknown machines that are remembered. More are a flood.
+/// The most unknown machines that are remembered: more are a flood.
 const REMEMBERED: usize = 4096;
 
 /// Who is answered.
@@ -97,7 +97,7 @@ impl Look {
         }
     }
 
-    /// When nobody who was there can have missed it.
+    /// When every server that is there has had time to answer.
     fn over(&self, wait: Duration) -> Option<Duration> {
         self.began.map(|began| began + wait)
     }
@@ -143,7 +143,7 @@ impl Guard {
         }
     }
 
-    /// Somebody else answered, us or a machine.
+    /// Another server answered this box or a machine.
     pub fn heard(&mut self, now: Now, answer: &Answer) {
         let fresh =
             Other { server: answer.server, mac: answer.from, offered: answer.offered, first: now.wall, last: now.wall };

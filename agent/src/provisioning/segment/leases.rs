@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 
 use super::settings::Mac;
 
-/// An address that was lent.
+/// A lease of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// To whom.

@@ -1,5 +1,5 @@
-//! Whether an interface is in the subnet of the addresses that are lent on it: dnsmasq answers nobody there otherwise, and
-//! says nothing of it.
+//! Whether an interface is in the subnet of the addresses that are leased on it. If it is not, dnsmasq answers nobody there
+//! and does not say so.
 
 use std::net::Ipv4Addr;
 

@@ -24,7 +24,7 @@ use crate::host::packet::PacketSocket;
 
 /// Between two looks at the file of hosts, and at an interface that is not there.
 const LOOK: Duration = Duration::from_secs(2);
-/// Between two writings of a state in which nothing new is for people: a flood of packets is no flood of files.
+/// Pause between two writings of a state without news for people: many packets must not become many writes.
 const CALM: Duration = Duration::from_millis(500);
 /// Larger than any packet of DHCP without jumbo frames.
 const PACKET: usize = 9216;
@@ -61,7 +61,7 @@ pub async fn serve(segment: &Segment, stop: &CancellationToken, tell: &mut dyn F
         };
         match ended {
             Ok(()) => break Ok(()),
-            // Without an ear on the segment nobody is answered.
+            // Without a socket to listen on the segment, no machine is answered.
             Err(error) => {
                 work.server.stop().await;
                 work.guard = Guard::new(segment.settings.policy, segment.settings.probing.clone());

@@ -1,4 +1,4 @@
-//! What the provisioning segment is told: a YAML file.
+//! Settings of the provisioning segment: a YAML file.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -72,7 +72,7 @@ pub struct Range {
     pub router: Option<Ipv4Addr>,
 }
 
-/// What clients are told beside their address. Nothing, unless it is said here: a provisioning network leads nowhere.
+/// DHCP options that clients get beside their address. By default none: a provisioning network has no way out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Options {
@@ -135,10 +135,10 @@ pub struct Settings {
     /// Addresses of subnets whose relays send their clients' packets here.
     #[serde(default)]
     pub relayed: Vec<Range>,
-    /// Seconds that an address is lent for.
+    /// Length of a lease, seconds.
     #[serde(default = "an_hour")]
     pub lease_secs: u32,
-    /// What clients are told beside their address.
+    /// DHCP options that clients get beside their address.
     #[serde(default)]
     pub options: Options,
     /// Known machines beside the `BareMetalHost`s.

@@ -80,7 +80,7 @@ impl GuardState {
         Self { interface, policy, answers, why, others, known, admitted, waiting, hosts, problem }
     }
 
-    /// What is news for people when it changes. Who is heard again and again is none.
+    /// The part of the state that people must hear of when it changes. A server that is heard again is no change.
     pub fn news(&self) -> String {
         let others: Vec<_> = self.others.iter().map(|other| (other.server, other.mac)).collect();
         format!("{:?} {} {:?} {:?} {others:?}", self.answers, self.why, self.hosts, self.problem)
