@@ -20,12 +20,14 @@ use tokio_util::sync::CancellationToken;
 
 use provisioning::{Bench, VERSION, drivers};
 
+/// An answer is there within this time.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Of every BMC.
 const PASSWORD: &str = "a password of this test";
 
 /// A request with the password; the status and the body.
 async fn ask(access: &Access, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
-    let client: Client = access.client().expect("a client");
+    let client: Client = access.settings().http(PATIENCE).expect("a client");
     let url = format!("https://127.0.0.1:{}/v1/{path}", access.port);
     let request = client.request(method, url).header(VERSION.0, VERSION.1);
     let request = request.basic_auth(&access.credentials.username, Some(&access.credentials.password));
@@ -46,7 +48,7 @@ async fn real_ironic_serves_its_drivers_keeps_nodes_right_and_survives_the_loss_
 
     // Nobody without the password, and not with another one.
     let url = format!("https://127.0.0.1:{}/v1/nodes", access.port);
-    let client = access.client().expect("a client");
+    let client = access.settings().http(PATIENCE).expect("a client");
     let open = client.get(&url).send().await.expect("an answer");
     assert_eq!(open.status(), StatusCode::UNAUTHORIZED);
     let wrong = client.get(&url).basic_auth(&access.credentials.username, Some("wrong")).send().await;

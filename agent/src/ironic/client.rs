@@ -1,4 +1,4 @@
-//! Calls of the API.
+//! The client of the API: one method for each call.
 
 use std::error::Error as _;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub struct Version(pub u32, pub u32);
 impl Version {
     /// The least that the operator can work with: firmware components.
     pub const LEAST: Self = Self(1, 89);
-    /// What is in a node's virtual drives is told since this one.
+    /// The first version that shows what is in a node's virtual drives.
     pub const MEDIA: Self = Self(1, 93);
     /// The newest that is known here; it has `disable_power_off`.
     pub const NEWEST: Self = Self(1, 95);
@@ -138,12 +138,26 @@ impl Settings {
         let ca = ca.map(fs_err::read_to_string).transpose().context("reading Ironic's authority")?;
         Ok(Self { url: url.to_owned(), ca, user })
     }
+
+    /// A client of HTTP that trusts whom Ironic's certificate must be from, and waits so long for an answer.
+    pub fn http(&self, patience: Duration) -> Result<reqwest::Client, IronicError> {
+        let mut builder = reqwest::Client::builder().no_proxy().timeout(patience).connect_timeout(CONNECT);
+        builder = builder.user_agent(concat!("foothold-agent/", env!("CARGO_PKG_VERSION")));
+        // Without an authority of its own, plain HTTP must work on a system that knows none.
+        let pem = self.ca.as_deref().unwrap_or_default();
+        if self.ca.is_some() || self.url.starts_with("http://") {
+            let authorities = Certificate::from_pem_bundle(pem.as_bytes()).map_err(IronicError::Client)?;
+            builder = builder.tls_certs_only(authorities);
+        }
+        builder.build().map_err(IronicError::Client)
+    }
 }
 
 /// A client of Ironic.
 #[derive(Debug)]
 pub struct Client {
     http: reqwest::Client,
+    patience: Duration,
     base: String,
     user: Option<(String, String)>,
     version: RwLock<Option<Version>>,
@@ -157,6 +171,27 @@ struct Root {
     default_version: Option<Offer>,
 }
 
+/// Where hardware types are listed.
+const DRIVERS: &str = "/v1/drivers";
+
+#[derive(Deserialize)]
+struct Drivers {
+    drivers: Vec<Value>,
+}
+
+impl Drivers {
+    fn names(&self) -> Vec<String> {
+        self.drivers.iter().filter_map(|driver| Some(driver["name"].as_str()?.to_owned())).collect()
+    }
+}
+
+/// What an answer to the question for hardware types says.
+#[cfg(test)]
+pub fn drivers(status: StatusCode, body: &[u8]) -> Result<Vec<String>, IronicError> {
+    let answered = Answer::judged(Method::GET, DRIVERS, status, body.to_vec())?;
+    Ok(answered.json::<Drivers>()?.names())
+}
+
 #[derive(Deserialize)]
 struct Offer {
     min_version: String,
@@ -166,18 +201,15 @@ struct Offer {
 impl Client {
     /// A client. Nothing is asked yet.
     pub fn new(settings: &Settings) -> Result<Self, IronicError> {
-        let mut builder = reqwest::Client::builder().no_proxy().timeout(PATIENCE).connect_timeout(CONNECT);
-        builder = builder.user_agent(concat!("foothold-agent/", env!("CARGO_PKG_VERSION")));
-        // Without an authority of its own, plain HTTP must work on a system that knows none.
-        let pem = settings.ca.as_deref().unwrap_or_default();
-        if settings.ca.is_some() || settings.url.starts_with("http://") {
-            let authorities = Certificate::from_pem_bundle(pem.as_bytes()).map_err(IronicError::Client)?;
-            builder = builder.tls_certs_only(authorities);
-        }
+        Self::patient(settings, PATIENCE)
+    }
+
+    /// A client that waits so long for an answer. Nothing is asked yet.
+    pub fn patient(settings: &Settings, patience: Duration) -> Result<Self, IronicError> {
+        let http = settings.http(patience)?;
         let base = settings.url.trim_end_matches('/');
         let base = base.strip_suffix("/v1").unwrap_or(base).to_owned();
-        let http = builder.build().map_err(IronicError::Client)?;
-        Ok(Self { http, base, user: settings.user.clone(), version: RwLock::new(None) })
+        Ok(Self { http, patience, base, user: settings.user.clone(), version: RwLock::new(None) })
     }
 
     /// The version that is spoken, agreed upon at the first call and after Ironic was away.
@@ -199,17 +231,18 @@ impl Client {
 
     /// Whether it can be worked with: it answers, we are let in, it has a hardware type.
     pub async fn ready(&self) -> Result<(), IronicError> {
-        #[derive(Deserialize)]
-        struct Drivers {
-            drivers: Vec<Value>,
-        }
-        let path = "/v1/drivers";
-        let found: Drivers = self.get(path).await?;
+        let found: Drivers = self.get(DRIVERS).await?;
         if found.drivers.is_empty() {
             let why = "no conductor has a hardware type yet".to_owned();
-            return Err(IronicError::Away { method: Method::GET, path: path.to_owned(), why });
+            return Err(IronicError::Away { method: Method::GET, path: DRIVERS.to_owned(), why });
         }
         Ok(())
+    }
+
+    /// Names of its hardware types, asked for in whatever version it speaks; none as long as no conductor has any.
+    pub async fn drivers(&self) -> Result<Vec<String>, IronicError> {
+        let found: Drivers = self.send(Method::GET, DRIVERS, None, None).await?.json()?;
+        Ok(found.names())
     }
 
     /// A node by UUID or name.
@@ -419,26 +452,12 @@ impl Client {
         let away = |error: reqwest::Error| IronicError::Away {
             method: method.clone(),
             path: path.to_owned(),
-            why: told(&error),
+            why: told(&error, self.patience),
         };
         let response = request.send().await.map_err(away)?;
         let status = response.status();
         let bytes = response.bytes().await.map_err(away)?.to_vec();
-        if status.is_success() {
-            return Ok(Answer { method, path: path.to_owned(), body: bytes });
-        }
-        let message = words(&bytes).unwrap_or_else(|| format!("{method} {path}: {status}"));
-        Err(match status {
-            StatusCode::NOT_FOUND => IronicError::NotFound(message),
-            // Making what is there already is no matter of waiting.
-            StatusCode::CONFLICT if method == Method::POST && !message.contains("locked") => {
-                IronicError::Taken(message)
-            }
-            StatusCode::CONFLICT => IronicError::Busy(message),
-            // No thread of the conductor is free.
-            StatusCode::SERVICE_UNAVAILABLE if message.contains("worker") => IronicError::Busy(message),
-            status => IronicError::Refused { status, message },
-        })
+        Answer::judged(method, path, status, bytes)
     }
 }
 
@@ -449,6 +468,25 @@ struct Answer {
 }
 
 impl Answer {
+    /// An answer of success; else what went wrong.
+    fn judged(method: Method, path: &str, status: StatusCode, body: Vec<u8>) -> Result<Self, IronicError> {
+        if status.is_success() {
+            return Ok(Self { method, path: path.to_owned(), body });
+        }
+        let message = words(&body).unwrap_or_else(|| format!("{method} {path}: {status}{}", plain(&body)));
+        Err(match status {
+            StatusCode::NOT_FOUND => IronicError::NotFound(message),
+            // What exists already cannot be made by waiting.
+            StatusCode::CONFLICT if method == Method::POST && !message.contains("locked") => {
+                IronicError::Taken(message)
+            }
+            StatusCode::CONFLICT => IronicError::Busy(message),
+            // No thread of the conductor is free.
+            StatusCode::SERVICE_UNAVAILABLE if message.contains("worker") => IronicError::Busy(message),
+            status => IronicError::Refused { status, message },
+        })
+    }
+
     fn json<T: DeserializeOwned>(self) -> Result<T, IronicError> {
         serde_json::from_slice(&self.body).map_err(|error| IronicError::Form {
             method: self.method,
@@ -468,9 +506,9 @@ fn absent<T>(answer: Result<T, IronicError>) -> Result<Option<T>, IronicError> {
 }
 
 /// The innermost cause says most: `connection refused`.
-fn told(error: &reqwest::Error) -> String {
+fn told(error: &reqwest::Error, patience: Duration) -> String {
     if error.is_timeout() {
-        return format!("no answer within {} s", PATIENCE.as_secs());
+        return format!("no answer within {} s", patience.as_secs());
     }
     let mut cause = error.source();
     while let Some(next) = cause.and_then(std::error::Error::source) {
@@ -487,6 +525,16 @@ fn words(body: &[u8]) -> Option<String> {
     let inner = inner.as_ref().unwrap_or(message);
     let text = inner["faultstring"].as_str().or_else(|| message.as_str());
     text.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// The beginning of an error that is neither Ironic's JSON nor a page.
+fn plain(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim();
+    if text.is_empty() || text.starts_with(['<', '{']) {
+        return String::new();
+    }
+    format!(": {}", text.chars().take(300).collect::<String>())
 }
 
 #[cfg(test)]

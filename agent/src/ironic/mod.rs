@@ -16,6 +16,8 @@ mod node;
 /// cleaning, which the box's Ironic is configured with.
 pub const CALLBACK_SECS: i64 = 1800;
 
+#[cfg(test)]
+pub use client::drivers;
 pub use client::{Client, IronicError, Settings, Version};
 pub use firmware::{BiosSetting, FirmwareComponent};
 pub use node::{Node, Patch, Port, ProvisionState};
