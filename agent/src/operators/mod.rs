@@ -12,7 +12,7 @@
 //!    `controller` (queues, and a turn in a few calls), `look` (what is known), `decide` (pure: what is done), `act` (does it),
 //!    `conclude` (what follows from what came of it), `tell` (status, conditions, events). A small kind leaves some out.
 //! 3. `controller` implements [`kit::Turn`]; its queues are its own watch ([`kit::Base::changed`]) and those of the kinds
-//!    that it depends on ([`kit::Base::touched`], or [`kit::Changes`] where several controllers want the same).
+//!    that it depends on ([`kit::turns::related`], or [`kit::Changes`] where several controllers want the same).
 //! 4. What it holds it has a finalizer on ([`kit::Objects::hold`], [`kit::Objects::let_go`]); what fails rests
 //!    ([`kit::Failures`]); reasons of its events are an enum ([`kit::Reason`]); conditions go through
 //!    [`kit::conditions::merge`].

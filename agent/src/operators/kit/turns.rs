@@ -15,6 +15,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::{self, Action as Next, Config as Workers};
 use kube::runtime::events::Recorder;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
 use kube::{Api, Client};
@@ -33,10 +34,20 @@ const BROKEN: Duration = Duration::from_secs(15);
 /// Objects to be looked at.
 pub type Queue<K> = Pin<Box<dyn Stream<Item = Result<ObjectRef<K>, watcher::Error>> + Send>>;
 
+/// Objects that a change of another kind's object matters to, such as those that own it, or name it.
+pub fn related<D: Object, K: Object>(
+    (api, config): (Api<D>, watcher::Config),
+    writer: Writer<D>,
+    of: impl Fn(&D) -> Vec<ObjectRef<K>> + Send + 'static,
+) -> Queue<K> {
+    let touched = watcher(api, config).default_backoff().reflect(writer).touched_objects();
+    Box::pin(touched.map_ok(move |object| stream::iter(of(&object).into_iter().map(Ok))).try_flatten())
+}
+
 /// A turn has ended.
 pub fn ended<K: Object>(error: Option<controller::Error<ObjectError, watcher::Error>>) {
     match error {
-        // Told where they happen; an object that went meanwhile is no matter.
+        // They are logged where they happen; an object that went meanwhile needs nothing.
         None | Some(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
         Some(error) => log::warn!("watching {}: {error}", K::kind(&())),
     }

@@ -23,7 +23,7 @@ use kube::{Api, ResourceExt as _};
 use tokio::sync::{OnceCell, mpsc};
 
 use super::controller::Operator;
-use crate::operators::kit::turns::ended;
+use crate::operators::kit::turns::{ended, related};
 use crate::operators::kit::{Base, Changes, Key, Object as _, ObjectError, Queue};
 
 /// Where hosts to be looked at come from.
@@ -36,7 +36,7 @@ pub struct Queues {
     pub woken: mpsc::UnboundedReceiver<Key>,
     /// Hosts whose firmware is asked about.
     pub firmware: Vec<Queue<BareMetalHost>>,
-    /// Who is told of changes of hosts.
+    /// Where changes of hosts are announced.
     pub changes: Changes,
 }
 
@@ -98,16 +98,14 @@ fn of_hosts(
 fn of_secrets(api: Api<Secret>, writer: Writer<Secret>, hosts: Store<BareMetalHost>) -> Queue<BareMetalHost> {
     let (name, value) = SECRET_LABEL;
     let config = watcher::Config::default().labels(&format!("{name}={value}"));
-    let touched = watcher(api, config).default_backoff().reflect(writer).touched_objects();
-    let of = move |secret: Secret| {
-        let (name, namespace) = (secret.name_any(), secret.metadata.namespace);
+    related((api, config), writer, move |secret: &Secret| {
+        let (name, namespace) = (secret.name_any(), &secret.metadata.namespace);
         let theirs = hosts.state_filter(|host: &BareMetalHost| {
             let credentials = host.spec.bmc.as_ref().map(|bmc| bmc.credentials_name.as_str());
-            credentials == Some(&name) && host.metadata.namespace == namespace
+            credentials == Some(&name) && host.metadata.namespace == *namespace
         });
-        stream::iter(theirs.into_iter().map(|host| Ok(ObjectRef::from_obj(&*host))).collect::<Vec<_>>())
-    };
-    Box::pin(touched.map_ok(of).try_flatten())
+        theirs.iter().map(|host| ObjectRef::from_obj(&**host)).collect()
+    })
 }
 
 /// Hosts that are woken.
