@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use super::objects::{Key, Object};
 use super::turns::Queue;
 
-/// Changes of a kind's objects. Who watches them says so here.
+/// Changes of a kind's objects. The controller that watches them announces them here.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     listeners: Arc<Mutex<Vec<mpsc::UnboundedSender<Key>>>>,
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_listen_hear_of_a_change_and_who_ended_is_no_matter() {
+    fn all_listeners_hear_of_a_change_and_an_ended_one_disturbs_nobody() {
         let changes = Changes::default();
         let (mut one, other) = (changes.listen(), changes.listen());
         drop(other);

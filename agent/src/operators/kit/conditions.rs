@@ -23,8 +23,8 @@ pub struct NewCondition {
     pub generation: Option<i64>,
 }
 
-/// The conditions of an object with what is told now: each keeps its place and, while it does not change between true and
-/// false, its date. The others stay as they are: they are somebody else's, or are told at another time.
+/// The conditions of an object after an update. An updated condition keeps its place, and its date as long as it does not
+/// change between true and false. The others stay as they are: another controller writes them, or a later update.
 pub fn merge(
     before: Option<&Vec<Condition>>,
     told: impl IntoIterator<Item = NewCondition>,

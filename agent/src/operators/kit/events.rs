@@ -10,7 +10,7 @@ const MOST: usize = 1000;
 /// Characters that stay of a longer one: none has more than four bytes.
 const CUT: usize = 250;
 
-/// Why an event is told: each kind has an enum of its own.
+/// Reason of an event. Each kind has an enum of its own.
 pub trait Reason: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// One word in CamelCase.
     fn word(self) -> &'static str;
@@ -19,7 +19,7 @@ pub trait Reason: Copy + Debug + PartialEq + Send + Sync + 'static {
     fn is_warning(self) -> bool;
 }
 
-/// What the user is told once.
+/// An event, before it is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event<R> {
     /// Why.
@@ -34,7 +34,7 @@ impl<R: Reason> Event<R> {
         Self { reason, message: message.into() }
     }
 
-    /// Tells it. One that is lost is no reason to do less.
+    /// Publishes it. An event that is lost stops nothing.
     pub async fn publish(&self, recorder: &Recorder, about: &ObjectReference) {
         let word = self.reason.word();
         let event = Published {

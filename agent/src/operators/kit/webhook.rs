@@ -209,7 +209,7 @@ fn certificate(webhook: &Webhook) -> anyhow::Result<(CertifiedKey, String)> {
     Ok((CertifiedKey::new(vec![certificate.der().clone()], private), certificate.pem()))
 }
 
-/// The configuration's name, and what the API server is told.
+/// The configuration, and its name.
 pub fn configuration<C>(webhook: &Webhook, rules: &[Rule<C>], authority: &str) -> (String, Value) {
     let (own, name) = (webhook.namespace.as_ref(), webhook.name);
     let name = own.map_or_else(|| name.to_owned(), |namespace| format!("{name}-{namespace}"));

@@ -64,7 +64,7 @@ pub struct BareMetalHosts {
     /// Where the API server asks what is admitted, as it reaches it; without it the API server is not told to ask.
     #[arg(long, value_name = "ADDRESS:PORT")]
     webhook_address: Option<SocketAddr>,
-    /// Where the box writes what it hears of hosts and serves them: how far a host is is told by that, too.
+    /// File in which the box writes signs of life of hosts; they show how far a host is.
     #[arg(long, value_name = "FILE")]
     signs: Option<PathBuf>,
 }

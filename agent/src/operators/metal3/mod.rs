@@ -3,7 +3,7 @@
 //! ```text
 //! command          its command line
 //! run              starts all of it, in one process
-//! baremetalhost    servers                        (`BareMetalHost`, and what is told of their firmware)
+//! baremetalhost    servers                        (`BareMetalHost`, `HostFirmwareSettings` and so on)
 //! subscription     events of their BMCs           (`BMCEventSubscription`)
 //! dataimage        ISO images in their drives     (`DataImage`)
 //! hostclaim        who gets which                 (`HostClaim`, `HostDeployPolicy`)

@@ -35,9 +35,9 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// Ironic.
     pub ironic: ironic::Settings,
-    /// File on Ironic's machine with the authorities of BMCs' certificates; Ironic's own when nothing is told.
+    /// File on Ironic's machine with the authorities of BMCs' certificates; Ironic's own when `None`.
     pub bmc_authorities: Option<String>,
-    /// Ramdisk; Ironic's own when nothing is told.
+    /// Ramdisk; Ironic's own when `None`.
     pub ramdisk: Ramdisk,
     /// Whether ramdisks are made for each host, as `PreprovisioningImage`s.
     pub preprovisioning_images: bool,
@@ -53,7 +53,7 @@ pub struct Settings {
     pub serve: Option<SocketAddr>,
     /// Where the API server asks what is admitted; it is not told to ask when `None`.
     pub webhook: Option<SocketAddr>,
-    /// The box's table of signs of life ([`signs::keep`]); without it only Ironic's are told.
+    /// The box's table of signs of life ([`signs::keep`]); without it only Ironic's signs are known.
     pub signs: Option<PathBuf>,
 }
 

@@ -4,7 +4,7 @@ use agent_api::metal3::annotations::{DETACHED, INSPECT, REBOOT};
 use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State};
 use jiff::SignedDuration;
 
-use super::decide::{Credentials, Facts, PATIENCE, is_noted, version};
+use super::decide::{BmcSecret, Facts, PATIENCE, is_noted, version};
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 use super::raid;
 use crate::operators::kit::backoff;
@@ -83,8 +83,8 @@ fn done(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
         | Action::PowerOff(_) => Outcome::only(Step::Again),
         Action::Register => {
             let good = match &facts.credentials {
-                Credentials::Found(secret) => Some(Change::Good(version(secret))),
-                Credentials::Missing(_) | Credentials::Bad(_) => None,
+                BmcSecret::Found(secret) => Some(Change::Good(version(secret))),
+                BmcSecret::Missing(_) | BmcSecret::Bad(_) => None,
             };
             Outcome::only(Step::Again).with(success).with([Change::EndRegister]).with(good)
         }
@@ -192,7 +192,7 @@ const fn kind(action: &Action, state: State) -> ErrorType {
 
 /// A host that Ironic does not know is registered again, or let go when it is to be deleted and cannot be registered.
 fn unknown(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
-    let has_credentials = matches!(facts.credentials, Credentials::Found(_));
+    let has_credentials = matches!(facts.credentials, BmcSecret::Found(_));
     match action {
         Action::Forget => Outcome::only(Step::Deleted),
         Action::Detach => done(host, facts, action),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_api::metal3::annotations::{self, FINALIZER, HARDWARE_DETAILS, REBOOT, STATUS};
-use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ProvisioningState as State};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -77,7 +77,7 @@ pub struct Operator {
 pub(super) struct Known {
     pub facts: Facts,
     pub node: Option<Node>,
-    pub bmc: Option<(BmcAddress, Login)>,
+    pub bmc: Option<(BmcAddress, Credentials)>,
 }
 
 /// How a turn goes on.
@@ -360,7 +360,7 @@ impl Operator {
             return Ok(());
         }
         let before = before.unwrap_or_default();
-        // Only how it is told differs: it is told with the next thing that happens.
+        // Only the words differ: they are written with the next change.
         let quiet = matches!(outcome.step, Step::Act(_) | Step::Again) && outcome.changes.is_empty();
         if quiet {
             return Ok(());

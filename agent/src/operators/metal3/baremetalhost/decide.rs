@@ -37,7 +37,7 @@ pub struct SecretVersion {
 
 /// The BMC's credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Credentials {
+pub enum BmcSecret {
     /// There are none; why.
     Missing(String),
     /// They cannot be used, or the address cannot; why.
@@ -116,7 +116,7 @@ pub struct Facts {
     /// From 0 to 1: spreads waits.
     pub chance: f64,
     /// The BMC's credentials.
-    pub credentials: Credentials,
+    pub credentials: BmcSecret,
     /// Whether Ironic answers.
     pub ironic: Ironic,
     /// Whether Ironic knows the host as its spec and its credentials say.
@@ -147,8 +147,8 @@ impl Facts {
 
     fn secret(&self) -> Option<&SecretVersion> {
         match &self.credentials {
-            Credentials::Found(secret) => Some(secret),
-            Credentials::Missing(_) | Credentials::Bad(_) => None,
+            BmcSecret::Found(secret) => Some(secret),
+            BmcSecret::Missing(_) | BmcSecret::Bad(_) => None,
         }
     }
 }
@@ -239,12 +239,12 @@ impl View<'_> {
     fn credentials(&self) -> Option<Outcome> {
         let needed = self.host.spec.has_bmc() && !self.deleting() && self.host.annotation(DETACHED).is_none();
         let (message, reason, until) = match &self.facts.credentials {
-            Credentials::Found(_) => return None,
+            BmcSecret::Found(_) => return None,
             _ if !needed => return None,
-            Credentials::Missing(why) => {
+            BmcSecret::Missing(why) => {
                 (why, WaitReason::NoCredentials(why.clone()), Some(self.facts.after(CREDENTIALS)))
             }
-            Credentials::Bad(why) => (why, WaitReason::BadCredentials(why.clone()), None),
+            BmcSecret::Bad(why) => (why, WaitReason::BadCredentials(why.clone()), None),
         };
         let told = self.status.error_type == Some(ErrorType::Registration) && self.status.error_message == *message;
         let change = (!told).then(|| Change::Error(ErrorType::Registration, message.clone()));
@@ -265,7 +265,7 @@ impl View<'_> {
         if self.deleting() {
             message.push_str("; hint: the annotation `baremetalhost.metal3.io/detached` lets the host go without it");
         }
-        // Who wants a host to go is told at once what helps.
+        // The user who deletes the host learns at once what helps.
         // What is wrong with the host itself stays to be read.
         let bad =
             self.status.error_type.is_none() && (self.deleting() || self.facts.now.duration_since(*since) >= SILENCE);

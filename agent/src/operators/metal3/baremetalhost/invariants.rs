@@ -63,7 +63,7 @@ fn surroundings() -> Vec<Facts> {
     let found = facts().credentials;
     let mut all = Vec::new();
     for ironic in [Ironic::Ready, away(0), away(90)] {
-        for credentials in [found.clone(), Credentials::Missing("gone".into()), Credentials::Bad("no user".into())] {
+        for credentials in [found.clone(), BmcSecret::Missing("gone".into()), BmcSecret::Bad("no user".into())] {
             for slot in [Slot::Free, Slot::None] {
                 let none = Standing::default();
                 let asked = Standing { wish: Wish::Service, changed: true, servicing: false };

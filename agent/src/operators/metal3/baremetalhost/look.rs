@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use agent_api::metal3::annotations::{self, DeleteAction, PAUSED};
-use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, ProvisioningState as State};
 use jiff::Timestamp;
 
 use super::act::macs;
 use super::controller::{Known, Memory, Operator, chance};
-use super::decide::{Credentials, Facts, Ironic, Slot};
+use super::decide::{BmcSecret, Facts, Ironic, Slot};
 use super::{raid, tell};
 use crate::ironic::{IronicError, Node, ProvisionState};
 use crate::operators::kit::ObjectError;
@@ -37,7 +37,7 @@ impl Operator {
         let let_go = annotations::detached(host).is_some_and(|asked| asked.delete_action == DeleteAction::Delete);
         let leaving = host.metadata.deletion_timestamp.is_some() && let_go && host.state() != State::Deleting;
         let (credentials, bmc) = if paused || !host.spec.has_bmc() {
-            (Credentials::Missing("not asked for".to_owned()), None)
+            (BmcSecret::Missing("not asked for".to_owned()), None)
         } else {
             self.executor.objects.credentials(host).await?
         };
@@ -74,7 +74,7 @@ impl Operator {
     async fn see(
         &self,
         host: &BareMetalHost,
-        bmc: Option<&(BmcAddress, Login)>,
+        bmc: Option<&(BmcAddress, Credentials)>,
         memory: &mut Memory,
     ) -> Result<Seen, ObjectError> {
         if let Some(ironic) = self.health.still_silent(SILENT) {
@@ -109,7 +109,7 @@ impl Operator {
         &self,
         host: &BareMetalHost,
         node: &Node,
-        bmc: &(BmcAddress, Login),
+        bmc: &(BmcAddress, Credentials),
         memory: &mut Memory,
     ) -> Result<bool, ObjectError> {
         let same = host.status.as_ref().is_some_and(|status| status.provisioning.id == node.uuid);

@@ -68,7 +68,7 @@ mod wishes;
 pub use act::Executor;
 pub use conclude::{Report, conclude};
 pub use controller::Operator;
-pub use decide::{Credentials, Facts, Ironic, Limits, SecretVersion, Slot, Standing, Wish, decide};
+pub use decide::{BmcSecret, Facts, Ironic, Limits, SecretVersion, Slot, Standing, Wish, decide};
 pub use firmware::watch as watch_firmware;
 pub use outcome::{Action, Change, Outcome, Step, WaitReason};
 pub use slots::Slots;

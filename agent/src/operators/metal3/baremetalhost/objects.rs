@@ -1,7 +1,7 @@
 //! Objects of the cluster that belong to a host: its Secrets, and what was found in it.
 
 use agent_api::metal3::annotations::SECRET_LABEL;
-use agent_api::metal3::bmc_address::{BmcAddress, Credentials as Login};
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, HardwareDetails, SecretReference};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::decide::{Credentials, SecretVersion};
+use super::decide::{BmcSecret, SecretVersion};
 use super::wishes::CloudData;
 use crate::operators::kit::{ObjectError, Objects, doing};
 
@@ -52,8 +52,8 @@ impl Objects {
     pub async fn credentials(
         &self,
         host: &BareMetalHost,
-    ) -> Result<(Credentials, Option<(BmcAddress, Login)>), ObjectError> {
-        let none = |why: &str| Ok((Credentials::Missing(why.to_owned()), None));
+    ) -> Result<(BmcSecret, Option<(BmcAddress, Credentials)>), ObjectError> {
+        let none = |why: &str| Ok((BmcSecret::Missing(why.to_owned()), None));
         let Some(bmc) = &host.spec.bmc else { return none("the host has no BMC") };
         let name = bmc.credentials_name.as_str();
         if name.is_empty() {
@@ -63,17 +63,17 @@ impl Objects {
             return none(&format!("The BMC secret {}/{name} does not exist", namespace(host)));
         };
         let secret = self.claimed(host, secret).await?;
-        let login = Login::new(text(&secret, "username").as_deref(), text(&secret, "password").as_deref());
+        let login = Credentials::new(text(&secret, "username").as_deref(), text(&secret, "password").as_deref());
         let both = login.map_err(|error| error.to_string()).and_then(|login| {
             let address: BmcAddress = bmc.address.parse().map_err(|error| format!("{error}"))?;
             Ok((address, login))
         });
         Ok(match both {
-            Err(why) => (Credentials::Bad(why), None),
+            Err(why) => (BmcSecret::Bad(why), None),
             Ok(both) => {
                 let version = secret.metadata.resource_version.clone().unwrap_or_default();
                 let found = SecretVersion { name: name.to_owned(), namespace: namespace(host).to_owned(), version };
-                (Credentials::Found(found), Some(both))
+                (BmcSecret::Found(found), Some(both))
             }
         })
     }
@@ -106,7 +106,7 @@ impl Objects {
         Ok(all.iter().any(|one| one.metadata.uid != host.metadata.uid && names(one)))
     }
 
-    /// A text of a Secret, under `key` or under `value`; or why there is none.
+    /// A text of a Secret, under `key` or under `value`; or what is missing.
     pub async fn secret_text(
         &self,
         host: &BareMetalHost,

@@ -1,7 +1,7 @@
 //! How many hosts are inspected, provisioned and deprovisioned at a time: each has a slot, the others stand in a queue.
 //!
 //! Slots are handed out under one lock, whatever the number of workers, so that the limit holds exactly; a slot that
-//! becomes free goes to whoever has waited longest, who is told at once.
+//! becomes free goes to the host that has waited longest, which is woken at once.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ struct Queue {
 }
 
 impl Slots {
-    /// So many slots. Who gets one that was waited for is told by `wake`.
+    /// `limit` slots. A host that gets one after waiting is sent to `wake`.
     pub fn new(limit: usize, wake: UnboundedSender<Key>) -> Self {
         Self { limit, queue: Mutex::default(), wake }
     }

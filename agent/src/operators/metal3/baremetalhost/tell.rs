@@ -1,5 +1,5 @@
-//! What the user is told of a host: conditions of its status, and Kubernetes events with the reasons that metal3's
-//! operator gives them.
+//! What the user reads of a host: conditions of its status, and Kubernetes events with the reasons that metal3's operator
+//! gives them.
 //!
 //! ```text
 //! Manageable                Ironic knows the host and its BMC let us in
@@ -25,7 +25,7 @@ use crate::operators::kit::{Event, NewCondition, Reason};
 /// The condition that tells of errors.
 const HEALTHY: &str = "Healthy";
 
-/// Why an event of a host is told: the words of metal3's operator, where it has the event.
+/// Reason of an event of a host, in the words of metal3's operator where it has the same event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostReason {
     /// Ironic knows the host now.
@@ -122,7 +122,7 @@ impl Reason for HostReason {
     }
 }
 
-/// What the user is told once.
+/// An event of a host.
 pub type HostEvent = Event<HostReason>;
 
 /// One word for an error.

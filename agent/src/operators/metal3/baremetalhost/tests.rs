@@ -23,7 +23,7 @@ pub(super) fn facts() -> Facts {
     Facts {
         now: start(),
         chance: 0.0,
-        credentials: Credentials::Found(secret("1")),
+        credentials: BmcSecret::Found(secret("1")),
         ironic: Ironic::Ready,
         registered: true,
         busy: false,
@@ -189,7 +189,7 @@ fn a_detached_host_is_deleted_at_once_from_any_state(
     #[values("", "true", "{\"deleteAction\":\"delete\"}")] value: &str,
 ) {
     let mut facts = facts();
-    facts.credentials = Credentials::Missing("gone".into());
+    facts.credentials = BmcSecret::Missing("gone".into());
     if !ironic_answers {
         facts.ironic = away(90);
     }
@@ -270,7 +270,7 @@ fn the_finalizer_comes_first_and_goes_last() {
 #[test]
 fn credentials_that_change_are_tried_at_once() {
     let mut facts = facts();
-    facts.credentials = Credentials::Found(secret("2"));
+    facts.credentials = BmcSecret::Found(secret("2"));
     for state in [State::Registering, State::Available, State::Provisioned, State::Deprovisioning] {
         for fields in [json!({}), failed("registration error", 9)] {
             let host = host(state, &fields);
@@ -291,17 +291,17 @@ fn credentials_that_change_are_tried_at_once() {
 #[test]
 fn credentials_that_are_not_there_are_waited_for_and_told_once() {
     let mut facts = facts();
-    facts.credentials = Credentials::Missing("secret `secret` not found".into());
+    facts.credentials = BmcSecret::Missing("secret `secret` not found".into());
     let mut host = host(State::Registering, &json!({}));
     let outcome = decide(&host, &facts);
     assert_eq!(reason(outcome.step.clone()), WaitReason::NoCredentials("secret `secret` not found".into()));
     host.status = Some(apply(&host, &outcome, start()));
     assert_eq!(host.status.as_ref().map(|status| status.error_count), Some(1));
     assert_eq!(decide(&host, &facts).changes, []);
-    facts.credentials = Credentials::Bad("Missing BMC connection detail 'username' in credentials".into());
+    facts.credentials = BmcSecret::Bad("Missing BMC connection detail 'username' in credentials".into());
     assert!(matches!(step(&host, &facts), Step::Wait { reason: WaitReason::BadCredentials(_), until: None }));
     // A deletion needs none.
-    facts.credentials = Credentials::Missing("gone".into());
+    facts.credentials = BmcSecret::Missing("gone".into());
     let leaving = deleted(State::Deprovisioning, &json!({}));
     assert_eq!(step(&leaving, &facts), Step::Act(Action::Deprovision));
     let outcome = conclude(&leaving, &facts, &Action::Deprovision, &Report::Unknown);

@@ -162,7 +162,7 @@ fn volumes_that_could_not_be_made_are_made_again_even_as_before() {
 fn credentials_that_change_while_ironic_is_at_work_are_told_after_it() {
     let mut rotated = facts();
     rotated.credentials =
-        Credentials::Found(SecretVersion { name: "secret".into(), namespace: "site".into(), version: "2".into() });
+        BmcSecret::Found(SecretVersion { name: "secret".into(), namespace: "site".into(), version: "2".into() });
     rotated.busy = true;
     let inspected = host(State::Inspecting, &json!({}));
     assert_eq!(step(&inspected, &rotated), Step::Act(Action::Inspect { again: false, reboot: false }));

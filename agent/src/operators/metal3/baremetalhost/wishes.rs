@@ -1,4 +1,4 @@
-//! What Ironic is told of a host: the node, the changes of it, what is cleaned, deployed and put on the config drive.
+//! What a host means for Ironic: the node, the changes of it, what is cleaned, deployed and put on the config drive.
 
 use std::collections::BTreeMap;
 
@@ -253,7 +253,7 @@ fn instance_capabilities(host: &BareMetalHost) -> BTreeMap<String, String> {
     text.split(',').filter_map(|one| one.split_once(':')).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// A checksum whose kind is not told is told by its length, by Ironic.
+/// Ironic finds out the kind of a checksum by its length where the user does not name it.
 fn checksum(image: &Image) -> Vec<(String, Value)> {
     let Some(checksum) = image.checksum.as_ref().filter(|checksum| !checksum.is_empty()) else { return Vec::new() };
     match image.checksum_type {

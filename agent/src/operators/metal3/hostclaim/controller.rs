@@ -43,7 +43,7 @@ pub async fn run(common: Common) {
     common.run(controller, store, vec![changed, of_hosts, of_policies]).await;
 }
 
-/// Claims without a host, when a policy changes. What is wrong with the policy is told as its event.
+/// Claims without a host, when a policy changes. A wrong policy gets an event.
 fn of_policies(common: &Common, claims: Store<HostClaim>) -> (Store<HostDeployPolicy>, Queue<HostClaim>) {
     let (policies, changed) = common.base.changed::<HostDeployPolicy>();
     let (recorder, known) = (common.base.recorder.clone(), policies.clone());

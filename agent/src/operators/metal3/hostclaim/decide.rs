@@ -45,7 +45,7 @@ pub fn choose(
     for host in hosts {
         let (namespace, _) = host.key();
         let here = only.is_none_or(|only| only == namespace) && namespaces.contains(&namespace);
-        // An expression that is none is told even where no host is free.
+        // A wrong expression is reported even where no host is free.
         if selector::matches(selector, host.labels())? && here && is_free(host) {
             fitting.push(host.clone());
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! decide   HostSelector, policies, hosts ──► an available host       policy   namespaces that a policy admits
-//! wishes   what the host is told           selector  labels          secrets  copies in the host's namespace
+//! wishes   changes of the host             selector  labels          secrets  copies in the host's namespace
 //! look     the claim's host                act       finds a host, keeps it, gives it back     tell   the status
 //!
 //! finalizer ─► a host is chosen ─► host.spec.consumerRef ─► status.bareMetalHost ─► host.spec is kept as the claim says

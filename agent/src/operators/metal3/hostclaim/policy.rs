@@ -9,7 +9,7 @@ use regex::Regex;
 /// `hostClaimNamespaces` admits nobody.
 ///
 /// # Errors
-/// Why the regular expression is none: then the policy admits nobody either.
+/// What is wrong with the regular expression. Such a policy admits nobody.
 pub fn admits(policy: &HostDeployPolicy, namespace: &str, labels: &BTreeMap<String, String>) -> Result<bool, String> {
     let Some(admitted) = &policy.spec.host_claim_namespaces else { return Ok(false) };
     if admitted.names.as_ref().is_some_and(|names| !names.iter().any(|name| name == namespace)) {

@@ -177,7 +177,7 @@ fn same(there: &Secret, wanted: &Secret) -> bool {
         && there.labels().get(SECRET_LABEL.0).is_some_and(|value| value == SECRET_LABEL.1)
 }
 
-/// Copies that the host still refers to, and the claim wants no longer. To be asked before the host is told otherwise.
+/// Copies that the host still refers to, and the claim does not want any more. Call it before the host is changed.
 pub fn needless(claim: &HostClaim, host: &BareMetalHost) -> Vec<Role> {
     let copied = |role: &Role| needs_copies(claim, host) && role.used(host);
     Role::ALL.into_iter().filter(|role| copied(role) && role.source(claim).is_none()).collect()

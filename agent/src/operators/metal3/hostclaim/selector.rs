@@ -39,7 +39,7 @@ fn operator(requirement: &HostSelectorRequirement) -> Result<Operator, String> {
 /// Whether labels are as asked for.
 ///
 /// # Errors
-/// Which expression is none.
+/// Which expression is wrong, and why.
 pub fn matches(selector: Option<&HostSelector>, labels: &BTreeMap<String, String>) -> Result<bool, String> {
     let Some(selector) = selector else { return Ok(true) };
     let mut fits = selector.match_labels.iter().flatten().all(|(name, value)| labels.get(name) == Some(value));

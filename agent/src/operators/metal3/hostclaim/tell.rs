@@ -9,10 +9,10 @@ use super::controller::Controller;
 use crate::operators::kit::conditions::merge;
 use crate::operators::kit::{NewCondition, Object as _, ObjectError, Reason};
 
-/// Why an event of a policy is told.
+/// Reason of an event of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PolicyReason {
-    /// It cannot be read as it was meant.
+    /// Its regular expression is wrong.
     InvalidPolicy,
 }
 
@@ -49,7 +49,7 @@ impl Controller {
         if status == before {
             return Ok(());
         }
-        // The claim may have been merged into since it was read: fields that went are told as such.
+        // It is merged into the status: a field that is gone must be written as `null`.
         let mut change = json!(status);
         for (field, _) in json!(before).as_object().into_iter().flatten() {
             if change.get(field).is_none() {

@@ -1,4 +1,4 @@
-//! What a claim's host is told.
+//! The changes that a claim makes to its host.
 
 use agent_api::metal3::annotations::{REBOOT, reboot_client};
 use agent_api::metal3::{BareMetalHost, HostClaim, Image, ProvisioningState, SecretReference};
@@ -61,7 +61,7 @@ pub fn reboots(claim: &HostClaim, host: &BareMetalHost) -> Map<String, Value> {
     gone.chain(new).collect()
 }
 
-/// What a host is told whose claim is deleted: nothing of it stays. Nothing when that is so already.
+/// The changes that remove a deleted claim from its host; empty when nothing of the claim is left.
 pub fn cleared(host: &BareMetalHost) -> Map<String, Value> {
     let spec = &host.spec;
     let there = [

@@ -9,7 +9,7 @@ use crate::operators::kit::conditions::merge;
 use crate::operators::metal3::common::Ramdisk;
 
 /// The answer of the box: its own ramdisk, in the first format that it has. `network_data`: version of the Secret that is
-/// named, nothing when there is none of that name.
+/// named; nothing when it does not exist.
 pub fn answer(
     image: &PreprovisioningImage,
     ramdisk: &Ramdisk,

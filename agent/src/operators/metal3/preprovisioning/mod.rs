@@ -1,5 +1,5 @@
-//! `PreprovisioningImage`: the ramdisk that is made for a host, where the controller is told that somebody makes some
-//! (`--build-preprov-image`, as metal3's operator has it).
+//! `PreprovisioningImage`: the ramdisk that is made for one host, when `--build-preprov-image` says that a controller makes
+//! some (an option of metal3's operator).
 //!
 //! ```text
 //! host controller                       this one, or any other in its place
@@ -52,7 +52,7 @@ impl Settings {
 pub enum Need {
     /// It goes on only with one.
     Must,
-    /// It will be needed: what there is, is told.
+    /// It will need one later: Ironic gets it if it is ready.
     May,
     /// It boots none.
     No,

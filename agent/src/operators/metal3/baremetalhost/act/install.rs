@@ -56,7 +56,8 @@ impl Executor {
         }
     }
 
-    /// Out of a wait for a ramdisk that is no more: what it was waited for is begun anew, as after a failure, without one.
+    /// Ends the wait for a ramdisk that does not run any more. The action begins again as after a failure, which is not
+    /// counted.
     pub(super) async fn begin_anew(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         // An image that is half written is taken away again.

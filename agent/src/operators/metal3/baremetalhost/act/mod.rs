@@ -104,7 +104,7 @@ pub struct Done {
     pub report: Option<Report>,
     /// What is known now.
     pub learned: Vec<Change>,
-    /// What the user is told.
+    /// Events for the user.
     pub told: Vec<HostEvent>,
     /// Reboot annotations were acted on, and go.
     pub rebooted: bool,
@@ -153,9 +153,9 @@ pub struct Executor {
     pub firmware: Arc<Firmware>,
     /// How often Ironic is asked.
     pub pace: Pace,
-    /// File on Ironic's machine with the authorities of BMCs' certificates; Ironic's own when nothing is told.
+    /// File on Ironic's machine with the authorities of BMCs' certificates; Ironic's own when `None`.
     pub bmc_authorities: Option<String>,
-    /// Which ramdisk hosts are told.
+    /// Which ramdisk hosts get.
     pub preprovisioning: preprovisioning::Settings,
 }
 

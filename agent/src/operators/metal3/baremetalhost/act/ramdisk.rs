@@ -1,4 +1,4 @@
-//! Which ramdisk a host is told: the controller's, or the one that was made for it as its `PreprovisioningImage`.
+//! Which ramdisk Ironic boots on a host: the controller's, or the one that was made for it as its `PreprovisioningImage`.
 
 use agent_api::metal3::bmc_address::Driver;
 use agent_api::metal3::{BareMetalHost, PreprovisioningImage, PreprovisioningImageSpec};
@@ -14,7 +14,7 @@ use crate::operators::metal3::common::Ramdisk;
 use crate::operators::metal3::preprovisioning::{Found, Need, found, need, wanted};
 
 impl Executor {
-    /// The ramdisk for a host; nothing when the one that its node has is to stay, or why there is none.
+    /// The ramdisk for a host; nothing when its node keeps the one that it has; or what is missing.
     pub(super) async fn ramdisk(
         &self,
         host: &BareMetalHost,

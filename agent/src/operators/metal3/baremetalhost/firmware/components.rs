@@ -1,4 +1,4 @@
-//! What is told of a host's firmware, and which of it is to be written.
+//! The status of a host's firmware, and which updates are to be written.
 
 use agent_api::metal3::admission;
 use agent_api::metal3::{
@@ -45,7 +45,7 @@ pub fn judge(object: &HostFirmwareComponents, found: Option<&[FirmwareComponent]
     let valid = problems.is_empty();
     let updates: Vec<FirmwareUpdate> =
         if valid { wanted.iter().filter(|update| !done.contains(update)).cloned().collect() } else { Vec::new() };
-    // What is asked for no more needs no writing: it is as if it had been written.
+    // An update that is not asked for any more is as good as written.
     let settled = valid && updates.is_empty();
     let wrong = format!("Invalid Firmware Components: [{}]", condition::named(&problems, " "));
     let told = Told { changed: !settled && wanted != done, fine: OK, wrong: (!valid).then_some((INVALID, wrong)) };

@@ -10,7 +10,7 @@ use crate::operators::kit::conditions::merge;
 /// Problems that a message names; a wrong file names hundreds.
 const NAMED: usize = 10;
 
-/// What is told of an object.
+/// What the conditions of an object say.
 pub(super) struct Told {
     /// Whether what is asked for is not what there is.
     pub changed: bool,

@@ -11,7 +11,7 @@ use crate::ironic::{Node, ProvisionState};
 use crate::operators::kit::ObjectError;
 
 impl Operator {
-    /// Keeps what is told of the host's firmware, where its driver can tell; what a decision needs of it.
+    /// Updates the host's firmware objects where its driver can read firmware. The result is what a decision needs.
     pub(in super::super) async fn look_at_firmware(
         &self,
         host: &BareMetalHost,

@@ -1,4 +1,4 @@
-//! What is told of a host's BIOS settings, and which of them are to be changed.
+//! The status of a host's BIOS settings, and which of them are to be changed.
 
 use agent_api::metal3::{
     AttributeType, HostFirmwareSettings, HostFirmwareSettingsStatus, IntOrString, NamespacedName, SettingSchema, Time,

@@ -31,7 +31,7 @@ use crate::steps::chain;
 const TRIES: usize = 3;
 /// Until the watches have listed what there is; without them hosts are worked on as if nobody asked for anything.
 const LISTED: Duration = Duration::from_secs(10);
-/// Problems that are told as events.
+/// At most so many problems become events.
 const EVENTS: usize = 10;
 
 /// What is to be written into a host.
@@ -50,7 +50,7 @@ pub struct Wanted {
 pub struct Look {
     /// What a decision needs.
     pub standing: Standing,
-    /// What the user is told, and of which object.
+    /// Events, each with the object that it is about.
     pub told: Vec<(ObjectReference, HostEvent)>,
     /// Ironic was asked.
     pub asked: bool,
