@@ -6,7 +6,8 @@
 //! commands    what the user asks for: one module each
 //! cli         the words of the command line
 //! signals     signals of the process ask everything to stop
-//! pipeline    the build: lock, toolbox, layers, release, outputs
+//! pipeline    the build: lock, toolbox, stages, release, outputs
+//! stages      the stages of a build as data, and what makes them
 //! bundle      what turns one release into the next, as one signed file
 //! medium      an image or device that was written: read, checked, proved
 //! content     what an image carries for its site: packages, images, files, manifests
@@ -58,5 +59,6 @@ pub mod release;
 pub mod report;
 pub mod rootfs;
 pub mod signals;
+pub mod stages;
 pub mod store;
 pub mod toolbox;

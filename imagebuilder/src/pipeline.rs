@@ -1,19 +1,12 @@
-//! The build: `Appliance -> Lock -> Toolbox -> Parts -> Layers -> Release -> outputs`, each arrow a function.
+//! The build: `Appliance -> Lock -> Toolbox -> stages -> Release -> outputs`, each arrow a function.
 //!
-//! ```text
-//! lock ─► toolbox ─┬─► os layer ───────────────┐
-//!                  ├─► Go programs ─► templates ┼─► kubernetes, containers, appliance ─► release ─► raw, qcow2, iso
-//!                  └─► agent ──────────────────┘
-//! ```
-//! Everything expensive is a [`Cache::stage`](crate::store::Cache::stage): a second build makes only what changed.
+//! What is expensive is one of the [`stages`]: a second build makes only what changed.
 
 use std::path::Path;
 
 use agent_api::proof::{self, PROOF};
-use agent_api::release::{
-    Blob, BootEntry, Budgets, ContentFile, Image, InitrdConfig, Kubernetes, Layer, Package, Release, SBOM,
-};
-use anyhow::{Context, Result, anyhow, bail};
+use agent_api::release::{Blob, BootEntry, Budgets, ContentFile, Image, Kubernetes, Layer, Package, Release, SBOM};
+use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
 use crate::boot;
@@ -22,19 +15,18 @@ use crate::config::{Appliance, ByteSize};
 use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
 use crate::format::{self, ImagePlan, OutputFile};
-use crate::host::cancel::Together;
 use crate::host::needs;
-use crate::kubernetes::binaries::{self, Binaries, Source};
-use crate::kubernetes::modules::{self, Build, KUBERNETES};
+use crate::kubernetes::binaries::{Binaries, Source};
+use crate::kubernetes::modules;
 use crate::kubernetes::templates;
-use crate::layer::{agent, appliance, containers, kubernetes, os, seal};
+use crate::layer::{os, seal};
 use crate::lock::Lock;
 use crate::lock::apt::{Apt, Mirror};
 use crate::lock::fetch;
-use crate::oci::recipe::Recipe;
 use crate::oci::service;
-use crate::release::{initrd, sbom, sign::Signer};
+use crate::release::{sbom, sign::Signer};
 use crate::rootfs::kernel;
+use crate::stages::{self, Results, Site, Stage};
 use crate::store::Made;
 use crate::toolbox::{ImageTools, Toolbox, bootstrap};
 
@@ -92,74 +84,10 @@ pub fn toolbox(at: &Builder, lock: &Lock) -> Result<(Toolbox, String)> {
     })
 }
 
-/// What the layers are made of.
-struct Parts {
-    os: Made,
-    programs: Made,
-    agent: Made,
-}
-
-/// `Lock -> Parts`: the three long roads at once. When one fails, the others stop.
-fn parts(at: &Builder, appliance: &Appliance, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Parts> {
-    let together = Together::default();
-    let (os, agent, programs) = std::thread::scope(|scope| {
-        let os = scope.spawn(|| together.run(|| make_os(at, lock, toolbox, key)));
-        let agent = scope.spawn(|| together.run(|| make_agent(at)));
-        let programs = together.run(|| programs(at, appliance, lock, toolbox));
-        let join = |part: std::thread::ScopedJoinHandle<'_, Option<Made>>| {
-            part.join().unwrap_or_else(|_| {
-                together.fail(anyhow!("a part of the build panicked"));
-                None
-            })
-        };
-        (join(os), join(agent), programs)
-    });
-    together.outcome()?;
-    let whole = "a part of the build has neither a result nor an error";
-    Ok(Parts { programs: programs.context(whole)?, os: os.context(whole)?, agent: agent.context(whole)? })
-}
-
-fn make_agent(at: &Builder) -> Result<Made> {
-    at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.network.offline, say))
-}
-
-fn make_os(at: &Builder, lock: &Lock, toolbox: &Toolbox, key: &str) -> Result<Made> {
-    at.stage("os", |say| {
-        let packages = at.packages();
-        let input = os::Input { cache: &at.cache, toolbox, toolbox_key: key, lock, packages: &packages, waiting: say };
-        if os::recall(&input)?.is_none() {
-            let debs: Vec<_> = [lock.packages("os")?, lock.packages("kernel")?].concat();
-            fetch::debs(&at.cache, &at.network, &debs, &mut |line| say(line))?;
-        }
-        os::make(&input)
-    })
-}
-
-/// All programs as one set: Kubernetes' own from their source, then the module sets, one after the other (each build
-/// uses all cores).
+/// All programs but the agent as one set.
 pub fn programs(at: &Builder, appliance: &Appliance, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
-    let mut all = Made::default();
-    let kubernetes = &appliance.kubernetes;
-    if let Some(source) = Source::of(&kubernetes.source) {
-        let version = kubernetes.version.to_string();
-        let ask = |program: &Path| binaries::ask_version(toolbox, program);
-        let made = at.stage(KUBERNETES.name, |say| elsewhere(at, source, &version, say).make(&lock.binaries, &ask))?;
-        all.files.extend(made.files);
-    }
-    for set in modules::of(&kubernetes.source) {
-        let made = at.stage(set.name, |say| {
-            set.build(&Build {
-                cache: &at.cache,
-                toolbox,
-                packages: &at.packages(),
-                locked: lock.module_set(set.name)?,
-                offline: at.network.offline,
-                waiting: say,
-            })
-        })?;
-        all.files.extend(made.files);
-    }
-    Ok(all)
+    let site = Site::new(at, appliance, Some(lock), (toolbox, ""), None)?;
+    stages::make(at, &stages::programs(&site)?)?.programs()
 }
 
 fn elsewhere<'a>(
@@ -185,29 +113,18 @@ pub struct Built {
 
 /// `Lock -> Programs -> Stock`: a cluster by kubeadm alone, to compare a box with.
 pub fn stock_cluster(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<templates::Stock> {
-    let (toolbox, _) = toolbox(at, lock)?;
-    let programs = programs(at, appliance, lock, &toolbox)?;
-    let rendered = render(at, appliance, &toolbox, &programs)?;
+    let (toolbox, key) = toolbox(at, lock)?;
+    let site = Site::new(at, appliance, Some(lock), (&toolbox, &key), None)?;
+    let mut list = stages::programs(&site)?;
+    list.push(stages::templates(&site));
+    let results = stages::make(at, &list)?;
     templates::stock(&templates::StateInput {
         cache: &at.cache,
         toolbox: &toolbox,
         helper: &at.helper,
-        programs: &programs,
-        templates: &rendered,
+        programs: &results.programs()?,
+        templates: results.of("templates")?,
         waiting: &|_| (),
-    })
-}
-
-fn render(at: &Builder, appliance: &Appliance, toolbox: &Toolbox, programs: &Made) -> Result<Made> {
-    at.stage("templates", |say| {
-        templates::make(&templates::Input {
-            cache: &at.cache,
-            toolbox,
-            kubeadm: programs.file("kubeadm")?,
-            appliance,
-            packages: &at.packages(),
-            waiting: say,
-        })
     })
 }
 
@@ -215,106 +132,52 @@ fn render(at: &Builder, appliance: &Appliance, toolbox: &Toolbox, programs: &Mad
 pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built> {
     let (toolbox, key) = toolbox(at, lock)?;
     let signer = Signer::open(appliance.sign.as_ref())?;
-    let parts = parts(at, appliance, lock, &toolbox, &key)?;
-    let version = appliance.kubernetes.version.to_string();
-    let mut programs = parts.programs;
-    programs.files.insert("pause".into(), parts.agent.file("pause")?.clone());
-    let mut rendered = render(at, appliance, &toolbox, &programs)?;
-    let state = at.stage("cluster-state", |say| {
-        templates::state(&templates::StateInput {
-            cache: &at.cache,
-            toolbox: &toolbox,
-            helper: &at.helper,
-            programs: &programs,
-            templates: &rendered,
-            waiting: say,
-        })
-    })?;
-    rendered.files.extend(state.files);
-    let base =
-        at.stage("kubernetes-layer", |say| kubernetes::make(&at.cache, &toolbox, &key, &programs, lock.made, say))?;
-    let recipes = Recipe::read_all(&at.images())?;
-    let declared = service::declared(&at.images(), &appliance.services)?;
-    let mut with_agent = programs.clone();
-    with_agent.files.extend(parts.agent.files.clone());
-    let input = service::Input { lock, toolbox: &toolbox, toolbox_key: &key, programs: &with_agent };
-    let services = service_images(at, &declared, &input)?;
-    let containers = at.stage("containers-layer", |say| {
-        containers::make(&containers::Input {
-            cache: &at.cache,
-            toolbox: &toolbox,
-            toolbox_key: &key,
-            programs: &programs,
-            debs: lock.packages("os")?,
-            recipes: &recipes,
-            services: &services.packed,
-            version: &version,
-            built: lock.made,
-            fetch: &|debs| fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line)).map(|_| ()),
-            waiting: say,
-        })
-    })?;
-    let top = at.stage("appliance-layer", |say| {
-        appliance::make(&appliance::Input {
-            cache: &at.cache,
-            toolbox: &toolbox,
-            toolbox_key: &key,
-            agent: &parts.agent,
-            templates: &rendered,
-            services: &services.exports,
-            overlay: &at.workspace.join("overlay"),
-            built: lock.made,
-            waiting: say,
-        })
-    })?;
-    let mut images: Vec<Image> = containers.fact("images")?;
-    content::closure::check_own(&at.cache, &rendered, &images)?;
-    let carried = content::make(&content::Input {
+    content::manifests::check(&appliance.content, &appliance.directory, lock)?;
+    let site = Site::new(at, appliance, Some(lock), (&toolbox, &key), Some(&signer))?;
+    let list: Vec<Stage<'_>> = stages::system(&site)?.into_iter().chain(stages::carried(&site)?).collect();
+    let results = stages::make(at, &list)?;
+    let programs = results.all_programs()?;
+    let mut images: Vec<Image> = results.of("containers-layer")?.fact("images")?;
+    content::closure::check_own(&at.cache, &results.templates()?, &images)?;
+    let input = content::Input {
         at,
         appliance,
         lock,
-        toolbox: &toolbox,
         own: &images,
-        toolbox_key: &key,
-        programs: &with_agent,
-        signer: &signer,
-    })?;
-    let config =
-        InitrdConfig { name: appliance.name.to_string(), version: appliance.version.to_string(), built: lock.made };
-    let initrd = at.stage("initrd", |_| {
-        let public_key = &signer.public_key;
-        initrd::make(&initrd::Input { cache: &at.cache, agent: &parts.agent, os: &parts.os, public_key, config })
-    })?;
-    let bill =
-        at.stage("sbom", |say| sbom::parts::make(&at.cache, &at.workspace, &with_agent, at.network.offline, say))?;
-    let layers = [&parts.os, &base, &containers, &top].map(seal::layer_of).into_iter().collect::<Result<Vec<_>>>()?;
+        programs: &programs,
+        made: &results.0,
+        served: served(&list, &results)?,
+    };
+    let carried = content::gather(input)?;
     images.extend(carried.images.iter().cloned());
     let carried = Carried { images, ..carried };
-    let manifest = manifest(appliance, lock, &signer, &parts.os, &initrd, layers, carried)?;
+    let manifest = manifest(appliance, lock, &signer, &results, carried)?;
     let consoles = appliance.boot.consoles.iter().map(ToString::to_string).collect();
-    let (tools, known) =
-        (ImageTools { toolbox: &toolbox, time: lock.made }, sbom::parts::Parts::read(&at.cache, &bill)?);
+    let tools = ImageTools { toolbox: &toolbox, time: lock.made };
     let mut built = assemble(at, &tools, &signer, manifest, consoles)?;
     let list = sbom::document(&sbom::Input {
         release: &built.release,
         id: &built.id,
         lock,
-        programs: &with_agent,
-        agent: &parts.agent,
-        parts: &known,
-        recipes: &recipes,
-        services: &declared,
+        programs: &programs,
+        agent: results.of("agent")?,
+        parts: &sbom::parts::Parts::read(&at.cache, results.of("sbom")?)?,
+        recipes: &site.recipes,
+        services: &site.services,
     })?;
     built.add_signed(SBOM, list, &signer)?;
     Ok(built)
 }
 
-fn service_images(at: &Builder, declared: &[service::Declared], input: &service::Input<'_>) -> Result<service::Images> {
-    let mut images = service::Images::default();
-    for image in declared {
-        images.add(&service::make(at, image, input)?)?;
+/// What of the stages' results the box serves.
+fn served(list: &[Stage<'_>], results: &Results) -> Result<Vec<ContentFile>> {
+    let mut files = Vec::new();
+    for stage in list {
+        if let Some(serves) = stage.serves {
+            files.extend(serves(results.of(&stage.name)?)?);
+        }
     }
-    Ok(images)
+    Ok(files)
 }
 
 impl Built {
@@ -334,11 +197,11 @@ fn manifest(
     appliance: &Appliance,
     lock: &Lock,
     signer: &Signer,
-    os: &Made,
-    initrd: &Made,
-    layers: Vec<Layer>,
+    results: &Results,
     carried: Carried,
 ) -> Result<Release> {
+    let (os, initrd) = (results.of("os")?, results.of("initrd")?);
+    let layers = LAYERS.iter().map(|name| seal::layer_of(results.of(name)?)).collect::<Result<Vec<Layer>>>()?;
     let packages: Vec<Package> = os.fact("packages")?;
     let mut command_line: Vec<String> = DEFAULT_PARAMETERS.iter().map(|word| (*word).to_owned()).collect();
     command_line.extend(appliance.boot.kernel_parameters.iter().cloned());
@@ -378,6 +241,9 @@ fn manifest(
         },
     })
 }
+
+/// Stages that make a layer, from the bottom to the top.
+pub const LAYERS: [&str; 4] = ["os", "kubernetes-layer", "containers-layer", "appliance-layer"];
 
 /// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.
 const DEFAULT_PARAMETERS: &[&str] = &["quiet", "loglevel=4", "panic=60", "audit=0", "no_timer_check"];
@@ -502,7 +368,3 @@ pub fn image_format(format: crate::config::Format) -> format::Format {
         crate::config::Format::Iso => format::Format::Iso,
     }
 }
-
-#[cfg(test)]
-#[path = "pipeline_tests.rs"]
-mod tests;

@@ -59,7 +59,7 @@ pub fn make(at: &Builder) -> Result<Made> {
     let kit = Kit::open(at)?;
     let (toolbox, key) = pipeline::toolbox(at, &kit.lock)?;
     let input = Input { lock: &kit.lock, toolbox: &toolbox, toolbox_key: &key, programs: &Made::default() };
-    service::make(at, &kit.image, &input)
+    at.stage(&kit.image.set(), |say| service::make(at, &kit.image, &input, say))
 }
 
 /// Makes the deploy ramdisk: what is served of it, and where that lies in the cache.
@@ -74,7 +74,7 @@ pub fn deploy_ramdisk() -> Result<Vec<(ContentFile, PathBuf)>> {
     };
     let (lock, lists) = (&kit.lock, at.packages());
     let input = ramdisk::Input { lock, toolbox: &toolbox, toolbox_key: &toolbox_key, programs: &programs, lists };
-    let files = ramdisk::files(&kit.ramdisk.make(&at, &input)?)?;
+    let files = ramdisk::files(&at.stage(ramdisk::SET, |say| kit.ramdisk.make(&at, &input, say))?)?;
     Ok(files.into_iter().map(|file| (file.clone(), at.cache.blob_path(&file.digest))).collect())
 }
 

@@ -16,10 +16,9 @@ use agent_api::release::{Blob, ContentFile, ContentKind};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 
-use super::Input;
 use crate::config::Appliance;
 use crate::lock::apt::{Apt, SUITE};
-use crate::lock::{Deb, Lock, fetch, index};
+use crate::lock::{Deb, Lock, index};
 use crate::release::openpgp::Key;
 use crate::release::sign::Signer;
 use crate::store::{Cache, Made, StageKey, hash};
@@ -49,31 +48,15 @@ pub fn resolve(appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> 
     Ok(())
 }
 
-/// The repository's files.
-pub fn make(input: &Input<'_>) -> Result<Vec<ContentFile>> {
-    let asked = &input.appliance.content.debian_packages;
-    if asked.is_empty() {
-        return Ok(Vec::new());
-    }
-    let debs = input.lock.packages_for(SET, asked)?;
-    let at = input.at;
-    let made = at.stage("debian-repository", |say| {
-        let repository = Repository { cache: &at.cache, debs, made: input.lock.made, waiting: say };
-        let fetch = |debs: &[Deb]| fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line)).map(|_| ());
-        repository.make(&repository_key(input.signer)?, &fetch)
-    })?;
-    Ok(content_files(&made))
-}
-
-/// What a stage made, as it is served.
-fn content_files(made: &Made) -> Vec<ContentFile> {
+/// What the stage made, as it is served.
+pub fn files(made: &Made) -> Result<Vec<ContentFile>> {
     let file = |(path, blob): (&String, &Blob)| ContentFile {
         path: format!("debian/{path}"),
         kind: ContentKind::Package,
         digest: blob.digest.clone(),
         size: blob.size,
     };
-    made.files.iter().map(file).collect()
+    Ok(made.files.iter().map(file).collect())
 }
 
 /// The key that signs the repository: the same for the same release key.

@@ -12,17 +12,17 @@ pub mod images;
 pub mod manifests;
 pub mod os_images;
 
+use std::collections::BTreeMap;
+
 use agent_api::release::{ContentFile, Image};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::builder::Builder;
 use crate::config::Appliance;
 use crate::lock::Lock;
 use crate::lock::apt::Apt;
-use crate::ramdisk::{self, Ramdisk};
-use crate::release::sign::Signer;
+use crate::ramdisk::Ramdisk;
 use crate::store::Made;
-use crate::toolbox::Toolbox;
 
 /// What is carried. Every blob of it is in the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Carried {
     pub files: Vec<ContentFile>,
 }
 
-/// What making content needs.
+/// What gathering content needs.
 pub struct Input<'a> {
     /// The build.
     pub at: &'a Builder,
@@ -41,22 +41,19 @@ pub struct Input<'a> {
     pub appliance: &'a Appliance,
     /// Exactly what goes in.
     pub lock: &'a Lock,
-    /// Foreign tools.
-    pub toolbox: &'a Toolbox,
     /// The images that the box itself runs.
     pub own: &'a [Image],
-    /// Key of the toolbox, for stages that depend on its tools.
-    pub toolbox_key: &'a str,
     /// Programs of the release, the agent's among them.
     pub programs: &'a Made,
-    /// Signs what is not covered by the release's own signature.
-    pub signer: &'a Signer,
+    /// What stages made, by name.
+    pub made: &'a BTreeMap<String, Made>,
+    /// What of it is served as it is.
+    pub served: Vec<ContentFile>,
 }
 
 impl Input<'_> {
-    fn ramdisk(&self) -> ramdisk::Input<'_> {
-        let Self { lock, toolbox, toolbox_key, programs, .. } = *self;
-        ramdisk::Input { lock, toolbox, toolbox_key, programs, lists: self.at.packages() }
+    fn made(&self, stage: &str) -> Result<&Made> {
+        self.made.get(stage).with_context(|| format!("the stage `{stage}` has not been made"))
     }
 }
 
@@ -72,18 +69,12 @@ pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) 
     images::resolve(at, appliance, apt, lock)
 }
 
-/// Makes all content of the lock.
-pub fn make(input: &Input<'_>) -> Result<Carried> {
-    let mut carried = Carried::default();
-    carried.files.extend(files::make(input)?);
-    carried.files.extend(debian::make(input)?);
-    carried.files.extend(os_images::make(input)?);
-    if let Some(ramdisk) = Ramdisk::declared(&input.at.images(), &input.appliance.services)? {
-        carried.files.extend(ramdisk::files(&ramdisk.make(input.at, &input.ramdisk())?)?);
-    }
-    carried.files.extend(manifests::make(input)?);
-    carried.images = images::make(input)?;
-    let carried = finish(carried)?;
+/// All content of the lock: what stages made, and what is fetched as it is.
+pub fn gather(mut input: Input<'_>) -> Result<Carried> {
+    let mut files = std::mem::take(&mut input.served);
+    files.extend(files::make(&input)?);
+    files.extend(os_images::files(&input)?);
+    let carried = finish(Carried { images: images::make(&input)?, files })?;
     closure::check(input.at, input.appliance, &carried, input.own)?;
     Ok(carried)
 }

@@ -6,18 +6,16 @@
 //! ```
 //! The checksum files are those of `sha256sum` and `md5sum`: Metal3's `image.checksum` may name either.
 
-use std::path::Path;
-
 use agent_api::release::{Blob, ContentFile, ContentKind};
 use anyhow::{Context, Result};
 
 use super::Input;
 use super::files::{bring, os_image_path};
-use crate::config::{Appliance, DiskFormat, Origin, OsImage, OsImageSource};
+use crate::config::{Appliance, Origin, OsImageSource};
+use crate::lock::Lock;
 use crate::lock::apt::Apt;
-use crate::lock::{Deb, Lock, fetch};
+use crate::osimage::kind;
 use crate::osimage::recipe::Recipe;
-use crate::osimage::{self, kind};
 use crate::store::{Cache, Made, StageKey, hash};
 
 /// The package set of a recipe's image in the lock.
@@ -44,48 +42,22 @@ pub fn resolve_recipe(name: &str, recipe: &Recipe, apt: &Apt, lock: &mut Lock) -
     Ok(())
 }
 
-/// The images' files.
-pub fn make(input: &Input<'_>) -> Result<Vec<ContentFile>> {
+/// The images' files: those of recipes as their stages made them, the others as they come.
+pub fn files(input: &Input<'_>) -> Result<Vec<ContentFile>> {
     let mut files = Vec::new();
     for image in &input.appliance.content.os_images {
         let name = image.name.as_str();
-        let made = input.at.stage(&format!("os-image {name}"), |say| match &image.source {
-            OsImageSource::Recipe { directory, formats } => make_one(input, image, directory, formats, say),
-            OsImageSource::File { origin } => ready_made(input, name, origin, say),
-        })?;
+        let stage = format!("os-image {name}");
+        let fetched = match &image.source {
+            OsImageSource::Recipe { .. } => None,
+            OsImageSource::File { origin } => Some(input.at.stage(&stage, |say| ready_made(input, name, origin, say))?),
+        };
+        let made = fetched.as_ref().map_or_else(|| input.made(&stage), Ok)?;
         for (format, blob) in &made.files {
             files.extend(with_checksums(&input.at.cache, &format!("{}.{format}", os_image_path(name)), blob)?);
         }
     }
     Ok(files)
-}
-
-fn make_one(
-    input: &Input<'_>,
-    image: &OsImage,
-    directory: &Path,
-    formats: &[DiskFormat],
-    say: &(dyn Fn(&str) + Sync),
-) -> Result<(Made, bool)> {
-    let recipe = Recipe::read(directory)?;
-    let at = input.at;
-    let debs: &[Deb] = input.lock.packages_for(&set(image.name.as_str()), &recipe.packages)?;
-    let input = osimage::Input {
-        cache: &at.cache,
-        toolbox: input.toolbox,
-        toolbox_key: input.toolbox_key,
-        recipe: &recipe,
-        directory,
-        debs,
-        programs: input.programs,
-        formats,
-        built: input.lock.made,
-        waiting: say,
-    };
-    if osimage::recall(&input)?.is_none() {
-        fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line))?;
-    }
-    osimage::make(&input)
 }
 
 /// A ready-made image, by the name of the format that it has.

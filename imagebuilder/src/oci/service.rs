@@ -232,28 +232,26 @@ impl Images {
 const EXPORT: &str = "export ";
 
 /// Makes an image, or takes it from the cache. Facts: `image`, `manifest`; files: its blobs, and `export NAME`.
-pub fn make(at: &Builder, image: &Declared, input: &Input<'_>) -> Result<Made> {
+pub fn make(at: &Builder, image: &Declared, input: &Input<'_>, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {
     let debs = image.packages(input.lock)?;
-    image.check_versions(debs)?;
     let key = input.key(image)?;
-    at.stage(&image.set(), |say| {
-        at.cache.stage(&key, &mut || say("another build is making the same"), |work| {
-            fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line))?;
-            let (cache, programs, built) = (&at.cache, input.programs, input.lock.made);
-            let kitchen = Kitchen { cache, programs, built, version: "" };
-            let root = work.path().join("root");
-            say(&format!("unpacking {} packages", debs.len()));
-            kitchen.unpack(&root, debs)?;
-            kitchen.lay_out(&image.recipe, &root, Some(&image.folder))?;
-            let tree = Tree { root: &root, image, helper: &at.helper, built };
-            let exports = tree.finish(work, input.toolbox, &at.cache, say)?;
-            let Packed { image, manifest } = image.recipe.pack(&at.cache, work, &root, built, "")?;
-            let blobs = image.blobs.iter().map(|blob| (format!("blob {}", blob.digest.hex()), blob.clone()));
-            let mut made = Made { files: blobs.chain(exports).collect(), ..Made::default() };
-            made.set_fact("image", &image)?;
-            made.set_fact("manifest", &manifest)?;
-            Ok(made)
-        })
+    at.cache.stage(&key, &mut || say("another build is making the same"), |work| {
+        image.check_versions(debs)?;
+        fetch::debs(&at.cache, &at.network, debs, &mut |line| say(line))?;
+        let (cache, programs, built) = (&at.cache, input.programs, input.lock.made);
+        let kitchen = Kitchen { cache, programs, built, version: "" };
+        let root = work.path().join("root");
+        say(&format!("unpacking {} packages", debs.len()));
+        kitchen.unpack(&root, debs)?;
+        kitchen.lay_out(&image.recipe, &root, Some(&image.folder))?;
+        let tree = Tree { root: &root, image, helper: &at.helper, built };
+        let exports = tree.finish(work, input.toolbox, &at.cache, say)?;
+        let Packed { image, manifest } = image.recipe.pack(&at.cache, work, &root, built, "")?;
+        let blobs = image.blobs.iter().map(|blob| (format!("blob {}", blob.digest.hex()), blob.clone()));
+        let mut made = Made { files: blobs.chain(exports).collect(), ..Made::default() };
+        made.set_fact("image", &image)?;
+        made.set_fact("manifest", &manifest)?;
+        Ok(made)
     })
 }
 

@@ -120,14 +120,11 @@ impl Ramdisk {
     }
 
     /// Makes it or takes it from the cache: the files [`KERNEL`] and [`INITRAMFS`].
-    pub fn make(&self, at: &Builder, input: &Input<'_>) -> Result<Made> {
-        let key = self.key(input)?;
-        at.stage(SET, |say| {
-            at.cache.stage(&key, &mut || say("another build is making the same"), |work| {
-                let debs = self.packages(input.lock)?;
-                fetch::debs(&at.cache, &at.network, &debs.concat(), &mut |line| say(line))?;
-                self.build(at, input, work, debs, say)
-            })
+    pub fn make(&self, at: &Builder, input: &Input<'_>, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {
+        at.cache.stage(&self.key(input)?, &mut || say("another build is making the same"), |work| {
+            let debs = self.packages(input.lock)?;
+            fetch::debs(&at.cache, &at.network, &debs.concat(), &mut |line| say(line))?;
+            self.build(at, input, work, debs, say)
         })
     }
 

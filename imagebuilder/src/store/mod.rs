@@ -49,6 +49,11 @@ impl Cache {
         Self { root: root.to_owned(), looking: true }
     }
 
+    /// Whether it is for looking only.
+    pub fn only_looks(&self) -> bool {
+        self.looking
+    }
+
     /// `$XDG_CACHE_HOME/foothold`, by default `~/.cache/foothold` (XDG Base Directory Specification).
     pub fn default_root() -> Result<PathBuf> {
         let set = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -7,13 +7,14 @@ mod tests;
 use indicatif::HumanBytes;
 use serde_json::json;
 
-use self::survey::{Sources, Stage, State, Survey, survey};
+use self::survey::{Row, State, Survey, survey};
 use super::common::Job;
 use super::table::{row, table};
-use crate::builder::workspace;
+use crate::builder::{Builder, workspace};
 use crate::cli;
 use crate::config::Output;
 use crate::lock::Lock;
+use crate::lock::fetch::Network;
 use crate::report::{CommandError, Outcome, Report};
 use crate::store::Cache;
 
@@ -25,7 +26,7 @@ pub fn run(args: &cli::Plan, report: &Report) -> Result<Outcome, CommandError> {
         Some(dir) => dir.clone(),
         None => Cache::default_root()?,
     };
-    let at = Sources { cache: Cache::look(&root), workspace: workspace()?, offline: args.sources.offline };
+    let at = looking(Cache::look(&root), args.sources.offline)?;
     let path = job.lock_path();
     let lock = Lock::read(&path)?;
     if lock.is_none() {
@@ -47,6 +48,17 @@ pub fn run(args: &cli::Plan, report: &Report) -> Result<Outcome, CommandError> {
     Ok(Outcome::Data { kind: "plan", data })
 }
 
+/// A builder that looks and makes nothing.
+fn looking(cache: Cache, offline: bool) -> anyhow::Result<Builder> {
+    Ok(Builder {
+        cache,
+        workspace: workspace()?,
+        helper: "foothold".into(),
+        network: Network { offline, ..Network::default() },
+        report: Report::silent(),
+    })
+}
+
 /// The table for people. `name`: of the image files, without extension.
 fn text(survey: &Survey, outputs: &[Output], name: &str, locked: bool) -> String {
     let mut rows = vec![row(["stage", "state", "size", "what"])];
@@ -60,7 +72,7 @@ fn text(survey: &Survey, outputs: &[Output], name: &str, locked: bool) -> String
     format!("{}\n{}", table(&rows, &[2]), fetch(survey))
 }
 
-fn stage(stage: &Stage) -> Vec<String> {
+fn stage(stage: &Row) -> Vec<String> {
     let words = match &stage.state {
         State::Cached => "cached".to_owned(),
         State::ToMake => "to make".to_owned(),

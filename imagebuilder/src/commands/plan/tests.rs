@@ -4,8 +4,8 @@ use std::path::Path;
 
 use agent_api::release::Blob;
 
-use super::survey::{Sources, State, survey};
-use super::{Job, text, workspace};
+use super::survey::{State, survey};
+use super::{Builder, Job, looking, text, workspace};
 use crate::kubernetes::modules::{KUBERNETES, SETS};
 use crate::lock::{Deb, Lock};
 use crate::store::Cache;
@@ -27,8 +27,8 @@ fn job_from(dir: &Path, source: &str) -> Job {
     Job::load(&file).expect("a definition")
 }
 
-fn sources(cache: &Path) -> Sources {
-    Sources { cache: Cache::look(cache), workspace: workspace().expect("the sources"), offline: true }
+fn sources(cache: &Path) -> Builder {
+    looking(Cache::look(cache), true).expect("the sources")
 }
 
 fn lock() -> Lock {

@@ -21,9 +21,8 @@ use anyhow::{Context, Result, bail};
 
 use self::inputs::Source;
 use self::render::Renderer;
-use super::Input;
 use crate::config::Content;
-use crate::kubernetes::modules::{Build, HELM};
+use crate::kubernetes::modules::HELM;
 use crate::lock::Lock;
 use crate::store::{Cache, Made, StageKey};
 use crate::toolbox::Toolbox;
@@ -49,35 +48,9 @@ fn digests(sources: &[Source]) -> BTreeMap<String, Digest> {
     sources.iter().map(|source| (source.title.clone(), source.digest.clone())).collect()
 }
 
-/// Makes the files, or takes them from the cache.
-pub fn make(input: &Input<'_>) -> Result<Vec<ContentFile>> {
-    let Input { at, appliance, lock, .. } = input;
-    let sources = inputs::sources(&appliance.content, &appliance.directory)?;
-    check_locked(&sources, &lock.manifests)?;
-    if sources.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut tools = Made::default();
-    if !appliance.content.charts.is_empty() {
-        let packages = at.workspace.join("packages");
-        tools = at.stage(HELM.name, |say| {
-            HELM.build(&Build {
-                cache: &at.cache,
-                toolbox: input.toolbox,
-                packages: &packages,
-                locked: lock.module_set(HELM.name)?,
-                offline: at.network.offline,
-                waiting: say,
-            })
-        })?;
-    }
-    tools.files.insert("kubectl".to_owned(), input.programs.file("kubectl")?.clone());
-    let version = appliance.kubernetes.version.to_string();
-    let made = at.stage("manifests", |say| {
-        let stage = Stage { cache: &at.cache, toolbox: input.toolbox, tools: &tools, version: &version, waiting: say };
-        stage.make(&sources)
-    })?;
-    Ok(files(&made))
+/// The same lock gives the same bytes: inputs that changed since are refused.
+pub fn check(content: &Content, directory: &std::path::Path, lock: &Lock) -> Result<()> {
+    check_locked(&inputs::sources(content, directory)?, &lock.manifests)
 }
 
 /// The files that the stage made, for the release.
@@ -91,7 +64,6 @@ pub fn files(made: &Made) -> Vec<ContentFile> {
     made.files.iter().map(file).collect()
 }
 
-/// The same lock gives the same bytes: inputs that changed since are refused.
 fn check_locked(sources: &[Source], locked: &BTreeMap<String, Digest>) -> Result<()> {
     for source in sources {
         let Some(expected) = locked.get(&source.title) else {

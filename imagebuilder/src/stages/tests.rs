@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::parts;
 use crate::builder::{Builder, workspace};
 use crate::config;
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
 use crate::report::Report;
 use crate::report::text::Text;
+use crate::stages::{Site, make, system};
 use crate::store::Cache;
 use crate::toolbox::Toolbox;
 
@@ -29,7 +29,9 @@ fn a_part_that_cannot_be_made_ends_the_others_and_is_the_error() {
     // The lock names nothing: neither packages nor modules. Only the agent could be made, which takes minutes.
     let toolbox = Toolbox::at(Path::new("nowhere"), Path::new("nowhere"));
     let started = Instant::now();
-    let error = parts(&at, &appliance, &Lock::new(1), &toolbox, "key").err().expect("it cannot be made");
+    let lock = Lock::new(1);
+    let site = Site::new(&at, &appliance, Some(&lock), (&toolbox, "key"), None).expect("the recipes");
+    let error = make(&at, &system(&site).expect("stages")).expect_err("it cannot be made");
     assert!(started.elapsed() < Duration::from_secs(60), "it compiled the agent");
     assert!(error.to_string().starts_with("the lock "), "{error:#}");
     let events = events.json();

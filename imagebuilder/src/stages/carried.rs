@@ -1,0 +1,124 @@
+//! Stages of what an image carries beside the box's own system, and of what starts and describes it.
+
+use agent_api::release::InitrdConfig;
+use anyhow::{Context, Result};
+
+use super::system::module_set;
+use super::{KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage, with_programs};
+use crate::config::{OsImage, OsImageSource};
+use crate::content::debian::{self, Repository};
+use crate::content::manifests::{self, inputs};
+use crate::content::os_images;
+use crate::kubernetes::modules::{HELM, KUBERNETES};
+use crate::osimage::recipe::Recipe;
+use crate::problems::count;
+use crate::release::{initrd, sbom};
+use crate::store::Made;
+
+/// All of them.
+pub fn carried<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
+    let mut stages = Vec::new();
+    stages.extend(debian_repository(site));
+    stages.push(parts_list(site));
+    for image in &site.appliance.content.os_images {
+        stages.extend(os_image(site, image)?);
+    }
+    stages.extend(rendered_manifests(site)?);
+    stages.push(initramfs(site));
+    Ok(stages)
+}
+
+fn debian_repository<'a>(site: &'a Site<'_>) -> Option<Stage<'a>> {
+    let asked = &site.appliance.content.debian_packages;
+    if asked.is_empty() {
+        return None;
+    }
+    let note = format!("{}, with what they need", count(asked.len(), "package"));
+    let debs = site.debs(|lock| Ok(lock.packages_for(debian::SET, asked)?.to_vec()));
+    let make = move |_: &Results, say: Say<'_>| {
+        let (cache, lock, signer) = (&site.at.cache, site.lock()?, site.signer.context("there is no key yet")?);
+        let debs = lock.packages_for(debian::SET, asked)?;
+        let repository = Repository { cache, debs, made: lock.made, waiting: say };
+        repository.make(&debian::repository_key(signer)?, &|debs| site.fetch(debs, say))
+    };
+    Some(Stage::new("debian-repository", note, [LOCK, KEY], make).of_debs(debs).serving(debian::files))
+}
+
+fn parts_list<'a>(site: &'a Site<'_>) -> Stage<'a> {
+    Stage::new("sbom", "Go modules and crates of the programs", with_programs(&["agent"]), move |results, say| {
+        let at = site.at;
+        sbom::parts::make(&at.cache, &at.workspace, &results.all_programs()?, at.network.offline, say)
+    })
+}
+
+/// An OS image that a recipe makes. Those that come ready are no stage: they are fetched.
+fn os_image<'a>(site: &'a Site<'_>, image: &'a OsImage) -> Result<Option<Stage<'a>>> {
+    let OsImageSource::Recipe { directory, formats } = &image.source else { return Ok(None) };
+    let recipe = Recipe::read(directory)?;
+    let note = format!("a server's disk: {}", count(recipe.packages.len(), "package"));
+    let needs = if recipe.programs.is_empty() { vec![LOCK] } else { with_programs(&[LOCK, "agent"]) };
+    let set = os_images::set(image.name.as_str());
+    let debs = site.debs(|lock| Ok(lock.packages_for(&set, &recipe.packages)?.to_vec()));
+    let make = move |results: &Results, say: Say<'_>| {
+        let programs = if recipe.programs.is_empty() { Made::default() } else { results.all_programs()? };
+        let lock = site.lock()?;
+        let input = crate::osimage::Input {
+            cache: &site.at.cache,
+            toolbox: site.toolbox,
+            toolbox_key: site.toolbox_key,
+            recipe: &recipe,
+            directory,
+            debs: lock.packages_for(&set, &recipe.packages)?,
+            programs: &programs,
+            formats,
+            built: lock.made,
+            waiting: say,
+        };
+        if crate::osimage::recall(&input)?.is_none() {
+            site.fetch(input.debs, say)?;
+        }
+        crate::osimage::make(&input)
+    };
+    Ok(Some(Stage::new(format!("{OS_IMAGE}{}", image.name), note, needs, make).of_debs(debs)))
+}
+
+/// Helm, when there are charts, and what it and kustomize render.
+fn rendered_manifests<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
+    let content = &site.appliance.content;
+    let sources = inputs::sources(content, &site.appliance.directory)?;
+    if sources.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut stages = Vec::new();
+    let mut needs = vec![KUBERNETES.name];
+    if !content.charts.is_empty() {
+        stages.push(module_set(site, &HELM)?);
+        needs.push(HELM.name);
+    }
+    let note = count(sources.len(), "manifest or chart");
+    let make = move |results: &Results, say: Say<'_>| {
+        let mut tools = results.0.get(HELM.name).cloned().unwrap_or_default();
+        tools.files.insert("kubectl".into(), results.of(KUBERNETES.name)?.file("kubectl")?.clone());
+        let (cache, toolbox, version) = (&site.at.cache, site.toolbox, site.version());
+        manifests::Stage { cache, toolbox, tools: &tools, version: &version, waiting: say }.make(&sources)
+    };
+    stages.push(Stage::new("manifests", note, needs, make).serving(|made| Ok(manifests::files(made))));
+    Ok(stages)
+}
+
+fn initramfs<'a>(site: &'a Site<'_>) -> Stage<'a> {
+    Stage::new("initrd", "agent, kernel modules, public key", [LOCK, "os", "agent", KEY], move |results, _| {
+        let appliance = site.appliance;
+        initrd::make(&initrd::Input {
+            cache: &site.at.cache,
+            agent: results.of("agent")?,
+            os: results.of("os")?,
+            public_key: &site.signer.context("there is no key yet")?.public_key,
+            config: InitrdConfig {
+                name: appliance.name.to_string(),
+                version: appliance.version.to_string(),
+                built: site.built(),
+            },
+        })
+    })
+}
