@@ -88,7 +88,7 @@ impl Report {
         self.build_event(phase, step, State::Skipped, details([("why", why.into())]));
     }
 
-    /// Says that something has happened which nobody waited for: `report.happened("server-1", "on")`.
+    /// Reports something that happened and that no step waited for: `report.happened("server-1", "on")`.
     pub fn happened(&self, phase: &str, step: &str) {
         self.build_event(phase, step, State::Done, Map::new());
     }

@@ -71,7 +71,7 @@ fn sbom(image: &str, releases: &[Found], report: &Report) -> Result<Outcome, Com
 
 const NO_RELEASE: &str = "there is no release in it";
 
-/// Opens an image; what is none is wrong usage.
+/// Opens an image. A file that is not an image is wrong usage.
 pub fn open(path: &std::path::Path) -> Result<Medium, CommandError> {
     Medium::open(path).map_err(|error| match error {
         MediumError::Io(_) | MediumError::Foreign(_) => {

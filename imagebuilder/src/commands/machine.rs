@@ -87,7 +87,7 @@ pub struct Session {
     pub vm: Vm,
     /// What executes its instructions.
     pub accel: Accel,
-    /// None where Site has one of its own, which nobody here knows.
+    /// The token that was made for this start. `None`: Site brings a token of its own, of which it holds only the hash.
     token: Option<String>,
     work: WorkDir,
 }
@@ -186,8 +186,9 @@ fn release_of(image: &Path) -> Option<Release> {
     releases.first()?.release().ok()
 }
 
-/// A card on the servers' network, where nobody is: the one that the definition or Site names, which is told of it where
-/// it names none that a virtual machine can have. Where the box's address there comes from elsewhere, it has one of Site.
+/// A card on the servers' network, to which no server is connected. It has the MAC address that the definition or Site
+/// names; where they choose the card in another way, Site is changed to name the card's. Where the box would get its
+/// address there from elsewhere, Site gives it one.
 fn servers_card(site: &mut Site, declared: &Provisioning) -> Nic {
     let servers = site.networks.provisioning.get_or_insert_with(|| declared.into());
     let named = servers.interface.take().unwrap_or_default();
@@ -367,7 +368,7 @@ pub fn timings(ready: &Event) -> Timings {
     Timings { node_ready: value("nodeReady").unwrap_or_default(), ready: value("ready").unwrap_or(ready.t) }
 }
 
-/// What the kernel says before there is anybody who could send an event, or when there is nobody any more.
+/// The kernel's words when it fails before the agent sends events, or after the agent has ended.
 fn last_words(serial: &str) -> Option<&str> {
     const WORDS: [&str; 2] = ["Initramfs unpacking failed", "Kernel panic - not syncing"];
     let found = |line: &'_ &str| WORDS.iter().any(|words| line.contains(words));

@@ -3,7 +3,7 @@
 //! ```text
 //! image ─▶ key, place ─▶ first start ─▶ second start ─▶ Proof ─judge─▶ signed ─▶ the image's reserved place
 //! ```
-//! Whoever cannot sign in the end is told before anything is booted. A proof that fails leaves the image as it was.
+//! A missing key is an error before anything is booted. A proof that fails leaves the image as it was.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
@@ -55,7 +55,7 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
         overlay: Some(&overlay),
     };
     report.info(match &release.provisioning {
-        Some(_) => "first boot, no network but a card where nobody is, for the servers that are not there",
+        Some(_) => "first boot, no network but a network card to which no server is connected",
         None => "first boot, no network interface",
     });
     let first = boot(&at, &plan, args.timeout, LISTEN)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::path::{Path, Segment};
+use super::path::{KeyPath, Segment};
 use super::tree::{Kind, Node, Refused};
 use super::types::Invalid;
 use crate::problems::{Problem, Severity, line_and_column};
@@ -12,7 +12,7 @@ pub(super) struct Findings<'t> {
     text: &'t str,
     document: Option<Node>,
     list: Vec<Problem>,
-    settled: Vec<Path>,
+    settled: Vec<KeyPath>,
 }
 
 impl<'t> Findings<'t> {
@@ -32,18 +32,18 @@ impl<'t> Findings<'t> {
     }
 
     /// An error at known bytes. Later stages have nothing to add about that key path.
-    pub fn add(&mut self, span: Range<usize>, path: &Path, found: &str, expected: impl Into<String>, hint: &str) {
+    pub fn add(&mut self, span: Range<usize>, path: &KeyPath, found: &str, expected: impl Into<String>, hint: &str) {
         self.push(Severity::Error, span, path, found.to_owned(), expected.into(), hint.to_owned());
         self.settle(path);
     }
 
     /// Everything about that key path has been said.
-    pub fn settle(&mut self, path: &Path) {
+    pub fn settle(&mut self, path: &KeyPath) {
         self.settled.push(path.clone());
     }
 
     /// An error about the value at `path`, or the nearest place that exists.
-    pub fn at(&mut self, path: &Path, found: &str, expected: impl Into<String>, hint: &str) {
+    pub fn at(&mut self, path: &KeyPath, found: &str, expected: impl Into<String>, hint: &str) {
         if self.is_settled(path) {
             return;
         }
@@ -52,13 +52,13 @@ impl<'t> Findings<'t> {
     }
 
     /// A warning about the value at `path`.
-    pub fn warn(&mut self, path: &Path, found: &str, expected: &str, hint: &str) {
+    pub fn warn(&mut self, path: &KeyPath, found: &str, expected: &str, hint: &str) {
         let span = self.place(path);
         self.push(Severity::Warning, span, path, found.to_owned(), expected.to_owned(), hint.to_owned());
     }
 
     /// The same as [`Findings::at`] for a value that must not be shown: it may be a secret in the wrong place.
-    pub fn at_secret(&mut self, path: &Path, found: &str, expected: impl Into<String>, hint: &str) {
+    pub fn at_secret(&mut self, path: &KeyPath, found: &str, expected: impl Into<String>, hint: &str) {
         if self.is_settled(path) {
             return;
         }
@@ -69,7 +69,7 @@ impl<'t> Findings<'t> {
     }
 
     /// The value that `text` stands for; an error at `path` if it stands for none.
-    pub fn parse<T>(&mut self, path: &Path, text: &str, read: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
+    pub fn parse<T>(&mut self, path: &KeyPath, text: &str, read: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
         if self.is_settled(path) {
             return None;
         }
@@ -85,7 +85,7 @@ impl<'t> Findings<'t> {
     }
 
     /// The bytes that stand for a whole collection: its key, or its first key or item.
-    pub fn head(&self, node: &Node, path: &Path) -> Range<usize> {
+    pub fn head(&self, node: &Node, path: &KeyPath) -> Range<usize> {
         if matches!(path.0.last(), Some(Segment::Key(_)))
             && let Some(span) = self.key_span(path)
         {
@@ -105,13 +105,13 @@ impl<'t> Findings<'t> {
     }
 
     /// Whether everything about exactly that place has been said; the document itself is never settled.
-    fn is_settled(&self, path: &Path) -> bool {
+    fn is_settled(&self, path: &KeyPath) -> bool {
         !path.is_empty() && self.settled.contains(path)
     }
 
-    fn place(&self, path: &Path) -> Range<usize> {
+    fn place(&self, path: &KeyPath) -> Range<usize> {
         let Some(document) = &self.document else { return 0..0 };
-        let (mut node, mut reached) = (document, Path::default());
+        let (mut node, mut reached) = (document, KeyPath::default());
         for segment in &path.0 {
             let next = match (segment, &node.kind) {
                 (Segment::Key(key), _) => node.get(key).map(|entry| &entry.value),
@@ -128,7 +128,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    fn key_span(&self, path: &Path) -> Option<Range<usize>> {
+    fn key_span(&self, path: &KeyPath) -> Option<Range<usize>> {
         let mut node = self.document.as_ref()?;
         let mut span = None;
         for segment in &path.0 {
@@ -149,7 +149,7 @@ impl<'t> Findings<'t> {
         &mut self,
         severity: Severity,
         span: Range<usize>,
-        path: &Path,
+        path: &KeyPath,
         found: String,
         expected: String,
         hint: String,

@@ -20,7 +20,7 @@ mod tree;
 mod types;
 mod validate;
 
-use std::path::Path as FilePath;
+use std::path::Path;
 
 pub use agent_api::release::Provisioning;
 
@@ -36,7 +36,7 @@ pub use self::types::{
 pub use self::validate::is_loopback;
 
 use self::findings::Findings;
-use self::path::Path;
+use self::path::KeyPath;
 use self::tree::Node;
 use crate::host::files::directory_of;
 use crate::problems::Problems;
@@ -75,20 +75,20 @@ pub struct Checked {
 }
 
 /// Reads and checks the definition in `file` (a directory stands for its `appliance.yaml`).
-pub fn load(file: &FilePath) -> Result<Appliance, LoadError> {
+pub fn load(file: &Path) -> Result<Appliance, LoadError> {
     let checked = check_file(file)?;
     checked.appliance.ok_or_else(|| checked.problems.into())
 }
 
 /// Reads the definition and everything that is to be said about it.
-pub fn check_file(file: &FilePath) -> Result<Checked, LoadError> {
+pub fn check_file(file: &Path) -> Result<Checked, LoadError> {
     let path = if file.is_dir() { file.join("appliance.yaml") } else { file.to_owned() };
     let text = read_text(&path, "`foothold init` writes a definition to start from")?;
     Ok(check(&path, text))
 }
 
 /// The text of a file that is of a sensible size. `absent`: what to do when it is not there.
-fn read_text(path: &FilePath, absent: &'static str) -> Result<String, LoadError> {
+fn read_text(path: &Path, absent: &'static str) -> Result<String, LoadError> {
     let unreadable = |hint| move |source| LoadError::Unreadable { file: path.display().to_string(), hint, source };
     let size = path.metadata().map_err(unreadable(absent))?.len();
     if size > MOST_BYTES {
@@ -100,7 +100,7 @@ fn read_text(path: &FilePath, absent: &'static str) -> Result<String, LoadError>
 }
 
 /// Checks the text of a definition; paths in it are relative to the directory of `file`.
-pub fn check(file: &FilePath, text: String) -> Checked {
+pub fn check(file: &Path, text: String) -> Checked {
     let (documents, broken, mut findings) = read(&text);
     let appliance = check_documents(&documents, directory_of(file), broken, &mut findings);
     let list = findings.into_list();
@@ -122,7 +122,7 @@ fn read(text: &str) -> (Vec<Node>, bool, Findings<'_>) {
 
 fn check_documents(
     documents: &[Node],
-    directory: &FilePath,
+    directory: &Path,
     broken: bool,
     findings: &mut Findings<'_>,
 ) -> Option<Appliance> {
@@ -146,7 +146,7 @@ fn check_documents(
             other => {
                 seen.0 += 1;
                 let near = shape::nearest(other, &["Appliance", "Site"]).unwrap_or("Appliance");
-                let path = Path::of("kind");
+                let path = KeyPath::of("kind");
                 let found = format!("`{other}` is not a kind of ours");
                 findings.at(&path, &found, "`Appliance` or `Site`", &format!("write `kind: {near}`"));
             }
@@ -155,7 +155,7 @@ fn check_documents(
     if seen.0 == 0 && !broken {
         let found = if seen.1 == 0 { "the file is empty" } else { "there is a Site but no Appliance" };
         let hint = "`foothold init` writes a definition to start from";
-        findings.add(0..0, &Path::default(), found, "a document of `kind: Appliance`", hint);
+        findings.add(0..0, &KeyPath::default(), found, "a document of `kind: Appliance`", hint);
     }
     let mut appliance = appliance?;
     if let Some((site, document)) = site {
@@ -166,14 +166,14 @@ fn check_documents(
     Some(appliance)
 }
 
-fn appliance_of(document: &Node, directory: &FilePath, findings: &mut Findings<'_>) -> Option<Appliance> {
+fn appliance_of(document: &Node, directory: &Path, findings: &mut Findings<'_>) -> Option<Appliance> {
     let input = shape::check(document, &schema::of::<input::Appliance>(), findings)?;
     match serde_json::from_value::<input::Appliance>(input) {
         Ok(input) => validate::appliance(&input, directory, findings),
         Err(error) => {
             let found = format!("the document cannot be read: {error}");
             findings.at(
-                &Path::default(),
+                &KeyPath::default(),
                 &found,
                 "a document of `kind: Appliance`",
                 "compare it with `foothold schema`",
@@ -187,6 +187,6 @@ fn again(document: &Node, count: usize, kind: &str, findings: &mut Findings<'_>)
     if count > 1 {
         let found = format!("this is the second `{kind}` of the file");
         let start = document.span.start;
-        findings.add(start..start, &Path::default(), &found, "one of each kind", "move it to a file of its own");
+        findings.add(start..start, &KeyPath::default(), &found, "one of each kind", "move it to a file of its own");
     }
 }

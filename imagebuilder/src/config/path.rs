@@ -13,9 +13,9 @@ pub(super) enum Segment {
 
 /// A key path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Path(pub Vec<Segment>);
+pub(super) struct KeyPath(pub Vec<Segment>);
 
-impl Path {
+impl KeyPath {
     /// The path of a key of the document.
     pub fn of(key: &str) -> Self {
         Self::default().key(key)
@@ -49,7 +49,7 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, segment) in self.0.iter().enumerate() {
             match segment {

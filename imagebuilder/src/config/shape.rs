@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use super::Findings;
-use super::path::Path;
+use super::path::KeyPath;
 use super::tree::{Entry, Kind, Node};
 
 /// The JSON of everything in `node` that fits `schema`; `None` when nothing of it does.
 pub(super) fn check(node: &Node, schema: &Value, findings: &mut Findings<'_>) -> Option<Value> {
-    Shape { root: schema, findings }.node(node, schema, &Path::default())
+    Shape { root: schema, findings }.node(node, schema, &KeyPath::default())
 }
 
 struct Shape<'a, 'f, 't> {
@@ -33,7 +33,7 @@ enum Wanted<'a> {
 }
 
 impl<'a> Shape<'a, '_, '_> {
-    fn node(&mut self, node: &Node, schema: &'a Value, path: &Path) -> Option<Value> {
+    fn node(&mut self, node: &Node, schema: &'a Value, path: &KeyPath) -> Option<Value> {
         let schema = variant(self.root, schema, node);
         let wanted = wanted(schema);
         if node.is_null() {
@@ -59,7 +59,7 @@ impl<'a> Shape<'a, '_, '_> {
     }
 
     /// An item of a list keeps its index: what is wrong becomes an empty value.
-    fn item(&mut self, node: &Node, schema: &'a Value, path: &Path) -> Option<Value> {
+    fn item(&mut self, node: &Node, schema: &'a Value, path: &KeyPath) -> Option<Value> {
         let good = self.node(node, schema, path);
         if good.is_some() {
             return good;
@@ -72,7 +72,7 @@ impl<'a> Shape<'a, '_, '_> {
         }
     }
 
-    fn object(&mut self, node: &Node, entries: &[Entry], schema: &'a Value, path: &Path) -> Value {
+    fn object(&mut self, node: &Node, entries: &[Entry], schema: &'a Value, path: &KeyPath) -> Value {
         let empty = Map::new();
         let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
         let mut good = Map::new();
@@ -102,7 +102,7 @@ impl<'a> Shape<'a, '_, '_> {
         entries: &[Entry],
         schema: &'a Value,
         good: &mut Map<String, Value>,
-        path: &Path,
+        path: &KeyPath,
     ) {
         let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         for key in required.filter(|key| !good.contains_key(*key)).collect::<Vec<_>>() {
@@ -121,7 +121,7 @@ impl<'a> Shape<'a, '_, '_> {
         }
     }
 
-    fn unknown(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &Path) {
+    fn unknown(&mut self, entry: &Entry, properties: &Map<String, Value>, path: &KeyPath) {
         let place = if path.is_empty() { "here".to_owned() } else { format!("in `{path}`") };
         let known: Vec<&str> = properties.keys().map(String::as_str).collect();
         let hint = if let Some(near) = nearest(&entry.key, &known) {
@@ -148,7 +148,7 @@ impl<'a> Shape<'a, '_, '_> {
         plain: bool,
         wanted: &Wanted<'_>,
         schema: &Value,
-        path: &Path,
+        path: &KeyPath,
     ) -> Option<Value> {
         let look = if plain { look(text) } else { Look::Text };
         let form = form(schema);
@@ -195,7 +195,7 @@ impl<'a> Shape<'a, '_, '_> {
         }
     }
 
-    fn choice(&mut self, node: &Node, text: &str, choices: &[&str], expected: String, path: &Path) -> Option<Value> {
+    fn choice(&mut self, node: &Node, text: &str, choices: &[&str], expected: String, path: &KeyPath) -> Option<Value> {
         if choices.contains(&text) {
             return Some(Value::String(text.to_owned()));
         }
@@ -208,7 +208,7 @@ impl<'a> Shape<'a, '_, '_> {
         None
     }
 
-    fn integer(&mut self, node: &Node, value: i64, schema: &Value, path: &Path) -> Option<Value> {
+    fn integer(&mut self, node: &Node, value: i64, schema: &Value, path: &KeyPath) -> Option<Value> {
         let least = schema.get("minimum").and_then(Value::as_i64).unwrap_or(i64::MIN);
         let most = schema.get("maximum").and_then(Value::as_i64).unwrap_or(i64::from(u32::MAX));
         if (least..=most).contains(&value) {
@@ -231,7 +231,7 @@ impl<'a> Shape<'a, '_, '_> {
         found: &str,
         wanted: &Wanted<'_>,
         schema: &Value,
-        path: &Path,
+        path: &KeyPath,
     ) -> Option<Value> {
         let place = match node.kind {
             Kind::Scalar { .. } | Kind::Refused => node.span.clone(),
@@ -259,7 +259,7 @@ impl Wanted<'_> {
         }
     }
 
-    fn advice(&self, path: &Path) -> String {
+    fn advice(&self, path: &KeyPath) -> String {
         let Some(key) = path.last_key() else {
             return "a definition begins with `apiVersion: foothold.dev/v1`".to_owned();
         };
@@ -405,11 +405,11 @@ pub(super) fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
 /// Key paths of mappings that have a key of that name.
 fn homes(root: &Value, key: &str) -> Vec<String> {
     let mut found = Vec::new();
-    collect_homes(root, root, key, &Path::default(), &mut found);
+    collect_homes(root, root, key, &KeyPath::default(), &mut found);
     found
 }
 
-fn collect_homes(root: &Value, schema: &Value, key: &str, path: &Path, found: &mut Vec<String>) {
+fn collect_homes(root: &Value, schema: &Value, key: &str, path: &KeyPath, found: &mut Vec<String>) {
     let schema = resolve(root, schema);
     if let Some(items) = schema.get("items") {
         collect_homes(root, items, key, path, found);

@@ -9,7 +9,7 @@ use agent_api::site::{Cidr, Interface, Site, is_mac};
 
 use super::Findings;
 use super::appliance::Kubernetes;
-use super::path::Path;
+use super::path::KeyPath;
 use super::tree::Node;
 use super::types::Name;
 use super::{API_VERSION, schema, shape};
@@ -20,12 +20,12 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
     let site: Site = serde_json::from_value(input).ok()?;
     if site.api_version != API_VERSION {
         let found = format!("`{}` is not a version of this format", site.api_version);
-        findings.at(&Path::of("apiVersion"), &found, format!("`{API_VERSION}`"), &format!("write `{API_VERSION}`"));
+        findings.at(&KeyPath::of("apiVersion"), &found, format!("`{API_VERSION}`"), &format!("write `{API_VERSION}`"));
     }
     if let Some(name) = &site.hostname {
-        findings.parse(&Path::of("hostname"), name, Name::from_str);
+        findings.parse(&KeyPath::of("hostname"), name, Name::from_str);
     }
-    let networks = Path::of("networks");
+    let networks = KeyPath::of("networks");
     let cidrs = networks.key("controlPlane").key("cidrs");
     for (i, cidr) in site.networks.control_plane.cidrs.iter().enumerate() {
         network(&cidrs.index(i), cidr, findings);
@@ -36,7 +36,7 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
     if let Some(servers) = &site.networks.provisioning {
         servers_network(servers, &networks.key("provisioning"), findings);
     }
-    let access = Path::of("access");
+    let access = KeyPath::of("access");
     if site.access.token_sha256.as_deref().is_some_and(|hash| !is_sha256(hash)) {
         let hint = "it is printed by `printf %s TOKEN | sha256sum`; the token itself never stands in a file";
         findings.at_secret(&access.key("tokenSha256"), "this is not a SHA-256", "64 lower-case hex digits", hint);
@@ -58,7 +58,7 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
 
 /// Networks of the site that the cluster would hide from the box.
 pub(super) fn against(site: &Site, kubernetes: &Kubernetes, findings: &mut Findings<'_>) {
-    let networks = Path::of("networks");
+    let networks = KeyPath::of("networks");
     let planes = networks.key("controlPlane").key("cidrs");
     let planes = site.networks.control_plane.cidrs.iter().enumerate().map(|(i, text)| (planes.index(i), text));
     let interfaces = networks.key("interfaces");
@@ -84,7 +84,7 @@ pub(super) fn against(site: &Site, kubernetes: &Kubernetes, findings: &mut Findi
 }
 
 /// The servers' network, of a definition or of a Site.
-pub(super) fn servers_network(input: &ServersNetwork, path: &Path, findings: &mut Findings<'_>) -> Provisioning {
+pub(super) fn servers_network(input: &ServersNetwork, path: &KeyPath, findings: &mut Findings<'_>) -> Provisioning {
     let (declared, wrong) = input.resolve();
     for Wrong { key, found, expected, hint } in wrong {
         let path = key.split('.').fold(path.clone(), |path, key| path.key(key));
@@ -100,7 +100,7 @@ fn network_has(network: super::types::Cidr, address: IpAddr) -> bool {
     }
 }
 
-fn check_interface(path: &Path, interface: &Interface, findings: &mut Findings<'_>) {
+fn check_interface(path: &KeyPath, interface: &Interface, findings: &mut Findings<'_>) {
     if !is_mac(&interface.mac_address) {
         let found = format!("`{}` is not a MAC address", interface.mac_address);
         let hint = "it is printed by `ip link` on the box, and stands on its label";
@@ -111,7 +111,7 @@ fn check_interface(path: &Path, interface: &Interface, findings: &mut Findings<'
     }
 }
 
-fn network(path: &Path, text: &str, findings: &mut Findings<'_>) {
+fn network(path: &KeyPath, text: &str, findings: &mut Findings<'_>) {
     if Cidr::parse(text).is_none() {
         let found = format!("`{text}` is not valid");
         findings.at(

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle};
 
-use super::path::Path;
+use super::path::KeyPath;
 use crate::problems::line_and_column;
 
 /// Deepest nesting that is read; definitions need about six.
@@ -53,7 +53,7 @@ pub(super) struct Refused {
     /// Its bytes.
     pub span: Range<usize>,
     /// The key path it stands at.
-    pub path: Path,
+    pub path: KeyPath,
     /// What was found.
     pub found: String,
     /// What was expected.
@@ -211,13 +211,13 @@ impl Builder<'_> {
     }
 
     /// Where the next value goes.
-    fn path(&self) -> Path {
-        let step = |path: Path, open: &Open| match open {
+    fn path(&self) -> KeyPath {
+        let step = |path: KeyPath, open: &Open| match open {
             Open::Sequence { items, .. } => path.index(items.len()),
             Open::Mapping { key: Some((Some(key), _)), .. } => path.key(key),
             Open::Mapping { .. } => path,
         };
-        self.open.iter().fold(Path::default(), step)
+        self.open.iter().fold(KeyPath::default(), step)
     }
 
     fn refuse(&mut self, span: Range<usize>, found: String, expected: &'static str, hint: String) {

@@ -34,7 +34,7 @@ pub struct BootImages {
 pub fn boot_images(disk: &dyn Bytes) -> io::Result<BootImages> {
     let record = bytes::read(disk, BOOT_RECORD * SECTOR, CATALOG_AT + 4)?;
     if !record.starts_with(BOOT_RECORD_ID) {
-        return Err(io::Error::other("the boot record is none of El Torito"));
+        return Err(io::Error::other("the boot record is not of El Torito"));
     }
     let catalog = bytes::read(disk, u64::from(number(&record, CATALOG_AT)) * SECTOR, 4 * ENTRY)?;
     let entries: Vec<&[u8]> = catalog.chunks(ENTRY).collect();

@@ -102,7 +102,7 @@ fn a_flipped_byte_of_what_a_bios_starts_from_a_cd_is_named_addresses_too() {
         assert_ne!(said(&image, &sample, catalog + at), Vec::<String>::new(), "byte {at} of the boot catalog");
     }
     let record = said(&image, &sample, 17 * SECTOR + 20);
-    assert_eq!(record[0], "image: the CD's boot catalog cannot be read: the boot record is none of El Torito");
+    assert_eq!(record[0], "image: the CD's boot catalog cannot be read: the boot record is not of El Torito");
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl Cache {
         self.adopt(&file)
     }
 
-    /// Whether the blob is there and nobody has changed it since it was last hashed. A damaged one is removed.
+    /// Whether the blob is there and has not changed since it was last hashed. A damaged one is removed.
     pub fn holds(&self, blob: &Blob) -> Result<bool> {
         let path = self.blob_path(&blob.digest);
         if !path.exists() {

@@ -30,10 +30,10 @@ use crate::report::{CommandError, Outcome, Report, details};
 pub struct Change {
     /// Its name.
     pub name: String,
-    /// Version or digest before; none of what is new.
+    /// Version or digest before; `None`: it is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Version or digest after; none of what is gone.
+    /// Version or digest after; `None`: it is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Bytes before.

@@ -4,14 +4,14 @@ mod input;
 mod validate;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Path, PathBuf};
 
 use foothold_qemu::bmc::{Faults, Profile};
 
 pub use self::input::{Driver, Firmware};
 
 use super::findings::Findings;
-use super::path::Path;
+use super::path::KeyPath;
 use super::{ByteSize, LoadError, Name, read, read_text, schema, shape};
 use crate::host::files::directory_of;
 use crate::problems::Problems;
@@ -86,7 +86,7 @@ pub fn json_schema() -> serde_json::Value {
 ///
 /// # Errors
 /// All problems of the file at once, or why it cannot be read.
-pub fn load(file: &FilePath) -> Result<Simulation, LoadError> {
+pub fn load(file: &Path) -> Result<Simulation, LoadError> {
     let text = read_text(file, "README.md shows a simulation to start from")?;
     check(file, text).map_err(LoadError::Problems)
 }
@@ -95,7 +95,7 @@ pub fn load(file: &FilePath) -> Result<Simulation, LoadError> {
 ///
 /// # Errors
 /// All problems at once.
-pub fn check(file: &FilePath, text: String) -> Result<Simulation, Problems> {
+pub fn check(file: &Path, text: String) -> Result<Simulation, Problems> {
     let (documents, broken, mut findings) = read(&text);
     let documents: Vec<_> = documents.iter().filter(|document| !document.is_null()).collect();
     let simulation = match documents.as_slice() {
@@ -109,7 +109,7 @@ pub fn check(file: &FilePath, text: String) -> Result<Simulation, Problems> {
         [] | [_, _, ..] => {
             let found = format!("the file has {} documents", documents.len());
             let start = documents.get(1).map_or(0, |document| document.span.start);
-            findings.add(start..start, &Path::default(), &found, "one document of `kind: Simulation`", "keep one");
+            findings.add(start..start, &KeyPath::default(), &found, "one document of `kind: Simulation`", "keep one");
             None
         }
     };
@@ -123,7 +123,7 @@ fn input_of(fits: serde_json::Value, findings: &mut Findings<'_>) -> Option<inpu
     if let Err(error) = &read {
         let found = format!("the document cannot be read: {error}");
         let hint = "compare it with `foothold schema --of simulation`";
-        findings.at(&Path::default(), &found, "a document of `kind: Simulation`", hint);
+        findings.at(&KeyPath::default(), &found, "a document of `kind: Simulation`", hint);
     }
     read.ok()
 }

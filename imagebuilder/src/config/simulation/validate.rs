@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use agent_api::metal3::bmc_address::BmcAddress;
@@ -12,7 +12,7 @@ use foothold_qemu::bmc::{self, Profile};
 use super::input::{self, Driver};
 use super::{SimulatedBox, SimulatedServer, Simulation};
 use crate::config::findings::Findings;
-use crate::config::path::Path;
+use crate::config::path::KeyPath;
 use crate::config::types::Cidr;
 use crate::config::{ByteSize, Name};
 
@@ -24,16 +24,16 @@ const MOST_CPUS: u32 = 64;
 
 pub(super) fn simulation(
     input: &input::Simulation,
-    directory: &FilePath,
+    directory: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<Simulation> {
     let network = network(input.network.address.as_deref(), findings);
     let mut check = Validate { directory, network, findings, seen: HashMap::new() };
     let namespace = input.namespace.as_deref().unwrap_or("metal3");
-    let namespace = check.findings.parse(&Path::of("namespace"), namespace, Name::from_str);
+    let namespace = check.findings.parse(&KeyPath::of("namespace"), namespace, Name::from_str);
     let appliance = input.appliance.as_ref().map(|input| check.appliance(input));
     let servers = input.servers.as_deref().unwrap_or_default().iter().enumerate();
-    let servers: Vec<_> = servers.map(|(i, input)| check.server(input, &Path::of("servers").index(i))).collect();
+    let servers: Vec<_> = servers.map(|(i, input)| check.server(input, &KeyPath::of("servers").index(i))).collect();
     let (address, network) = network?;
     Some(Simulation {
         address,
@@ -49,7 +49,7 @@ pub(super) fn simulation(
 
 /// This machine's address, and the network that it is in.
 fn network(text: Option<&str>, findings: &mut Findings<'_>) -> Option<(Ipv4Addr, Cidr)> {
-    let path = Path::of("network").key("address");
+    let path = KeyPath::of("network").key("address");
     let text = text.unwrap_or(ADDRESS);
     let read = || {
         let (address, length) = text.split_once('/')?;
@@ -75,7 +75,7 @@ fn is_host(network: Cidr, address: Ipv4Addr) -> bool {
 }
 
 struct Validate<'d, 'f, 't> {
-    directory: &'d FilePath,
+    directory: &'d Path,
     network: Option<(Ipv4Addr, Cidr)>,
     findings: &'f mut Findings<'t>,
     /// What must be there once, and where it was first.
@@ -84,7 +84,7 @@ struct Validate<'d, 'f, 't> {
 
 impl Validate<'_, '_, '_> {
     fn appliance(&mut self, input: &input::Appliance) -> Option<SimulatedBox> {
-        let path = Path::of("box");
+        let path = KeyPath::of("box");
         let image = self.file(&path.key("image"), input.image.as_deref());
         let mac = self.mac(&path.key("macAddress"), input.mac_address.as_deref());
         let site = input.site.as_deref().map(|site| self.file(&path.key("site"), Some(site)));
@@ -103,7 +103,7 @@ impl Validate<'_, '_, '_> {
         })
     }
 
-    fn server(&mut self, input: &input::Server, path: &Path) -> Option<SimulatedServer> {
+    fn server(&mut self, input: &input::Server, path: &KeyPath) -> Option<SimulatedServer> {
         let key = path.key("name");
         let name = input.name.as_deref().and_then(|name| self.findings.parse(&key, name, Name::from_str));
         if let Some(name) = &name {
@@ -137,7 +137,7 @@ impl Validate<'_, '_, '_> {
         })
     }
 
-    fn listen(&mut self, path: &Path, input: &input::Bmc) -> Option<SocketAddrV4> {
+    fn listen(&mut self, path: &KeyPath, input: &input::Bmc) -> Option<SocketAddrV4> {
         let key = path.key("address");
         let text = input.address.as_deref()?;
         let (own, network) = self.network?;
@@ -164,7 +164,7 @@ impl Validate<'_, '_, '_> {
         Some(listen)
     }
 
-    fn account(&mut self, path: &Path, input: &input::Bmc) -> Option<(String, String)> {
+    fn account(&mut self, path: &KeyPath, input: &input::Bmc) -> Option<(String, String)> {
         let user = input.user.clone().unwrap_or_else(|| "admin".to_owned());
         let password = input.password.clone()?;
         let ipmi = input.driver == Some(Driver::Ipmi);
@@ -185,7 +185,7 @@ impl Validate<'_, '_, '_> {
         (named && known).then_some((user, password))
     }
 
-    fn profile(&mut self, path: &Path, input: &input::Bmc) -> Option<Profile> {
+    fn profile(&mut self, path: &KeyPath, input: &input::Bmc) -> Option<Profile> {
         let text = input.profile.as_deref().unwrap_or("generic");
         if input.driver == Some(Driver::Ipmi) && input.profile.is_some() {
             self.findings.at(path, "IPMI has no profiles", "no profile", "remove the key");
@@ -228,7 +228,7 @@ impl Validate<'_, '_, '_> {
         Some(profile)
     }
 
-    fn faults(&mut self, path: &Path, input: &input::Bmc) -> Option<bmc::Faults> {
+    fn faults(&mut self, path: &KeyPath, input: &input::Bmc) -> Option<bmc::Faults> {
         let faults = &input.faults;
         let flaps = match &faults.flaps {
             None => None,
@@ -253,7 +253,7 @@ impl Validate<'_, '_, '_> {
     }
 
     /// Lower-case; of one interface, and given once.
-    fn mac(&mut self, path: &Path, text: Option<&str>) -> Option<String> {
+    fn mac(&mut self, path: &KeyPath, text: Option<&str>) -> Option<String> {
         let text = text?;
         let one = |text: &str| u8::from_str_radix(&text[..2], 16).is_ok_and(|first| first & 1 == 0);
         if !is_mac(text) || !one(text) {
@@ -266,7 +266,7 @@ impl Validate<'_, '_, '_> {
         Some(mac)
     }
 
-    fn size(&mut self, path: &Path, text: &str) -> Option<ByteSize> {
+    fn size(&mut self, path: &KeyPath, text: &str) -> Option<ByteSize> {
         let size = self.findings.parse(path, text, ByteSize::from_str)?;
         if (LEAST_MEMORY..=MOST_MEMORY).contains(&size) {
             return Some(size);
@@ -276,7 +276,7 @@ impl Validate<'_, '_, '_> {
         None
     }
 
-    fn cpus(&mut self, path: &Path, cpus: Option<i64>) -> Option<u32> {
+    fn cpus(&mut self, path: &KeyPath, cpus: Option<i64>) -> Option<u32> {
         let cpus = cpus.unwrap_or(2);
         let fits = u32::try_from(cpus).ok().filter(|cpus| (1..=MOST_CPUS).contains(cpus));
         if fits.is_none() {
@@ -285,7 +285,7 @@ impl Validate<'_, '_, '_> {
         fits
     }
 
-    fn file(&mut self, path: &Path, text: Option<&str>) -> Option<PathBuf> {
+    fn file(&mut self, path: &KeyPath, text: Option<&str>) -> Option<PathBuf> {
         let text = text?;
         let file = self.directory.join(text);
         if file.is_file() {
@@ -297,7 +297,7 @@ impl Validate<'_, '_, '_> {
     }
 
     /// An error where `what` is there already.
-    fn once(&mut self, path: &Path, what: String) {
+    fn once(&mut self, path: &KeyPath, what: String) {
         if let Some(first) = self.seen.get(&what) {
             let found = format!("{what} is given a second time");
             self.findings.at(path, &found, "each of them once", &format!("it was given first in `{first}`"));

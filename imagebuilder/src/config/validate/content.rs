@@ -9,7 +9,7 @@ use agent_api::release::Digest;
 use super::{Exists, Validate};
 use crate::config::appliance::{Chart, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
 use crate::config::input::{self, DiskFormat};
-use crate::config::path::Path;
+use crate::config::path::KeyPath;
 use crate::config::site::servers_network;
 use crate::config::types::{ByteSize, Invalid, Name};
 
@@ -18,7 +18,7 @@ const OS_RECIPE: &str = "os-image.yaml";
 
 impl Validate<'_, '_, '_> {
     pub(super) fn services(&mut self, input: &input::Services) -> Services {
-        let path = Path::of("services");
+        let path = KeyPath::of("services");
         let registry = input.registry.as_ref().and_then(|registry| registry.writable.as_deref());
         let registry_writable = self.parse(&path.key("registry").key("writable"), registry, ByteSize::from_str);
         let servers = path.key("provisioning");
@@ -28,7 +28,7 @@ impl Validate<'_, '_, '_> {
     }
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
-        let path = Path::of("content");
+        let path = KeyPath::of("content");
         let images = self.images(input.images.as_deref().unwrap_or_default(), &path.key("images"));
         let none = BTreeMap::new();
         let registries = self.registries(input.registries.as_ref().unwrap_or(&none), &path.key("registries"));
@@ -54,7 +54,7 @@ impl Validate<'_, '_, '_> {
         content
     }
 
-    fn charts(&mut self, input: &[input::Chart], path: &Path) -> Vec<Chart> {
+    fn charts(&mut self, input: &[input::Chart], path: &KeyPath) -> Vec<Chart> {
         let mut charts: Vec<Chart> = Vec::new();
         for (i, chart) in input.iter().enumerate() {
             let path = path.index(i);
@@ -74,7 +74,7 @@ impl Validate<'_, '_, '_> {
         charts
     }
 
-    fn chart(&mut self, path: &Path, text: &str) -> Option<PathBuf> {
+    fn chart(&mut self, path: &KeyPath, text: &str) -> Option<PathBuf> {
         let chart = self.existing(path, text, Exists::Any)?;
         let archive = chart.is_file() && chart.extension().is_some_and(|ending| ending == "tgz");
         if archive || chart.join("Chart.yaml").is_file() {
@@ -86,7 +86,7 @@ impl Validate<'_, '_, '_> {
         None
     }
 
-    fn os_image(&mut self, input: &input::OsImage, path: &Path) -> Option<OsImage> {
+    fn os_image(&mut self, input: &input::OsImage, path: &KeyPath) -> Option<OsImage> {
         let name = self.parse(&path.key("name"), input.name.as_deref(), Name::from_str);
         let origin =
             self.origin(path, input.from.as_deref(), input.url.as_deref(), input.sha256.as_deref(), Exists::Any)?;
@@ -114,7 +114,7 @@ impl Validate<'_, '_, '_> {
         Some(OsImage { name: name?, source })
     }
 
-    fn recipe(&mut self, path: &Path, directory: &std::path::Path) {
+    fn recipe(&mut self, path: &KeyPath, directory: &std::path::Path) {
         if !directory.join(OS_RECIPE).is_file() {
             let found = format!("`{}` has no `{OS_RECIPE}`", directory.display());
             let expected = "an image file, or a directory with a recipe";
@@ -122,7 +122,7 @@ impl Validate<'_, '_, '_> {
         }
     }
 
-    fn file(&mut self, input: &input::File, path: &Path) -> Option<ServedFile> {
+    fn file(&mut self, input: &input::File, path: &KeyPath) -> Option<ServedFile> {
         let name = self.parse(&path.key("name"), input.name.as_deref(), served_name);
         let origin =
             self.origin(path, input.from.as_deref(), input.url.as_deref(), input.sha256.as_deref(), Exists::File)?;
@@ -132,7 +132,7 @@ impl Validate<'_, '_, '_> {
     /// Exactly one of `from` and `url`, and `sha256` with the latter.
     fn origin(
         &mut self,
-        path: &Path,
+        path: &KeyPath,
         from: Option<&str>,
         url: Option<&str>,
         sha256: Option<&str>,
@@ -174,7 +174,7 @@ impl Validate<'_, '_, '_> {
         }
     }
 
-    fn each_once(&mut self, path: &Path, names: &[&str]) {
+    fn each_once(&mut self, path: &KeyPath, names: &[&str]) {
         for (i, name) in names.iter().enumerate() {
             if names[..i].contains(name) {
                 let found = format!("`{name}` stands here twice");

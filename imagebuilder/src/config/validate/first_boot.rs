@@ -7,7 +7,7 @@ use agent_api::release::{DataPlace, DiskSelector, InstallTarget};
 use super::{LEAST_IMAGE, Validate};
 use crate::config::appliance::{FirstBoot, Output};
 use crate::config::input::{self, FirstBootMode, Format, Place};
-use crate::config::path::Path;
+use crate::config::path::KeyPath;
 use crate::config::types::ByteSize;
 
 /// etcd and logs need that much.
@@ -19,7 +19,7 @@ const DEFAULT_EMPTY_DISK: ByteSize = ByteSize::mib(2048);
 
 impl Validate<'_, '_, '_> {
     pub(super) fn first_boot(&mut self, input: &input::FirstBoot, outputs: &[Output]) -> FirstBoot {
-        let path = Path::of("firstBoot");
+        let path = KeyPath::of("firstBoot");
         let mode = input.mode.unwrap_or(FirstBootMode::Run);
         let target = input.target.as_ref().map(|target| self.target(target, &path.key("target")));
         let install = match (mode, target) {
@@ -48,7 +48,7 @@ impl Validate<'_, '_, '_> {
                     let found = "an ISO has no partitions that could be copied to a disk";
                     let hint = "remove it: a raw image on a stick, or a qcow2, installs itself";
                     let expected = "no ISO with `mode: install`";
-                    self.findings.at(&Path::of("outputs").index(i).key("format"), found, expected, hint);
+                    self.findings.at(&KeyPath::of("outputs").index(i).key("format"), found, expected, hint);
                 }
                 target
             }
@@ -57,7 +57,7 @@ impl Validate<'_, '_, '_> {
         FirstBoot { install, data: self.data(input.data.as_deref(), &path.key("data")) }
     }
 
-    pub(super) fn target(&mut self, input: &input::Target, path: &Path) -> InstallTarget {
+    pub(super) fn target(&mut self, input: &input::Target, path: &KeyPath) -> InstallTarget {
         let min_size = self.parse(&path.key("minSize"), input.min_size.as_deref(), ByteSize::from_str);
         self.at_least(&path.key("minSize"), min_size, LEAST_IMAGE, "no image fits on such a disk");
         let require_empty = input.require_empty.unwrap_or(true);
@@ -77,7 +77,7 @@ impl Validate<'_, '_, '_> {
         }
     }
 
-    pub(super) fn serial(&mut self, serial: Option<&str>, path: &Path) -> Option<String> {
+    pub(super) fn serial(&mut self, serial: Option<&str>, path: &KeyPath) -> Option<String> {
         let serial = serial?;
         if serial.trim().is_empty() {
             self.findings.at(
@@ -93,7 +93,7 @@ impl Validate<'_, '_, '_> {
         Some(serial.to_owned())
     }
 
-    pub(super) fn data(&mut self, input: Option<&[input::DataPlace]>, path: &Path) -> Vec<DataPlace> {
+    pub(super) fn data(&mut self, input: Option<&[input::DataPlace]>, path: &KeyPath) -> Vec<DataPlace> {
         let Some(list) = input else { return default_data() };
         if list.is_empty() {
             let hint = "write `data: [{ place: bootDisk }, { place: ram }]`, or remove the key";
@@ -119,7 +119,7 @@ impl Validate<'_, '_, '_> {
         good
     }
 
-    pub(super) fn data_place(&mut self, input: &input::DataPlace, path: &Path) -> Option<DataPlace> {
+    pub(super) fn data_place(&mut self, input: &input::DataPlace, path: &KeyPath) -> Option<DataPlace> {
         let min_size = self.parse(&path.key("minSize"), input.min_size.as_deref(), ByteSize::from_str);
         self.at_least(&path.key("minSize"), min_size, LEAST_DATA, "the cluster's state does not fit in it");
         let serial = self.serial(input.serial.as_deref(), &path.key("serial"));

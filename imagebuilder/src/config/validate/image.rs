@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::{LEAST_IMAGE, Validate};
 use crate::config::appliance::{Boot, Firmware, Output};
 use crate::config::input::{self, Format};
-use crate::config::path::Path;
+use crate::config::path::KeyPath;
 use crate::config::types::{ByteSize, Console};
 
 /// The virtual disk of a qcow2 that names no size: DATA needs free space on it, and unused space costs nothing.
@@ -13,7 +13,7 @@ const QCOW2_DISK: ByteSize = ByteSize::mib(16 * 1024);
 
 impl Validate<'_, '_, '_> {
     pub(super) fn outputs(&mut self, input: Option<&[input::Output]>) -> Vec<Output> {
-        let path = Path::of("outputs");
+        let path = KeyPath::of("outputs");
         let Some(list) = input else {
             return vec![Output { format: Format::Qcow2, size: None, max_size: None }];
         };
@@ -39,7 +39,7 @@ impl Validate<'_, '_, '_> {
         good
     }
 
-    pub(super) fn output(&mut self, input: &input::Output, path: &Path) -> Option<Output> {
+    pub(super) fn output(&mut self, input: &input::Output, path: &KeyPath) -> Option<Output> {
         let size = self.parse(&path.key("size"), input.size.as_deref(), ByteSize::from_str);
         let max_size = self.parse(&path.key("maxSize"), input.max_size.as_deref(), ByteSize::from_str);
         self.at_least(&path.key("size"), size, LEAST_IMAGE, "boot and cluster do not fit in it");
@@ -69,7 +69,7 @@ impl Validate<'_, '_, '_> {
     }
 
     pub(super) fn boot(&mut self, input: &input::Boot) -> Boot {
-        let path = Path::of("boot");
+        let path = KeyPath::of("boot");
         let firmware = self.firmware(input.firmware.as_deref(), &path.key("firmware"));
         let default = || vec!["tty0".to_owned(), "ttyS0".to_owned()];
         let given = input.consoles.clone().unwrap_or_else(default);
@@ -105,7 +105,7 @@ impl Validate<'_, '_, '_> {
         Boot { firmware, consoles, kernel_parameters }
     }
 
-    pub(super) fn firmware(&mut self, input: Option<&[input::Firmware]>, path: &Path) -> Firmware {
+    pub(super) fn firmware(&mut self, input: Option<&[input::Firmware]>, path: &KeyPath) -> Firmware {
         let Some(list) = input else {
             return Firmware { bios: true, uefi: true };
         };
@@ -131,7 +131,7 @@ impl Validate<'_, '_, '_> {
         firmware
     }
 
-    pub(super) fn kernel_parameter(&mut self, text: &str, path: &Path) {
+    pub(super) fn kernel_parameter(&mut self, text: &str, path: &KeyPath) {
         let name = text.split('=').next().unwrap_or_default();
         let ours = ["root", "init", "rdinit", "initrd", "ro", "rw", "BOOT_IMAGE"];
         if name.is_empty()

@@ -9,14 +9,14 @@ use super::kubernetes::is_url;
 use super::{Exists, Validate};
 use crate::config::appliance::{CarriedImage, RegistryAccess};
 use crate::config::input;
-use crate::config::path::Path;
+use crate::config::path::KeyPath;
 use crate::config::types::ImageReference;
 
 /// What a folder with an image must hold.
 const IN_A_FOLDER: [&str; 2] = ["oci-layout", "image.yaml"];
 
 impl Validate<'_, '_, '_> {
-    pub(super) fn images(&mut self, input: &[input::CarriedImage], path: &Path) -> Vec<CarriedImage> {
+    pub(super) fn images(&mut self, input: &[input::CarriedImage], path: &KeyPath) -> Vec<CarriedImage> {
         let mut images: Vec<CarriedImage> = Vec::new();
         for (i, input) in input.iter().enumerate() {
             let path = path.index(i);
@@ -40,7 +40,7 @@ impl Validate<'_, '_, '_> {
         images
     }
 
-    fn image_file(&mut self, text: &str, path: &Path) -> Option<std::path::PathBuf> {
+    fn image_file(&mut self, text: &str, path: &KeyPath) -> Option<std::path::PathBuf> {
         let from = self.existing(path, text, Exists::Any)?;
         if from.is_dir() && !IN_A_FOLDER.iter().any(|file| from.join(file).is_file()) {
             let found = format!("`{text}` holds neither `oci-layout` nor `image.yaml`");
@@ -56,7 +56,7 @@ impl Validate<'_, '_, '_> {
     }
 
     /// Without the host two images may have one name.
-    fn plain_name(&mut self, path: &Path, reference: &ImageReference, others: &[CarriedImage]) {
+    fn plain_name(&mut self, path: &KeyPath, reference: &ImageReference, others: &[CarriedImage]) {
         let (name, same) = (reference.name(), |other: &ImageName| {
             let name = reference.name();
             other.path == name.path && other.tag == name.tag && name.tag.is_some()
@@ -75,7 +75,7 @@ impl Validate<'_, '_, '_> {
     pub(super) fn registries(
         &mut self,
         input: &BTreeMap<String, input::RegistryAccess>,
-        path: &Path,
+        path: &KeyPath,
     ) -> BTreeMap<String, RegistryAccess> {
         let mut registries = BTreeMap::new();
         for (host, input) in input {
@@ -95,7 +95,7 @@ impl Validate<'_, '_, '_> {
         registries
     }
 
-    fn mirror(&mut self, url: &str, insecure: bool, path: &Path) -> Option<String> {
+    fn mirror(&mut self, url: &str, insecure: bool, path: &KeyPath) -> Option<String> {
         let url = url.trim_end_matches('/');
         if !is_url(url) {
             let found = format!("`{url}` is not a URL");

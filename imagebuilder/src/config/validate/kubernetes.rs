@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::{Exists, Validate};
 use crate::config::appliance::{Kubernetes, KubernetesSource};
 use crate::config::input::{self, KubernetesFrom};
-use crate::config::path::Path;
+use crate::config::path::KeyPath;
 use crate::config::types::{Cidr, KubernetesVersion};
 
 /// The release that `packages/kubernetes` pins, and that is built when the definition names none.
@@ -25,7 +25,7 @@ const CLUSTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
 impl Validate<'_, '_, '_> {
     pub(super) fn kubernetes(&mut self, input: &input::Kubernetes) -> Option<Kubernetes> {
-        let path = Path::of("kubernetes");
+        let path = KeyPath::of("kubernetes");
         let version = self.kubernetes_version(input, &path.key("version"));
         let source = self.kubernetes_source(input, &path);
         let (pods, services) = (path.key("podCIDR"), path.key("serviceCIDR"));
@@ -52,7 +52,7 @@ impl Validate<'_, '_, '_> {
         Some(Kubernetes { version: version?, source: source?, pod_cidr: pod_cidr?, service_cidr: service_cidr? })
     }
 
-    fn kubernetes_version(&mut self, input: &input::Kubernetes, path: &Path) -> Option<KubernetesVersion> {
+    fn kubernetes_version(&mut self, input: &input::Kubernetes, path: &KeyPath) -> Option<KubernetesVersion> {
         let text = input.version.as_deref().unwrap_or(DEFAULT_KUBERNETES);
         let version = self.parse(path, Some(text), KubernetesVersion::from_str)?;
         let modules = matches!(input.from, None | Some(KubernetesFrom::Modules));
@@ -67,7 +67,7 @@ impl Validate<'_, '_, '_> {
         Some(version)
     }
 
-    pub(super) fn cluster_cidr(&mut self, path: &Path, text: &str, prefixes: RangeInclusive<u8>) -> Option<Cidr> {
+    pub(super) fn cluster_cidr(&mut self, path: &KeyPath, text: &str, prefixes: RangeInclusive<u8>) -> Option<Cidr> {
         let cidr = self.parse(path, Some(text), Cidr::from_str)?;
         if cidr.contains(CLUSTER_ADDRESS) {
             let found = format!("{cidr} contains {CLUSTER_ADDRESS}, the cluster's own address on every box");
@@ -93,7 +93,7 @@ impl Validate<'_, '_, '_> {
         Some(cidr)
     }
 
-    pub(super) fn kubernetes_source(&mut self, input: &input::Kubernetes, path: &Path) -> Option<KubernetesSource> {
+    pub(super) fn kubernetes_source(&mut self, input: &input::Kubernetes, path: &KeyPath) -> Option<KubernetesSource> {
         let from = input.from.unwrap_or(KubernetesFrom::Modules);
         let word = match from {
             KubernetesFrom::Modules => "modules",

@@ -10,13 +10,13 @@ mod kubernetes;
 
 pub use self::images::is_loopback;
 
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::Findings;
 use super::appliance::{Appliance, Budgets};
 use super::input;
-use super::path::Path;
+use super::path::KeyPath;
 use super::types::{ByteSize, Invalid, Name, SecretReference, Version, parse_duration};
 
 /// Nothing that boots is smaller: ESP and SITE alone take 128 MiB.
@@ -24,11 +24,7 @@ const LEAST_IMAGE: ByteSize = ByteSize::mib(192);
 /// A control plane does not start in less.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(1024);
 /// The appliance that `input` describes; paths in it are relative to `directory`.
-pub(super) fn appliance(
-    input: &input::Appliance,
-    directory: &FilePath,
-    findings: &mut Findings<'_>,
-) -> Option<Appliance> {
+pub(super) fn appliance(input: &input::Appliance, directory: &Path, findings: &mut Findings<'_>) -> Option<Appliance> {
     let mut check = Validate { directory, findings };
     let metadata = check.metadata(input.metadata.as_ref());
     let kubernetes = check.kubernetes(&input.kubernetes);
@@ -57,13 +53,13 @@ pub(super) fn appliance(
 }
 
 struct Validate<'d, 'f, 't> {
-    directory: &'d FilePath,
+    directory: &'d Path,
     findings: &'f mut Findings<'t>,
 }
 
 impl Validate<'_, '_, '_> {
     fn metadata(&mut self, input: Option<&input::Metadata>) -> Option<(Name, Version)> {
-        let path = Path::of("metadata");
+        let path = KeyPath::of("metadata");
         let input = input?;
         let name = self.parse(&path.key("name"), input.name.as_deref(), Name::from_str);
         let version = self.parse(&path.key("version"), input.version.as_deref(), Version::from_str);
@@ -71,7 +67,7 @@ impl Validate<'_, '_, '_> {
     }
 
     fn budgets(&mut self, input: &input::Budgets) -> Budgets {
-        let path = Path::of("budgets");
+        let path = KeyPath::of("budgets");
         let image = self.parse(&path.key("image"), input.image.as_deref(), ByteSize::from_str);
         let memory = self.parse(&path.key("memory"), input.memory.as_deref(), ByteSize::from_str);
         let ready_within = self.parse(&path.key("readyWithin"), input.ready_within.as_deref(), parse_duration);
@@ -90,7 +86,7 @@ impl Validate<'_, '_, '_> {
     }
 
     fn sign(&mut self, input: &input::Sign) -> Option<SecretReference> {
-        let path = Path::of("sign").key("key");
+        let path = KeyPath::of("sign").key("key");
         let key = match SecretReference::from_str(input.key.as_deref()?) {
             Ok(key) => key,
             Err(invalid) => {
@@ -107,7 +103,12 @@ impl Validate<'_, '_, '_> {
         }
     }
 
-    fn each<T>(&mut self, path: &Path, list: Option<&[String]>, read: impl Fn(&str) -> Result<T, Invalid>) -> Vec<T> {
+    fn each<T>(
+        &mut self,
+        path: &KeyPath,
+        list: Option<&[String]>,
+        read: impl Fn(&str) -> Result<T, Invalid>,
+    ) -> Vec<T> {
         let list = list.unwrap_or_default().iter().enumerate();
         list.filter_map(|(i, text)| {
             let path = path.index(i);
@@ -118,14 +119,14 @@ impl Validate<'_, '_, '_> {
 
     fn parse<T>(
         &mut self,
-        path: &Path,
+        path: &KeyPath,
         text: Option<&str>,
         read: impl FnOnce(&str) -> Result<T, Invalid>,
     ) -> Option<T> {
         self.findings.parse(path, text?, read)
     }
 
-    fn at_least(&mut self, path: &Path, size: Option<ByteSize>, least: ByteSize, why: &str) {
+    fn at_least(&mut self, path: &KeyPath, size: Option<ByteSize>, least: ByteSize, why: &str) {
         if let Some(size) = size.filter(|size| *size < least) {
             self.findings.at(
                 path,
@@ -137,7 +138,7 @@ impl Validate<'_, '_, '_> {
     }
 
     /// The path as seen from the working directory, if what must be there is there.
-    fn existing(&mut self, path: &Path, text: &str, wanted: Exists) -> Option<PathBuf> {
+    fn existing(&mut self, path: &KeyPath, text: &str, wanted: Exists) -> Option<PathBuf> {
         let file = self.directory.join(text);
         let good = match wanted {
             Exists::File => file.is_file(),

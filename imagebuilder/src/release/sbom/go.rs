@@ -46,7 +46,7 @@ pub struct Program {
     pub modules: Vec<Module>,
 }
 
-/// What the program says; `None` when it is none of Go's.
+/// What the program says about itself; `None` when it was not made by Go.
 pub fn read(path: &Path) -> io::Result<Option<Program>> {
     let Some(section) = section(&File::open(path)?)? else { return Ok(None) };
     Ok(texts(&section).map(|(go, list)| parse(go, list)))
