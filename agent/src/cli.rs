@@ -13,6 +13,7 @@ use crate::hosts::command::Hosts;
 use crate::operators::Operator;
 use crate::provisioning::segment::command::Dhcp;
 use crate::ramdisk::RamdiskNetwork;
+use crate::terminal::show;
 use crate::{daemon, init};
 
 /// The agent of a Foothold box.
@@ -105,18 +106,6 @@ fn events() -> anyhow::Result<String> {
 fn log_to_stderr() {
     let wanted = env_logger::Env::new().default_filter_or("info");
     env_logger::Builder::from_env(wanted).format_timestamp(None).init();
-}
-
-/// What was asked for.
-#[expect(clippy::print_stdout, reason = "this is the command line")]
-pub(crate) fn show(text: &str) {
-    print!("{text}");
-}
-
-/// A line beside it.
-#[expect(clippy::print_stderr, reason = "this is the command line")]
-pub(crate) fn report(text: &str) {
-    eprintln!("{text}");
 }
 
 /// One line per step: its state, how long it took or takes, and what its last event says.

@@ -33,6 +33,7 @@
 //! vitals      memory, addresses, medium: facts that are no events
 //! eta         when it will be ready, by the release's proof
 //! events      what happens, step by step, and the status that follows
+//! terminal    what a command prints
 //! fixtures    what tests of several modules begin with
 //! host        the only door to the machine: programs, mounts, devices, modules, clock
 //! ```
@@ -68,6 +69,7 @@ pub mod services;
 pub mod signs;
 pub mod steps;
 pub mod support;
+pub mod terminal;
 pub mod uploads;
 pub mod usage;
 pub mod vitals;

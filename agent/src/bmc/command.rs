@@ -10,7 +10,7 @@ use clap::Args;
 use super::manifests;
 use super::redfish::Trust;
 use super::rehearsal::{self, Plan};
-use crate::cli::{report, show};
+use crate::terminal::{report, show};
 
 /// What `rehearse` takes.
 #[derive(Debug, Args)]

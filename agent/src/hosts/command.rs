@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use super::{Choices, Input, convert, yaml};
-use crate::cli::{report, show};
+use crate::terminal::{report, show};
 
 /// What `hosts` takes.
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::dnsmasq::LOADERS;
 use super::settings::Settings;
 use super::{Segment, serve};
-use crate::cli::report;
+use crate::terminal::report;
 
 /// What `dhcp` takes.
 #[derive(Debug, Args)]
