@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::bmc::command::Rehearse;
-use crate::hosts::command::Hosts;
+use crate::import::icn::command::Hosts;
 use crate::operators::Operator;
 use crate::provisioning::segment::command::Dhcp;
 use crate::ramdisk::RamdiskNetwork;

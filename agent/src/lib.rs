@@ -12,7 +12,7 @@
 //! support     report, inventory and support bundle: by REST, and on the SITE partition
 //! services    the pods that the box runs beside its cluster: one service each, in one list
 //! signs       signs of life of servers that are provisioned, and what is waited for
-//! hosts       hosts of Akraino ICN's files, as metal3's objects
+//! import      what other systems know of a site, as objects of the box: Akraino ICN's hosts
 //! ramdisk     network of a server that runs the deploy ramdisk
 //! provisioning  Ironic: its configuration, database, credentials; DHCP, TFTP and network boot, guarded
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
@@ -51,8 +51,8 @@ pub mod first_boot;
 #[cfg(test)]
 pub mod fixtures;
 pub mod host;
-pub mod hosts;
 pub mod http;
+pub mod import;
 pub mod init;
 pub mod ironic;
 pub mod listen;

@@ -20,7 +20,7 @@ fn agent(arguments: &[&str]) -> Result<String, RunError> {
 }
 
 fn fixture(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hosts/fixtures").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/import/icn/fixtures").join(name).display().to_string()
 }
 
 #[test]

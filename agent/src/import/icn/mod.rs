@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! nodes.json      (R2 to R5) ─┐
-//! machine values  (R6 on)    ─┼─► Machine ─► Secrets (BMC, user data, network data), BareMetalHost ─► admission ─► YAML
+//! machine values  (R6 on)    ─┼─► IcnMachine ─► Secrets (BMC, user data, network data), BareMetalHost ─► admission ─► YAML
 //! user_config.sh  ─ gateway, name servers ─┘
 //! ```
 //! A file is read as data, whole and strictly: a key that nobody knows is an error, and all errors are told at once, each

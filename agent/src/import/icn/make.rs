@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::Problem;
-use super::machine::Machine;
+use super::machine::IcnMachine;
 use super::shell::Provider;
 use super::user_data::cloud_config;
 
@@ -36,7 +36,7 @@ pub struct Choices {
 
 /// All objects of all machines: namespace first, then each host after its Secrets.
 pub(super) fn objects(
-    machines: &[Machine],
+    machines: &[IcnMachine],
     provider: &Provider,
     choices: &Choices,
     problems: &mut Vec<Problem>,
@@ -62,11 +62,11 @@ pub(super) fn objects(
     objects
 }
 
-fn of(machine: &Machine, found: String, expected: String) -> Problem {
+fn of(machine: &IcnMachine, found: String, expected: String) -> Problem {
     Problem { file: machine.file.clone(), line: machine.line, key: String::new(), found, expected }
 }
 
-fn of_machine(machine: &Machine, provider: &Provider, choices: &Choices) -> anyhow::Result<Vec<Value>> {
+fn of_machine(machine: &IcnMachine, provider: &Provider, choices: &Choices) -> anyhow::Result<Vec<Value>> {
     let secret = |kind: &str, data: &[(&str, &str)]| {
         let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let secret = Secret {
@@ -89,7 +89,7 @@ fn of_machine(machine: &Machine, provider: &Provider, choices: &Choices) -> anyh
     Ok(made)
 }
 
-fn metadata(machine: &Machine, ending: &str, choices: &Choices) -> ObjectMeta {
+fn metadata(machine: &IcnMachine, ending: &str, choices: &Choices) -> ObjectMeta {
     ObjectMeta {
         name: Some(format!("{}{ending}", machine.name)),
         namespace: Some(choices.namespace.clone()),
@@ -97,7 +97,7 @@ fn metadata(machine: &Machine, ending: &str, choices: &Choices) -> ObjectMeta {
     }
 }
 
-fn host(machine: &Machine, choices: &Choices) -> BareMetalHost {
+fn host(machine: &IcnMachine, choices: &Choices) -> BareMetalHost {
     let reference = |ending: &str| SecretReference {
         name: Some(format!("{}{ending}", machine.name)),
         namespace: Some(choices.namespace.clone()),

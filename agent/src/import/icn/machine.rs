@@ -7,7 +7,7 @@ use super::{Input, Problem};
 
 /// A host, whatever file it comes from.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Machine {
+pub(super) struct IcnMachine {
     pub file: String,
     pub line: u64,
     pub name: String,
@@ -76,7 +76,12 @@ pub(super) fn image_name(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Str
 }
 
 /// Takes the machines of a file.
-pub(super) fn read(input: &Input, machines: &mut Vec<Machine>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+pub(super) fn read(
+    input: &Input,
+    machines: &mut Vec<IcnMachine>,
+    notes: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
+) {
     for (above, text) in documents(&input.text) {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             continue;
@@ -128,12 +133,12 @@ fn release(node: &Node) -> Option<&str> {
 }
 
 /// The machine of a `HelmRelease`, of which only `spec.values` are looked at.
-fn released(top: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
+fn released(top: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
     let mut spec = top.table(problems)?.required("spec", "what is released", problems)?.table(problems)?;
     machine(&spec.required("values", "values of the machine chart", problems)?, problems)
 }
 
-fn machine(values: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
+fn machine(values: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
     let before = problems.len();
     let mut table = values.table(problems)?;
     let mut wanted = |table: &mut Table<'_>, key: &'static str, expected: &str| {
@@ -159,7 +164,7 @@ fn machine(values: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
         data.and_then(|it| network_data(&it, problems)).or_else(|| flat.and_then(|it| networks(&it, problems)));
     table.end(problems);
     let (name, address, username, password) = (named?, address?, username?, password?);
-    (problems.len() == before).then(|| Machine {
+    (problems.len() == before).then(|| IcnMachine {
         file: values.file.to_owned(),
         line: values.line,
         name,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::machine::{MAC_EXPECTED, Machine, NAME_EXPECTED, Password, User, image_name, mac, name};
+use super::machine::{IcnMachine, MAC_EXPECTED, NAME_EXPECTED, Password, User, image_name, mac, name};
 use super::node::{At, parse};
 use super::{Input, Problem};
 
@@ -10,7 +10,7 @@ use super::{Input, Problem};
 const BOOT_LINK: &str = "provisioning_nic";
 
 /// Takes the machines of a file.
-pub(super) fn read(input: &Input, machines: &mut Vec<Machine>, problems: &mut Vec<Problem>) {
+pub(super) fn read(input: &Input, machines: &mut Vec<IcnMachine>, problems: &mut Vec<Problem>) {
     // A tab is white space in JSON and none in YAML; in JSON no text holds one.
     let text = input.text.replace('\t', " ");
     let Some(document) = parse(&input.file, &text, 0, problems) else { return };
@@ -22,7 +22,7 @@ pub(super) fn read(input: &Input, machines: &mut Vec<Machine>, problems: &mut Ve
     }
 }
 
-fn machine(node: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
+fn machine(node: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
     let before = problems.len();
     let mut table = node.table(problems)?;
     let name = table.required("name", NAME_EXPECTED, problems);
@@ -35,7 +35,7 @@ fn machine(node: &At<'_>, problems: &mut Vec<Problem>) -> Option<Machine> {
     let network_data = net.map(|it| it.node.json());
     table.end(problems);
     let (name, (address, username, password)) = (name?, bmc?);
-    (problems.len() == before).then(|| Machine {
+    (problems.len() == before).then(|| IcnMachine {
         file: node.file.to_owned(),
         line: node.line,
         user: User { fqdn: Some(format!("{name}.akraino.icn.org")), ..os.1 },
