@@ -12,8 +12,10 @@ pub const HTTP_PATH: &str = "provisioning";
 /// The release's deploy ramdisk, below the content server's root, less the endings of its two files.
 const RAMDISK: &str = "netboot/ironic-python-agent";
 /// Kernel parameters of the ramdisk. The ramdisk knows Ironic by the token that Ironic gives it; it gets the box's
-/// authority where the medium can carry it.
-const KERNEL: &str = "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-insecure=1";
+/// authority where the medium can carry it. When it inspects, it also listens for LLDP, for up to half a minute, which is
+/// how often switches send it.
+const KERNEL: &str =
+    "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-insecure=1 ipa-inspection-collectors=default,logs,lldp";
 
 /// Where to listen, the name of the own address's option, and the version of IP.
 fn family(address: IpAddr) -> (IpAddr, &'static str, u8) {
@@ -101,7 +103,7 @@ dhcp_provider = none
 
 [inspector]
 add_ports = disabled
-hooks = ramdisk-error,validate-interfaces,ports,architecture,root-device,boot-mode,cpu-capabilities,memory
+hooks = ramdisk-error,validate-interfaces,ports,parse-lldp,architecture,root-device,boot-mode,cpu-capabilities,memory
 keep_ports = all
 require_managed_boot = false
 update_pxe_enabled = false

@@ -1,9 +1,12 @@
 //! What the box answers. Pure.
 
+use std::env::consts::ARCH;
+
 use agent_api::metal3::preprovisioning_image::{ERROR, ImageFormat, READY, SecretStatus};
 use agent_api::metal3::{PreprovisioningImage, PreprovisioningImageStatus};
 use jiff::Timestamp;
 
+use super::other;
 use crate::operators::kit::NewCondition;
 use crate::operators::kit::conditions::merge;
 use crate::operators::metal3::common::Ramdisk;
@@ -25,10 +28,13 @@ pub fn answer(
     let format = spec.accept_formats.iter().flatten().copied().find(has);
     let data = spec.network_data_name.clone();
     let missing = data.is_some() && network_data.is_none();
-    let (reason, error) = match (format, missing) {
-        (None, _) => ("ConfigurationError", Some("No acceptable image format supported")),
-        (Some(_), true) => ("MissingNetworkData", Some("NetworkData secret not found")),
-        (Some(_), false) => ("ImageSuccess", None),
+    let foreign = spec.architecture.as_deref().filter(|name| !name.is_empty()).and_then(other);
+    let foreign = foreign.map(|other| format!("the box's own ramdisk is for {ARCH}, not for {other}"));
+    let (reason, error) = match (&foreign, format, missing) {
+        (Some(why), ..) => ("ConfigurationError", Some(why.as_str())),
+        (None, None, _) => ("ConfigurationError", Some("No acceptable image format supported")),
+        (None, Some(_), true) => ("MissingNetworkData", Some("NetworkData secret not found")),
+        (None, Some(_), false) => ("ImageSuccess", None),
     };
     let message = if error.is_some() { "" } else { "the box's own ramdisk" };
     let one = |kind, holds, message: &str| NewCondition {

@@ -18,6 +18,8 @@ mod decide;
 
 pub use controller::run;
 
+use std::env::consts::ARCH;
+
 use agent_api::metal3::bmc_address::Driver;
 use agent_api::metal3::preprovisioning_image::{ERROR, ImageFormat, READY};
 use agent_api::metal3::{
@@ -74,15 +76,42 @@ pub fn need(host: &BareMetalHost) -> Need {
     }
 }
 
+/// Architecture that a host has by its spec, else by what was found in it.
+fn architecture(host: &BareMetalHost) -> Option<String> {
+    let found = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.cpu.as_ref()?.arch.clone());
+    let told = host.spec.architecture.clone().filter(|name| !name.is_empty());
+    told.or(found).filter(|name| !name.is_empty())
+}
+
+/// Why a host cannot boot the controller's own ramdisk, which is for the machine that the controller runs on.
+pub fn unbootable(host: &BareMetalHost) -> Option<String> {
+    let of = architecture(host)?;
+    let other = other(&of)?;
+    Some(format!(
+        "the host's architecture is {other}, and the ramdisk that this controller has for it is for {ARCH}; hint: \
+         `spec.architecture` is that of the server; a server of another architecture needs a PreprovisioningImage that \
+         another controller makes (`--build-preprov-image`)"
+    ))
+}
+
+/// An architecture, by whatever name, that is not this machine's.
+fn other(architecture: &str) -> Option<&str> {
+    let name = match architecture.to_ascii_lowercase().as_str() {
+        "amd64" | "x86-64" | "x64" => "x86_64".to_owned(),
+        "arm64" => "aarch64".to_owned(),
+        name => name.to_owned(),
+    };
+    (name != ARCH).then_some(architecture)
+}
+
 /// What is asked for, for a host.
 pub fn wanted(host: &BareMetalHost, driver: Driver) -> PreprovisioningImageSpec {
-    let found = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.cpu.as_ref()?.arch.clone());
-    let architecture = host.spec.architecture.clone().or(found).filter(|name| !name.is_empty());
+    let architecture = architecture(host);
     let formats =
         if driver.boots_iso() { vec![ImageFormat::Iso, ImageFormat::Initrd] } else { vec![ImageFormat::Initrd] };
     PreprovisioningImageSpec {
         network_data_name: host.spec.preprovisioning_network_data_name.clone().filter(|name| !name.is_empty()),
-        architecture: Some(architecture.unwrap_or_else(|| std::env::consts::ARCH.to_owned())),
+        architecture: Some(architecture.unwrap_or_else(|| ARCH.to_owned())),
         accept_formats: Some(formats),
     }
 }

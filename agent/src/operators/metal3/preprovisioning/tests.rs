@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::decide::answer;
-use super::{Found, Need, found, need, wanted};
+use super::{Found, Need, found, need, unbootable, wanted};
 use crate::operators::metal3::common::Ramdisk;
 
 fn host(state: &str, spec: Value) -> BareMetalHost {
@@ -82,6 +82,29 @@ fn the_box_answers_with_its_own_ramdisk() {
     let none = answered(image(json!(["iso"]), None), &without, None);
     let Found::Failed(why) = found(&none, None) else { panic!("{none:?}") };
     assert!(why.contains("No acceptable image format"), "{why}");
+}
+
+#[test]
+fn a_host_of_another_architecture_is_told_that_it_cannot_boot() {
+    let told = |spec: Value| unbootable(&host("inspecting", spec));
+    for of in ["x86_64", "X86_64", "amd64"] {
+        assert_eq!(told(json!({"architecture": of})), None, "{of}");
+    }
+    for of in ["aarch64", "arm64", "ppc64le"] {
+        let said = told(json!({"architecture": of})).expect("refused");
+        assert!(said.contains(of) && said.contains("x86_64") && said.contains("hint: "), "{said}");
+    }
+    assert!(told(json!({})).is_some(), "inspection found another one");
+    let mut image = image(json!(["iso"]), None);
+    for (of, ready) in [("aarch64", false), ("amd64", true), ("", true)] {
+        image.spec.architecture = Some(of.to_owned());
+        let answered = answered(image.clone(), &ramdisk(), None);
+        match found(&answered, None) {
+            Found::Ready(_) => assert!(ready, "{of}"),
+            Found::Failed(why) => assert!(!ready && why.contains("for x86_64, not for aarch64"), "{why}"),
+            Found::Waits(why) => panic!("{of}: {why}"),
+        }
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::super::objects::namespace;
 use super::{Executor, Unfit};
 use crate::operators::kit::{ObjectError, doing};
 use crate::operators::metal3::common::Ramdisk;
-use crate::operators::metal3::preprovisioning::{Found, Need, found, need, wanted};
+use crate::operators::metal3::preprovisioning::{Found, Need, found, need, unbootable, wanted};
 
 impl Executor {
     /// The ramdisk for a host; nothing when its node keeps the one that it has; or what is missing.
@@ -20,10 +20,13 @@ impl Executor {
         host: &BareMetalHost,
         driver: Driver,
     ) -> Result<Result<Option<Ramdisk>, Unfit>, ObjectError> {
-        if !self.preprovisioning.used {
-            return Ok(Ok(Some(self.preprovisioning.ramdisk.clone())));
-        }
         let need = need(host);
+        if !self.preprovisioning.used {
+            let foreign = unbootable(host).filter(|_| need != Need::No);
+            return Ok(
+                foreign.map_or_else(|| Ok(Some(self.preprovisioning.ramdisk.clone())), |why| Err(Unfit::Wrong(why)))
+            );
+        }
         if need == Need::No {
             return Ok(Ok(None));
         }
