@@ -19,6 +19,7 @@
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! meta     what objects of all groups share   conditions, times
 //! ports    who may be reached             agent enforces, README tells
+//! sops     what was left encrypted          people encrypt; agent says so
 //! ```
 
 pub mod boot;
@@ -39,3 +40,4 @@ pub mod report;
 pub mod rest;
 pub mod servers;
 pub mod site;
+pub mod sops;

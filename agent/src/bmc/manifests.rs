@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use agent_api::metal3::bmc_address::Credentials;
+use agent_api::sops;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -57,8 +58,8 @@ pub fn objects(text: &str) -> Result<Vec<Value>, String> {
     let documents = if let Ok(document) = serde_json::from_str::<Value>(text) {
         vec![document]
     } else {
-        let options = serde_saphyr::options! { strict_booleans: true };
-        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?
+        // Without quotes `yes` is true, as kubectl has it.
+        serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?
     };
     let mut objects = Vec::new();
     for document in documents {
@@ -113,7 +114,12 @@ fn host(object: &Value, secrets: &BTreeMap<(String, String), &Value>) -> Result<
     let text = |key: &str| bmc[key].as_str().unwrap_or_default();
     let wanted = text("credentialsName");
     let secret = secrets.get(&(namespace.clone(), wanted.to_owned()));
+    let unverified = &bmc["disableCertificateVerification"];
     let credentials = match secret {
+        _ if !(unverified.is_boolean() || unverified.is_null()) => Err(format!(
+            "its `spec.bmc.disableCertificateVerification` is {unverified}, expected `true` or `false` without quotes"
+        )),
+        _ if sops::is_encrypted(text("address")) => Err(format!("its `spec.bmc.address` {}", sops::ENCRYPTED)),
         _ if wanted.is_empty() => Err("the host names no Secret in `spec.bmc.credentialsName`".to_owned()),
         None if namespace.is_empty() => {
             Err(format!("there is no Secret `{wanted}` without a namespace, like the host"))
@@ -123,7 +129,7 @@ fn host(object: &Value, secrets: &BTreeMap<(String, String), &Value>) -> Result<
     };
     Ok(Host {
         address: text("address").to_owned(),
-        unverified: bmc["disableCertificateVerification"].as_bool().unwrap_or(false),
+        unverified: unverified.as_bool().unwrap_or(false),
         authority: secret.and_then(|secret| value(secret, "ca.crt")?.ok()),
         credentials,
         namespace,
@@ -140,15 +146,32 @@ fn credentials(secret: &Value) -> Result<Credentials, String> {
     Ok(Credentials { username: field("username")?, password: field("password")? })
 }
 
-/// A value of a Secret: `stringData` as it is, `data` in base64.
+/// A value of a Secret: `stringData` as it is, `data` in base64; or why the API server would take neither.
 fn value(secret: &Value, name: &str) -> Option<Result<String, String>> {
-    if let Some(text) = secret["stringData"][name].as_str() {
-        return Some(Ok(text.to_owned()));
-    }
-    let coded = secret["data"][name].as_str()?;
-    let bytes = STANDARD.decode(coded.trim()).ok();
-    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    Some(text.ok_or_else(|| format!("`data.{name}` is not the base64 of a text")))
+    let (field, found) = ["stringData", "data"].into_iter().find_map(|field| {
+        let found = &secret[field][name];
+        (!found.is_null()).then_some((field, found))
+    })?;
+    Some(text_of(field, name, found))
+}
+
+fn text_of(field: &str, name: &str, found: &Value) -> Result<String, String> {
+    let Value::String(text) = found else {
+        let kind = match found {
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::Array(_) => "a list",
+            Value::Null | Value::Object(_) | Value::String(_) => "an object",
+        };
+        return Err(format!("its `{field}.{name}` is {kind}, which the API server refuses; hint: put it in quotes"));
+    };
+    let plain = if field == "stringData" || sops::is_encrypted(text) {
+        Some(text.clone())
+    } else {
+        STANDARD.decode(text.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+    };
+    let plain = plain.ok_or_else(|| format!("`{field}.{name}` is not the base64 of a text"))?;
+    if sops::is_encrypted(&plain) { Err(format!("its `{field}.{name}` {}", sops::ENCRYPTED)) } else { Ok(plain) }
 }
 
 #[cfg(test)]
@@ -190,6 +213,57 @@ spec: { online: false, bmc: { address: 192.0.2.2, credentialsName: one-bmc } }
         let missing = hosts[1].credentials.as_ref().expect_err("none");
         assert!(missing.contains("`one-bmc`"), "{missing}");
         assert!(!format!("{one:?}").contains("secret"));
+    }
+
+    /// As kubectl reads them; what the API server would refuse is said.
+    #[test]
+    fn a_file_is_read_as_kubectl_reads_it_or_refused_in_words() {
+        let whole = |unverified: &str, secret: &str| {
+            format!(
+                "kind: Secret\nmetadata: {{ name: s }}\n{secret}\n---\nkind: BareMetalHost\nmetadata: {{ name: a }}\n\
+                 spec: {{ bmc: {{ address: 192.0.2.1, credentialsName: s, disableCertificateVerification: {unverified} }} }}\n"
+            )
+        };
+        let good = "stringData: { username: admin, password: secret }";
+        for (written, expected) in
+            [("yes", true), ("On", true), ("true", true), ("no", false), ("off", false), ("~", false)]
+        {
+            let hosts = read(&whole(written, good)).expect("hosts");
+            assert_eq!((hosts[0].unverified, hosts[0].credentials.is_ok()), (expected, true), "{written}");
+        }
+        let encrypted = "ENC[AES256_GCM,data:eA==,iv:aQ==,tag:dA==,type:str]";
+        let table = [
+            ("\"yes\"", good.to_owned(), "its `spec.bmc.disableCertificateVerification` is \"yes\", expected `true`"),
+            ("1", good.to_owned(), "its `spec.bmc.disableCertificateVerification` is 1, expected `true`"),
+            (
+                "no",
+                "stringData: { username: admin, password: 12345678 }".to_owned(),
+                "its `stringData.password` is a number, which the API server refuses; hint: put it in quotes",
+            ),
+            (
+                "no",
+                "stringData: { username: yes, password: a }".to_owned(),
+                "its `stringData.username` is true or false, which",
+            ),
+            ("no", "data: { username: YWRtaW4=, password: 1234 }".to_owned(), "its `data.password` is a number, which"),
+            (
+                "no",
+                format!("stringData: {{ username: admin, password: '{encrypted}' }}"),
+                "its `stringData.password` is still encrypted by sops; hint: ",
+            ),
+            (
+                "no",
+                format!("data: {{ username: YWRtaW4=, password: '{encrypted}' }}"),
+                "its `data.password` is still encrypted by sops; hint: ",
+            ),
+        ];
+        for (unverified, secret, expected) in table {
+            let hosts = read(&whole(unverified, &secret)).expect("hosts");
+            let said = hosts[0].credentials.as_ref().expect_err("no credentials");
+            assert!(said.contains(expected), "{said}");
+        }
+        let quoted = read(&whole("no", "stringData: { username: admin, password: \"12345678\" }")).expect("hosts");
+        assert!(quoted[0].credentials.is_ok());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! conclude    what follows from what came of it     objects  the cluster's objects that belong to a host
 //! tell        conditions and events                 metrics  what is counted
 //! slots       who may be worked on at a time
+//! pull_secret, secret_text   what Secrets hold: the login of a registry, texts of a config drive
 //! raid        RAID volumes: what is asked for, what was made, the next cleaning
 //! firmware    BIOS settings and firmware: what is asked for, what there is, what is to be written
 //! [`crate::signs`]  signs of life of a host, told in its condition `Progressing`
@@ -52,7 +53,9 @@ mod metrics;
 mod objects;
 mod outcome;
 mod power;
+mod pull_secret;
 mod raid;
+mod secret_text;
 mod slots;
 mod status;
 mod tell;

@@ -3,8 +3,7 @@
 use agent_api::metal3::annotations::SECRET_LABEL;
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, HardwareDetails, SecretReference};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
+use agent_api::sops;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::decide::{BmcSecret, SecretVersion};
 use super::wishes::CloudData;
+use super::{pull_secret, secret_text};
 use crate::operators::kit::{ObjectError, Objects, doing};
 
 /// Whose fields the objects are that the controller applies.
@@ -63,8 +63,12 @@ impl Objects {
             return none(&format!("The BMC secret {}/{name} does not exist", namespace(host)));
         };
         let secret = self.claimed(host, secret).await?;
-        let login = Credentials::new(text(&secret, "username").as_deref(), text(&secret, "password").as_deref());
-        let both = login.map_err(|error| error.to_string()).and_then(|login| {
+        let [user, password] = ["username", "password"].map(|key| part(&secret, key));
+        let encrypted = [&user, &password].into_iter().flatten().any(|text| sops::is_encrypted(text));
+        let login = Credentials::new(user.as_deref(), password.as_deref()).map_err(|error| error.to_string());
+        let told = || format!("The BMC secret {}/{name} {}", namespace(host), sops::ENCRYPTED);
+        let login = if encrypted { Err(told()) } else { login };
+        let both = login.and_then(|login| {
             let address: BmcAddress = bmc.address.parse().map_err(|error| format!("{error}"))?;
             Ok((address, login))
         });
@@ -118,8 +122,11 @@ impl Objects {
         let Some(secret) = self.secret(namespace, name).await? else {
             return Ok(Err(format!("the Secret `{namespace}/{name}` with `{key}` does not exist")));
         };
-        let found = text(&secret, key).or_else(|| text(&secret, "value"));
-        Ok(found.ok_or_else(|| format!("the Secret `{namespace}/{name}` has neither the key `{key}` nor `value`")))
+        let data = secret.data.unwrap_or_default();
+        let Some((key, bytes)) = [key, "value"].iter().find_map(|key| data.get_key_value(*key)) else {
+            return Ok(Err(format!("the Secret `{namespace}/{name}` has neither the key `{key}` nor `value`")));
+        };
+        Ok(secret_text::text(bytes).map_err(|why| format!("`{key}` of the Secret `{namespace}/{name}` {why}")))
     }
 
     async fn referred(
@@ -163,12 +170,10 @@ impl Objects {
         let Some(secret) = self.secret(namespace(host), name).await? else {
             return Ok(Err(format!("the Secret `{}/{name}` of the image's registry does not exist", namespace(host))));
         };
-        let registry = image.url.trim_start_matches("oci://").split('/').next().unwrap_or_default();
-        let found = [".dockerconfigjson", ".dockercfg"].iter().find_map(|key| text(&secret, key));
-        let found = found.and_then(|text| registry_login(&text, registry));
-        Ok(found.map(Some).ok_or_else(|| {
-            format!("the Secret `{}/{name}` has no credentials for the registry `{registry}`", namespace(host))
-        }))
+        let found = pull_secret::login(&secret, &image.url);
+        Ok(found
+            .map(Some)
+            .map_err(|why| format!("the Secret `{}/{name}` of the image's registry {why}", namespace(host))))
     }
 
     /// What was found in a host, as it is kept beside it.
@@ -190,38 +195,8 @@ impl Objects {
     }
 }
 
-/// A text of a Secret.
-fn text(secret: &Secret, key: &str) -> Option<String> {
+/// A login's part in a Secret; one that is no text is none.
+fn part(secret: &Secret, key: &str) -> Option<String> {
     let bytes = secret.data.as_ref()?.get(key)?;
     String::from_utf8(bytes.0.clone()).ok()
-}
-
-/// `user:password` in base64, as `~/.docker/config.json` has it for a registry.
-fn registry_login(text: &str, registry: &str) -> Option<String> {
-    let config: Value = serde_json::from_str(text).ok()?;
-    let all = config.get("auths").unwrap_or(&config).as_object()?;
-    let host = |name: &str| name.trim_start_matches("https://").split('/').next().unwrap_or_default().to_owned();
-    let entry = all.iter().find(|(name, _)| host(name) == registry)?.1;
-    if let Some(ready) = entry["auth"].as_str().filter(|ready| !ready.is_empty()) {
-        return Some(ready.to_owned());
-    }
-    let (user, password) = (entry["username"].as_str()?, entry["password"].as_str()?);
-    Some(BASE64_STANDARD.encode(format!("{user}:{password}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::registry_login;
-
-    #[test]
-    fn a_registrys_login_is_found_by_its_host() {
-        let config = json!({"auths": {"https://a.test/v1/": {"auth": "eA=="}, "b.test:5000": {"username": "u", "password": "p"}}});
-        let config = config.to_string();
-        assert_eq!(registry_login(&config, "a.test").as_deref(), Some("eA=="));
-        assert_eq!(registry_login(&config, "b.test:5000").as_deref(), Some("dTpw"));
-        assert_eq!(registry_login(&config, "c.test"), None);
-        assert_eq!(registry_login("no", "a.test"), None);
-    }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::super::conclude::Report;
 use super::super::inventory;
 use super::super::outcome::Change;
+use super::super::pull_secret;
 use super::super::raid::{self, Stage};
 use super::super::tell::{HostEvent, HostReason};
 use super::super::wishes;
@@ -189,7 +190,8 @@ impl Executor {
             State::Available => self.deploy(job, node).await,
             State::DeployFail => {
                 let why = node.error().unwrap_or(NO_REASON);
-                Ok(Done::badly(format!("Image provisioning failed: {why}")))
+                let hint = pull_secret::hint(job.host.spec.image.as_ref(), why);
+                Ok(Done::badly(format!("Image provisioning failed: {why}{hint}")))
             }
             State::DeployWait if reboot && !job.scratch.rebooted => {
                 self.ironic.set_power_state(&node.uuid, "rebooting", None).await?;
@@ -228,7 +230,8 @@ impl Executor {
         let changes = wishes::instance(host, node, host.spec.image.as_ref(), secret);
         self.ironic.patch_node(&node.uuid, &changes).await?;
         if let Some(why) = self.ironic.validate(&node.uuid).await? {
-            return Ok(Done::of(Report::NotYet(format!("host validation error: {why}"))));
+            let hint = pull_secret::hint(host.spec.image.as_ref(), &why);
+            return Ok(Done::of(Report::NotYet(format!("host validation error: {why}{hint}"))));
         }
         let mut body = json!({"target": "active", "configdrive": drive});
         if let Some(steps) = wishes::deploy_steps(host) {
