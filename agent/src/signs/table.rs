@@ -53,21 +53,51 @@ impl Table {
 
     /// DHCP of a host: of its interfaces, the one that was heard last.
     pub fn dhcp_of(&self, host: &BareMetalHost) -> Option<DhcpSign> {
-        let macs = macs(host);
-        let own = self.dhcp.iter().filter(|sign| macs.contains(&sign.mac));
-        own.max_by_key(|sign| sign.last()).cloned()
+        self.own_dhcp(host).max_by_key(|sign| sign.last()).cloned()
     }
 
-    /// What a host, its ramdisk at `agent` or its BMC fetched last.
+    /// Without what was heard before the host was made: that is of another one, with the same cards.
+    fn own_dhcp(&self, host: &BareMetalHost) -> impl Iterator<Item = &DhcpSign> {
+        let (macs, made) = (macs(host), made(host));
+        self.dhcp.iter().filter(move |sign| {
+            let before = sign.last().zip(made).is_some_and(|(last, made)| last.0 < made);
+            macs.contains(&sign.mac) && !before
+        })
+    }
+
+    /// What a host, its ramdisk at `agent` or its BMC fetched last. A BMC may be that of several servers: what is made for
+    /// one of them names its node.
     pub fn http_of(&self, host: &BareMetalHost, agent: Option<&str>) -> Option<HttpSign> {
         let mut own: BTreeSet<IpAddr> = BTreeSet::new();
-        let macs = macs(host);
-        own.extend(self.dhcp.iter().filter(|sign| macs.contains(&sign.mac)).flat_map(addresses));
+        own.extend(self.own_dhcp(host).flat_map(addresses));
         own.extend(agent.and_then(host_of));
         let bmc = host.spec.bmc.as_ref().and_then(|bmc| bmc.address.parse::<BmcAddress>().ok());
         own.extend(bmc.and_then(|bmc| bmc.hostname.parse::<IpAddr>().ok()));
-        self.http.iter().filter(|fetch| own.contains(&fetch.client)).max_by_key(|fetch| fetch.at).cloned()
+        let node = host.status.as_ref().map_or("", |status| status.provisioning.id.as_str());
+        let theirs = |fetch: &&HttpSign| {
+            let before = made(host).is_some_and(|made| fetch.at.0 < made);
+            let other = node_of(&fetch.path).is_some_and(|named| named != node);
+            own.contains(&fetch.client) && !before && !other
+        };
+        self.http.iter().filter(theirs).max_by_key(|fetch| fetch.at).cloned()
     }
+}
+
+/// When a host was made.
+fn made(host: &BareMetalHost) -> Option<Timestamp> {
+    host.metadata.creation_timestamp.as_ref().map(|time| time.0)
+}
+
+/// The UUID of a node that a path names.
+fn node_of(path: &str) -> Option<&str> {
+    const LENGTH: usize = 36;
+    let is_uuid = |text: &str| {
+        text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+    };
+    (0..path.len()).filter_map(|start| path.get(start..start + LENGTH)).find(|text| is_uuid(text))
 }
 
 fn addresses(sign: &DhcpSign) -> impl Iterator<Item = IpAddr> + use<> {
@@ -141,6 +171,48 @@ mod tests {
         assert_eq!(servers, ["10.0.0.1", "172.22.0.50"].map(|ip| ip.parse::<IpAddr>().expect("an address")));
         let later = Table::gather(dir.path(), &fetches, at(61));
         assert_eq!(later.dhcp[0].lease, None, "the lease is over");
+    }
+
+    /// Blades, and emulators: one BMC for several servers.
+    #[test]
+    fn what_a_bmc_of_several_servers_fetched_is_the_one_servers_that_it_is_for() {
+        let (ours, other) = ("1be26c0b-03f2-4d2e-ae87-c02d7f33c123", "2be26c0b-03f2-4d2e-ae87-c02d7f33c123");
+        let mut host = host("redfish-virtualmedia://10.0.0.1/redfish/v1/Systems/1");
+        host.status = serde_json::from_value(json!({"operationalStatus": "OK", "errorMessage": "", "poweredOn": true,
+            "errorCount": 0, "provisioning": {"state": "inspecting", "ID": ours}}))
+        .expect("a status");
+        for (path, theirs) in [
+            (format!("/provisioning/redfish/boot-{ours}-abc.iso"), true),
+            (format!("/provisioning/redfish/boot-{other}-abc.iso"), false),
+            ("/netboot/ironic-python-agent.iso".to_owned(), true),
+            (format!("/provisioning/{}", &other[..35]), true),
+        ] {
+            let table = Table { http: fetched(&[("10.0.0.1", &path)]).all(), ..Table::default() };
+            assert_eq!(table.http_of(&host, None).is_some(), theirs, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_made_anew_has_no_signs_of_its_forerunner() {
+        let mut host = host("redfish-virtualmedia://10.0.0.1");
+        let asked = |seconds: i64| agent_api::host_story::DhcpSign {
+            mac: "52:54:00:00:00:0a".into(),
+            asked: Some(agent_api::host_story::DhcpAsked {
+                at: agent_api::metal3::Time(at(seconds)),
+                message: "request".into(),
+                client: agent_api::host_story::DhcpClient::Pxe,
+                architecture: None,
+            }),
+            lease: Some([172, 22, 0, 50].into()),
+            ..Default::default()
+        };
+        let http = fetched(&[("172.22.0.50", "/a"), ("10.0.0.1", "/b")]).all();
+        let mut table = Table { dhcp: vec![asked(0)], http };
+        assert!(table.dhcp_of(&host).is_some() && table.http_of(&host, None).is_some());
+        host.metadata.creation_timestamp = serde_json::from_value(json!(at(60).to_string())).expect("a time");
+        assert_eq!((table.dhcp_of(&host), table.http_of(&host, None)), (None, None));
+        table.dhcp = vec![asked(61)];
+        assert!(table.dhcp_of(&host).is_some(), "it has asked since then");
     }
 
     #[test]
