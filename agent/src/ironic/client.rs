@@ -16,7 +16,7 @@ use super::node::{Node, Patch, Port};
 
 /// Header that says which version of the API is spoken.
 const VERSION_HEADER: &str = "X-OpenStack-Ironic-API-Version";
-/// An answer comes within this time, or Ironic is away: a deletion must not wait for it longer than 30 s.
+/// An answer comes within this time, or Ironic is busy or away: a deletion must not wait for it longer than 30 s.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection is made within this time.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -62,6 +62,8 @@ pub enum IronicError {
         path: String,
         /// What happened instead.
         why: String,
+        /// It took the question and said nothing in time.
+        slow: bool,
     },
     /// It is too old, or too new.
     #[error("Ironic speaks versions {offered} of its API, the operator needs {} or later", Version::LEAST)]
@@ -107,6 +109,11 @@ impl IronicError {
             Self::Refused { status, .. } => status.is_server_error() || *status == StatusCode::UNAUTHORIZED,
             Self::Busy(_) | Self::Taken(_) | Self::NotFound(_) | Self::Form { .. } => false,
         }
+    }
+
+    /// Whether it may only be busy: it took the question.
+    pub const fn is_slow(&self) -> bool {
+        matches!(self, Self::Away { slow: true, .. })
     }
 }
 
@@ -234,7 +241,7 @@ impl Client {
         let found: Drivers = self.get(DRIVERS).await?;
         if found.drivers.is_empty() {
             let why = "no conductor has a hardware type yet".to_owned();
-            return Err(IronicError::Away { method: Method::GET, path: DRIVERS.to_owned(), why });
+            return Err(IronicError::Away { method: Method::GET, path: DRIVERS.to_owned(), why, slow: false });
         }
         Ok(())
     }
@@ -425,7 +432,7 @@ impl Client {
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, IronicError> {
         let version = self.version().await?;
         let answered = self.send(method, path, body, Some(version)).await;
-        if answered.as_ref().is_err_and(IronicError::is_away) {
+        if answered.as_ref().is_err_and(|error| error.is_away() && !error.is_slow()) {
             // It may come back as another one.
             *self.version.write().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -453,6 +460,7 @@ impl Client {
             method: method.clone(),
             path: path.to_owned(),
             why: told(&error, self.patience),
+            slow: error.is_timeout() && !error.is_connect(),
         };
         let response = request.send().await.map_err(away)?;
         let status = response.status();

@@ -396,8 +396,13 @@ impl Operator {
             reason,
             WaitReason::Working(Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision)
         );
-        let unclear =
-            matches!(reason, WaitReason::IronicAway(_) | WaitReason::NoSlot | WaitReason::Working(Action::Register));
+        let unclear = matches!(
+            reason,
+            WaitReason::IronicAway(_)
+                | WaitReason::IronicBusy
+                | WaitReason::NoSlot
+                | WaitReason::Working(Action::Register)
+        );
         self.metrics.waits(reason);
         if !works && !unclear {
             self.slots.release(&host.key());

@@ -17,6 +17,8 @@ use crate::operators::kit::backoff;
 const CREDENTIALS: SignedDuration = SignedDuration::from_secs(10);
 /// Until Ironic is asked again.
 const IRONIC: SignedDuration = SignedDuration::from_secs(30);
+/// Until Ironic is asked again when it was only busy.
+const BUSY: SignedDuration = SignedDuration::from_secs(5);
 /// Silence of Ironic that is no error yet: it is restarted, or busy beside others.
 const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 /// Until a host that nothing is done with is looked at again.
@@ -51,6 +53,8 @@ pub enum BmcSecret {
 pub enum Ironic {
     /// It does.
     Ready,
+    /// It does, to others: it has not found the time for this question.
+    Busy,
     /// It does not.
     Away {
         /// What was heard instead.
@@ -252,15 +256,18 @@ impl View<'_> {
     }
 
     fn ironic(&self) -> Option<Outcome> {
-        let Ironic::Away { heard, since } = &self.facts.ironic else { return None };
         let unmanaged = matches!(self.state, State::None | State::Unmanaged);
         // A host that it never knew, and one that somebody wants to be let go, need not be forgotten by it.
         let unknown = self.deleting() && self.status.provisioning.id.is_empty();
         let let_go = self.state == State::Deleting && self.host.annotation(DETACHED).is_some();
         let no_need = unmanaged || unknown || let_go;
-        if no_need {
-            return None;
-        }
+        let (heard, since) = match &self.facts.ironic {
+            Ironic::Ready => return None,
+            _ if no_need => return None,
+            // Nothing is wrong with the host, and what it waited for it still waits for.
+            Ironic::Busy => return Some(Outcome::wait(WaitReason::IronicBusy, self.facts.after(BUSY))),
+            Ironic::Away { heard, since } => (heard, since),
+        };
         let mut message = format!("Ironic does not answer: {heard}");
         if self.deleting() {
             message.push_str("; hint: the annotation `baremetalhost.metal3.io/detached` lets the host go without it");

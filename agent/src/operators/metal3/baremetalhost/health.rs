@@ -19,8 +19,13 @@ struct Known {
     /// Since when it does not answer.
     silent: Option<Timestamp>,
     /// What was heard instead, and when last.
-    heard: Option<(Instant, String)>,
+    heard: Option<(Instant, Ironic)>,
+    /// When it last answered anything.
+    answered: Option<Instant>,
 }
+
+/// An Ironic that takes questions and has answered one within this time is busy, not away.
+const BUSY: Duration = Duration::from_secs(60);
 
 impl Health {
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -29,24 +34,31 @@ impl Health {
 
     /// It does not answer; this was heard instead.
     pub(super) fn is_silent(&self, heard: &IronicError) -> Ironic {
+        self.silent_at(heard, Instant::now())
+    }
+
+    fn silent_at(&self, heard: &IronicError, now: Instant) -> Ironic {
         let mut known = self.known();
         known.ready = None;
-        known.heard = Some((Instant::now(), heard.to_string()));
-        Ironic::Away { heard: heard.to_string(), since: *known.silent.get_or_insert_with(Timestamp::now) }
+        let lately = known.answered.is_some_and(|when| now.saturating_duration_since(when) <= BUSY);
+        let since = *known.silent.get_or_insert_with(Timestamp::now);
+        let ironic =
+            if heard.is_slow() && lately { Ironic::Busy } else { Ironic::Away { heard: heard.to_string(), since } };
+        known.heard = Some((now, ironic.clone()));
+        ironic
     }
 
     /// It did not answer within this time, whoever asked.
     pub(super) fn still_silent(&self, time: Duration) -> Option<Ironic> {
         let known = self.known();
-        let (when, heard) = known.heard.as_ref()?;
-        let since = known.silent.filter(|_| when.elapsed() <= time)?;
-        Some(Ironic::Away { heard: heard.clone(), since })
+        let (when, ironic) = known.heard.as_ref()?;
+        (when.elapsed() <= time).then(|| ironic.clone())
     }
 
     /// It answers.
     pub(super) fn answers(&self) {
         let mut known = self.known();
-        (known.silent, known.heard) = (None, None);
+        (known.silent, known.heard, known.answered) = (None, None, Some(Instant::now()));
     }
 
     /// It says that it is ready.
@@ -62,9 +74,11 @@ impl Health {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use super::Health;
+    use reqwest::Method;
+
+    use super::{BUSY, Health, Ironic};
     use crate::ironic::IronicError;
 
     #[test]
@@ -76,5 +90,27 @@ mod tests {
         assert_eq!(health.still_silent(Duration::ZERO), None, "it is asked again");
         health.answers();
         assert_eq!(health.still_silent(Duration::MAX), None);
+    }
+
+    /// One that answered a moment ago has something else to do; one that has said nothing for a minute is away.
+    #[test]
+    fn slow_is_not_away() {
+        let heard = |slow: bool| IronicError::Away {
+            method: Method::GET,
+            path: "/v1/nodes/a".to_owned(),
+            why: "no answer within 10 s".to_owned(),
+            slow,
+        };
+        let is_away = |ironic: Ironic| matches!(ironic, Ironic::Away { .. });
+        let (health, now) = (Health::default(), Instant::now());
+        assert!(is_away(health.silent_at(&heard(true), now)), "it has never answered");
+        health.answers();
+        let now = now + Duration::from_secs(1);
+        assert_eq!(health.silent_at(&heard(true), now), Ironic::Busy);
+        assert_eq!(health.still_silent(Duration::MAX), Some(Ironic::Busy), "others do not wait behind it");
+        assert!(is_away(health.silent_at(&heard(false), now)), "refused connections are no work");
+        assert!(is_away(health.silent_at(&heard(true), now + BUSY * 2)));
+        health.answers();
+        assert_eq!(health.silent_at(&heard(true), Instant::now()), Ironic::Busy);
     }
 }

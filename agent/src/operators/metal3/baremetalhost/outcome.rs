@@ -48,6 +48,8 @@ pub enum WaitReason {
     BadCredentials(String),
     /// Ironic does not answer.
     IronicAway(String),
+    /// Ironic has no time for it now.
+    IronicBusy,
     /// As many hosts as may be are being inspected, provisioned and deprovisioned.
     NoSlot,
     /// The host is detached.

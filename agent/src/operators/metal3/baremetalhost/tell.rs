@@ -14,7 +14,7 @@
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{
     BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType, OperationalStatus,
-    ProvisioningState as State,
+    ProvisioningState as State, Time,
 };
 use jiff::Timestamp;
 
@@ -24,6 +24,8 @@ use crate::operators::kit::{Event, NewCondition, Reason};
 
 /// The condition that tells of errors.
 const HEALTHY: &str = "Healthy";
+/// Kind of the condition that tells what is being done.
+const PROGRESSING: &str = "Progressing";
 
 /// Reason of an event of a host, in the words of metal3's operator where it has the same event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +166,10 @@ pub fn conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     let before = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    // What is waited for is what was waited for before Ironic had no time to say how far it is.
+    if matches!(outcome.step, Step::Wait { reason: WaitReason::IronicBusy, .. }) && !before.is_empty() {
+        return before;
+    }
     let state = status.provisioning.state;
     let fine = status.error_type.is_none() && status.operational_status != OperationalStatus::Error;
     let tried = errors(outcome).next().is_some();
@@ -185,7 +191,15 @@ pub fn conditions(
         let generation = generation(kind);
         NewCondition { kind, holds, reason, message, generation }
     });
-    merge(Some(&before), all, now)
+    let mut all = merge(Some(&before), all, now);
+    // What is done now is told with the time since when it is done, not with that of what was done before it.
+    let told_anew = |new: &Condition| {
+        before.iter().any(|old| old.kind == new.kind && (old.reason != new.reason || old.message != new.message))
+    };
+    for progressing in all.iter_mut().filter(|it| it.kind == PROGRESSING && told_anew(it)) {
+        progressing.last_transition_time = Time(now);
+    }
+    all
 }
 
 type Line = (&'static str, bool, &'static str, String);
@@ -261,7 +275,7 @@ fn ready(outcome: &Outcome, fine: bool, before: &[Condition]) -> Line {
 }
 
 fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> Line {
-    let kind = "Progressing";
+    let kind = PROGRESSING;
     let under_way = |action| {
         let (word, asked) = doing(action);
         (kind, true, word, shown.unwrap_or(asked).to_owned())
@@ -327,6 +341,7 @@ fn told(reason: &WaitReason) -> (&'static str, String) {
         WaitReason::NoCredentials(why) => ("NoCredentials", why.clone()),
         WaitReason::BadCredentials(why) => ("BadCredentials", why.clone()),
         WaitReason::IronicAway(why) => ("IronicAway", why.clone()),
+        WaitReason::IronicBusy => ("IronicBusy", "Ironic takes its time to answer; it is asked again".to_owned()),
         WaitReason::NoSlot => (
             "Delayed",
             "as many hosts as may be are inspected, provisioned and deprovisioned; this one is queued".to_owned(),
@@ -356,8 +371,43 @@ mod tests {
     use serde_json::json;
 
     use super::super::tests::{facts, host, start};
-    use super::super::{Report, apply, conclude, decide};
+    use super::super::{Facts, Ironic, Report, apply, conclude, decide};
     use super::{Action, conditions, failed_generation};
+
+    /// How far it is says Ironic; while it has no time to say so, what was told stays.
+    #[test]
+    fn what_is_waited_for_is_told_while_ironic_is_busy() {
+        let before = told(&host(State::Inspecting, &json!({})), None);
+        let outcome = decide(&before, &Facts { ironic: Ironic::Busy, ..facts() });
+        let status = apply(&before, &outcome, start());
+        let later = start() + jiff::SignedDuration::from_secs(60);
+        let conditions = conditions(&before, &status, &outcome, None, later);
+        assert_eq!(Some(conditions), before.status.and_then(|status| status.conditions));
+    }
+
+    /// The time beside what is told is that of what is told.
+    #[test]
+    fn another_message_is_told_with_another_time() {
+        let before = host(State::Inspecting, &json!({}));
+        let outcome = conclude(
+            &before,
+            &facts(),
+            &Action::Inspect { again: false, reboot: false },
+            &Report::Continues(jiff::SignedDuration::ZERO),
+        );
+        let at = |seconds: i64| start() + jiff::SignedDuration::from_secs(seconds);
+        let mut told = before.clone();
+        let mut times = Vec::new();
+        for (seconds, shown) in [(0, "asked DHCP"), (10, "asked DHCP"), (20, "fetches the ramdisk")] {
+            let mut status = apply(&told, &outcome, at(seconds));
+            let all = conditions(&told, &status, &outcome, Some(shown), at(seconds));
+            let one = |kind: &str| all.iter().find(|it| it.kind == kind).expect("told").last_transition_time.0;
+            times.push((one("Progressing"), one("Healthy")));
+            status.conditions = Some(all);
+            told.status = Some(status);
+        }
+        assert_eq!(times, [(at(0), at(0)), (at(0), at(0)), (at(20), at(0))]);
+    }
 
     /// The host with the status and the conditions of what was decided, or of what came of an action.
     fn told(host: &BareMetalHost, done: Option<(&Action, &Report)>) -> BareMetalHost {

@@ -135,6 +135,25 @@ fn a_host_that_is_to_be_kept_is_detached_though_it_is_deleted_already() {
     assert_eq!(reason(step(&busy, &facts())), WaitReason::DetachedDeleteDelayed);
 }
 
+/// Nothing is wrong with a host whose Ironic has no time for it, least of all with one that is to go.
+#[test]
+fn an_ironic_that_is_busy_changes_nothing_about_a_host() {
+    let busy = Facts { ironic: Ironic::Busy, ..facts() };
+    for host in [
+        host(State::Available, &json!({})),
+        host(State::Inspecting, &json!({})),
+        deleted(State::Deprovisioning, &json!({})),
+        deleted(State::PoweringOffBeforeDelete, &json!({})),
+        deleted(State::Deleting, &json!({})),
+    ] {
+        let outcome = decide(&host, &busy);
+        assert_eq!(reason(outcome.step.clone()), WaitReason::IronicBusy, "{:?}", host.state());
+        assert_eq!(outcome.changes, [], "{:?}", host.state());
+    }
+    let unmanaged = host(State::Unmanaged, &json!({"spec": {"bmc": null}}));
+    assert_ne!(reason(step(&unmanaged, &busy)), WaitReason::IronicBusy);
+}
+
 #[test]
 fn what_is_wrong_with_a_host_is_not_hidden_by_ironics_silence() {
     let host = host(State::Available, &failed("provisioning error", 0));
