@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use agent_api::boot::EVENTS;
 use agent_api::events::{Event, Status};
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::bmc::command::Rehearse;
 use crate::import::icn::command::Hosts;
@@ -35,24 +35,29 @@ enum Command {
     Guard,
     /// Print the events of this boot, one JSON object a line.
     Events,
-    /// Print what the box is doing.
+    /// Print each step of the box: its state, its time, and its last message.
     Status,
     /// Ask every BMC of a site what provisioning will need of it, without changing anything.
     ///
-    /// Exit code: 0 when no check is bad, 1 otherwise.
+    /// The exit code is 0 when no BMC would fail, else 1.
     Rehearse(Rehearse),
-    /// Run a controller of the cluster's resources.
+    /// Run a controller of Kubernetes objects.
     #[command(subcommand)]
     Operator(Operator),
     /// Print the hosts of Akraino ICN's files as `BareMetalHost`s and Secrets, ready for `kubectl apply -f -`.
     ///
-    /// Nothing is printed unless all files are good.
+    /// If any file has a mistake, all mistakes are reported and no object is printed.
     Hosts(Hosts),
     /// Set up the network of a server that runs the deploy ramdisk, as its virtual medium says (started by systemd).
     #[command(hide = true)]
     RamdiskNetwork(RamdiskNetwork),
-    /// Serve DHCP, TFTP and network boot on an interface; unless it is told otherwise, never in the way of another DHCP server.
+    /// Serve DHCP, TFTP and network boot on an interface; by default without disturbing another DHCP server.
     Dhcp(Dhcp),
+}
+
+/// The command line as data, for tests of what is written about it.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the command line, runs, prints the chain of an error, tells the exit code.

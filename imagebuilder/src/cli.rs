@@ -125,7 +125,7 @@ pub struct Machine {
     /// Network of the machine
     #[arg(long, value_enum, default_value_t = Network::User)]
     pub network: Network,
-    /// Give up after so many seconds without `ready`
+    /// Give up when the box is not ready after this time: seconds, or a duration such as `5m`
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Write what the screen shows at `ready` into this file, a PNG
@@ -164,7 +164,7 @@ pub struct Init {
 /// `foothold schema`
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Schema {
-    /// Of which files
+    /// Which files the schema describes
     #[arg(long, value_enum, default_value_t = SchemaOf::Appliance)]
     pub of: SchemaOf,
 }
@@ -187,7 +187,7 @@ pub struct Simulate {
     /// Write the hosts and their Secrets here, for `kubectl apply` [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub manifests: Option<PathBuf>,
-    /// Keep what the servers say in this folder [default: until the end only]
+    /// Keep what the servers print on their serial ports in this folder [default: deleted at the end]
     #[arg(long, value_name = "DIR")]
     pub consoles: Option<PathBuf>,
     /// Where the toolbox is kept
@@ -209,7 +209,7 @@ pub struct Plan {
     /// The definition
     #[command(flatten)]
     pub definition: Definition,
-    /// Only these formats
+    /// Only these formats; may be given several times
     #[arg(long, value_name = "F", value_enum)]
     pub format: Vec<Format>,
     /// Where things are kept
@@ -223,7 +223,7 @@ pub struct Lock {
     /// The definition
     #[command(flatten)]
     pub definition: Definition,
-    /// Move to the newest versions, also of what is locked already
+    /// Move everything to its newest version, also what is locked already
     #[arg(long)]
     pub update: bool,
     /// Where things are kept
@@ -259,7 +259,7 @@ pub struct Build {
     /// The definition
     #[command(flatten)]
     pub definition: Definition,
-    /// Only these formats
+    /// Only these formats; may be given several times
     #[arg(long, value_name = "F", value_enum)]
     pub format: Vec<Format>,
     /// Where the images go
@@ -314,7 +314,7 @@ pub struct Prove {
     /// Processors
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
     pub cpus: u32,
-    /// Give up after so many seconds without `ready`
+    /// Give up when the box is not ready after this time: seconds, or a duration such as `5m`
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Where the toolbox is kept
@@ -339,10 +339,10 @@ pub struct Diff {
     /// An image, a lock, or a definition that has a lock
     #[arg(value_name = "A")]
     pub a: PathBuf,
-    /// Another one
+    /// What to compare it with
     #[arg(value_name = "B")]
     pub b: PathBuf,
-    /// Also write what a box that runs A needs to become B
+    /// Also write the bundle that updates a box from A to B into this file
     #[arg(long, value_name = "OUT")]
     pub bundle: Option<PathBuf>,
     /// The secret key of the release, as `file:PATH` or `env:NAME` [default: your development key]
