@@ -40,9 +40,7 @@ pub fn resolve(appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> 
     if names.is_empty() {
         return Ok(());
     }
-    let debs = apt.resolve_beyond_base(names).context(
-        "resolving `content.packages.debian`\nhint: `apt-cache policy NAME` on a trixie machine shows which versions there are",
-    )?;
+    let debs = apt.resolve_beyond_base(names).context("resolving `content.packages.debian`")?;
     lock.debian.insert(SET.to_owned(), debs);
     lock.asked.insert(SET.to_owned(), names.clone());
     Ok(())

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use agent_api::release::Digest;
 use anyhow::{Context, Result, bail};
 
-use super::Deb;
+use super::{Deb, names};
 use crate::error::HostLacks;
 use crate::host::command::Run;
 use crate::host::needs::KEYRING;
@@ -113,6 +113,21 @@ impl Apt {
         newest.context("Debian's mirror has no InRelease file\nhint: name another one with `--mirror URL`")
     }
 
+    /// An error that names every one of `packages` (`NAME` or `NAME=VERSION`) that is no package of the archive. apt itself
+    /// would take an unknown name for a regular expression, or for a wish to leave another package out.
+    fn check_names(&self, packages: &[String]) -> Result<()> {
+        let listed = self.run("apt-cache").arg("pkgnames").output()?;
+        let listed = String::from_utf8_lossy(&listed);
+        let known: BTreeSet<&str> = listed.lines().collect();
+        let names = packages.iter().map(|asked| asked.split_once('=').map_or(asked.as_str(), |(name, _)| name));
+        let unknown: BTreeSet<&str> = names.filter(|name| !known.contains(name)).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let shown = self.run("apt-cache").args(["showpkg", "--"]).args(&unknown).output().unwrap_or_default();
+        Err(names::complaint(&unknown, &known, &String::from_utf8_lossy(&shown)))
+    }
+
     /// The packages that these and their dependencies come to. With `base`, also what every Debian system has.
     pub fn resolve(&self, packages: &[String], base: bool) -> Result<Vec<Deb>> {
         let described = self.describe(&self.solve(packages, base)?)?;
@@ -121,6 +136,7 @@ impl Apt {
 
     /// The packages that these and their dependencies come to, less `without` and what only those need.
     pub fn resolve_without(&self, packages: &[String], without: &[String]) -> Result<Vec<Deb>> {
+        self.check_names(packages)?;
         let mut solve = self.run("apt-get");
         if !without.is_empty() {
             let known = self.run("apt-cache").args(["show", "--no-all-versions"]).args(without).output()?;
@@ -129,7 +145,7 @@ impl Apt {
             solve = solve.arg("-o").arg(format!("Dir::State::status={}", file.display()));
         }
         let solve = solve.args(["install", "--simulate", "--yes", "-o", "APT::Get::Show-Versions=1"]);
-        let out = solve.args(packages).output().context("resolving Debian packages")?;
+        let out = solve.args(packages).output().map_err(names::explain)?;
         let mut chosen = parse_simulation(&String::from_utf8_lossy(&out))?;
         // What is said to be there differs from what the archive has: apt would make that good.
         chosen.retain(|chosen| !without.iter().any(|name| chosen.split([' ', '=']).next() == Some(name)));
@@ -139,6 +155,7 @@ impl Apt {
 
     /// These packages alone, whatever they depend on.
     pub fn alone(&self, packages: &[String]) -> Result<Vec<Deb>> {
+        self.check_names(packages)?;
         Ok(self.describe(packages)?.into_iter().map(|(deb, _)| deb).collect())
     }
 
@@ -153,11 +170,12 @@ impl Apt {
 
     /// `NAME=VERSION` of all that would be installed on an empty system.
     fn solve(&self, packages: &[String], base: bool) -> Result<Vec<String>> {
+        self.check_names(packages)?;
         let mut solve = self.run("apt-get").args(["install", "--simulate", "--yes", "-o", "APT::Get::Show-Versions=1"]);
         if base {
             solve = solve.args(["?essential", "?priority(required)", "apt"]);
         }
-        let out = solve.args(packages).output().context("resolving Debian packages")?;
+        let out = solve.args(packages).output().map_err(names::explain)?;
         parse_simulation(&String::from_utf8_lossy(&out))
     }
 

@@ -11,6 +11,7 @@ pub mod fetch;
 pub mod http;
 pub mod images;
 pub mod index;
+mod names;
 #[cfg(test)]
 pub(crate) mod testserver;
 
