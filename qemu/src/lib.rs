@@ -1,5 +1,24 @@
 //! Runs an image in a virtual machine, and lets go of everything when the handle is dropped.
 //!
+//! Modules, each of which uses only those below it:
+//!
+//! ```text
+//! site      servers behind BMCs on a network of their own
+//! bmc       an emulated BMC before a machine: Redfish, or IPMI over LAN
+//! builder   VmBuilder: what machine, checked and started
+//! vm        Vm: the running machine
+//! argv      validated machine -> command line (pure)
+//! journal   events, serial output, and waiting for them
+//! qmp       the machine protocol: codec and client
+//! accel     KVM or software emulation, found out by booting
+//! disk      disks and CDs that are plugged in
+//! network   cards that are plugged in
+//! tap       cards of this host's own network
+//! firmware  SeaBIOS, OVMF, OVMF with Secure Boot
+//! tools     QEMU, qemu-img and firmware of the toolbox tree, run without chroot
+//! host      the one door to processes, scratch folders and ports
+//! ```
+//!
 //! ```text
 //!  toolbox tree ──Tools──┐
 //!  "does KVM run?" ─Accel┤
@@ -34,21 +53,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! | module | what |
-//! |---|---|
-//! | [`tools`] | QEMU, qemu-img and firmware of the toolbox tree, run without chroot |
-//! | [`accel`] | KVM or software emulation, found out by booting |
-//! | [`firmware`] | SeaBIOS, OVMF, OVMF with Secure Boot |
-//! | [`disk`], [`network`], [`tap`] | what is plugged in |
-//! | [`builder`] | [`VmBuilder`]: what machine, checked and started |
-//! | [`vm`] | [`Vm`]: the running machine |
-//! | [`bmc`] | an emulated BMC before a machine: Redfish, or IPMI over LAN |
-//! | [`site`] | servers behind BMCs on a network of their own |
-//! | [`journal`] | events, serial output, and waiting for them |
-//! | [`qmp`] | the machine protocol: codec and client |
-//! | `argv` | validated machine -> command line (pure) |
-//! | `host` | the one door to processes, scratch folders and ports |
 
 pub mod accel;
 mod argv;

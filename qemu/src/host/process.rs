@@ -229,7 +229,7 @@ fn spawner() -> &'static Sender<Request> {
 }
 
 /// The calling thread goes where the process's first thread is; one of a site's namespace may have made it.
-fn enter_network_of_process() -> io::Result<()> {
+pub(crate) fn enter_network_of_process() -> io::Result<()> {
     let [own, here] = ["/proc/self/ns/net", "/proc/thread-self/ns/net"];
     if fs_err::read_link(own)? != fs_err::read_link(here)? {
         setns(fs_err::File::open(own)?.file(), CloneFlags::CLONE_NEWNET)?;
@@ -302,20 +302,6 @@ mod tests {
         let run = Invocation { nice: 3, ..sh("nice >&2") };
         let (_, said) = run.outcome(Duration::from_secs(10)).expect("started").expect("ended");
         assert_eq!(said, (ours + 3).min(19).to_string());
-    }
-
-    #[test]
-    fn a_thread_of_a_sites_network_finds_back_to_that_of_the_process() {
-        let namespace = crate::site::Namespace::make().unwrap_or_else(|error| panic!("{error}"));
-        let network = |of: &str| fs_err::read_link(format!("/proc/{of}/ns/net")).expect("a network");
-        namespace.run(move || {
-            let thread = std::thread::spawn(move || {
-                assert_ne!(network("thread-self"), network("self"), "it begins where it was made");
-                enter_network_of_process().expect("entered");
-                assert_eq!(network("thread-self"), network("self"));
-            });
-            thread.join().expect("it is back");
-        });
     }
 
     #[test]
