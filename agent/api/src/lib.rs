@@ -1,23 +1,26 @@
 //! The contract between builder and box, without any I/O.
 //!
+//! Each module uses only those below it.
+//!
 //! ```text
-//! release  what an image holds            builder writes, initrd verifies
-//! bundle   what turns a release into one  `foothold diff` writes, agent takes
-//! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
-//! site     what is particular to a place  user writes, agent reads
-//! servers  the network of the site's servers  user writes in definition or site, both read it
-//! image    names of container images      both read them the same way
-//! boot     what the initrd found          initrd writes, agent reads
-//! events   what happens, step by step     agent writes; console, REST, `foothold run` read
 //! report   what lies on SITE afterwards      agent writes, user reads
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     the box's REST: routes, bodies  agent answers; web page, `foothold run` ask
+//! openapi  what documents of REST have in common
 //! rehearsal  what a site's BMCs answered    agent answers; people read
 //! host_story  servers' signs of life       agent answers; controller, people read
 //! metal3   resources of metal3.io         users and Cluster API write, agent reads and reports
-//! openapi  what documents of REST have in common
-//! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! meta     what objects of all groups share   conditions, times
+//! boot     what the initrd found          initrd writes, agent reads
+//! bundle   what turns a release into one  `foothold diff` writes, agent takes
+//! image    names of container images      both read them the same way
+//! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
+//! site     what is particular to a place  user writes, agent reads
+//! servers  the network of the site's servers  user writes in definition or site, both read it
+//! release  what an image holds            builder writes, initrd verifies
+//! net      MAC addresses, subnets, ranges     definition, Site and cluster say them the same way
+//! events   what happens, step by step     agent writes; console, REST, `foothold run` read
+//! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
 //! sops     what was left encrypted          people encrypt; agent says so
 //! ```
@@ -30,6 +33,7 @@ pub mod host_story;
 pub mod image;
 pub mod meta;
 pub mod metal3;
+pub mod net;
 mod openapi;
 pub mod openpgp;
 pub mod ports;

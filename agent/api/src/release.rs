@@ -4,13 +4,12 @@
 //! `release.json.minisig`. The id is the SHA-256 of the file's bytes in hex.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::site::Cidr;
+use crate::net::{AddressRange, InterfaceAddress};
 
 /// Directory on the medium that holds everything of ours.
 pub const MEDIUM_ROOT: &str = "foothold";
@@ -326,53 +325,14 @@ pub struct Provisioning {
     pub interface: Option<String>,
     /// The box's own address there; else it has what Site or another DHCP server gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<OwnAddress>,
+    pub address: Option<InterfaceAddress>,
     /// Addresses to lease. Without them the box serves no DHCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range: Option<Range>,
+    pub range: Option<AddressRange>,
     /// Whom DHCP answers.
     #[serde(default)]
     pub dhcp: DhcpPolicy,
 }
-
-/// An address of an interface, and how many bits of it name the subnet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct OwnAddress {
-    /// The address.
-    pub address: Ipv4Addr,
-    /// 1 to 30.
-    pub prefix: u8,
-}
-
-impl OwnAddress {
-    /// Whether another address is in its subnet.
-    pub fn reaches(&self, other: Ipv4Addr) -> bool {
-        Cidr { address: self.address.into(), prefix: self.prefix }.contains(other.into())
-    }
-}
-
-impl fmt::Display for OwnAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-impl FromStr for OwnAddress {
-    type Err = NotAnAddress;
-
-    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
-        match Cidr::parse(text) {
-            Some(Cidr { address: IpAddr::V4(address), prefix: prefix @ 1..=30 }) => Ok(Self { address, prefix }),
-            _ => Err(NotAnAddress(text.to_owned())),
-        }
-    }
-}
-
-/// A text that is no address of an interface.
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is not an IPv4 address with a prefix length")]
-pub struct NotAnAddress(String);
 
 /// Whom DHCP on the servers' network answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -388,38 +348,6 @@ pub enum DhcpPolicy {
     /// Nobody.
     Off,
 }
-
-/// First and last address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Range {
-    /// First.
-    pub first: Ipv4Addr,
-    /// Last.
-    pub last: Ipv4Addr,
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.first, self.last)
-    }
-}
-
-impl FromStr for Range {
-    type Err = NotARange;
-
-    fn from_str(text: &str) -> Result<Self, NotARange> {
-        let range = text.split_once('-').and_then(|(first, last)| {
-            Some(Self { first: first.trim().parse().ok()?, last: last.trim().parse().ok()? })
-        });
-        range.filter(|range| range.first <= range.last).ok_or_else(|| NotARange(text.to_owned()))
-    }
-}
-
-/// A text that is no range of addresses.
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is not a first and a last IPv4 address")]
-pub struct NotARange(String);
 
 impl Release {
     /// The layer of that name.

@@ -8,8 +8,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::release::{DhcpPolicy, OwnAddress, Provisioning, Range};
-use crate::site::is_mac;
+use crate::net::{AddressRange, InterfaceAddress, MacAddress};
+use crate::release::{DhcpPolicy, Provisioning};
 
 /// Network boot and provisioning of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -65,13 +65,13 @@ impl ServersNetwork {
         let mut wrong = Vec::new();
         let mut add = |key, found, expected, hint| wrong.push(Wrong { key, found, expected, hint });
         let InterfaceChoice { mac_address, name } = self.interface.clone().unwrap_or_default();
-        if let Some(mac) = mac_address.as_deref().filter(|mac| !is_mac(mac)) {
+        if let Some(mac) = mac_address.as_deref().filter(|mac| mac.parse::<MacAddress>().is_err()) {
             let expected = "six pairs of hex digits such as \"52:54:00:12:34:56\"";
             let found = format!("`{mac}` is not a MAC address");
             add("interface.macAddress", found, expected, "it stands on the label of the machine");
         }
         let range = self.range.as_deref().and_then(|text| {
-            let range = text.parse::<Range>().ok();
+            let range = text.parse::<AddressRange>().ok();
             if range.is_none() {
                 let hint = "for example `172.22.0.10-172.22.0.100`";
                 add("range", format!("`{text}` is not a range of addresses"), "first and last address", hint);
@@ -79,7 +79,7 @@ impl ServersNetwork {
             range
         });
         let address = self.address.as_deref().and_then(|text| {
-            let address = text.parse::<OwnAddress>().ok();
+            let address = text.parse::<InterfaceAddress>().ok();
             if address.is_none() {
                 let expected = "an IPv4 address and its prefix length, 1 to 30";
                 add("address", format!("`{text}` is not valid"), expected, "for example `172.22.0.1/24`");

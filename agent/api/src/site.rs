@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::net::{Cidr, MacAddress};
 use crate::servers::{ServersNetwork, Wrong};
 
 /// The `Site` document.
@@ -192,7 +193,7 @@ impl Site {
             }
         }
         for interface in &self.networks.interfaces {
-            if !is_mac(&interface.mac_address) {
+            if interface.mac_address.parse::<MacAddress>().is_err() {
                 return value("networks.interfaces.macAddress", &interface.mac_address, "a MAC address");
             }
             for address in &interface.addresses {
@@ -208,36 +209,6 @@ impl Site {
     }
 }
 
-/// An address with a prefix length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    /// Address as written.
-    pub address: IpAddr,
-    /// Prefix length.
-    pub prefix: u8,
-}
-
-impl Cidr {
-    /// Reads `10.0.0.0/24` or `fd00::/64`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (address, prefix) = text.split_once('/')?;
-        let address: IpAddr = address.parse().ok()?;
-        let prefix: u8 = prefix.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        (prefix <= most).then_some(Self { address, prefix })
-    }
-
-    /// Whether `other` lies in it.
-    pub fn contains(&self, other: IpAddr) -> bool {
-        let bits = |ip: IpAddr| match ip {
-            IpAddr::V4(v4) => (u128::from(u32::from(v4)) << 96, 32),
-            IpAddr::V6(v6) => (u128::from(v6), 128),
-        };
-        let ((mine, width), (theirs, other_width)) = (bits(self.address), bits(other));
-        width == other_width && (self.prefix == 0 || (mine ^ theirs) >> (128 - u32::from(self.prefix)) == 0)
-    }
-}
-
 fn is_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
@@ -247,23 +218,9 @@ fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// Whether it is six pairs of hex digits with colons.
-pub fn is_mac(text: &str) -> bool {
-    let parts: Vec<&str> = text.split(':').collect();
-    parts.len() == 6 && parts.iter().all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Cidr, Site};
-
-    #[test]
-    fn a_cidr_contains_its_addresses_only() {
-        let cidr = Cidr::parse("10.1.0.0/16").expect("a CIDR");
-        assert!(cidr.contains("10.1.255.1".parse().expect("an address")));
-        assert!(!cidr.contains("10.2.0.1".parse().expect("an address")));
-        assert!(!cidr.contains("fd00::1".parse().expect("an address")));
-    }
+    use super::Site;
 
     #[test]
     fn unknown_keys_and_bad_values_are_refused_by_name() {

@@ -1,6 +1,6 @@
 //! The network of pods on one node: a bridge, addresses handed out on the host, host ports.
 
-use agent_api::site::Cidr;
+use agent_api::net::Cidr;
 use serde_json::json;
 
 use super::nth_address;

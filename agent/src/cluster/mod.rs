@@ -68,7 +68,7 @@ impl Node {
 
 /// The `n`th address of a range, such as the 1st of the Service range for the API, the 10th for DNS.
 pub fn nth_address(cidr: &str, n: u32) -> Option<IpAddr> {
-    let cidr = agent_api::site::Cidr::parse(cidr)?;
+    let cidr = agent_api::net::Cidr::parse(cidr)?;
     let width = |bits: u8| u32::from(bits) - u32::from(cidr.prefix);
     match cidr.address {
         IpAddr::V4(v4) => {

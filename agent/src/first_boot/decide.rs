@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use agent_api::net::Cidr;
 use agent_api::release::Provisioning;
-use agent_api::site::{Cidr, Interface, Site};
+use agent_api::site::{Interface, Site};
 
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE};
 use crate::host::Address;

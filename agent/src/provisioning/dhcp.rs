@@ -12,7 +12,7 @@ use agent_api::release::Provisioning;
 use serde_json::{Value, json};
 
 use super::segment::known;
-use super::segment::settings::{Options, Probing, Range, Settings};
+use super::segment::settings::{LeasedRange, Options, Probing, Settings};
 
 /// What the pod only reads, forgotten at power-off.
 pub const RUN: &str = "/run/foothold/dhcp";
@@ -32,7 +32,7 @@ pub fn settings(declared: &Provisioning, server: Ipv4Addr, serves_time: bool) ->
     Some(Settings {
         policy: declared.dhcp,
         server,
-        ranges: vec![Range { start: range.first, end: range.last, netmask: None, router: None }],
+        ranges: vec![LeasedRange { start: range.first, end: range.last, netmask: None, router: None }],
         relayed: Vec::new(),
         lease_secs: LEASE_SECS,
         options: Options { ntp: serves_time.then_some(server).into_iter().collect(), ..Options::default() },
@@ -69,7 +69,8 @@ pub fn hosts<'a>(machines: impl Iterator<Item = &'a Value>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::release::{Provisioning, Range};
+    use agent_api::net::AddressRange;
+    use agent_api::release::Provisioning;
     use serde_json::json;
 
     use super::{Settings, Value, hosts, machine, settings};
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_pod_reads_what_the_box_writes() {
-        let range = Range { first: [172, 22, 0, 10].into(), last: [172, 22, 0, 100].into() };
+        let range = AddressRange { first: [172, 22, 0, 10].into(), last: [172, 22, 0, 100].into() };
         let declared = Provisioning { range: Some(range), ..Provisioning::default() };
         let written = settings(&declared, [172, 22, 0, 1].into(), true).expect("a range");
         let read = Settings::parse(&serde_json::to_string(&written).expect("JSON")).expect("good");

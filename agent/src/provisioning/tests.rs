@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 
-use agent_api::release::{Blob, Digest, Image, Provisioning, Range};
+use agent_api::net::AddressRange;
+use agent_api::release::{Blob, Digest, Image, Provisioning};
 
 use super::{EMPTY_DATABASE, IronicPlan, RUN, STATE, servers_side};
 use crate::provisioning::database::Reason;
@@ -36,7 +37,7 @@ fn servers_reach_the_box_at_the_declared_interface_then_beside_the_range_of_leas
     .into();
     let declared = |interface: Option<&str>, range: Option<(&str, &str)>| Provisioning {
         interface: interface.map(str::to_owned),
-        range: range.map(|(first, last)| Range {
+        range: range.map(|(first, last)| AddressRange {
             first: first.parse().expect("an address"),
             last: last.parse().expect("an address"),
         }),

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::provisioning::segment::settings::Mac;
+use agent_api::net::MacAddress;
 
 /// The whole file. Keys that say nothing about addresses are passed over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -245,7 +245,7 @@ fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {
     Ok(text)
 }
 
-fn mac_of(key: &'static str, text: &str) -> Result<Mac, NetworkDataError> {
+fn mac_of(key: &'static str, text: &str) -> Result<MacAddress, NetworkDataError> {
     text.parse().map_err(|_| wrong(key, text, "a MAC address such as `52:54:00:12:34:56`"))
 }
 

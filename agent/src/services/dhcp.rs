@@ -237,7 +237,8 @@ fn detail(state: &GuardState) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::release::{Provisioning, Range};
+    use agent_api::net::AddressRange;
+    use agent_api::release::Provisioning;
     use jiff::Timestamp;
     use serde_json::json;
 
@@ -246,8 +247,9 @@ mod tests {
     use crate::host::runner::FakeRunner;
     use crate::machine::tests::machine;
     use crate::provisioning::segment::guard::Other;
-    use crate::provisioning::segment::settings::{DhcpPolicy, Mac};
+    use crate::provisioning::segment::settings::DhcpPolicy;
     use crate::provisioning::segment::state::{Answers, GuardState};
+    use agent_api::net::MacAddress;
 
     fn found() -> GuardState {
         GuardState {
@@ -275,7 +277,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let machine = machine(dir.path(), FakeRunner::default());
         let state = machine.at(STATE).join(state::STATE);
-        let range = Range { first: [172, 22, 0, 10].into(), last: [172, 22, 0, 100].into() };
+        let range = AddressRange { first: [172, 22, 0, 10].into(), last: [172, 22, 0, 100].into() };
         let declared = Provisioning { range: Some(range), ..Provisioning::default() };
         let place = |own: [u8; 4]| {
             lay_out(&machine, "foothold.dev/dnsmasq:2.91", &declared, "enp2s0", own.into()).expect("laid out");
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!(said(&GuardState { answers: Answers::KnownAndAdmitted, ..found() }), Ok(()));
         let other = Other {
             server: [192, 0, 2, 1].into(),
-            mac: Mac([2, 0, 0, 0, 0, 7]),
+            mac: MacAddress([2, 0, 0, 0, 0, 7]),
             offered: None,
             first: Timestamp::UNIX_EPOCH,
             last: Timestamp::UNIX_EPOCH,

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::fetches::Fetches;
 use crate::provisioning::dhcp::STATE;
-use crate::provisioning::segment::settings::Mac;
 use crate::provisioning::segment::{leases, leases_in, signs};
+use agent_api::net::MacAddress;
 
 /// Paths that only servers fetch which are provisioned, and their BMCs.
 const THEIRS: [&str; 2] = ["/provisioning/", "/netboot/"];
@@ -36,7 +36,7 @@ impl Table {
         let lent = leases_in(&state).unwrap_or_default();
         let mut dhcp = heard.unwrap_or_default();
         for sign in &mut dhcp {
-            let mac: Option<Mac> = sign.mac.parse().ok();
+            let mac: Option<MacAddress> = sign.mac.parse().ok();
             sign.lease = mac.and_then(|mac| leases::address_of(&lent, mac, now).ok());
         }
         Self { dhcp, http: fetches.all() }

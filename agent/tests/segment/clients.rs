@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use agent_api::net::MacAddress;
 use dhcproto::v4::{Architecture, DhcpOption, Flags, Message, MessageType, Opcode, OptionCode, UnknownOption};
 use dhcproto::{Decodable as _, Decoder, Encodable as _, Encoder};
 use foothold_agent::provisioning::segment::packet::packet;
-use foothold_agent::provisioning::segment::settings::Mac;
 
 use super::site::{OURS, Site};
 use super::wire::wait;
@@ -17,7 +17,7 @@ const HEADERS: usize = 28;
 const UNSPECIFIED: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 /// The question of a machine that boots over the network.
-fn question(mac: Mac, architecture: u16, ipxe: bool, relay: Ipv4Addr) -> Message {
+fn question(mac: MacAddress, architecture: u16, ipxe: bool, relay: Ipv4Addr) -> Message {
     let mut message = Message::new_with_id(rand::random(), UNSPECIFIED, UNSPECIFIED, UNSPECIFIED, relay, &mac.0);
     message.set_flags(Flags::default().set_broadcast());
     let http = matches!(architecture, 16 | 19);
@@ -102,7 +102,7 @@ fn machines_behind_a_relay_are_served_when_they_are_known() {
     let site = Site::new();
     let (gateway, relay) = site.relay();
     let _ours = site.serve("guard");
-    let ask = |mac: Mac, patience: Duration| {
+    let ask = |mac: MacAddress, patience: Duration| {
         let message = question(mac, 7, false, gateway);
         let mut bytes = Vec::new();
         message.encode(&mut Encoder::new(&mut bytes)).expect("encoded");

@@ -8,19 +8,19 @@ mod wire;
 
 use std::time::Duration;
 
+use agent_api::net::MacAddress;
 use foothold_agent::provisioning::segment::leases::address_of;
 use foothold_agent::provisioning::segment::leases_in;
-use foothold_agent::provisioning::segment::settings::Mac;
 use foothold_agent::provisioning::segment::state::Answers;
 
 use site::{OURS, Site};
 use wire::{FOREIGN, FOREIGN_MAC};
 
-const STRANGER: Mac = Mac([0x52, 0x54, 0, 0, 1, 1]);
-const OTHER_STRANGER: Mac = Mac([0x52, 0x54, 0, 0, 1, 2]);
-const THIRD_STRANGER: Mac = Mac([0x52, 0x54, 0, 0, 1, 3]);
+const STRANGER: MacAddress = MacAddress([0x52, 0x54, 0, 0, 1, 1]);
+const OTHER_STRANGER: MacAddress = MacAddress([0x52, 0x54, 0, 0, 1, 2]);
+const THIRD_STRANGER: MacAddress = MacAddress([0x52, 0x54, 0, 0, 1, 3]);
 /// Reserved in the fixture.
-const KNOWN: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+const KNOWN: MacAddress = MacAddress([0x52, 0x54, 0, 0, 0, 1]);
 /// One round of probes in the fixture.
 const ROUND: Duration = Duration::from_secs(5);
 /// What a machine's firmware waits for at least: PXE asks 4 times in 60 s.
@@ -70,7 +70,7 @@ fn a_server_that_was_there_first_keeps_every_unknown_machine() {
     assert_eq!((state.answers, other.server, other.mac), (Answers::Known, FOREIGN, FOREIGN_MAC));
     assert!(other.offered.is_some() && state.sentence().contains("172.22.0.2"), "{}", state.sentence());
     assert!(state.waiting.iter().any(|waiting| waiting.mac == STRANGER), "{state:?}");
-    let answered: Vec<Mac> = wire.answers().iter().map(|answer| answer.to).collect();
+    let answered: Vec<MacAddress> = wire.answers().iter().map(|answer| answer.to).collect();
     assert!(!answered.is_empty() && answered.iter().all(|mac| *mac == KNOWN), "{answered:?}");
 }
 
@@ -120,7 +120,7 @@ fn known_only_and_off_answer_nobody_else_even_alone() {
         if policy == "known" {
             site.client.ask(KNOWN, PATIENCE, |answer| answer.server == OURS).expect("an offer");
         }
-        let answered: Vec<Mac> = wire.answers().iter().map(|answer| answer.to).collect();
+        let answered: Vec<MacAddress> = wire.answers().iter().map(|answer| answer.to).collect();
         assert!(answered.iter().all(|mac| *mac == KNOWN && policy == "known"), "{policy}: {answered:?}");
         drop(ours);
     }

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use agent_api::net::MacAddress;
 use dhcproto::v4::{DhcpOption, Flags, Message, MessageType};
 use foothold_agent::provisioning::segment::packet::{Answer, packet};
-use foothold_agent::provisioning::segment::settings::{Mac, Settings};
+use foothold_agent::provisioning::segment::settings::Settings;
 use foothold_agent::provisioning::segment::state::{GuardState, STATE};
 use foothold_agent::provisioning::segment::{Segment, serve};
 use tempfile::TempDir;
@@ -176,7 +177,7 @@ impl Drop for Ours<'_> {
 
 impl Client {
     /// Takes an offer.
-    pub fn lease(&self, mac: Mac, offer: &Answer) -> Option<Answer> {
+    pub fn lease(&self, mac: MacAddress, offer: &Answer) -> Option<Answer> {
         let none = Ipv4Addr::UNSPECIFIED;
         let mut message = Message::new_with_id(rand::random(), none, none, none, none, &mac.0);
         message.set_flags(Flags::default().set_broadcast());

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use agent_api::net::MacAddress;
 use foothold_agent::host::packet::PacketSocket;
 use foothold_agent::provisioning::segment::packet::{Answer, Seen, discover, read};
-use foothold_agent::provisioning::segment::settings::Mac;
 use foothold_qemu::Tools;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 /// The other server.
 pub const FOREIGN: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 2);
 /// Its card.
-pub const FOREIGN_MAC: Mac = Mac([0x52, 0x54, 0, 0, 0, 0xf2]);
+pub const FOREIGN_MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0, 0, 0xf2]);
 /// Between two questions of a machine.
 pub const ASKS_AGAIN: Duration = Duration::from_secs(2);
 
@@ -39,7 +39,7 @@ impl Wire {
         let mut answers = Vec::new();
         let mut buffer = [0; 2048];
         while let Ok(received) = self.socket.receive(&mut buffer) {
-            if let Some(Seen::Answer(answer)) = read(&buffer[..received.length], Mac(received.from))
+            if let Some(Seen::Answer(answer)) = read(&buffer[..received.length], MacAddress(received.from))
                 && !received.outgoing
             {
                 answers.push(answer);
@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// Asks for an address until an answer pleases, as firmware does.
-    pub fn ask(&self, mac: Mac, patience: Duration, pleases: impl Fn(&Answer) -> bool) -> Option<Answer> {
+    pub fn ask(&self, mac: MacAddress, patience: Duration, pleases: impl Fn(&Answer) -> bool) -> Option<Answer> {
         self.forget();
         let until = Instant::now() + patience;
         while Instant::now() < until {
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// Asks for an address all the time; all answers.
-    pub fn all(&self, mac: Mac, patience: Duration) -> Vec<Answer> {
+    pub fn all(&self, mac: MacAddress, patience: Duration) -> Vec<Answer> {
         self.forget();
         let (mut all, until) = (Vec::new(), Instant::now() + patience);
         while Instant::now() < until {
@@ -91,17 +91,17 @@ impl Client {
     }
 
     /// Asks once; when to ask again.
-    fn discover(&self, mac: Mac, until: Instant) -> Instant {
+    fn discover(&self, mac: MacAddress, until: Instant) -> Instant {
         self.socket.broadcast(&discover(mac, rand::random(), true).expect("encoded")).expect("sent");
         until.min(Instant::now() + ASKS_AGAIN)
     }
 
     /// The next answer that pleases.
-    pub fn answer(&self, mac: Mac, until: Instant, pleases: impl Fn(&Answer) -> bool) -> Option<Answer> {
+    pub fn answer(&self, mac: MacAddress, until: Instant, pleases: impl Fn(&Answer) -> bool) -> Option<Answer> {
         let mut buffer = [0; 2048];
         loop {
             while let Ok(received) = self.socket.receive(&mut buffer) {
-                if let Some(Seen::Answer(answer)) = read(&buffer[..received.length], Mac(received.from))
+                if let Some(Seen::Answer(answer)) = read(&buffer[..received.length], MacAddress(received.from))
                     && !received.outgoing
                     && answer.to == mac
                     && pleases(&answer)

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use agent_api::net::{Cidr, MacAddress};
 use agent_api::release::Provisioning;
 use agent_api::servers::{ServersNetwork, Wrong};
-use agent_api::site::{Cidr, Interface, Site, is_mac};
+use agent_api::site::{Interface, Site};
 
 use super::Findings;
 use super::appliance::Kubernetes;
@@ -101,7 +102,7 @@ fn network_has(network: super::types::Cidr, address: IpAddr) -> bool {
 }
 
 fn check_interface(path: &KeyPath, interface: &Interface, findings: &mut Findings<'_>) {
-    if !is_mac(&interface.mac_address) {
+    if interface.mac_address.parse::<MacAddress>().is_err() {
         let found = format!("`{}` is not a MAC address", interface.mac_address);
         let hint = "it is printed by `ip link` on the box, and stands on its label";
         findings.at(&path.key("macAddress"), &found, "six pairs of hex digits such as \"52:54:00:12:34:56\"", hint);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use agent_api::net::MacAddress;
 use foothold_agent::provisioning::segment::packet::Answer;
-use foothold_agent::provisioning::segment::settings::Mac;
 use foothold_qemu::bmc::MemoryPower;
 use foothold_qemu::site::BRIDGE;
 use serde_json::{Value, json};
@@ -24,10 +24,10 @@ const CARD: &str = "foreign";
 /// The card of a machine that is none of the box's.
 const MACHINE: &str = "machine";
 /// Unknown machines, and the one of a `BareMetalHost`.
-const EARLY: Mac = Mac([0x52, 0x54, 0, 0, 1, 1]);
-const LATER: Mac = Mac([0x52, 0x54, 0, 0, 1, 2]);
-const LAST: Mac = Mac([0x52, 0x54, 0, 0, 1, 3]);
-const KNOWN: Mac = Mac([0x52, 0x54, 0, 0, 0, 1]);
+const EARLY: MacAddress = MacAddress([0x52, 0x54, 0, 0, 1, 1]);
+const LATER: MacAddress = MacAddress([0x52, 0x54, 0, 0, 1, 2]);
+const LAST: MacAddress = MacAddress([0x52, 0x54, 0, 0, 1, 3]);
+const KNOWN: MacAddress = MacAddress([0x52, 0x54, 0, 0, 0, 1]);
 /// What firmware waits for at least: PXE asks 4 times in 60 s.
 const FIRMWARE: Duration = Duration::from_secs(60);
 /// The agent tells the cluster of what DHCP found every 10 s; an emulated box takes its time.
@@ -65,7 +65,7 @@ impl Beside {
 }
 
 /// Whom the box answered since the last call: all that it says to machines that ask for it is broadcast.
-fn answered(wire: &Wire) -> Vec<Mac> {
+fn answered(wire: &Wire) -> Vec<MacAddress> {
     wire.answers().into_iter().filter(|answer| answer.server == BOX).map(|answer| answer.to).collect()
 }
 
@@ -87,7 +87,7 @@ async fn warnings(site: &Site) -> Vec<String> {
 }
 
 /// The first answer of that server to a machine that asks as firmware does.
-fn ask(client: &Client, mac: Mac, server: Ipv4Addr, within: Duration) -> Answer {
+fn ask(client: &Client, mac: MacAddress, server: Ipv4Addr, within: Duration) -> Answer {
     let begun = Instant::now();
     let answer = tokio::task::block_in_place(|| client.ask(mac, within, |answer| answer.server == server));
     answer.unwrap_or_else(|| panic!("{server} did not answer {mac} in {:?}", begun.elapsed()))

@@ -62,8 +62,7 @@ pub(super) fn name(text: &str) -> Option<String> {
 
 /// A MAC address, in lower case.
 pub(super) fn mac(text: &str) -> Option<String> {
-    let byte = |it: &str| it.len() == 2 && it.bytes().all(|it| it.is_ascii_hexdigit());
-    (text.split(':').count() == 6 && text.split(':').all(byte)).then(|| text.to_ascii_lowercase())
+    text.parse::<agent_api::net::MacAddress>().ok().map(|mac| mac.to_string())
 }
 
 /// The file name of an image.
@@ -295,7 +294,7 @@ fn address(id: &str, kind: &str, link: &str, from: &mut Table<'_>, problems: &mu
         network.insert(key.into(), json!(value));
     }
     let expected = "an address with its prefix length, such as `10.0.0.2/24`";
-    let cidr = |text: &str| agent_api::site::Cidr::parse(text).map(|_| text.to_owned());
+    let cidr = |text: &str| agent_api::net::Cidr::parse(text).map(|_| text.to_owned());
     let address = if kind.ends_with("dhcp") {
         if let Some(it) = from.optional("ipAddress") {
             problems.push(it.problem("an address".into(), "none in a network with DHCP"));

@@ -16,8 +16,9 @@ use std::path::Path;
 use agent_api::ports::CONTENT;
 
 use super::guard::Serving;
-use super::settings::{Mac, Range, Reservation, Settings};
+use super::settings::{LeasedRange, Reservation, Settings};
 use crate::provisioning::config::HTTP_PATH;
+use agent_api::net::MacAddress;
 
 /// Where Debian's package `ipxe` has the loaders.
 pub const LOADERS: &str = "/usr/lib/ipxe";
@@ -88,11 +89,11 @@ pub fn config(settings: &Settings, interface: &str, state_dir: &Path, loaders: &
 /// How many addresses there are to give away.
 fn addresses(settings: &Settings) -> u64 {
     let ranges = settings.ranges.iter().chain(&settings.relayed);
-    let count = |range: &Range| u64::from(u32::from(range.end).saturating_sub(u32::from(range.start))) + 1;
+    let count = |range: &LeasedRange| u64::from(u32::from(range.end).saturating_sub(u32::from(range.start))) + 1;
     ranges.map(count).sum()
 }
 
-fn range(text: &mut String, tag: &str, range: &Range, lease: u32) {
+fn range(text: &mut String, tag: &str, range: &LeasedRange, lease: u32) {
     let mask = range.netmask.map(|mask| format!(",{mask}")).unwrap_or_default();
     let _ = writeln!(text, "dhcp-range=set:{tag},{},{}{mask},{lease}", range.start, range.end);
     if let Some(router) = range.router {
@@ -141,7 +142,7 @@ pub fn hosts(known: &[Reservation], serving: &Serving) -> String {
         let name = one.hostname.as_deref().map(|name| format!(",{name}")).unwrap_or_default();
         let _ = writeln!(text, "{},id:*{address}{name}", one.mac_address);
     }
-    let has: BTreeSet<Mac> = known.iter().map(|one| one.mac_address).collect();
+    let has: BTreeSet<MacAddress> = known.iter().map(|one| one.mac_address).collect();
     if let Serving::KnownAnd(admitted) = serving {
         for mac in admitted.difference(&has) {
             let _ = writeln!(text, "{mac},id:*");

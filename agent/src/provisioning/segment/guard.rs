@@ -18,7 +18,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::packet::Answer;
-use super::settings::{DhcpPolicy, Mac, Probing, secs};
+use super::settings::{DhcpPolicy, Probing, secs};
+use agent_api::net::MacAddress;
 
 /// Between two rounds while unknown machines are let in.
 const PRESSING: Duration = Duration::from_secs(5);
@@ -37,7 +38,7 @@ pub enum Serving {
     /// Known machines.
     Known,
     /// Known machines, and these.
-    KnownAnd(BTreeSet<Mac>),
+    KnownAnd(BTreeSet<MacAddress>),
     /// Everybody.
     Everyone,
 }
@@ -49,7 +50,7 @@ pub struct Other {
     /// How it calls itself (option 54), or where its packet came from.
     pub server: std::net::Ipv4Addr,
     /// MAC address that its packets come from.
-    pub mac: Mac,
+    pub mac: MacAddress,
     /// Address that it offered last; none when it only tells what to boot.
     pub offered: Option<std::net::Ipv4Addr>,
     /// When it was heard first.
@@ -116,7 +117,7 @@ struct Asked {
 pub struct Guard {
     policy: DhcpPolicy,
     probing: Probing,
-    others: BTreeMap<(std::net::Ipv4Addr, Mac), (Duration, Other)>,
+    others: BTreeMap<(std::net::Ipv4Addr, MacAddress), (Duration, Other)>,
     /// The regular look, while there is one.
     round: Option<Look>,
     /// When the last look was over.
@@ -124,8 +125,8 @@ pub struct Guard {
     /// When the last probe was sent.
     probed: Option<Duration>,
     /// Unknown machines that wait for an answer.
-    waiting: BTreeMap<Mac, Asked>,
-    admitted: BTreeMap<Mac, Duration>,
+    waiting: BTreeMap<MacAddress, Asked>,
+    admitted: BTreeMap<MacAddress, Duration>,
 }
 
 impl Guard {
@@ -160,7 +161,7 @@ impl Guard {
     }
 
     /// A machine that is not known asked; `relayed` from another segment.
-    pub fn asked(&mut self, now: Now, mac: Mac, relayed: bool) {
+    pub fn asked(&mut self, now: Now, mac: MacAddress, relayed: bool) {
         let may = self.policy == DhcpPolicy::Guard && !relayed && !self.admitted.contains_key(&mac);
         if may && (self.waiting.len() < REMEMBERED || self.waiting.contains_key(&mac)) {
             let fresh = Asked { last: now.run, wall: now.wall, look: Look::default() };
@@ -201,7 +202,7 @@ impl Guard {
         let mut ended = self.round.take_if(|round| is_over(round)).is_some();
         if self.others.is_empty() {
             let until = now + secs(self.probing.admit_secs);
-            let theirs: Vec<Mac> =
+            let theirs: Vec<MacAddress> =
                 self.waiting.iter().filter(|(_, asked)| is_over(&asked.look)).map(|(mac, _)| *mac).collect();
             ended |= !theirs.is_empty();
             self.waiting.retain(|_, asked| !is_over(&asked.look));
@@ -275,7 +276,7 @@ impl Guard {
     }
 
     /// Unknown machines that asked and wait, with when they asked last.
-    pub fn waiting(&self) -> impl Iterator<Item = (Mac, Timestamp)> {
+    pub fn waiting(&self) -> impl Iterator<Item = (MacAddress, Timestamp)> {
         self.waiting.iter().map(|(mac, asked)| (*mac, asked.wall))
     }
 }

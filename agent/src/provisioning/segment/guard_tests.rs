@@ -5,7 +5,8 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 
 use super::{Guard, GuardStep, Now, Serving};
 use crate::provisioning::segment::packet::Answer;
-use crate::provisioning::segment::settings::{DhcpPolicy, Mac, Probing};
+use crate::provisioning::segment::settings::{DhcpPolicy, Probing};
+use agent_api::net::MacAddress;
 
 const PROBING: Probing = Probing { every_secs: 30, wait_secs: 5, forget_secs: 300, admit_secs: 60 };
 
@@ -14,8 +15,8 @@ fn at(secs: u64) -> Now {
     Now { run: Duration::from_secs(secs), wall }
 }
 
-fn mac(last: u8) -> Mac {
-    Mac([0x52, 0x54, 0, 0, 0, last])
+fn mac(last: u8) -> MacAddress {
+    MacAddress([0x52, 0x54, 0, 0, 0, last])
 }
 
 fn answer() -> Answer {

@@ -7,8 +7,9 @@ use agent_api::metal3::Nic;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use super::settings::{Mac, Reservation};
+use super::settings::Reservation;
 use crate::bmc::manifests;
+use agent_api::net::MacAddress;
 
 /// Annotation of a `BareMetalHost`: the address that DHCP keeps for it.
 pub const ADDRESS: &str = "foothold.dev/provisioning-address";
@@ -20,7 +21,7 @@ pub struct Known {
     pub machines: Vec<Reservation>,
     /// What is wrong with single hosts, in words; the others are known all the same.
     pub problems: Vec<String>,
-    macs: HashSet<Mac>,
+    macs: HashSet<MacAddress>,
     addresses: HashSet<Ipv4Addr>,
 }
 
@@ -36,7 +37,7 @@ impl Known {
     }
 
     /// Whether a machine is known.
-    pub fn has(&self, mac: Mac) -> bool {
+    pub fn has(&self, mac: MacAddress) -> bool {
         self.macs.contains(&mac)
     }
 
@@ -71,7 +72,7 @@ impl Known {
     }
 
     fn add(&mut self, name: &str, mac: &str, address: Option<&str>, hostname: Option<String>) {
-        let mac_address: Mac = match mac.parse() {
+        let mac_address: MacAddress = match mac.parse() {
             Ok(mac) => mac,
             Err(error) => return self.problems.push(format!("host `{name}`: {error}; it is not known")),
         };

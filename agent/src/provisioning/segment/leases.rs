@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::settings::Mac;
+use agent_api::net::MacAddress;
 
 /// A lease of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// To whom.
-    pub mac: Mac,
+    pub mac: MacAddress,
     /// Which.
     pub address: Ipv4Addr,
     /// Since when; dnsmasq does not write it.
@@ -35,10 +35,10 @@ impl Lease {
 /// No lease of a machine holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("No active ip address lease found for MAC address {0}")]
-pub struct NoActiveLease(pub Mac);
+pub struct NoActiveLease(pub MacAddress);
 
 /// The address that a machine has: of its leases that hold, the newest.
-pub fn address_of(leases: &[Lease], mac: Mac, now: Timestamp) -> Result<Ipv4Addr, NoActiveLease> {
+pub fn address_of(leases: &[Lease], mac: MacAddress, now: Timestamp) -> Result<Ipv4Addr, NoActiveLease> {
     let mut newest: Option<&Lease> = None;
     for lease in leases.iter().filter(|lease| lease.mac == mac && lease.is_active(now)) {
         let age = |lease: &Lease| (lease.starts, lease.ends.unwrap_or(Timestamp::MAX));
@@ -93,7 +93,7 @@ fn isc_dhcpd(text: &str) -> Vec<Lease> {
 #[derive(Default)]
 struct Draft {
     address: Option<Ipv4Addr>,
-    mac: Option<Mac>,
+    mac: Option<MacAddress>,
     starts: Option<Timestamp>,
     ends: Option<Timestamp>,
     unreadable: bool,

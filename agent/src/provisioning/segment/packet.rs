@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use dhcproto::v4::{Architecture, DhcpOption, Flags, Message, MessageType, OptionCode};
 use dhcproto::{Encodable, Encoder};
 
-use super::settings::Mac;
+use agent_api::net::MacAddress;
 
 /// Port of servers and relays.
 pub const SERVER_PORT: u16 = 67;
@@ -38,9 +38,9 @@ pub struct Answer {
     /// How the server calls itself (option 54), or where the packet came from.
     pub server: Ipv4Addr,
     /// MAC address that the packet came from.
-    pub from: Mac,
+    pub from: MacAddress,
     /// Whom it is for.
-    pub to: Mac,
+    pub to: MacAddress,
     /// The address that it gives; none when it only tells what to boot, or refuses.
     pub offered: Option<Ipv4Addr>,
 }
@@ -51,7 +51,7 @@ pub enum Seen {
     /// A machine asks.
     Ask {
         /// Who.
-        mac: Mac,
+        mac: MacAddress,
         /// From another segment.
         relayed: bool,
     },
@@ -65,7 +65,7 @@ pub(super) struct Dhcp<'a> {
     /// A server sent it.
     pub reply: bool,
     /// Whose matter it is.
-    pub mac: Mac,
+    pub mac: MacAddress,
     /// IP address that it came from.
     pub source: Ipv4Addr,
     /// The address that it gives; unspecified when it gives none.
@@ -93,7 +93,7 @@ impl<'a> Dhcp<'a> {
     }
 
     /// What the guard needs of it; `from`: who sent it.
-    pub fn seen(&self, from: Mac) -> Seen {
+    pub fn seen(&self, from: MacAddress) -> Seen {
         if self.reply {
             Seen::Answer(Answer { server: self.server(), from, to: self.mac, offered: self.gives() })
         } else {
@@ -115,7 +115,7 @@ pub(super) fn dhcp(packet: &[u8]) -> Option<Dhcp<'_>> {
     if port != SERVER_PORT && port != CLIENT_PORT || body.get(1..3)? != [ETHERNET, 6] {
         return None;
     }
-    let mac = Mac(body.get(28..34)?.try_into().ok()?);
+    let mac = MacAddress(body.get(28..34)?.try_into().ok()?);
     let address = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(body.get(at..at + 4)?).ok()?));
     let (yiaddr, giaddr) = (address(16)?, address(24)?);
     if body.get(OPTIONS - COOKIE.len()..OPTIONS)? != COOKIE {
@@ -130,7 +130,7 @@ pub(super) fn dhcp(packet: &[u8]) -> Option<Dhcp<'_>> {
 }
 
 /// Reads a packet that came from `from`; `None` when it is no DHCP of Ethernet.
-pub fn read(packet: &[u8], from: Mac) -> Option<Seen> {
+pub fn read(packet: &[u8], from: MacAddress) -> Option<Seen> {
     dhcp(packet).map(|dhcp| dhcp.seen(from))
 }
 
@@ -156,7 +156,7 @@ fn option(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
 }
 
 /// A DHCPDISCOVER to everybody, answered to everybody. `pxe` asks as firmware does: some servers answer nothing else.
-pub fn discover(mac: Mac, transaction: u32, pxe: bool) -> Result<Vec<u8>, dhcproto::error::EncodeError> {
+pub fn discover(mac: MacAddress, transaction: u32, pxe: bool) -> Result<Vec<u8>, dhcproto::error::EncodeError> {
     let unspecified = Ipv4Addr::UNSPECIFIED;
     let mut message = Message::new_with_id(transaction, unspecified, unspecified, unspecified, unspecified, &mac.0);
     message.set_flags(Flags::default().set_broadcast());
@@ -206,13 +206,13 @@ fn checksum(header: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Mac, OPTIONS, Seen, checksum, discover, option, packet, read};
+    use super::{Answer, MacAddress, OPTIONS, Seen, checksum, discover, option, packet, read};
     use dhcproto::v4::{DhcpOption, Message, MessageType, Opcode};
     use proptest::prelude::{any, proptest};
     use std::net::Ipv4Addr;
 
-    const MINE: Mac = Mac([2, 0, 0, 0, 0, 1]);
-    const THEIRS: Mac = Mac([2, 0, 0, 0, 0, 2]);
+    const MINE: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+    const THEIRS: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 
     #[test]
     fn a_probe_is_a_request_with_a_good_header() {

@@ -3,10 +3,10 @@
 
 use std::net::Ipv4Addr;
 
-use super::settings::Range;
+use super::settings::LeasedRange;
 
 /// What is wrong with an interface's addresses of now, in words.
-pub fn wrong(interface: &str, ranges: &[Range]) -> Option<String> {
+pub fn wrong(interface: &str, ranges: &[LeasedRange]) -> Option<String> {
     judge(interface, &addresses(interface), ranges)
 }
 
@@ -19,14 +19,14 @@ fn addresses(interface: &str) -> Vec<(Ipv4Addr, Ipv4Addr)> {
         .collect()
 }
 
-fn judge(interface: &str, have: &[(Ipv4Addr, Ipv4Addr)], ranges: &[Range]) -> Option<String> {
+fn judge(interface: &str, have: &[(Ipv4Addr, Ipv4Addr)], ranges: &[LeasedRange]) -> Option<String> {
     let reaches =
         |other: Ipv4Addr| have.iter().any(|(own, mask)| (u32::from(*own) ^ u32::from(other)) & u32::from(*mask) == 0);
     let beside = ranges.iter().find(|range| !reaches(range.start) || !reaches(range.end))?;
     let own = have.iter().map(|(own, mask)| format!("{own}/{}", u32::from(*mask).leading_ones()));
     let own = own.collect::<Vec<_>>().join(", ");
     let own = if own.is_empty() { "no IPv4 address".to_owned() } else { own };
-    let Range { start, end, .. } = beside;
+    let LeasedRange { start, end, .. } = beside;
     Some(format!(
         "nobody can be given an address of `{start}-{end}`: `{interface}` has {own}, expected an address in one subnet \
          with them"
@@ -35,10 +35,10 @@ fn judge(interface: &str, have: &[(Ipv4Addr, Ipv4Addr)], ranges: &[Range]) -> Op
 
 #[cfg(test)]
 mod tests {
-    use super::{Range, judge, wrong};
+    use super::{LeasedRange, judge, wrong};
 
-    fn range(last: u8) -> Range {
-        Range { start: [172, 22, 0, 10].into(), end: [172, 22, 0, last].into(), netmask: None, router: None }
+    fn range(last: u8) -> LeasedRange {
+        LeasedRange { start: [172, 22, 0, 10].into(), end: [172, 22, 0, last].into(), netmask: None, router: None }
     }
 
     #[test]
@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn a_real_interface_is_looked_at() {
-        let here = Range { start: [127, 0, 0, 10].into(), end: [127, 0, 0, 20].into(), netmask: None, router: None };
+        let here =
+            LeasedRange { start: [127, 0, 0, 10].into(), end: [127, 0, 0, 20].into(), netmask: None, router: None };
         assert_eq!(wrong("lo", &[here]), None);
     }
 }

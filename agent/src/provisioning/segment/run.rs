@@ -15,12 +15,13 @@ use super::guard::{Guard, GuardStep, Now, Serving};
 use super::known::Known;
 use super::packet::{self, Seen};
 use super::place;
-use super::settings::{Mac, Settings};
+use super::settings::Settings;
 use super::signs::Signs;
 use super::state::{GuardState, STATE};
 use super::supervised::{Supervised, Wanted};
 use crate::cluster::files;
 use crate::host::packet::PacketSocket;
+use agent_api::net::MacAddress;
 
 /// Between two looks at the file of hosts, and at an interface that is not there.
 const LOOK: Duration = Duration::from_secs(2);
@@ -167,7 +168,7 @@ impl<'a> Work<'a> {
             if received.outgoing {
                 continue;
             }
-            match dhcp.seen(Mac(received.from)) {
+            match dhcp.seen(MacAddress(received.from)) {
                 Seen::Answer(answer) => self.guard.heard(now, &answer),
                 Seen::Ask { .. } if known => {}
                 Seen::Ask { mac, relayed } => self.guard.asked(now, mac, relayed),
@@ -235,7 +236,7 @@ impl<'a> Work<'a> {
 /// Asks as a machine does, and as firmware does.
 fn probe(socket: &PacketSocket) -> anyhow::Result<()> {
     for pxe in [false, true] {
-        socket.broadcast(&packet::discover(Mac(socket.mac()), rand::random(), pxe)?)?;
+        socket.broadcast(&packet::discover(MacAddress(socket.mac()), rand::random(), pxe)?)?;
     }
     Ok(())
 }

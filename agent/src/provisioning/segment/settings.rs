@@ -1,65 +1,16 @@
 //! Settings of the provisioning segment: a YAML file.
 
-use std::fmt;
 use std::net::Ipv4Addr;
-use std::str::FromStr;
 use std::time::Duration;
 
+use agent_api::net::MacAddress;
 pub use agent_api::release::DhcpPolicy;
 use serde::{Deserialize, Serialize};
-
-/// A MAC address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Mac(pub [u8; 6]);
-
-/// A text that is no MAC address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a MAC address such as `52:54:00:12:34:56`")]
-pub struct NotAMac(String);
-
-impl FromStr for Mac {
-    type Err = NotAMac;
-
-    fn from_str(text: &str) -> Result<Self, NotAMac> {
-        let wrong = || NotAMac(text.to_owned());
-        let mut bytes = [0; 6];
-        let mut parts = text.split(':');
-        for byte in &mut bytes {
-            let part = parts.next().filter(|part| part.len() == 2 && part.bytes().all(|it| it.is_ascii_hexdigit()));
-            *byte = u8::from_str_radix(part.ok_or_else(wrong)?, 16).map_err(|_| wrong())?;
-        }
-        if parts.next().is_none() { Ok(Self(bytes)) } else { Err(wrong()) }
-    }
-}
-
-impl TryFrom<String> for Mac {
-    type Error = NotAMac;
-
-    fn try_from(text: String) -> Result<Self, NotAMac> {
-        text.parse()
-    }
-}
-
-impl From<Mac> for String {
-    fn from(mac: Mac) -> Self {
-        mac.to_string()
-    }
-}
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            write!(f, "{}{byte:02x}", if index == 0 { "" } else { ":" })?;
-        }
-        Ok(())
-    }
-}
 
 /// Addresses to give away, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Range {
+pub struct LeasedRange {
     /// First address.
     pub start: Ipv4Addr,
     /// Last address.
@@ -92,7 +43,7 @@ pub struct Options {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reservation {
     /// The interface that it boots from.
-    pub mac_address: Mac,
+    pub mac_address: MacAddress,
     /// Its address; any of the range when absent.
     #[serde(default)]
     pub address: Option<Ipv4Addr>,
@@ -131,10 +82,10 @@ pub struct Settings {
     /// The box's address on the segment: TFTP, and HTTP on port 6180.
     pub server: Ipv4Addr,
     /// Addresses of the segment.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<LeasedRange>,
     /// Addresses of subnets whose relays send their clients' packets here.
     #[serde(default)]
-    pub relayed: Vec<Range>,
+    pub relayed: Vec<LeasedRange>,
     /// Length of a lease, seconds.
     #[serde(default = "an_hour")]
     pub lease_secs: u32,
@@ -182,7 +133,7 @@ impl Settings {
         let own = self.ranges.iter().map(|range| ("ranges", range));
         let relayed = self.relayed.iter().map(|range| ("relayed", range));
         for (key, range) in own.chain(relayed) {
-            let Range { start, end, netmask, router } = range;
+            let LeasedRange { start, end, netmask, router } = range;
             let mut wrong = |found: String, expected: &str| {
                 problems.push(format!("`{key}`: found {found}, expected {expected}"));
             };
@@ -244,7 +195,7 @@ pub(super) const fn secs(count: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{DhcpPolicy, Mac, Settings};
+    use super::{DhcpPolicy, MacAddress, Settings};
 
     #[test]
     fn a_short_file_is_enough_and_guards() {
@@ -268,10 +219,10 @@ mod tests {
 
     #[test]
     fn a_mac_is_six_bytes() {
-        let mac: Mac = "52:54:00:AB:cd:01".parse().expect("a MAC");
+        let mac: MacAddress = "52:54:00:AB:cd:01".parse().expect("a MAC");
         assert_eq!(mac.to_string(), "52:54:00:ab:cd:01");
         for bad in ["", "52:54:00:ab:cd", "52:54:00:ab:cd:01:02", "52-54-00-ab-cd-01", "+2:54:00:ab:cd:01"] {
-            bad.parse::<Mac>().expect_err(bad);
+            bad.parse::<MacAddress>().expect_err(bad);
         }
     }
 }

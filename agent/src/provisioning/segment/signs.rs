@@ -9,8 +9,8 @@ use agent_api::metal3::Time;
 use jiff::Timestamp;
 
 use super::packet::Dhcp;
-use super::settings::Mac;
 use crate::cluster::files;
+use agent_api::net::MacAddress;
 
 /// The file, in the state folder: a list of [`DhcpSign`]s.
 pub const SIGNS: &str = "signs.json";
@@ -34,7 +34,7 @@ const IPXE: u8 = 175;
 #[derive(Debug)]
 pub(super) struct Signs {
     path: PathBuf,
-    machines: BTreeMap<Mac, DhcpSign>,
+    machines: BTreeMap<MacAddress, DhcpSign>,
     changed: bool,
     written: Option<Duration>,
 }

@@ -7,23 +7,23 @@ use jiff::Timestamp;
 use rstest::rstest;
 
 use super::super::packet::{dhcp, packet};
-use super::super::settings::Mac;
 use super::{REMEMBERED, SIGNS, Signs, read};
+use agent_api::net::MacAddress;
 
 const NONE: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 const OURS: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 1);
 const GIVEN: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 50);
 
-fn mac(number: u16) -> Mac {
+fn mac(number: u16) -> MacAddress {
     let [high, low] = number.to_be_bytes();
-    Mac([0x52, 0x54, 0, 0, high, low])
+    MacAddress([0x52, 0x54, 0, 0, high, low])
 }
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
 }
 
-fn ask(machine: Mac, kind: MessageType, options: impl IntoIterator<Item = DhcpOption>) -> Vec<u8> {
+fn ask(machine: MacAddress, kind: MessageType, options: impl IntoIterator<Item = DhcpOption>) -> Vec<u8> {
     let mut message = Message::new_with_id(1, NONE, NONE, NONE, NONE, &machine.0);
     message.opts_mut().insert(DhcpOption::MessageType(kind));
     for option in options {
@@ -32,7 +32,7 @@ fn ask(machine: Mac, kind: MessageType, options: impl IntoIterator<Item = DhcpOp
     packet(&message).expect("encoded")
 }
 
-fn answer(machine: Mac, kind: MessageType) -> Vec<u8> {
+fn answer(machine: MacAddress, kind: MessageType) -> Vec<u8> {
     let mut message = Message::new_with_id(1, NONE, GIVEN, NONE, NONE, &machine.0);
     message.set_opcode(Opcode::BootReply);
     message.opts_mut().insert(DhcpOption::MessageType(kind));

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::{Guard, Other, Serving};
 use super::known::Known;
-use super::settings::{DhcpPolicy, Mac};
+use super::settings::DhcpPolicy;
+use agent_api::net::MacAddress;
 
 /// The file, in the state folder.
 pub const STATE: &str = "state.json";
@@ -31,7 +32,7 @@ pub enum Answers {
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
     /// Who.
-    pub mac: Mac,
+    pub mac: MacAddress,
     /// When it asked last.
     pub asked: Timestamp,
 }
@@ -53,7 +54,7 @@ pub struct GuardState {
     /// How many machines are known.
     pub known: usize,
     /// Unknown machines that are answered for the moment.
-    pub admitted: Vec<Mac>,
+    pub admitted: Vec<MacAddress>,
     /// Unknown machines that asked and are not answered.
     pub waiting: Vec<Waiting>,
     /// What of single hosts could not be taken; the others are known all the same.
@@ -150,12 +151,13 @@ mod tests {
     use super::{GuardState, Known, Timestamp};
     use crate::provisioning::segment::guard::{Guard, Now};
     use crate::provisioning::segment::packet::Answer;
-    use crate::provisioning::segment::settings::{DhcpPolicy, Mac, Probing};
+    use crate::provisioning::segment::settings::{DhcpPolicy, Probing};
+    use agent_api::net::MacAddress;
 
     #[test]
     fn who_is_heard_again_is_no_news() {
         let answer = |server: [u8; 4]| {
-            let (from, to) = (Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8]));
+            let (from, to) = (MacAddress([2, 0, 0, 0, 0, 7]), MacAddress([2, 0, 0, 0, 0, 8]));
             Answer { server: server.into(), from, to, offered: None }
         };
         let mut guard = Guard::new(DhcpPolicy::Guard, Probing::default());
@@ -175,7 +177,7 @@ mod tests {
     fn who_the_other_is_is_told_everywhere() {
         let mut guard = Guard::new(DhcpPolicy::Guard, Probing::default());
         let wall = Timestamp::from_second(1_800_000_000).expect("a time");
-        let (from, to) = (Mac([2, 0, 0, 0, 0, 7]), Mac([2, 0, 0, 0, 0, 8]));
+        let (from, to) = (MacAddress([2, 0, 0, 0, 0, 7]), MacAddress([2, 0, 0, 0, 0, 8]));
         let answer = Answer { server: [192, 0, 2, 1].into(), from, to, offered: Some([192, 0, 2, 7].into()) };
         guard.heard(Now { run: std::time::Duration::ZERO, wall }, &answer);
         let mut known = Known::default();

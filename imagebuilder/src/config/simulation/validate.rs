@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use agent_api::metal3::bmc_address::BmcAddress;
-use agent_api::site::is_mac;
+use agent_api::net::MacAddress;
 use foothold_qemu::bmc::{self, Profile};
 
 use super::input::{self, Driver};
@@ -256,7 +256,7 @@ impl Validate<'_, '_, '_> {
     fn mac(&mut self, path: &KeyPath, text: Option<&str>) -> Option<String> {
         let text = text?;
         let one = |text: &str| u8::from_str_radix(&text[..2], 16).is_ok_and(|first| first & 1 == 0);
-        if !is_mac(text) || !one(text) {
+        if text.parse::<MacAddress>().is_err() || !one(text) {
             let expected = "six pairs of hex digits such as \"52:54:00:22:00:01\", of one interface";
             self.findings.at(path, &format!("`{text}` is not valid"), expected, "begin with 52:54:00");
             return None;
