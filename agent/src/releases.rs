@@ -19,6 +19,8 @@ use minisign_verify::{PublicKey, Signature};
 use sha2::Digest as _;
 use tar::{Archive, Entry};
 
+use crate::host::files;
+
 /// Bytes read and hashed at a time.
 const CHUNK: usize = 256 * 1024;
 /// Most bytes of a signature.
@@ -267,13 +269,13 @@ impl Releases {
             fs_err::rename(from, if is_blob { store.join(name) } else { folder.join(name) })?;
         }
         for changed in [&store, &folder] {
-            fs_err::File::open(changed)?.sync_all()?;
+            files::sync_dir(changed)?;
         }
         let target = releases.join(&list.to);
         // The same release again: what is there is what was sent.
         let _ = fs_err::remove_dir_all(&target);
         fs_err::rename(&folder, &target)?;
-        fs_err::File::open(&releases)?.sync_all()
+        files::sync_dir(&releases)
     }
 }
 

@@ -6,8 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Node;
-use super::files::{self, SECRET};
 use super::pki::{self, Authorities, Ca, Issued, LeafSpec, Pair, PkiError, Subject, Validity};
+use crate::host::files::{self, SECRET};
 
 /// Where kubeadm keeps kubeconfigs.
 pub const DIR: &str = "/etc/kubernetes";

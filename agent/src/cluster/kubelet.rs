@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use super::files::{self, PUBLIC, SECRET};
 use super::pki::{self, Authorities, Issued, PkiError, RENEW_BEFORE, Reason, Validity};
 use super::{Node, kubeconfig, manifests};
+use crate::host::files::{self, PUBLIC, SECRET};
 
 /// Where the kubelet keeps its state.
 pub const DIR: &str = "/var/lib/kubelet";

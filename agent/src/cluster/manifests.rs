@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use super::files::{self, SECRET};
 use super::{Node, TEMPLATE_ADDRESS, TEMPLATE_NODE};
+use crate::host::files::{self, SECRET};
 
 /// Where the kubelet looks for static pods.
 pub const DIR: &str = "/etc/kubernetes/manifests";

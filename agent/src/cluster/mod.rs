@@ -18,7 +18,6 @@ pub mod cni;
 pub mod declared;
 pub mod discovery;
 pub mod dns;
-pub mod files;
 pub mod follow;
 pub mod health;
 pub mod kubeconfig;

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::cluster::files;
+use crate::host::files;
 
 /// What pods call the server for uploads: the Service of [`crate::cluster::bpa_service`].
 const BPA_SERVICE: [&str; 2] = ["bpa-api-service.default.svc", "bpa-api-service.default.svc.cluster.local"];

@@ -10,7 +10,8 @@ use serde_json::json;
 use super::{Machine, addons, leases, network, phase};
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::pki::{self, Issued};
-use crate::cluster::{Node, TEMPLATES, files, kubeconfig, kubelet, manifests, state};
+use crate::cluster::{Node, TEMPLATES, kubeconfig, kubelet, manifests, state};
+use crate::host::files;
 use crate::services;
 use crate::steps::{Key, Missing, Outcome, Steps, blocking, chain, done};
 

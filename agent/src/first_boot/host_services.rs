@@ -8,7 +8,7 @@ use agent_api::site::Site;
 use serde_json::json;
 
 use super::{Machine, phase};
-use crate::cluster::files;
+use crate::host::files;
 use crate::steps::{Outcome, Steps, blocking};
 
 /// Host keys of ssh, kept in DATA.

@@ -4,7 +4,7 @@ use agent_api::site::Site;
 use serde_json::json;
 
 use super::{Machine, decide, phase, site};
-use crate::cluster::files;
+use crate::host::files;
 use crate::host::mount;
 use crate::steps::{Outcome, Steps, blocking};
 

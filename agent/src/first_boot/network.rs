@@ -10,8 +10,9 @@ use agent_api::site::Site;
 use serde_json::json;
 
 use super::{Machine, decide, firewall, phase};
-use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, Node, files};
+use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, Node};
 use crate::host::addresses;
+use crate::host::files;
 use crate::steps::{Missing, Outcome, Steps, blocking, done};
 
 /// Fact of the ledger: the advertised address, decided once.

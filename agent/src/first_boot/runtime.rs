@@ -15,7 +15,8 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use super::{Machine, phase};
-use crate::cluster::{cni, files};
+use crate::cluster::cni;
+use crate::host::files;
 use crate::steps::{Key, Outcome, Steps, blocking, done};
 
 /// containerd's state.

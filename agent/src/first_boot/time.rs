@@ -4,7 +4,7 @@ use agent_api::site::Site;
 use serde_json::json;
 
 use super::{Machine, decide, phase};
-use crate::cluster::files;
+use crate::host::files;
 use crate::steps::{Outcome, Steps};
 
 /// chrony's configuration.

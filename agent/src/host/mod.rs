@@ -4,6 +4,7 @@ mod addresses;
 pub mod block;
 pub mod clock;
 pub mod dm;
+pub mod files;
 mod ioctl;
 pub mod keyboard;
 pub mod label;

@@ -1,12 +1,13 @@
 //! What the initrd puts into DATA: its owner, the skeleton of `/var`, the machine id.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use fs_err::File;
 use fs_err::os::unix::fs::symlink;
 use serde_json::json;
+
+use crate::host::files;
 
 /// Everything of ours in DATA.
 const OURS: &str = "lib/foothold";
@@ -27,7 +28,7 @@ const LINKS: [(&str, &str); 2] = [("run", "/run"), ("lock", "/run/lock")];
 pub fn mark(var: &Path, appliance: &str) -> io::Result<()> {
     fs_err::create_dir_all(var.join(OURS))?;
     let text = serde_json::to_vec(&json!({ "appliance": appliance })).map_err(io::Error::other)?;
-    replace(&var.join(OURS).join("data.json"), &text)
+    files::replace(&var.join(OURS).join("data.json"), &text)
 }
 
 /// Makes what `/var` must have.
@@ -57,18 +58,8 @@ pub fn machine_id(var: &Path) -> io::Result<(String, bool)> {
         return Ok((known.to_owned(), false));
     }
     let id = hex::encode(uuid::Builder::from_random_bytes(rand::random()).into_uuid().into_bytes());
-    replace(&path, format!("{id}\n").as_bytes())?;
+    files::replace(&path, format!("{id}\n").as_bytes())?;
     Ok((id, true))
-}
-
-/// Puts a file in place at once, whole or not at all.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = File::create(&draft)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs_err::rename(&draft, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::files;
+use crate::host::files;
 
 /// File in the folder of secrets.
 pub const FILE: &str = "credentials.json";

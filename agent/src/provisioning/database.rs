@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::cluster::files;
+use crate::host::files;
 
 /// File of the database.
 pub const FILE: &str = "ironic.sqlite";

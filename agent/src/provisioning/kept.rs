@@ -23,7 +23,7 @@ use walkdir::WalkDir;
 
 use super::served::SERVED;
 use super::{RUN, STATE};
-use crate::cluster::files;
+use crate::host::files;
 
 /// Logs that are kept, bytes.
 const LOGS: u64 = 64 << 20;

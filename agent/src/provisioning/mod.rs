@@ -17,8 +17,8 @@ use agent_api::ports;
 use agent_api::release::{Image, Provisioning, Release};
 use sha2::{Digest, Sha256};
 
-use crate::cluster::files;
 use crate::door;
+use crate::host::files;
 use crate::vitals::is_link_local;
 
 pub mod authorities;

@@ -16,8 +16,8 @@ use anyhow::Context as _;
 use clap::Args;
 
 use self::network_data::NetworkData;
-use crate::cluster::files;
 use crate::host::clock;
+use crate::host::files;
 use crate::host::mount::{self, Options};
 
 /// Labels that the medium may have: that of a disc of Ironic's, and that of one which brings network data.

@@ -16,9 +16,9 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 use super::catalog::Catalog;
 use super::collect::{self, Collected, Trees};
 use super::{pod, tree};
-use crate::cluster::files;
 use crate::content::space::Keeper;
 use crate::host::block::space_of;
+use crate::host::files;
 use crate::host::mount::{self, Options};
 
 /// Uploads, and what overlayfs needs beside them.

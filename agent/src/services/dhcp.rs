@@ -14,9 +14,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::ironic::{Ironic, addresses};
 use super::{EVERY, Ground, Mount, PODS_LOG, Service, StaticPod};
+use crate::cluster::Node;
 use crate::cluster::api::Api;
 use crate::cluster::follow::Kept;
-use crate::cluster::{Node, files};
+use crate::host::files;
 use crate::machine::Machine;
 use crate::provisioning::IronicPlan;
 use crate::provisioning::dhcp::{self, HOSTS, RUN, SETTINGS, STATE, settings};

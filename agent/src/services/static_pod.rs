@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, PodSecurityContext, Pod
 use kube::api::ObjectMeta;
 
 use super::parts::{Mount, default_seccomp, resources, restricted};
-use crate::cluster::{files, manifests};
+use crate::cluster::manifests;
+use crate::host::files;
 use crate::machine::Machine;
 
 /// What the files of these pods begin with, among the kubelet's static pods.

@@ -9,8 +9,8 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::Table;
-use crate::cluster::files;
 use crate::content::fetches::Fetches;
+use crate::host::files;
 
 /// Folder of [`FILE`], forgotten at power-off.
 pub const RUN: &str = "/run/foothold/hosts";

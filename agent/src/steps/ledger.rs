@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Step;
+use crate::host::files;
 
 /// The ledger of the box.
 pub const PATH: &str = "/var/lib/foothold/ledger.json";
@@ -110,7 +111,8 @@ impl Ledger {
         if !change(&mut next) {
             return Ok(());
         }
-        replace(&self.path, &serde_json::to_vec_pretty(&next)?)?;
+        fs_err::create_dir_all(self.path.parent().unwrap_or(Path::new("/")))?;
+        files::replace(&self.path, &serde_json::to_vec_pretty(&next)?)?;
         *content = next;
         Ok(())
     }
@@ -121,22 +123,12 @@ impl Ledger {
     }
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    fs_err::create_dir_all(dir)?;
-    let temporary = path.with_extension("json.new");
-    let mut file = fs_err::File::create(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_data()?;
-    fs_err::rename(&temporary, path)?;
-    fs_err::File::open(dir)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use agent_api::events::PhaseWord;
 
     use super::{Key, Ledger};
+    use crate::host::files;
     use crate::steps::Step;
 
     const fn objects(phase: &'static str) -> Step {
@@ -167,7 +159,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("ledger.json");
         Ledger::open(&path).expect("new").set_fact("node", "edge").expect("recorded");
-        fs_err::write(path.with_extension("json.new"), b"{\"steps\":").expect("half a file");
+        fs_err::write(files::draft_of(&path), b"{\"steps\":").expect("half a file");
         assert_eq!(Ledger::open(&path).expect("again").fact("node").as_deref(), Some("edge"));
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use super::{UploadKey, Uploads, secs};
-use crate::cluster::files;
+use crate::host::files;
 
 /// An upload that got no byte for so long is given up.
 const ABANDONED: Duration = Duration::from_secs(14 * 86_400);

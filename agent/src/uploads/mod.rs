@@ -19,11 +19,10 @@ use agent_api::bpa::{Description, Kind, Published, Storage};
 use agent_api::release::ContentKind;
 use tokio::sync::watch;
 
-use crate::cluster::files;
 use crate::content::Held;
+use crate::host::files;
 
 mod collect;
-mod disk;
 mod hashes;
 mod limits;
 pub mod publish;
@@ -286,7 +285,7 @@ impl Uploads {
         }
         let path = self.inner.root.join(key.index_path());
         files::remove(&path)?;
-        path.parent().map_or(Ok(()), disk::sync_dir)?;
+        path.parent().map_or(Ok(()), files::sync_dir)?;
         let Some(entry) = state.images.remove(key) else { return Err(UploadError::Missing) };
         self.drop_bytes(&state, &entry)?;
         if key.kind == Kind::ContainerImages {
@@ -397,7 +396,7 @@ impl Uploads {
     /// Makes a record durable.
     fn keep(&self, record: &Record) -> io::Result<()> {
         let bytes = serde_json::to_vec(record)?;
-        disk::replace(&self.inner.root, &self.inner.root.join(record.key.index_path()), &bytes)
+        files::replace_below(&self.inner.root, &self.inner.root.join(record.key.index_path()), &bytes)
     }
 
     /// Removes the bytes of an entry that is not in the index any more.

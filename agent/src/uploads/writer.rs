@@ -12,9 +12,9 @@ use agent_api::release::Digest;
 
 use super::hashes::Hashes;
 use super::record::{Checkpoint, Record};
-use super::{NoRoom, UploadError, UploadKey, Uploads, disk, secs};
-use crate::cluster::files;
+use super::{NoRoom, UploadError, UploadKey, Uploads, secs};
 use crate::content::Held;
+use crate::host::files;
 
 /// Bytes that are gathered before they are written.
 const GATHER: usize = 256 * 1024;
@@ -76,7 +76,7 @@ impl Uploads {
         let path = self.partial_path(record);
         let file = fs_err::OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
         if record.offset() == 0 {
-            disk::sync_dir(&self.inner.root.join("partial"))?;
+            files::sync_dir(&self.inner.root.join("partial"))?;
         }
         Ok(file)
     }
@@ -117,7 +117,7 @@ impl Uploads {
             files::remove(&partial)?;
         } else {
             fs_err::rename(&partial, &blob)?;
-            disk::sync_dir(&self.inner.root.join("sha256"))?;
+            files::sync_dir(&self.inner.root.join("sha256"))?;
         }
         record.digest = Some(digest);
         record.md5 = Some(md5);
@@ -147,7 +147,7 @@ impl Uploads {
         let hex = hex::encode(sha2::Sha256::digest(bytes));
         let file = self.inner.root.join("sums").join(&hex);
         if fs_err::metadata(&file).map_or(true, |found| found.len() != bytes.len() as u64) {
-            disk::replace(&self.inner.root, &file, bytes)?;
+            files::replace_below(&self.inner.root, &file, bytes)?;
         }
         Ok((file, Digest::from_hex(&hex).map_err(io::Error::other)?))
     }

@@ -20,7 +20,7 @@ use rcgen::{Certificate, CertificateParams, Issuer, KeyPair};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Node;
-use super::files::{self, PUBLIC, SECRET};
+use crate::host::files::{self, PUBLIC, SECRET};
 
 pub use spec::{Authority, LeafSpec, Subject, Usage, leaves};
 

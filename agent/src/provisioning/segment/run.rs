@@ -19,7 +19,7 @@ use super::settings::Settings;
 use super::signs::Signs;
 use super::state::{GuardState, STATE};
 use super::supervised::{Supervised, Wanted};
-use crate::cluster::files;
+use crate::host::files;
 use crate::host::packet::PacketSocket;
 use agent_api::net::MacAddress;
 

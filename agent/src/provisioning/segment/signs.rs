@@ -9,7 +9,7 @@ use agent_api::metal3::Time;
 use jiff::Timestamp;
 
 use super::packet::Dhcp;
-use crate::cluster::files;
+use crate::host::files;
 use agent_api::net::MacAddress;
 
 /// The file, in the state folder: a list of [`DhcpSign`]s.

@@ -9,7 +9,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, timeout};
 
 use super::dnsmasq::{CONFIG, HOSTS};
-use crate::cluster::files;
+use crate::host::files;
 use crate::host::process::start_owned;
 
 /// It ends at once when asked.

@@ -11,8 +11,8 @@ use axum::http::StatusCode;
 use tokio::task::spawn_blocking;
 
 use super::routes::App;
-use crate::cluster::files;
 use crate::door::Refusal;
+use crate::host::files;
 
 /// Keeps a Site for the next start. Wrong ones are refused with the line and the key that is wrong.
 pub(super) async fn keep(

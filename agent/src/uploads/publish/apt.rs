@@ -20,8 +20,8 @@ use md5::Md5;
 use sha2::{Digest as _, Sha256};
 
 use super::deb;
-use crate::cluster::files;
 use crate::content::Held;
+use crate::host::files;
 use crate::uploads::writer::is_package;
 use crate::uploads::{Record, Uploads, secs};
 
