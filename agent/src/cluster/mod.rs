@@ -4,7 +4,7 @@
 //! Identity, Addresses --pki--> /etc/kubernetes/pki --kubeconfig--> /etc/kubernetes/*.conf
 //! templates of the release --manifests, kubelet--> /etc/kubernetes/manifests, /var/lib/kubelet
 //!                          --state-------> etcd, once; --objects--> API server (through `api`)
-//! manifests of the release --declared, discovery--> API server, server-side apply; health: are they what they should be?
+//! manifests of the release --apply--> API server, server-side apply; are they what they should be? (any cluster)
 //! checks, dns: is it really there?        renewal: certificates before they expire
 //! follow: objects of the API server, as they change
 //! ```
@@ -12,14 +12,12 @@
 //! Nothing here starts a process: files are written, and the API server is spoken to.
 
 pub mod api;
+pub mod apply;
 pub mod bpa_service;
 pub mod checks;
 pub mod cni;
-pub mod declared;
-pub mod discovery;
 pub mod dns;
 pub mod follow;
-pub mod health;
 pub mod kubeconfig;
 pub mod kubelet;
 pub mod manifests;

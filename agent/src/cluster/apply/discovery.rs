@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::api::{Api, ApiError};
+use super::super::api::ApiError;
+use super::ObjectApi;
 
 /// Why a kind has no path.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +44,7 @@ pub struct Discovery {
 
 impl Discovery {
     /// Where objects of that kind lie. A kind that is not known yet is asked for each time: its definition may be new.
-    pub async fn find(&self, api: &Api, version: &str, kind: &str) -> Result<Resource, DiscoveryError> {
+    pub async fn find(&self, api: &impl ObjectApi, version: &str, kind: &str) -> Result<Resource, DiscoveryError> {
         if let Some(found) = self.known(version, kind) {
             return Ok(found);
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::checks::{condition, pod_missing};
+use super::super::checks::{condition, pod_missing};
 
 /// How an object is.
 #[derive(Clone, Debug, PartialEq, Eq)]
