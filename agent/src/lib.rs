@@ -33,6 +33,7 @@
 //! vitals      memory, addresses, medium: facts that are no events
 //! eta         when it will be ready, by the release's proof
 //! events      what happens, step by step, and the status that follows
+//! disk        disks of the box: what they hold, where DATA goes, how a medium gets on one
 //! terminal    what a command prints
 //! fixtures    what tests of several modules begin with
 //! host        the only door to the machine: programs, mounts, devices, modules, clock
@@ -44,6 +45,7 @@ pub mod cluster;
 pub mod console;
 pub mod content;
 pub mod daemon;
+pub mod disk;
 pub mod door;
 pub mod eta;
 pub mod events;

@@ -1,5 +1,7 @@
 //! What the initrd found and made, handed to the agent as `/run/foothold/boot.json`.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,9 @@ pub const MEDIUM: &str = "/run/foothold/medium";
 pub const LAYERS: &str = "/run/foothold/layers";
 /// Damage of the medium, one [`MediumFailure`] a line.
 pub const MEDIUM_FAILURES: &str = "/run/foothold/medium-failures.jsonl";
+
+/// How long the authorities of a box live. A clock that is further away from the build cannot be right.
+pub const CA_LIFE: Duration = Duration::from_secs(3650 * 86400);
 
 /// Step of phase `medium` under which the reading of the whole medium, and damage of layers, is told.
 pub const CHECK_STEP: &str = "check";

@@ -1,13 +1,11 @@
-//! What the initrd puts into DATA: its owner, the skeleton of `/var`, the machine id.
+//! What the initrd puts into DATA: the skeleton of `/var`, the machine id.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use fs_err::os::unix::fs::symlink;
-use serde_json::json;
-
 use crate::host::files;
+use fs_err::os::unix::fs::symlink;
 
 /// Everything of ours in DATA.
 const OURS: &str = "lib/foothold";
@@ -23,13 +21,6 @@ const FOLDERS: [(&str, u32); 7] = [
 ];
 /// Links of `/var` to where things live until power-off.
 const LINKS: [(&str, &str); 2] = [("run", "/run"), ("lock", "/run/lock")];
-
-/// Says whose DATA this is.
-pub fn mark(var: &Path, appliance: &str) -> io::Result<()> {
-    fs_err::create_dir_all(var.join(OURS))?;
-    let text = serde_json::to_vec(&json!({ "appliance": appliance })).map_err(io::Error::other)?;
-    files::replace(&var.join(OURS).join("data.json"), &text)
-}
 
 /// Makes what `/var` must have.
 pub fn skeleton(var: &Path) -> io::Result<()> {
@@ -66,7 +57,8 @@ pub fn machine_id(var: &Path) -> io::Result<(String, bool)> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::{machine_id, mark, skeleton};
+    use super::{machine_id, skeleton};
+    use crate::disk::execute::mark;
 
     #[test]
     fn the_skeleton_is_made_once_and_kept() {

@@ -13,13 +13,14 @@ use minisign_verify::PublicKey;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::disk::{DATA_LABEL, announce_partitions};
 use super::fatal::Fatal;
 use super::layers::{self, OpenLayer};
 use super::loader::Loader;
-use super::probe::{self, Content};
 use super::release::{self, WRITE_AGAIN};
 use super::report::Report;
+use crate::disk::announce_partitions;
+use crate::disk::decide::DATA_LABEL;
+use crate::disk::probe::{self, Content};
 use crate::host::block::{self, Disk};
 use crate::host::loopdev::{self, LoopDevice};
 use crate::host::mount::{self, Options};
@@ -406,9 +407,9 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::{Candidate, Seen, may_be_medium, note, rank, summary, whole};
+    use crate::disk::probe::Content;
     use crate::host::block::Disk;
     use crate::init::fatal::Fatal;
-    use crate::init::probe::Content;
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 

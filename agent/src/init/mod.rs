@@ -4,21 +4,21 @@
 //! parameters -> loader -> medium (release, layers) -> [install] -> root -> disk (DATA) -> switch -> systemd
 //!                            \ fatal: framed message on every console, fatal event, then stay
 //! ```
-//! What decides is pure (`parameters`, `kmod`, `probe`, `kmsg`, `disk::decide`, `disk::table`); what
-//! acts goes through [`crate::host`].
+//! What decides is pure (`parameters`, `kmod`, `kmsg`, and what [`crate::disk`] decides); what acts goes through
+//! [`crate::host`].
 
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_api::boot::{self, BootFacts, Mode};
+use agent_api::boot::{self, BootFacts, CA_LIFE, Mode};
 use agent_api::events::Phase;
 use agent_api::proof::PROOF;
 use agent_api::release::{InitrdConfig, InstallTarget, MEDIUM_ROOT, Release};
 use rustix::mount::MountFlags;
 
-use crate::cluster::pki::CA_LIFE;
+use crate::disk::decide::DataChoice;
 use crate::host::clock;
 use crate::host::mount::{self, Options};
 use crate::host::uevent::Uevents;
@@ -26,9 +26,10 @@ use crate::host::uevent::Uevents;
 mod blobs;
 mod check;
 mod data;
-mod disk;
+mod data_disk;
 pub mod fatal;
 pub mod guard;
+mod install;
 mod kmod;
 mod kmsg;
 mod layers;
@@ -36,7 +37,6 @@ mod loader;
 mod medium;
 mod parameters;
 mod preread;
-mod probe;
 mod release;
 mod report;
 mod switch;
@@ -46,7 +46,7 @@ use kmod::Modules;
 use layers::SYSROOT;
 use loader::Loader;
 use medium::{Finder, Medium};
-use parameters::{DataChoice, OnFailure, Parameters};
+use parameters::{OnFailure, Parameters};
 use report::Report;
 
 /// File systems and targets between a disk and the root, loaded while drivers look for devices.
@@ -170,8 +170,8 @@ impl Boot<'_> {
     /// Brings the medium to the disk that its release wants, and goes on from there.
     fn install(&self, medium: Medium) -> Result<Medium, Fatal> {
         let Some(target) = self.target(&medium.release) else { return Ok(medium) };
-        let settle = || disk::settle(self.uevents, self.loader);
-        let disk = disk::install::prepare(self.report, &medium, target, &settle, &|fatal| self.cannot_start(fatal))?;
+        let settle = || data_disk::settle(self.uevents, self.loader);
+        let disk = install::prepare(self.report, &medium, target, &settle, &|fatal| self.cannot_start(fatal))?;
         medium.close().map_err(|error| {
             Fatal::medium("install", error.to_string(), "a medium that can be let go", "start the box again")
         })?;
@@ -189,7 +189,8 @@ impl Boot<'_> {
         bind_devices()?;
         let (vital, data) = std::thread::scope(|scope| {
             let vital = scope.spawn(|| read_vital_files(report, medium));
-            let data = disk::prepare(report, medium, parameters.data, &|| disk::settle(self.uevents, self.loader));
+            let data =
+                data_disk::prepare(report, medium, parameters.data, &|| data_disk::settle(self.uevents, self.loader));
             (vital.join(), data)
         });
         // A thread that panicked has shown why and does not come back.

@@ -2,15 +2,7 @@
 
 use agent_api::boot::Mode;
 
-/// Where DATA may go (`foothold.data=`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DataChoice {
-    /// As the release says.
-    #[default]
-    Auto,
-    /// Into memory, whatever the release says.
-    Ram,
-}
+use crate::disk::decide::DataChoice;
 
 /// What to do when the box cannot start (`foothold.onfailure=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +58,8 @@ impl Parameters {
 mod tests {
     use agent_api::boot::Mode;
 
-    use super::{DataChoice, OnFailure, Parameters};
+    use super::{OnFailure, Parameters};
+    use crate::disk::decide::DataChoice;
 
     #[test]
     fn our_parameters_are_read_and_the_last_wins() {

@@ -46,7 +46,7 @@ struct Console {
 
 /// A step that began.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct InitStep {
     phase: Phase,
     name: &'static str,
     since: f64,
@@ -71,19 +71,19 @@ impl Report {
     }
 
     /// A step begins.
-    pub fn started(&self, phase: Phase, name: &'static str) -> Step {
+    pub fn started(&self, phase: Phase, name: &'static str) -> InitStep {
         let since = clock::boot_secs();
         self.emit(&Event::of_box(since, phase, name, State::Started));
-        Step { phase, name, since }
+        InitStep { phase, name, since }
     }
 
     /// It ended well.
-    pub fn done(&self, step: Step, message: &str) {
+    pub fn done(&self, step: InitStep, message: &str) {
         self.done_with(step, message, &[]);
     }
 
     /// It ended well, with numbers.
-    pub fn done_with(&self, step: Step, message: &str, detail: &[(&str, Value)]) {
+    pub fn done_with(&self, step: InitStep, message: &str, detail: &[(&str, Value)]) {
         let now = clock::boot_secs();
         let secs = ((now - step.since) * 1000.0).round() / 1000.0;
         let mut event =
@@ -96,14 +96,14 @@ impl Report {
     }
 
     /// It goes on.
-    pub fn progress(&self, step: Step, message: &str, percent: u64) {
+    pub fn progress(&self, step: InitStep, message: &str, percent: u64) {
         let event = Event::of_box(clock::boot_secs(), step.phase, step.name, State::Progress);
         self.emit(&event.with("percent", percent).with("message", message));
         self.line(&format!("{}: {message}: {percent} %", step.phase));
     }
 
     /// It waits.
-    pub fn waiting(&self, step: Step, what: &str, why: &str) {
+    pub fn waiting(&self, step: InitStep, what: &str, why: &str) {
         let event = Event::of_box(clock::boot_secs(), step.phase, step.name, State::Waiting);
         self.emit(&event.with("for", what).with("why", why));
         self.line(&format!("{}: waiting for {what}: {why}", step.phase));

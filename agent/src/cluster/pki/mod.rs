@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_api::boot::CA_LIFE;
 use rcgen::{Certificate, CertificateParams, Issuer, KeyPair};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -28,8 +29,6 @@ pub use spec::{Authority, LeafSpec, Subject, Usage, leaves};
 pub const PKI_DIR: &str = "/etc/kubernetes/pki";
 
 const DAY: u64 = 24 * 3600;
-/// kubeadm's `caCertificateValidityPeriod`.
-pub const CA_LIFE: Duration = Duration::from_secs(3650 * DAY);
 /// kubeadm's `certificateValidityPeriod`.
 const LEAF_LIFE: Duration = Duration::from_secs(365 * DAY);
 /// A certificate that is valid for less than this is issued anew.

@@ -68,7 +68,7 @@ pub struct Extent {
 
 /// A table as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundTable {
     /// The good copy.
     pub table: Table,
     /// Whether the copy at the start is good.
@@ -79,7 +79,7 @@ pub struct Found {
 
 /// Bytes to write at an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct TableWrite {
     /// Where.
     pub offset: u64,
     /// What.
@@ -87,13 +87,13 @@ pub struct Write {
 }
 
 /// Reads the table of a disk; `None` when there is no good copy.
-pub fn read(device: &mut (impl Read + Seek), disk_bytes: u64, block: u64) -> io::Result<Option<Found>> {
+pub fn read(device: &mut (impl Read + Seek), disk_bytes: u64, block: u64) -> io::Result<Option<FoundTable>> {
     let last = (disk_bytes / block).saturating_sub(1);
     let primary = read_copy(device, block, 1)?;
     let backup = read_copy(device, block, last)?;
     let Some(table) = primary.clone().or_else(|| backup.clone()) else { return Ok(None) };
     let same = backup.as_ref().is_some_and(|backup| backup.says_the_same_as(&table));
-    Ok(Some(Found { table, primary_good: primary.is_some(), backup_good: same }))
+    Ok(Some(FoundTable { table, primary_good: primary.is_some(), backup_good: same }))
 }
 
 /// Whether the first bytes of a disk carry the header of a table with this id, however damaged the
@@ -277,6 +277,7 @@ impl Table {
     }
 
     /// The same partitions on another disk, whose blocks have the same size. DATA stays where it is.
+    #[must_use]
     pub fn on_another_disk(&self, disk_id: Uuid, disk_bytes: u64) -> Self {
         let mut table = Self { disk_id, ..self.clone() };
         if let Some(data) = self.data() {
@@ -314,7 +315,7 @@ impl Table {
 
     /// The writes that put this table on the disk. `primary_good`: whether the copy at the start is
     /// good now; the other copy is then written first, so that one is whole at any instant.
-    pub fn writes(&self, primary_good: bool) -> Vec<Write> {
+    pub fn writes(&self, primary_good: bool) -> Vec<TableWrite> {
         let (primary, backup) = (self.primary(), self.backup());
         let [first, second] = if primary_good { [backup, primary] } else { [primary, backup] };
         first.into_iter().chain(second).collect()
@@ -322,29 +323,30 @@ impl Table {
 
     /// The writes that put this table on an empty disk: first the header at the start, which marks
     /// the disk as begun by us ([`is_begun`]), last the protective MBR, which makes the table count.
-    pub fn first_writes(&self, disk_bytes: u64) -> Vec<Write> {
+    pub fn first_writes(&self, disk_bytes: u64) -> Vec<TableWrite> {
         let [entries, header] = self.primary();
-        let mbr = Write { offset: 0, bytes: protective_mbr(disk_bytes / self.block) };
+        let mbr = TableWrite { offset: 0, bytes: protective_mbr(disk_bytes / self.block) };
         [header, entries].into_iter().chain(self.backup()).chain([mbr]).collect()
     }
 
     /// The same with another type of a partition.
     #[cfg(test)]
+    #[must_use]
     pub fn with_kind_of(mut self, number: usize, kind: Uuid) -> Self {
         self.entries[(number - 1) * ENTRY_BYTES..][..16].copy_from_slice(&kind.to_bytes_le());
         self
     }
 
-    fn primary(&self) -> [Write; 2] {
+    fn primary(&self) -> [TableWrite; 2] {
         self.copy(1, self.alternate, 2)
     }
 
-    fn backup(&self) -> [Write; 2] {
+    fn backup(&self) -> [TableWrite; 2] {
         self.copy(self.alternate, 1, self.alternate - self.entry_blocks())
     }
 
     /// Entries first: the header that vouches for them comes last.
-    fn copy(&self, own: u64, alternate: u64, entries_at: u64) -> [Write; 2] {
+    fn copy(&self, own: u64, alternate: u64, entries_at: u64) -> [TableWrite; 2] {
         let header = Header {
             own,
             alternate,
@@ -358,8 +360,8 @@ impl Table {
         };
         let mut bytes = header.encode();
         bytes.resize(usize::try_from(self.block).unwrap_or(512), 0);
-        let entries = Write { offset: entries_at * self.block, bytes: self.entries.clone() };
-        [entries, Write { offset: own * self.block, bytes }]
+        let entries = TableWrite { offset: entries_at * self.block, bytes: self.entries.clone() };
+        [entries, TableWrite { offset: own * self.block, bytes }]
     }
 
     fn entry_blocks(&self) -> u64 {
@@ -397,12 +399,12 @@ mod tests {
     use proptest::prelude::{any, prop_assert, proptest};
     use uuid::Uuid;
 
-    use super::{DATA_NAME, Extent, Table, Write, claimed_bytes, is_begun, read};
+    use super::{DATA_NAME, Extent, Table, TableWrite, claimed_bytes, is_begun, read};
 
     const MIB: u64 = 1 << 20;
     const DISK: Uuid = Uuid::from_u128(7);
 
-    fn apply(disk: &mut [u8], writes: &[Write]) {
+    fn apply(disk: &mut [u8], writes: &[TableWrite]) {
         for write in writes {
             let at = usize::try_from(write.offset).expect("a small disk");
             disk[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
@@ -429,7 +431,7 @@ mod tests {
         disk
     }
 
-    fn found(disk: &[u8]) -> super::Found {
+    fn found(disk: &[u8]) -> super::FoundTable {
         read(&mut Cursor::new(disk), disk.len() as u64, 512).expect("readable").expect("a table")
     }
 
@@ -481,7 +483,7 @@ mod tests {
                 apply(&mut cut, &writes[..done]);
                 if let Some(next) = writes.get(done) {
                     let bytes = next.bytes[..torn.min(next.bytes.len())].to_vec();
-                    apply(&mut cut, &[Write { offset: next.offset, bytes }]);
+                    apply(&mut cut, &[TableWrite { offset: next.offset, bytes }]);
                 }
                 let now = found(&cut);
                 assert!(now.table.used() == before.used() || now.table.used() == table.used(), "{done} {torn}");

@@ -8,24 +8,17 @@
 
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use agent_api::events::Phase;
-use agent_api::release::{DataPlace, InstallTarget, MEDIUM_ROOT, Release};
+use agent_api::release::{DataPlace, InstallTarget, Release};
 use fs_err::File;
 use uuid::Uuid;
 
-use super::super::fatal::Fatal;
-use super::super::medium::Medium;
-use super::super::probe;
-use super::super::report::{Report, Step};
 use super::decide::{Holds, fits, rank};
 use super::execute::{DiskError, on_disk, open_for_writing, write_all};
-use super::facts::{install_id, look, mounted_for_a_look, table_of};
-use super::table::{self, Found, Table};
-use super::{announce_partitions, is_medium_store};
+use super::facts::look;
+use super::table::{self, Table};
+use super::{announce_partitions, probe};
 use crate::host::block::{self, Disk};
-use crate::host::clock;
 
 /// Bytes that are copied at once.
 const PIECE: usize = 4 << 20;
@@ -33,16 +26,13 @@ const PIECE: usize = 4 << 20;
 const FLUSH: u64 = 64 << 20;
 /// Room for the second copy of the table, at the end of the disk.
 const TABLE: u64 = 1 << 20;
-/// Time between two looks for a disk that fits, and between two messages that there is none.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Where a BIOS finds its code, and where the size of the protective partition stands (UEFI 2.10, 5.2.3).
 const MBR: usize = 512;
 const MBR_BLOCKS: std::ops::Range<usize> = 458..462;
 
 /// What a disk is to an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+pub enum Standing {
     /// All is on it.
     Installed,
     /// Something of us is on it.
@@ -51,74 +41,26 @@ enum Standing {
     Other(Holds),
 }
 
+/// A disk that is not the medium's.
 #[derive(Clone, Debug)]
-struct Candidate {
-    disk: Disk,
-    standing: Standing,
+pub struct Candidate {
+    /// What it is.
+    pub disk: Disk,
+    /// What it is to the installation.
+    pub standing: Standing,
 }
 
 /// What a disk must have.
 #[derive(Clone, Copy, Debug)]
-struct Needs {
-    bytes: u64,
-    block: u64,
-}
-
-/// Brings the medium to a disk that fits, unless it is there; kernel name of that disk.
-///
-/// Waits while there is none: `cannot_start` shows why, `settle` waits for disks that are on their way.
-pub fn prepare(
-    report: &Report,
-    medium: &Medium,
-    wish: &InstallTarget,
-    settle: &dyn Fn(),
-    cannot_start: &dyn Fn(&Fatal),
-) -> Result<String, Fatal> {
-    let (source, id) = (&medium.disk, install_id(&medium.release.name));
-    if standing(source, id) == Standing::Installed {
-        return Ok(source.name.clone());
-    }
-    let step = report.started(Phase::Disk, "install");
-    let found = to_copy(source)?;
-    let needs = needs(&found.table, &medium.release);
-    let mut told = None::<Instant>;
-    loop {
-        settle();
-        let candidates = survey(&source.name, id);
-        match choose(wish, needs, &candidates) {
-            Ok(Candidate { disk, standing: Standing::Installed }) => {
-                same_release(disk, medium)?;
-                report.done(step, &format!("installed on {} earlier", disk.name));
-                return Ok(disk.name.clone());
-            }
-            Ok(Candidate { disk, .. }) => {
-                put_on(report, step, source, disk, &found.table, id).map_err(|error| failed(&error))?;
-                report.done(step, &format!("installed on {}; the medium is not needed any more", disk.name));
-                return Ok(disk.name.clone());
-            }
-            Err(reason) => {
-                if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
-                    cannot_start(&no_disk(&reason));
-                    told = Some(Instant::now());
-                }
-                clock::pause(LOOK_AGAIN);
-            }
-        }
-    }
-}
-
-fn to_copy(source: &Disk) -> Result<Found, Fatal> {
-    let why = match table_of(source) {
-        Ok(Some(found)) if found.table.used().iter().any(is_medium_store) => return Ok(found),
-        Ok(_) => "is no disk with the partitions of an image".to_owned(),
-        Err(error) => format!("cannot be read: {error}"),
-    };
-    let next = "start from a stick with the raw image, or from the qcow2: a CD cannot be installed";
-    Err(Fatal::disk("install", format!("the medium {} {why}", source.name), "a medium that can be copied", next))
+pub struct Needs {
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes of a logical block.
+    pub block: u64,
 }
 
 /// All partitions, the second copy of the table, and DATA where that is to be on the same disk.
-fn needs(table: &Table, release: &Release) -> Needs {
+pub fn needs(table: &Table, release: &Release) -> Needs {
     let data = release.data.iter().find_map(|place| match place {
         DataPlace::BootDisk { min_bytes } => Some(*min_bytes),
         DataPlace::Disk { .. } | DataPlace::Ram => None,
@@ -126,14 +68,15 @@ fn needs(table: &Table, release: &Release) -> Needs {
     Needs { bytes: table.end_of_image() + data.unwrap_or_default() + TABLE, block: table.block }
 }
 
-fn survey(medium: &str, id: Uuid) -> Vec<Candidate> {
+/// All disks but the medium's.
+pub fn survey(medium: &str, id: Uuid) -> Vec<Candidate> {
     let disks = block::list(Path::new(block::SYS_BLOCK)).unwrap_or_default();
     let others = disks.into_iter().filter(|disk| disk.name != medium && !disk.name.starts_with("sr"));
     others.map(|disk| Candidate { standing: standing(&disk, id), disk }).collect()
 }
 
-/// Reads only.
-fn standing(disk: &Disk, id: Uuid) -> Standing {
+/// What a disk is to the installation of that id. Reads only.
+pub fn standing(disk: &Disk, id: Uuid) -> Standing {
     let read = File::open(block::node(&disk.name)).and_then(|mut device| {
         let head = probe::read_head(&mut device)?;
         Ok((table::read(&mut device, disk.bytes, disk.block_bytes)?, head))
@@ -151,7 +94,7 @@ fn standing(disk: &Disk, id: Uuid) -> Standing {
 }
 
 /// The disk that is installed, or the one to install on, or why there is none.
-fn choose<'a>(wish: &InstallTarget, needs: Needs, candidates: &'a [Candidate]) -> Result<&'a Candidate, String> {
+pub fn choose<'a>(wish: &InstallTarget, needs: Needs, candidates: &'a [Candidate]) -> Result<&'a Candidate, String> {
     if let Some(installed) = candidates.iter().find(|it| it.standing == Standing::Installed) {
         return Ok(installed);
     }
@@ -195,13 +138,20 @@ fn why_not(wish: &InstallTarget, needs: Needs, candidate: &Candidate) -> Option<
     (!fits(&wish.selector, disk)).then(|| "not what was asked for".to_owned())
 }
 
-fn put_on(report: &Report, step: Step, source: &Disk, target: &Disk, table: &Table, id: Uuid) -> Result<(), DiskError> {
+/// Puts the partitions of `source`, whose table is `table`, on `target`; `say` hears what is done and the percentage.
+pub fn put_on(
+    source: &Disk,
+    target: &Disk,
+    table: &Table,
+    id: Uuid,
+    say: &mut dyn FnMut(&str, u64),
+) -> Result<(), DiskError> {
     let on_target = table.on_another_disk(id, target.bytes);
     let what = format!("the medium is copied to {} ({}, {} MiB)", target.name, target.bus, target.bytes >> 20);
-    copy(source, target, &on_target, &mut |percent| report.progress(step, &what, percent))?;
+    copy(source, target, &on_target, &mut |percent| say(&what, percent))?;
     block::forget_content(&block::node(&target.name)).map_err(on_disk("reading back", &target.name))?;
     let what = format!("{} is read back and compared", target.name);
-    compare(source, target, &on_target, &mut |percent| report.progress(step, &what, percent))?;
+    compare(source, target, &on_target, &mut |percent| say(&what, percent))?;
     finish(source, target, &on_target)?;
     // Partitions that were there before are gone; some kernels know the new ones only one by one.
     if block::read_table_again(&block::node(&target.name)).is_err() {
@@ -291,31 +241,6 @@ fn pieces(
     Ok(())
 }
 
-/// The disk starts this release, rather than another one of the same appliance.
-fn same_release(disk: &Disk, medium: &Medium) -> Result<(), Fatal> {
-    let store = table_of(disk).ok().flatten().and_then(|found| found.table.used().into_iter().find(is_medium_store));
-    let is_there = store.is_some_and(|store| {
-        let path = Path::new(MEDIUM_ROOT).join("releases").join(&medium.id);
-        mounted_for_a_look(&disk.partition_name(store.number), |root| root.join(path).exists()).unwrap_or(false)
-    });
-    if is_there {
-        return Ok(());
-    }
-    let found = format!("{} holds this appliance in another release than the medium", disk.name);
-    let next = "take the medium out to start the one on the disk; to install this one, empty the disk first: its DATA is lost then";
-    Err(Fatal::disk("install", found, "the medium's release, or an empty disk", next))
-}
-
-fn no_disk(reason: &str) -> Fatal {
-    let next = "add a disk that fits, or empty one; the box goes on by itself when there is one; to run from the medium: foothold.data=ram";
-    Fatal::disk("install", format!("no disk to install on: {reason}"), "a disk as `firstBoot.target` wants it", next)
-}
-
-fn failed(error: &DiskError) -> Fatal {
-    let next = "start again: the copy begins anew; if it fails again, replace the disk or the medium that is named";
-    Fatal::disk("install", error.to_string(), "a medium that can be read and a disk that keeps what is written", next)
-}
-
 #[cfg(test)]
 mod tests {
     use agent_api::release::{DiskSelector, InstallTarget};
@@ -323,9 +248,9 @@ mod tests {
     use uuid::Uuid;
 
     use super::{Candidate, Holds, Needs, Standing, choose, compare, copy, finish, standing, table};
+    use crate::disk::execute::{DiskError, write_all};
+    use crate::disk::table::{Extent, Table};
     use crate::host::block::Disk;
-    use crate::init::disk::execute::{DiskError, write_all};
-    use crate::init::disk::table::{Extent, Table};
 
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;

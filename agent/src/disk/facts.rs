@@ -6,9 +6,9 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::super::probe::{self, Content};
 use super::decide::{BootDisk, DATA_LABEL, DataPartition, DataState, Holds, OtherDisk};
-use super::table::{self, Entry, Found};
+use super::probe::{self, Content};
+use super::table::{self, Entry, FoundTable};
 use crate::host::block::{self, Disk};
 use crate::host::mount::{self, Options};
 
@@ -27,7 +27,7 @@ pub struct BootFound {
     /// For the decision.
     pub facts: BootDisk,
     /// For the executor.
-    pub table: Option<Found>,
+    pub table: Option<FoundTable>,
 }
 
 /// The id of a table that this appliance makes on a whole disk: how it knows its own again.
@@ -48,7 +48,7 @@ fn id_of(purpose: &str, appliance: &str) -> Uuid {
 }
 
 /// The table of a disk, if it has a good copy of one.
-pub fn table_of(disk: &Disk) -> io::Result<Option<Found>> {
+pub fn table_of(disk: &Disk) -> io::Result<Option<FoundTable>> {
     table::read(&mut fs_err::File::open(block::node(&disk.name))?, disk.bytes, disk.block_bytes)
 }
 
@@ -188,9 +188,9 @@ mod tests {
     use uuid::Uuid;
 
     use super::{DataState, Holds, Looked, disk_id, holds, state_of};
+    use crate::disk::probe::Content;
+    use crate::disk::table::{Extent, Table};
     use crate::host::block::Disk;
-    use crate::init::disk::table::{Extent, Table};
-    use crate::init::probe::Content;
 
     const MIB: u64 = 1 << 20;
 

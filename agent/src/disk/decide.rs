@@ -3,13 +3,22 @@
 use agent_api::release::{DataPlace, DiskSelector};
 use serde::Serialize;
 
-use super::super::parameters::DataChoice;
 use crate::host::block::Disk;
 
 /// Label of DATA's ext4. It is set last: a file system without it is unfinished.
 pub const DATA_LABEL: &str = "FOOTHOLD-DATA";
 /// A disk smaller than this is not worth a DATA.
 const LEAST_DISK: u64 = 256 << 20;
+
+/// Where DATA may go (`foothold.data=`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataChoice {
+    /// As the release says.
+    #[default]
+    Auto,
+    /// Into memory, whatever the release says.
+    Ram,
+}
 
 /// A partition of DATA's type and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -81,7 +90,7 @@ pub enum Holds {
 /// What to do about DATA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "do")]
-pub enum Plan {
+pub enum DataPlan {
     /// The other disks must be looked at before anything can be said.
     LookAtOthers,
     /// Use a partition; `format` when it is unfinished.
@@ -117,7 +126,7 @@ pub enum Plan {
 
 /// What the release and the boot menu want.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct DataWish<'a> {
     /// Places in order of preference.
     pub places: &'a [DataPlace],
     /// Kernel parameter.
@@ -129,9 +138,9 @@ pub struct Wish<'a> {
 }
 
 /// Decides. A DATA that exists comes before any that could be made.
-pub fn decide(wish: &Wish<'_>, boot: &BootDisk, others: Option<&[OtherDisk]>) -> Plan {
+pub fn decide(wish: &DataWish<'_>, boot: &BootDisk, others: Option<&[OtherDisk]>) -> DataPlan {
     if wish.choice == DataChoice::Ram {
-        return Plan::Ram { reason: "the boot menu says so (foothold.data=ram)".to_owned() };
+        return DataPlan::Ram { reason: "the boot menu says so (foothold.data=ram)".to_owned() };
     }
     let mut reasons = Vec::new();
     for place in wish.places {
@@ -142,7 +151,7 @@ pub fn decide(wish: &Wish<'_>, boot: &BootDisk, others: Option<&[OtherDisk]>) ->
                 }
             }
             DataPlace::Disk { selector } => {
-                let Some(others) = others else { return Plan::LookAtOthers };
+                let Some(others) = others else { return DataPlan::LookAtOthers };
                 if let Some(plan) = existing_elsewhere(wish, selector, others, &mut reasons) {
                     return plan;
                 }
@@ -154,20 +163,20 @@ pub fn decide(wish: &Wish<'_>, boot: &BootDisk, others: Option<&[OtherDisk]>) ->
         let plan = match place {
             DataPlace::BootDisk { min_bytes } => new_on_boot_disk(wish, *min_bytes, boot, &mut reasons),
             DataPlace::Disk { selector } => new_elsewhere(wish, selector, others.unwrap_or_default(), &mut reasons),
-            DataPlace::Ram => Some(Plan::Ram { reason: words(&reasons) }),
+            DataPlace::Ram => Some(DataPlan::Ram { reason: words(&reasons) }),
         };
         if let Some(plan) = plan {
             return plan;
         }
     }
-    Plan::Impossible { reason: words(&reasons) }
+    DataPlan::Impossible { reason: words(&reasons) }
 }
 
 fn words(reasons: &[String]) -> String {
     if reasons.is_empty() { "the release says so".to_owned() } else { reasons.join("; ") }
 }
 
-fn existing_on_boot_disk(wish: &Wish<'_>, boot: &BootDisk, reasons: &mut Vec<String>) -> Option<Plan> {
+fn existing_on_boot_disk(wish: &DataWish<'_>, boot: &BootDisk, reasons: &mut Vec<String>) -> Option<DataPlan> {
     let partition = boot.data.clone()?;
     let format = match &partition.state {
         DataState::Made(_) => false,
@@ -181,32 +190,37 @@ fn existing_on_boot_disk(wish: &Wish<'_>, boot: &BootDisk, reasons: &mut Vec<Str
         reasons.push(format!("{}: {why}", boot.name));
         return None;
     }
-    Some(Plan::Use { disk: boot.name.clone(), partition, format })
+    Some(DataPlan::Use { disk: boot.name.clone(), partition, format })
 }
 
-fn new_on_boot_disk(wish: &Wish<'_>, min_bytes: u64, boot: &BootDisk, reasons: &mut Vec<String>) -> Option<Plan> {
+fn new_on_boot_disk(
+    wish: &DataWish<'_>,
+    min_bytes: u64,
+    boot: &BootDisk,
+    reasons: &mut Vec<String>,
+) -> Option<DataPlan> {
     let name = &boot.name;
     let why_not = match (failed_on(wish, name), &boot.free) {
         (Some(why), _) | (None, Err(why)) => format!("{name}: {why}"),
         // The reason was given when the existing one was looked at.
         (None, Ok(_)) if boot.data.is_some() => return None,
-        (None, Ok(free)) if *free >= min_bytes => return Some(Plan::CreateOnBootDisk { disk: name.clone() }),
+        (None, Ok(free)) if *free >= min_bytes => return Some(DataPlan::CreateOnBootDisk { disk: name.clone() }),
         (None, Ok(free)) => format!("{name}: {} MiB free, {} MiB needed", free >> 20, min_bytes >> 20),
     };
     reasons.push(why_not);
     None
 }
 
-fn failed_on<'a>(wish: &Wish<'a>, name: &str) -> Option<&'a String> {
+fn failed_on<'a>(wish: &DataWish<'a>, name: &str) -> Option<&'a String> {
     wish.failed.iter().find(|(disk, _)| disk == name).map(|(_, why)| why)
 }
 
 fn existing_elsewhere(
-    wish: &Wish<'_>,
+    wish: &DataWish<'_>,
     selector: &DiskSelector,
     others: &[OtherDisk],
     reasons: &mut Vec<String>,
-) -> Option<Plan> {
+) -> Option<DataPlan> {
     // A DATA that exists is used though a newer release wants larger disks.
     let selector = DiskSelector { min_bytes: None, ..selector.clone() };
     for other in others.iter().filter(|other| fits(&selector, &other.disk)) {
@@ -232,17 +246,17 @@ fn existing_elsewhere(
                 continue;
             }
         };
-        return Some(Plan::Use { disk: other.disk.name.clone(), partition: data.clone(), format });
+        return Some(DataPlan::Use { disk: other.disk.name.clone(), partition: data.clone(), format });
     }
     None
 }
 
 fn new_elsewhere(
-    wish: &Wish<'_>,
+    wish: &DataWish<'_>,
     selector: &DiskSelector,
     others: &[OtherDisk],
     reasons: &mut Vec<String>,
-) -> Option<Plan> {
+) -> Option<DataPlan> {
     let mut free = Vec::new();
     for other in others {
         let name = &other.disk.name;
@@ -267,7 +281,7 @@ fn new_elsewhere(
     }
     // One that was begun is finished before another is taken.
     free.sort_by_key(|other| (other.holds != Holds::Begun, rank(selector, &other.disk)));
-    free.first().map(|other| Plan::TakeDisk { disk: other.disk.name.clone() })
+    free.first().map(|other| DataPlan::TakeDisk { disk: other.disk.name.clone() })
 }
 
 /// `smallest` or `largest` first, otherwise by serial number, then by name.
@@ -291,7 +305,7 @@ pub fn fits(selector: &DiskSelector, disk: &Disk) -> bool {
 mod tests {
     use agent_api::release::{DataPlace, DiskSelector};
 
-    use super::{BootDisk, DataChoice, DataPartition, DataState, Holds, OtherDisk, Plan, Wish, decide};
+    use super::{BootDisk, DataChoice, DataPartition, DataPlan, DataState, DataWish, Holds, OtherDisk, decide};
     use crate::host::block::Disk;
 
     const GIB: u64 = 1 << 30;
@@ -301,8 +315,8 @@ mod tests {
         vec![DataPlace::BootDisk { min_bytes: GIB }, any, DataPlace::Ram]
     }
 
-    fn wish(places: &[DataPlace]) -> Wish<'_> {
-        Wish { places, choice: DataChoice::Auto, appliance: "edge", failed: &[] }
+    fn wish(places: &[DataPlace]) -> DataWish<'_> {
+        DataWish { places, choice: DataChoice::Auto, appliance: "edge", failed: &[] }
     }
 
     fn boot(free: Result<u64, &str>, data: Option<DataState>) -> BootDisk {
@@ -322,32 +336,32 @@ mod tests {
         Holds::OnlyData { data: partition(DataState::Made(Some(owner.to_owned()))), ours: false }
     }
 
-    fn take(disk: &str) -> Plan {
-        Plan::TakeDisk { disk: disk.to_owned() }
+    fn take(disk: &str) -> DataPlan {
+        DataPlan::TakeDisk { disk: disk.to_owned() }
     }
 
     #[test]
     fn data_on_the_boot_disk_is_used_without_a_look_at_others() {
         let made = DataState::Made(Some("another".to_owned()));
         let plan = decide(&wish(&places()), &boot(Ok(0), Some(made.clone())), None);
-        assert_eq!(plan, Plan::Use { disk: "vda".to_owned(), partition: partition(made), format: false });
+        assert_eq!(plan, DataPlan::Use { disk: "vda".to_owned(), partition: partition(made), format: false });
     }
 
     #[test]
     fn unfinished_data_is_formatted_again() {
         let plan = decide(&wish(&places()), &boot(Ok(0), Some(DataState::Unfinished)), None);
-        assert!(matches!(plan, Plan::Use { format: true, .. }), "{plan:?}");
+        assert!(matches!(plan, DataPlan::Use { format: true, .. }), "{plan:?}");
     }
 
     #[test]
     fn data_that_exists_elsewhere_comes_before_free_space_at_home() {
         let places = places();
-        assert_eq!(decide(&wish(&places), &boot(Ok(9 * GIB), None), None), Plan::LookAtOthers);
+        assert_eq!(decide(&wish(&places), &boot(Ok(9 * GIB), None), None), DataPlan::LookAtOthers);
         let others = [other("vdb", 2, Holds::Nothing), other("vdc", 2, made_by("edge"))];
         let plan = decide(&wish(&places), &boot(Ok(9 * GIB), None), Some(&others));
-        assert!(matches!(&plan, Plan::Use { disk, format: false, .. } if disk == "vdc"), "{plan:?}");
+        assert!(matches!(&plan, DataPlan::Use { disk, format: false, .. } if disk == "vdc"), "{plan:?}");
         let plan = decide(&wish(&places), &boot(Ok(9 * GIB), None), Some(&others[..1]));
-        assert_eq!(plan, Plan::CreateOnBootDisk { disk: "vda".to_owned() });
+        assert_eq!(plan, DataPlan::CreateOnBootDisk { disk: "vda".to_owned() });
     }
 
     #[test]
@@ -356,14 +370,14 @@ mod tests {
             [other("vdb", 9, Holds::Foreign("LVM2 physical volume".to_owned())), other("vdc", 9, made_by("shop"))];
         let plan = decide(&wish(&places()), &boot(Err("read-only"), None), Some(&others));
         let reason = "vdc holds the data of appliance `shop`; vda: read-only; vdb: holds LVM2 physical volume";
-        assert_eq!(plan, Plan::Ram { reason: reason.to_owned() });
+        assert_eq!(plan, DataPlan::Ram { reason: reason.to_owned() });
     }
 
     #[test]
     fn without_ram_in_the_release_it_is_impossible() {
         let places = [DataPlace::BootDisk { min_bytes: 2 * GIB }];
         let plan = decide(&wish(&places), &boot(Ok(GIB), None), None);
-        assert_eq!(plan, Plan::Impossible { reason: "vda: 1024 MiB free, 2048 MiB needed".to_owned() });
+        assert_eq!(plan, DataPlan::Impossible { reason: "vda: 1024 MiB free, 2048 MiB needed".to_owned() });
     }
 
     #[test]
@@ -390,27 +404,27 @@ mod tests {
         assert_eq!(decide(&wish(&places), &boot(Ok(0), None), Some(&others)), take("vdc"));
         let ours = Holds::OnlyData { data: partition(DataState::Unfinished), ours: true };
         let plan = decide(&wish(&places), &boot(Ok(0), None), Some(&[other("vdb", 4, ours)]));
-        assert!(matches!(plan, Plan::Use { format: true, .. }), "{plan:?}");
+        assert!(matches!(plan, DataPlan::Use { format: true, .. }), "{plan:?}");
         let theirs = Holds::OnlyData { data: partition(DataState::Unfinished), ours: false };
         let plan = decide(&wish(&places), &boot(Ok(0), None), Some(&[other("vdb", 4, theirs)]));
-        assert!(matches!(plan, Plan::Impossible { .. }), "{plan:?}");
+        assert!(matches!(plan, DataPlan::Impossible { .. }), "{plan:?}");
     }
 
     #[test]
     fn what_failed_is_not_tried_again() {
         let places = places();
         let failed = [("vda".to_owned(), "writing the table: I/O error".to_owned())];
-        let wish = Wish { failed: &failed, ..wish(&places) };
+        let wish = DataWish { failed: &failed, ..wish(&places) };
         let plan = decide(&wish, &boot(Ok(9 * GIB), None), Some(&[]));
         let reason = "vda: writing the table: I/O error; no other disk";
-        assert_eq!(plan, Plan::Ram { reason: reason.to_owned() });
+        assert_eq!(plan, DataPlan::Ram { reason: reason.to_owned() });
     }
 
     #[test]
     fn the_boot_menu_can_ask_for_memory() {
         let places = places();
-        let wish = Wish { choice: DataChoice::Ram, ..wish(&places) };
+        let wish = DataWish { choice: DataChoice::Ram, ..wish(&places) };
         let plan = decide(&wish, &boot(Ok(0), Some(DataState::Unfinished)), None);
-        assert!(matches!(plan, Plan::Ram { .. }));
+        assert!(matches!(plan, DataPlan::Ram { .. }));
     }
 }

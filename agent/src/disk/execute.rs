@@ -8,15 +8,16 @@ use std::time::Duration;
 use agent_api::boot::DataFound;
 use fs_err::{File, OpenOptions};
 use rustix::mount::MountFlags;
+use serde_json::json;
 use uuid::Uuid;
 
-use super::super::probe::{self, Content};
-use super::decide::{DATA_LABEL, DataPartition};
-use super::facts::{BootFound, disk_id};
-use super::table::{Extent, Found, Table, Write};
+use super::decide::{DATA_LABEL, DataPartition, DataPlan, DataState, OtherDisk};
+use super::facts::{BootFound, OWNER_FILE, disk_id};
+use super::probe::{self, Content};
+use super::table::{Extent, FoundTable, Table, TableWrite};
 use crate::host::block::{self, Disk};
 use crate::host::mount::{self, Options};
-use crate::host::{RunError, Runner, label};
+use crate::host::{RunError, Runner, files, label};
 
 /// Beginning and end of new space are zeroed as far: no signature of an earlier life stays.
 const WIPE: u64 = 1 << 20;
@@ -70,8 +71,76 @@ pub(super) fn on_disk(what: &'static str, disk: &str) -> impl FnOnce(io::Error) 
     move |source| DiskError::Disk { what, disk: disk.to_owned(), source }
 }
 
+/// The disks that a plan may name, and whose DATA it is.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanDisks<'a> {
+    /// The disk that holds the medium.
+    pub boot: &'a Disk,
+    /// What was found on it.
+    pub found: &'a BootFound,
+    /// Bytes of a file system that covers all of it, else 0.
+    pub covered: u64,
+    /// The other disks, as far as they were looked at.
+    pub others: &'a [OtherDisk],
+    /// Name of the appliance.
+    pub appliance: &'a str,
+}
+
+/// Carries out a plan that names a disk, with tools that `runner` finds, and mounts DATA at `target`; the partition that
+/// is mounted then, and whether it is new.
+pub fn carry_out(
+    plan: &DataPlan,
+    disks: &PlanDisks<'_>,
+    runner: &dyn Runner,
+    target: &Path,
+    say: &dyn Fn(&str),
+) -> Result<(String, bool), DiskError> {
+    let find = |name: &str| -> &Disk {
+        disks.others.iter().find(|other| other.disk.name == name).map_or(disks.boot, |other| &other.disk)
+    };
+    let (disk, partition, format) = match plan {
+        DataPlan::Use { disk, partition, format } => {
+            let disk = find(disk);
+            if let Some(found) = disks.found.table.as_ref().filter(|_| disk.name == disks.boot.name) {
+                mend_table(disk, found)?;
+            }
+            (disk, partition.clone(), *format)
+        }
+        DataPlan::CreateOnBootDisk { .. } => {
+            let partition = create_on_boot_disk(disks.boot, disks.found, disks.covered)?;
+            (disks.boot, partition, true)
+        }
+        DataPlan::TakeDisk { disk } => {
+            let disk = find(disk);
+            (disk, take_disk(disk, disks.appliance)?, true)
+        }
+        DataPlan::LookAtOthers | DataPlan::Ram { .. } | DataPlan::Impossible { .. } => {
+            return Err(DiskError::NoRoom { disk: String::new() });
+        }
+    };
+    let name = known_to_kernel(disk, &partition)?;
+    if format {
+        self::format(runner, &name)?;
+    } else {
+        repair_if_marked(runner, &name, say)?;
+    }
+    mount_or_repair(runner, &name, target, say)?;
+    if format {
+        mark(target, disks.appliance).map_err(on_disk("writing", &name))?;
+        finish(&name, target)?;
+    }
+    Ok((name, format))
+}
+
+/// Says whose DATA this is.
+pub fn mark(root: &Path, appliance: &str) -> io::Result<()> {
+    let file = root.join(OWNER_FILE);
+    file.parent().map_or(Ok(()), fs_err::create_dir_all)?;
+    files::replace(&file, &serde_json::to_vec(&json!({ "appliance": appliance }))?)
+}
+
 /// Makes both copies of the boot disk's table whole, the second one at the disk's true end.
-pub fn mend_table(disk: &Disk, found: &Found) -> Result<(), DiskError> {
+fn mend_table(disk: &Disk, found: &FoundTable) -> Result<(), DiskError> {
     if disk.read_only || (found.primary_good && found.backup_good) {
         return Ok(());
     }
@@ -81,7 +150,7 @@ pub fn mend_table(disk: &Disk, found: &Found) -> Result<(), DiskError> {
 }
 
 /// Makes DATA in the free space of the boot disk; formats and mounts it.
-pub fn create_on_boot_disk(disk: &Disk, boot: &BootFound, covered: u64) -> Result<DataPartition, DiskError> {
+fn create_on_boot_disk(disk: &Disk, boot: &BootFound, covered: u64) -> Result<DataPartition, DiskError> {
     let no_room = || DiskError::NoRoom { disk: disk.name.clone() };
     let found = boot.table.as_ref().ok_or_else(no_room)?;
     let mut table = found.table.clone();
@@ -94,7 +163,7 @@ pub fn create_on_boot_disk(disk: &Disk, boot: &BootFound, covered: u64) -> Resul
 }
 
 /// Puts a table with DATA alone on an empty disk.
-pub fn take_disk(disk: &Disk, appliance: &str) -> Result<DataPartition, DiskError> {
+fn take_disk(disk: &Disk, appliance: &str) -> Result<DataPartition, DiskError> {
     let no_room = || DiskError::NoRoom { disk: disk.name.clone() };
     let mut table = Table::new(disk_id(appliance), disk.bytes, disk.block_bytes);
     let extent = table.largest_free(0).ok_or_else(no_room)?;
@@ -108,7 +177,7 @@ pub fn take_disk(disk: &Disk, appliance: &str) -> Result<DataPartition, DiskErro
 }
 
 fn unfinished(number: u32, extent: Extent) -> DataPartition {
-    DataPartition { number, start: extent.start, bytes: extent.bytes, state: super::decide::DataState::Unfinished }
+    DataPartition { number, start: extent.start, bytes: extent.bytes, state: DataState::Unfinished }
 }
 
 fn random_id() -> Uuid {
@@ -121,7 +190,7 @@ pub(super) fn open_for_writing(disk: &Disk) -> Result<File, DiskError> {
 }
 
 /// Writes one after the other, each on the disk before the next.
-pub(super) fn write_all(disk: &Disk, writes: &[Write]) -> Result<(), DiskError> {
+pub(super) fn write_all(disk: &Disk, writes: &[TableWrite]) -> Result<(), DiskError> {
     let mut device = open_for_writing(disk)?;
     for write in writes {
         let done = device
@@ -145,7 +214,7 @@ fn wipe(disk: &Disk, extent: Extent) -> Result<(), DiskError> {
 }
 
 /// The kernel's name for the partition; tells the kernel about it first if need be.
-pub fn known_to_kernel(disk: &Disk, partition: &DataPartition) -> Result<String, DiskError> {
+fn known_to_kernel(disk: &Disk, partition: &DataPartition) -> Result<String, DiskError> {
     let DataPartition { number, start, bytes, .. } = *partition;
     block::add_partition(&block::node(&disk.name), number, start, bytes)
         .map_err(on_disk("announcing the new partition of", &disk.name))?;
@@ -159,7 +228,7 @@ pub fn known_to_kernel(disk: &Disk, partition: &DataPartition) -> Result<String,
 }
 
 /// Makes the file system, without its label: that comes when everything is in it.
-pub fn format(runner: &dyn Runner, partition: &str) -> Result<(), DiskError> {
+fn format(runner: &dyn Runner, partition: &str) -> Result<(), DiskError> {
     let device = block::node(partition).to_string_lossy().into_owned();
     let options = "lazy_itable_init=1,lazy_journal_init=1,nodiscard";
     let argv = ["/usr/sbin/mke2fs", "-q", "-F", "-t", "ext4", "-m", "1", "-L", "", "-E", options, &device];
@@ -168,7 +237,7 @@ pub fn format(runner: &dyn Runner, partition: &str) -> Result<(), DiskError> {
 }
 
 /// Repairs the file system if the kernel noted errors in it. The journal needs nobody's help.
-pub fn repair_if_marked(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DiskError> {
+fn repair_if_marked(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DiskError> {
     let head = File::open(block::node(partition)).and_then(|mut file| probe::read_head(&mut file));
     let contents = probe::identify(&head.map_err(on_disk("reading", partition))?);
     if contents.iter().any(|content| matches!(content, Content::Ext4 { errors: true, .. })) {
@@ -194,12 +263,7 @@ fn repair(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<()
 
 /// Mounts DATA; one that the kernel finds inconsistent is repaired first. A disk that cannot be read
 /// is left alone: repairs would only make it worse.
-pub fn mount_or_repair(
-    runner: &dyn Runner,
-    partition: &str,
-    target: &Path,
-    say: &dyn Fn(&str),
-) -> Result<(), DiskError> {
+fn mount_or_repair(runner: &dyn Runner, partition: &str, target: &Path, say: &dyn Fn(&str)) -> Result<(), DiskError> {
     match mount_data(partition, target) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EUCLEAN | libc::EBADMSG)) => {
             repair(runner, partition, say)?;
@@ -217,7 +281,7 @@ fn mount_data(partition: &str, target: &Path) -> io::Result<()> {
 }
 
 /// Says that everything is in DATA: from now on it is never formatted again.
-pub fn finish(partition: &str, target: &Path) -> Result<(), DiskError> {
+fn finish(partition: &str, target: &Path) -> Result<(), DiskError> {
     sync(target).map_err(on_disk("writing", partition))?;
     label::set(target, DATA_LABEL).map_err(on_disk("naming", partition))?;
     sync(target).map_err(on_disk("writing", partition))
