@@ -114,7 +114,7 @@ impl Machine {
         Ok(Api::by_loopback(&self.super_admin()?)?)
     }
 
-    fn super_admin(&self) -> anyhow::Result<kubeconfig::Parsed> {
+    fn super_admin(&self) -> anyhow::Result<kubeconfig::ParsedKubeconfig> {
         let path = self.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
         let text = fs_err::read_to_string(&path)?;
         kubeconfig::parse(&text).with_context(|| format!("reading `{}`", path.display()))

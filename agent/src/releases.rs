@@ -5,7 +5,8 @@
 //!                                 └▶ each file, hashed ─▶ /var/lib/foothold/incoming/
 //!                                     all there, B complete ─▶ store/sha256/<hex> ─▶ releases/<id>   the last rename counts
 //! ```
-//! What is cut, damaged or foreign leaves nothing behind. A blob lies under its digest, so it is there whole or not at all.
+//! A bundle that is cut off, damaged or not for this box leaves nothing behind. A blob lies under its digest, so it is
+//! there whole or not at all.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write as _};
@@ -34,8 +35,8 @@ const SIGNED: [&str; 3] = ["release.json", "boot-files.json", SBOM];
 
 /// Why a bundle is not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// The tar is not one, or not in the order that the list says.
+pub enum BundleRefused {
+    /// It is not a tar, or its files are not in the order of the list.
     #[error("this is no bundle: {0}")]
     Shape(String),
     /// It was not signed with the key that this box trusts.
@@ -46,7 +47,7 @@ pub enum Refused {
     Base {
         /// What it wants.
         from: String,
-        /// What is here.
+        /// What runs here.
         running: String,
     },
     /// A file is not what the list says.
@@ -75,7 +76,7 @@ pub enum Refused {
         /// MiB that would be.
         needed: u64,
     },
-    /// It ended before its end.
+    /// The connection or file ended too early.
     #[error("the bundle ends too early: {0}")]
     Cut(io::Error),
     /// DATA cannot be written.
@@ -127,7 +128,7 @@ impl Releases {
             run: run.to_owned(),
             taking: Mutex::new(()),
         };
-        // Of a bundle that a power cut ended.
+        // Left by a power cut while a bundle was taken.
         let _ = fs_err::remove_dir_all(inner.data.join(INCOMING));
         Self { inner: Arc::new(inner) }
     }
@@ -158,11 +159,11 @@ impl Releases {
     }
 
     /// Takes a bundle, whole or not at all. Blocks as long as it is sent.
-    pub fn take(&self, from: impl Read) -> Result<Taken, Refused> {
+    pub fn take(&self, from: impl Read) -> Result<Taken, BundleRefused> {
         let _one = match self.inner.taking.try_lock() {
             Ok(one) => one,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(Refused::Busy),
+            Err(TryLockError::WouldBlock) => return Err(BundleRefused::Busy),
         };
         let running = self.running()?;
         let incoming = self.inner.data.join(INCOMING);
@@ -171,8 +172,8 @@ impl Releases {
         result
     }
 
-    fn running(&self) -> Result<Running, Refused> {
-        let unknown = |error: &dyn std::fmt::Display| Refused::Unknown(error.to_string());
+    fn running(&self) -> Result<Running, BundleRefused> {
+        let unknown = |error: &dyn std::fmt::Display| BundleRefused::Unknown(error.to_string());
         let read = |name: &str| fs_err::read(self.inner.run.join(name)).map_err(|error| unknown(&error));
         let manifest = read("release.json")?;
         let release = serde_json::from_slice(&manifest).map_err(|error| unknown(&error))?;
@@ -181,68 +182,70 @@ impl Releases {
         Ok(Running { id: hex::encode(sha2::Sha256::digest(&manifest)), release, key })
     }
 
-    fn take_into(&self, incoming: &Path, from: impl Read, running: &Running) -> Result<Taken, Refused> {
+    fn take_into(&self, incoming: &Path, from: impl Read, running: &Running) -> Result<Taken, BundleRefused> {
         let mut archive = Archive::new(from);
-        let mut entries = archive.entries().map_err(Refused::Cut)?;
-        let mut next = || entries.next().transpose().map_err(Refused::Cut);
+        let mut entries = archive.entries().map_err(BundleRefused::Cut)?;
+        let mut next = || entries.next().transpose().map_err(BundleRefused::Cut);
         let list = read_list(&mut next, running)?;
         let taken =
             Taken { from: list.from.clone(), to: list.to.clone(), files: list.files.len(), bytes: list.bytes() };
         self.check_room(taken.bytes)?;
-        let disk = Refused::Disk;
+        let disk = BundleRefused::Disk;
         let _ = fs_err::remove_dir_all(incoming);
         fs_err::create_dir_all(incoming).map_err(disk)?;
         for (number, file) in list.files.iter().enumerate() {
             let Some(entry) = next()? else {
                 let cause = format!("`{}` and what follows is missing", file.path);
-                return Err(Refused::Cut(io::Error::new(io::ErrorKind::UnexpectedEof, cause)));
+                return Err(BundleRefused::Cut(io::Error::new(io::ErrorKind::UnexpectedEof, cause)));
             };
             keep(entry, file, &incoming.join(number.to_string()))?;
         }
         if next()?.is_some() {
-            return Err(Refused::Shape("there is more in it than its list says".to_owned()));
+            return Err(BundleRefused::Shape("there is more in it than its list says".to_owned()));
         }
         self.check_whole(&list, incoming, running)?;
         self.put_in_place(&list, incoming).map_err(disk)?;
         Ok(taken)
     }
 
-    fn check_room(&self, needed: u64) -> Result<(), Refused> {
-        fs_err::create_dir_all(&self.inner.data).map_err(Refused::Disk)?;
-        let disk = rustix::fs::statvfs(&self.inner.data).map_err(|error| Refused::Disk(error.into()))?;
+    fn check_room(&self, needed: u64) -> Result<(), BundleRefused> {
+        fs_err::create_dir_all(&self.inner.data).map_err(BundleRefused::Disk)?;
+        let disk = rustix::fs::statvfs(&self.inner.data).map_err(|error| BundleRefused::Disk(error.into()))?;
         let free = (disk.f_bavail * disk.f_frsize).saturating_sub(KEEP_FREE);
         if needed > free {
-            return Err(Refused::NoRoom { free: free >> 20, needed: needed >> 20 });
+            return Err(BundleRefused::NoRoom { free: free >> 20, needed: needed >> 20 });
         }
         Ok(())
     }
 
     /// The new release is signed, and nothing of it is missing.
-    fn check_whole(&self, list: &Bundle, incoming: &Path, running: &Running) -> Result<(), Refused> {
+    fn check_whole(&self, list: &Bundle, incoming: &Path, running: &Running) -> Result<(), BundleRefused> {
         let sent = |name: &str| {
             let path = format!("releases/{}/{name}", list.to);
             let number = list.files.iter().position(|file| file.path == path)?;
             fs_err::read(incoming.join(number.to_string())).ok()
         };
-        let manifest = sent("release.json").ok_or_else(|| Refused::Shape("it holds no `release.json`".to_owned()))?;
+        let manifest =
+            sent("release.json").ok_or_else(|| BundleRefused::Shape("it holds no `release.json`".to_owned()))?;
         let id = hex::encode(sha2::Sha256::digest(&manifest));
         if id != list.to {
             let path = "release.json".to_owned();
-            return Err(Refused::Damaged { path, found: id, expected: list.to.clone() });
+            return Err(BundleRefused::Damaged { path, found: id, expected: list.to.clone() });
         }
         for name in SIGNED {
             let Some(bytes) = sent(name) else { continue };
             let signature = sent(&format!("{name}.minisig")).unwrap_or_default();
-            verify(&running.key, &bytes, &signature).map_err(|why| Refused::Signature(format!("`{name}`: {why}")))?;
+            verify(&running.key, &bytes, &signature)
+                .map_err(|why| BundleRefused::Signature(format!("`{name}`: {why}")))?;
         }
         let release: Release = serde_json::from_slice(&manifest)
-            .map_err(|error| Refused::Shape(format!("`release.json` is of another shape: {error}")))?;
+            .map_err(|error| BundleRefused::Shape(format!("`release.json` is of another shape: {error}")))?;
         let sent: BTreeSet<&Digest> = list.files.iter().map(|file| &file.digest).collect();
         // What starts the release that runs lies where firmware reads it, not in a store.
         let starts: BTreeSet<Digest> = bundle::boot_blobs(&running.release).map(|blob| blob.digest).collect();
         let here = |blob: &Blob| sent.contains(&blob.digest) || starts.contains(&blob.digest) || self.has(blob);
         match bundle::blobs_of(&release).into_iter().find(|blob| !here(blob)) {
-            Some(blob) => Err(Refused::Incomplete { to: list.to.clone(), what: blob.digest.to_string() }),
+            Some(blob) => Err(BundleRefused::Incomplete { to: list.to.clone(), what: blob.digest.to_string() }),
             None => Ok(()),
         }
     }
@@ -272,7 +275,7 @@ impl Releases {
             files::sync_dir(changed)?;
         }
         let target = releases.join(&list.to);
-        // The same release again: what is there is what was sent.
+        // The same release was sent again: both are equal, so the old folder can go.
         let _ = fs_err::remove_dir_all(&target);
         fs_err::rename(&folder, &target)?;
         files::sync_dir(&releases)
@@ -281,31 +284,31 @@ impl Releases {
 
 /// The list and its signature, the first two entries.
 fn read_list<'a, R: Read + 'a>(
-    next: &mut impl FnMut() -> Result<Option<Entry<'a, R>>, Refused>,
+    next: &mut impl FnMut() -> Result<Option<Entry<'a, R>>, BundleRefused>,
     running: &Running,
-) -> Result<Bundle, Refused> {
+) -> Result<Bundle, BundleRefused> {
     let mut text = |name: &str, most: u64| {
-        let entry = next()?.ok_or_else(|| Refused::Shape(format!("it holds no `{name}`")))?;
+        let entry = next()?.ok_or_else(|| BundleRefused::Shape(format!("it holds no `{name}`")))?;
         if path_of(&entry) != name || entry.size() > most {
-            return Err(Refused::Shape(format!("`{}` is where `{name}` should be", path_of(&entry))));
+            return Err(BundleRefused::Shape(format!("`{}` is where `{name}` should be", path_of(&entry))));
         }
         let mut bytes = Vec::new();
-        entry.take(most).read_to_end(&mut bytes).map_err(Refused::Cut)?;
+        entry.take(most).read_to_end(&mut bytes).map_err(BundleRefused::Cut)?;
         Ok(bytes)
     };
     let json = text(MANIFEST, MOST_MANIFEST)?;
     let signature = text(SIGNATURE, MOST_SIGNATURE)?;
-    verify(&running.key, &json, &signature).map_err(Refused::Signature)?;
+    verify(&running.key, &json, &signature).map_err(BundleRefused::Signature)?;
     let list: Bundle =
-        serde_json::from_slice(&json).map_err(|error| Refused::Shape(format!("`{MANIFEST}`: {error}")))?;
+        serde_json::from_slice(&json).map_err(|error| BundleRefused::Shape(format!("`{MANIFEST}`: {error}")))?;
     if list.from != running.id {
-        return Err(Refused::Base { from: list.from, running: running.id.clone() });
+        return Err(BundleRefused::Base { from: list.from, running: running.id.clone() });
     }
     if Digest::from_hex(&list.to).is_err() {
-        return Err(Refused::Shape(format!("`{}` is no release id", list.to)));
+        return Err(BundleRefused::Shape(format!("`{}` is no release id", list.to)));
     }
     match list.foreign_path() {
-        Some(path) => Err(Refused::Shape(format!("`{path}` does not belong into a bundle"))),
+        Some(path) => Err(BundleRefused::Shape(format!("`{path}` does not belong into a bundle"))),
         None => Ok(list),
     }
 }
@@ -321,38 +324,38 @@ fn path_of(entry: &Entry<'_, impl Read>) -> String {
 }
 
 /// Writes one file, durably, and checks it on the way.
-fn keep(mut entry: Entry<'_, impl Read>, file: &File, target: &Path) -> Result<(), Refused> {
+fn keep(mut entry: Entry<'_, impl Read>, file: &File, target: &Path) -> Result<(), BundleRefused> {
     let path = path_of(&entry);
     if path != file.path {
-        return Err(Refused::Shape(format!("`{path}` is where `{}` should be", file.path)));
+        return Err(BundleRefused::Shape(format!("`{path}` is where `{}` should be", file.path)));
     }
     if !entry.header().entry_type().is_file() {
-        return Err(Refused::Shape(format!("`{path}` is no file")));
+        return Err(BundleRefused::Shape(format!("`{path}` is no file")));
     }
-    let damaged = |found: String, expected: String| Refused::Damaged { path: file.path.clone(), found, expected };
+    let damaged = |found: String, expected: String| BundleRefused::Damaged { path: file.path.clone(), found, expected };
     if entry.size() != file.size {
         return Err(damaged(format!("{} bytes", entry.size()), format!("{} bytes", file.size)));
     }
-    let mut out = fs_err::File::create_new(target).map_err(Refused::Disk)?;
+    let mut out = fs_err::File::create_new(target).map_err(BundleRefused::Disk)?;
     let mut hash = sha2::Sha256::new();
     let mut buffer = vec![0; CHUNK];
     let mut left = file.size;
     loop {
-        let count = entry.read(&mut buffer).map_err(Refused::Cut)?;
+        let count = entry.read(&mut buffer).map_err(BundleRefused::Cut)?;
         if count == 0 {
             break;
         }
         hash.update(&buffer[..count]);
-        out.write_all(&buffer[..count]).map_err(Refused::Disk)?;
+        out.write_all(&buffer[..count]).map_err(BundleRefused::Disk)?;
         left = left.saturating_sub(count as u64);
     }
     if left > 0 {
         let cause = format!("{left} bytes of `{path}` are missing");
-        return Err(Refused::Cut(io::Error::new(io::ErrorKind::UnexpectedEof, cause)));
+        return Err(BundleRefused::Cut(io::Error::new(io::ErrorKind::UnexpectedEof, cause)));
     }
     let found = hex::encode(hash.finalize());
     if found != file.digest.hex() {
         return Err(damaged(format!("sha256:{found}"), file.digest.to_string()));
     }
-    out.sync_all().map_err(Refused::Disk)
+    out.sync_all().map_err(BundleRefused::Disk)
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use foothold_agent::cluster::kubeconfig::Parsed;
+use foothold_agent::cluster::kubeconfig::ParsedKubeconfig;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
@@ -97,7 +97,7 @@ impl Client {
     }
 
     /// An admin's kubeconfig, with the address of this client's.
-    pub fn kubeconfig(&self) -> Parsed {
+    pub fn kubeconfig(&self) -> ParsedKubeconfig {
         let text = self.get(&format!("/api/v1/kubeconfig?server=https://{}", self.api));
         let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig");
         let text = |pointer: &str| {
@@ -105,7 +105,7 @@ impl Client {
             text.unwrap_or_else(|| panic!("no {pointer}")).to_owned()
         };
         let data = |pointer: &str| String::from_utf8(base64_decode(&text(pointer))).expect("PEM");
-        Parsed {
+        ParsedKubeconfig {
             server: text("/clusters/0/cluster/server"),
             ca: data("/clusters/0/cluster/certificate-authority-data"),
             certificate: data("/users/0/user/client-certificate-data"),
@@ -116,7 +116,7 @@ impl Client {
     /// An admin's connection to the Kubernetes API, made from the box's own kubeconfig: its authority is trusted
     /// and nothing else.
     pub fn kubernetes(&self) -> Kubernetes<'_> {
-        let Parsed { ca, certificate, key, .. } = self.kubeconfig();
+        let ParsedKubeconfig { ca, certificate, key, .. } = self.kubeconfig();
         let client = reqwest::Client::builder()
             .tls_certs_only([reqwest::Certificate::from_pem(ca.as_bytes()).expect("an authority")])
             .identity(reqwest::Identity::from_pem((certificate + &key).as_bytes()).expect("a client certificate"))

@@ -1,7 +1,10 @@
 //! A small client for the Kubernetes API: JSON over one kept TLS connection.
 //!
-//! Objects are plain JSON: the agent applies what kubeadm rendered and reads a handful of fields, so
-//! typed objects would only cost size. Every call names what it asked in its error.
+//! By hand, though the operators use `kube`: health endpoints that answer "no" in plain text and etcd's gateway are asked
+//! here, too. `kube`'s client leaves requests, statuses and errors of such calls to its user, so this file would stay.
+//!
+//! Objects are plain JSON: the agent applies what kubeadm rendered and reads a handful of fields. Each error names the
+//! call that failed.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
-use super::kubeconfig::Parsed;
+use super::kubeconfig::ParsedKubeconfig;
 
 /// How long one answer may take: under emulation the first ones are slow.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -73,13 +76,13 @@ pub struct Api {
 
 impl Api {
     /// Connects, at the first call, as the user of a kubeconfig.
-    pub fn new(kubeconfig: &Parsed) -> Result<Self, ApiError> {
+    pub fn new(kubeconfig: &ParsedKubeconfig) -> Result<Self, ApiError> {
         let client = builder(kubeconfig)?.build().map_err(|error| ApiError::Credentials(error.to_string()))?;
         Ok(Self { client, server: kubeconfig.server.clone() })
     }
 
     /// The same API server on this machine, by the loopback address and under one of its names.
-    pub fn by_loopback(kubeconfig: &Parsed) -> Result<Self, ApiError> {
+    pub fn by_loopback(kubeconfig: &ParsedKubeconfig) -> Result<Self, ApiError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, KUBERNETES_API));
         let client = builder(kubeconfig)?.resolve(LOCAL_NAME, address);
         let client = client.build().map_err(|error| ApiError::Credentials(error.to_string()))?;
@@ -154,7 +157,7 @@ impl Api {
     }
 }
 
-fn builder(kubeconfig: &Parsed) -> Result<reqwest::ClientBuilder, ApiError> {
+fn builder(kubeconfig: &ParsedKubeconfig) -> Result<reqwest::ClientBuilder, ApiError> {
     let builder = reqwest::Client::builder().tls_backend_preconfigured(tls_config(kubeconfig)?).no_proxy();
     Ok(builder.timeout(PATIENCE).user_agent(concat!("foothold-agent/", env!("CARGO_PKG_VERSION"))))
 }
@@ -175,7 +178,7 @@ fn json(method: Method, path: &str, bytes: &[u8]) -> Result<Value, ApiError> {
     })
 }
 
-fn tls_config(kubeconfig: &Parsed) -> Result<rustls::ClientConfig, ApiError> {
+fn tls_config(kubeconfig: &ParsedKubeconfig) -> Result<rustls::ClientConfig, ApiError> {
     let bad = |error: &dyn std::fmt::Display| ApiError::Credentials(error.to_string());
     let chain = |pem: &str| -> Result<Vec<CertificateDer<'static>>, ApiError> {
         CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(|error| bad(&error))

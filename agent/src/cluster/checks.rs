@@ -1,4 +1,4 @@
-//! Is it ready? Pure answers from what the API server says; each "no" names what is missing.
+//! Decides from objects of the API server whether the cluster is ready, and names what is missing. No I/O.
 
 use serde_json::Value;
 
@@ -53,10 +53,10 @@ pub fn pods(list: &Value) -> Result<(), Missing> {
     }
 }
 
-/// What keeps a pod from being Ready; nothing if it is, or need not be any more.
+/// What keeps a pod from being Ready; `None` if it is Ready, or does not have to be any more.
 pub(super) fn pod_missing(pod: &Value) -> Option<Missing> {
     let status = &pod["status"];
-    // A pod on its way out is nobody's service any more, one that has ended well is not either.
+    // A pod that is being deleted serves nobody any more, nor does one that has ended well.
     if pod["metadata"]["deletionTimestamp"].is_string() || status["phase"] == "Succeeded" {
         return None;
     }

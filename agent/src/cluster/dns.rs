@@ -27,7 +27,7 @@ pub enum DnsError {
     /// It answered, with an error code or without an address.
     #[error("{0} answered with code {1} and no address")]
     Negative(SocketAddr, u8),
-    /// It answered something that is no answer.
+    /// It answered with bytes that are not a DNS message.
     #[error("{0} answered with bytes that are no DNS message")]
     Shape(SocketAddr),
 }
@@ -76,7 +76,7 @@ fn question(id: u16, name: &str) -> Vec<u8> {
     message
 }
 
-/// The first address of an answer, or its error code; nothing if it is no answer to `id`.
+/// The first address of an answer, or its error code; `None` if it does not answer `id`.
 fn answer(id: u16, message: &[u8]) -> Option<Result<Ipv4Addr, u8>> {
     let head = message.get(..HEADER)?;
     let is_answer = head[..2] == id.to_be_bytes() && head[2] & 0x80 != 0;

@@ -1,5 +1,5 @@
-//! Follows the objects of a kind in all namespaces: what is kept of each is told once when all are known, and then
-//! whenever it changes. Nothing is asked again and again.
+//! Follows the objects of a kind in all namespaces by a watch: the caller gets what is kept of them once all are known,
+//! and again after each change.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::Value;
 
-/// Changes that are taken together where they come at once.
+/// Changes that come within this time are told together.
 const TOGETHER: usize = 1024;
 
 /// What is kept of objects, by namespace and name.
@@ -22,7 +22,7 @@ pub type Kept<T> = BTreeMap<(String, String), T>;
 /// A client with the kubeconfig of a file.
 ///
 /// # Errors
-/// Where it cannot be read, or says nothing that a client can be made of.
+/// If the file cannot be read, or no client can be made from it.
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     let read = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading `{}`", kubeconfig.display()))?;
     let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;

@@ -73,7 +73,7 @@ users:
 
 /// A kubeconfig taken apart.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedKubeconfig {
     /// `https://...`.
     pub server: String,
     /// PEM of the authority.
@@ -85,13 +85,13 @@ pub struct Parsed {
 }
 
 /// Takes apart a kubeconfig that [`render`] or kubeadm wrote with its credentials inside.
-pub fn parse(text: &str) -> Option<Parsed> {
+pub fn parse(text: &str) -> Option<ParsedKubeconfig> {
     let value = |key: &str| {
         let line = text.lines().map(str::trim_start).find_map(|line| line.strip_prefix(key));
         line.map(|rest| rest.trim().to_owned())
     };
     let decoded = |key: &str| String::from_utf8(STANDARD.decode(value(key)?).ok()?).ok();
-    Some(Parsed {
+    Some(ParsedKubeconfig {
         server: value("server:")?,
         ca: decoded("certificate-authority-data:")?,
         certificate: decoded("client-certificate-data:")?,

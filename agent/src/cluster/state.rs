@@ -19,7 +19,7 @@ pub const TXN: &str = "/v3/kv/txn";
 const TEMPLATE_TIME: &str = "foothold-time";
 const TEMPLATE_CA_PEM: &str = "foothold-ca-pem";
 const TEMPLATE_UID: &str = "foothold-uid-";
-/// Digits that follow it.
+/// How many digits follow the placeholder.
 const UID_DIGITS: usize = 4;
 /// A key that every cluster has from its first second.
 const WITNESS: &str = "/registry/namespaces/kube-system";
@@ -28,7 +28,7 @@ const OPERATIONS: usize = 100;
 
 /// One key and its object.
 #[derive(Debug, PartialEq, Deserialize)]
-pub struct Entry {
+pub struct StateEntry {
     /// `/registry/...`.
     pub key: String,
     /// The object.
@@ -42,7 +42,7 @@ pub fn read(
     ca_pem: &str,
     now: &str,
     uid: impl FnMut() -> String,
-) -> serde_json::Result<Vec<Entry>> {
+) -> serde_json::Result<Vec<StateEntry>> {
     let quoted = serde_json::to_string(ca_pem)?;
     let text = manifests::render(template, node)
         .replace(TEMPLATE_CA, &STANDARD.encode(ca_pem))
@@ -65,8 +65,8 @@ fn with_uids(template: &str, mut uid: impl FnMut() -> String) -> String {
 }
 
 /// The body of the transaction: all entries, unless there is a cluster already.
-pub fn transaction(entries: &[Entry]) -> Value {
-    let put = |entry: &Entry| {
+pub fn transaction(entries: &[StateEntry]) -> Value {
+    let put = |entry: &StateEntry| {
         let value = STANDARD.encode(entry.value.to_string());
         json!({"requestPut": {"key": STANDARD.encode(&entry.key), "value": value}})
     };
@@ -91,7 +91,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
     use serde_json::json;
 
-    use super::{Entry, is_in, read, transaction};
+    use super::{StateEntry, is_in, read, transaction};
     use crate::cluster::manifests::tests::node;
 
     #[test]
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn one_transaction_that_etcd_takes_and_that_leaves_a_cluster_alone() {
-        let entry = |n: usize| Entry { key: format!("/registry/x/{n}"), value: json!({"n": n}) };
-        let entries: Vec<Entry> = (0..250).map(entry).collect();
+        let entry = |n: usize| StateEntry { key: format!("/registry/x/{n}"), value: json!({"n": n}) };
+        let entries: Vec<StateEntry> = (0..250).map(entry).collect();
         let body = transaction(&entries);
         assert_eq!(body["success"].as_array().map(Vec::len), Some(3));
         let last = &body["success"][2]["requestTxn"]["success"][49]["requestPut"];

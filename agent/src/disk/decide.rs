@@ -91,7 +91,7 @@ pub enum Holds {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "do")]
 pub enum DataPlan {
-    /// The other disks must be looked at before anything can be said.
+    /// The other disks must be looked at before anything can be decided.
     LookAtOthers,
     /// Use a partition; `format` when it is unfinished.
     Use {

@@ -16,18 +16,18 @@ use super::facts::{BootFound, OWNER_FILE, disk_id};
 use super::probe::{self, Content};
 use super::table::{Extent, FoundTable, Table, TableWrite};
 use crate::host::block::{self, Disk};
-use crate::host::mount::{self, Options};
+use crate::host::mount::{self, MountOptions};
 use crate::host::{RunError, Runner, files, label};
 
-/// Beginning and end of new space are zeroed as far: no signature of an earlier life stays.
+/// Bytes that are zeroed at both ends of new space, so that no signature of earlier contents stays.
 const WIPE: u64 = 1 << 20;
-/// Making and checking a file system end by themselves; a stick may be slow.
+/// Making and checking a file system end by themselves, but a stick may be slow.
 const MKFS_DEADLINE: Duration = Duration::from_secs(300);
 const FSCK_DEADLINE: Duration = Duration::from_secs(3600);
 /// Exit codes of e2fsck up to here mean that the file system is good now.
 const FSCK_REPAIRED: i32 = 3;
 
-/// Why a disk could not be made what it is to be.
+/// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// Reading or writing a disk.
@@ -236,7 +236,7 @@ fn format(runner: &dyn Runner, partition: &str) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// Repairs the file system if the kernel noted errors in it. The journal needs nobody's help.
+/// Repairs the file system if the kernel noted errors in it. The kernel replays the journal by itself.
 fn repair_if_marked(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DiskError> {
     let head = File::open(block::node(partition)).and_then(|mut file| probe::read_head(&mut file));
     let contents = probe::identify(&head.map_err(on_disk("reading", partition))?);
@@ -276,7 +276,7 @@ fn mount_or_repair(runner: &dyn Runner, partition: &str, target: &Path, say: &dy
 
 fn mount_data(partition: &str, target: &Path) -> io::Result<()> {
     let source = block::node(partition).to_string_lossy().into_owned();
-    let options = Options::new(MountFlags::NOATIME, "errors=remount-ro");
+    let options = MountOptions::new(MountFlags::NOATIME, "errors=remount-ro");
     mount::mount("ext4", &source, target, options).map_err(|error| error.source)
 }
 
@@ -291,7 +291,7 @@ fn sync(root: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(root)?.as_fd())?)
 }
 
-/// What the agent is told.
+/// What the agent learns of it.
 pub fn found(partition: String, created: bool) -> DataFound {
     DataFound::Partition { device: partition, created }
 }

@@ -10,9 +10,9 @@ use super::decide::{BootDisk, DATA_LABEL, DataPartition, DataState, Holds, Other
 use super::probe::{self, Content};
 use super::table::{self, Entry, FoundTable};
 use crate::host::block::{self, Disk};
-use crate::host::mount::{self, Options};
+use crate::host::mount::{self, MountOptions};
 
-/// Who a DATA belongs to, as it stands in it.
+/// File in a DATA that names the appliance that it belongs to.
 pub const OWNER_FILE: &str = "lib/foothold/data.json";
 /// Where a file system of another disk is looked into.
 const PEEK: &str = "/run/foothold/peek";
@@ -30,7 +30,7 @@ pub struct BootFound {
     pub table: Option<FoundTable>,
 }
 
-/// The id of a table that this appliance makes on a whole disk: how it knows its own again.
+/// The id of a table that this appliance makes on a whole disk: by it the appliance recognises its own disks.
 pub fn disk_id(appliance: &str) -> Uuid {
     id_of("data", appliance)
 }
@@ -175,7 +175,7 @@ fn owner(partition: &str) -> Option<String> {
 pub fn mounted_for_a_look<T>(partition: &str, see: impl FnOnce(&Path) -> T) -> Option<T> {
     let peek = Path::new(PEEK);
     let source = block::node(partition).to_string_lossy().into_owned();
-    mount::mount("ext4", &source, peek, Options::read_only("noload")).ok()?;
+    mount::mount("ext4", &source, peek, MountOptions::read_only("noload")).ok()?;
     let seen = see(peek);
     let _ = mount::unmount(peek, false);
     Some(seen)

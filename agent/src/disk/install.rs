@@ -22,7 +22,7 @@ use crate::host::block::{self, Disk};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 4 << 20;
-/// Bytes between two flushes: progress that is told is progress of the disk.
+/// Bytes between two flushes: the percentage counts what is on the disk, not what waits in memory.
 const FLUSH: u64 = 64 << 20;
 /// Room for the second copy of the table, at the end of the disk.
 const TABLE: u64 = 1 << 20;
@@ -35,9 +35,9 @@ const MBR_BLOCKS: std::ops::Range<usize> = 458..462;
 pub enum Standing {
     /// All is on it.
     Installed,
-    /// Something of us is on it.
+    /// An installation was begun on it.
     Begun,
-    /// Not ours, as far as that goes.
+    /// It holds no installation of this appliance.
     Other(Holds),
 }
 

@@ -523,7 +523,7 @@ mod tests {
     }
 
     proptest! {
-        /// A table on a disk that anybody wrote may say anything.
+        /// A table on a disk that somebody else wrote may hold any bytes.
         #[test]
         fn no_table_whose_checksums_are_right_does_harm(
             numbers in vec(any::<u64>(), 5),

@@ -214,7 +214,7 @@ pub async fn state(machine: &Machine, steps: &Steps, node: &Node, credentials: &
 /// A client for etcd's JSON gateway.
 fn etcd(machine: &Machine) -> anyhow::Result<Api> {
     let file = |name: &str| fs_err::read_to_string(machine.at(pki::PKI_DIR).join("etcd").join(name));
-    Ok(Api::new(&kubeconfig::Parsed {
+    Ok(Api::new(&kubeconfig::ParsedKubeconfig {
         server: format!("https://127.0.0.1:{ETCD}"),
         ca: file("ca.crt")?,
         certificate: file("healthcheck-client.crt")?,

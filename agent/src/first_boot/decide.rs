@@ -8,7 +8,7 @@ use agent_api::release::Provisioning;
 use agent_api::site::{Interface, Site};
 
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE};
-use crate::host::Address;
+use crate::host::InterfaceAddress;
 
 /// Name of host and node: the one decided earlier, else Site's, else made of release and machine id.
 ///
@@ -32,7 +32,7 @@ pub fn hosts(name: &str) -> String {
 
 /// The address that etcd and the API server advertise: the one decided earlier, else the cluster's
 /// own, or with `controlPlane.cidrs` the first that lies in one of them; nothing while there is none.
-pub fn advertise(earlier: Option<IpAddr>, site: &Site, addresses: &[Address]) -> Option<IpAddr> {
+pub fn advertise(earlier: Option<IpAddr>, site: &Site, addresses: &[InterfaceAddress]) -> Option<IpAddr> {
     let cidrs: Vec<Cidr> = site.networks.control_plane.cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).collect();
     if earlier.is_some() {
         return earlier;
@@ -56,14 +56,14 @@ pub fn cluster_interface(service_cidr: &str) -> String {
 
 /// Addresses under which others reach the box, sorted: those of the site's interfaces, neither the
 /// cluster's own nor those of pods, nor link-local ones.
-pub fn site_addresses(addresses: &[Address]) -> Vec<IpAddr> {
+pub fn site_addresses(addresses: &[InterfaceAddress]) -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = addresses.iter().filter(|a| is_site(a)).map(|a| a.address).collect();
     found.sort_unstable();
     found.dedup();
     found
 }
 
-fn is_site(address: &Address) -> bool {
+fn is_site(address: &InterfaceAddress) -> bool {
     let inner = ["lo", "foothold", "cni", "veth", "kube-", "nodelocaldns"];
     if inner.iter().any(|prefix| address.interface.starts_with(prefix)) {
         return false;
@@ -136,15 +136,15 @@ mod tests {
     use agent_api::site::{Interface, Plane, Site};
 
     use super::{
-        Address, advertise, chrony, hostname, hosts, resolved, servers_network, site_addresses, static_network,
+        InterfaceAddress, advertise, chrony, hostname, hosts, resolved, servers_network, site_addresses, static_network,
     };
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
     }
 
-    fn on(interface: &str, address: &str) -> Address {
-        Address { interface: interface.to_owned(), address: ip(address) }
+    fn on(interface: &str, address: &str) -> InterfaceAddress {
+        InterfaceAddress { interface: interface.to_owned(), address: ip(address) }
     }
 
     #[test]

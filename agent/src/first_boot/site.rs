@@ -103,7 +103,7 @@ fn volumes(sys_block: &Path, dev: &Path) -> Vec<(String, String)> {
 fn on_volume(machine: &Machine, device: &str) -> anyhow::Result<Option<String>> {
     let target = machine.at(MOUNT);
     let node = block::node(device);
-    mount::mount("vfat", &node.to_string_lossy(), &target, mount::Options::read_only(""))?;
+    mount::mount("vfat", &node.to_string_lossy(), &target, mount::MountOptions::read_only(""))?;
     let text = fs_err::read_to_string(target.join(FILE));
     mount::unmount(&target, true)?;
     match text {

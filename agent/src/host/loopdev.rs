@@ -13,7 +13,7 @@ const LOOP_CONFIGURE: u64 = 0x4C0A;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
-/// Free devices are handed out without a lock: another process may be faster this many times.
+/// How often to try: the kernel names a free device without reserving it, so another process may be faster.
 const ATTEMPTS: usize = 16;
 
 /// `struct loop_info64`.

@@ -17,5 +17,5 @@ pub mod process;
 pub mod runner;
 pub mod uevent;
 
-pub use addresses::{Address, addresses};
+pub use addresses::{InterfaceAddress, addresses};
 pub use runner::{Output, RunError, Runner, System};

@@ -21,14 +21,14 @@ pub struct MountError {
 
 /// Options of a mount.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
+pub struct MountOptions<'a> {
     /// Flags such as `RDONLY`.
     pub flags: MountFlags,
     /// Text for the file system itself.
     pub data: &'a str,
 }
 
-impl<'a> Options<'a> {
+impl<'a> MountOptions<'a> {
     /// Read-only, no set-uid programs, no devices.
     pub fn read_only(data: &'a str) -> Self {
         Self { flags: MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV, data }
@@ -41,7 +41,7 @@ impl<'a> Options<'a> {
 }
 
 /// Makes the directory `target` and mounts `source` on it.
-pub fn mount(kind: &str, source: &str, target: &Path, options: Options<'_>) -> Result<(), MountError> {
+pub fn mount(kind: &str, source: &str, target: &Path, options: MountOptions<'_>) -> Result<(), MountError> {
     let fail = |source_error: io::Error| MountError {
         what: format!("{kind} `{source}`"),
         target: target.to_owned(),

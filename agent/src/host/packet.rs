@@ -7,7 +7,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use tokio::io::unix::AsyncFd;
 
-/// An end of an interface: IPv4 packets to and from the ports of DHCP, in both directions.
+/// A packet socket on an interface: IPv4 packets to and from the ports of DHCP, in both directions.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -42,7 +42,7 @@ const DHCP: [(u16, u8, u8, u32); 9] = [
 const TAKE: (u16, u8, u8, u32) = (0x06, 0, 0, 0xffff);
 
 impl PacketSocket {
-    /// Opens an end of the interface. Needs `CAP_NET_RAW`.
+    /// Opens a socket on the interface. Needs `CAP_NET_RAW`.
     pub fn open(interface: &str) -> io::Result<Self> {
         let link = getifaddrs()?
             .filter(|it| it.interface_name == interface)

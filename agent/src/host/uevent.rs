@@ -1,4 +1,4 @@
-//! The kernel's announcements of devices: what to wait for instead of sleeping.
+//! The kernel's announcements of devices, so that nobody has to poll for them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use rustix::time::Timespec;
 /// The kernel's own multicast group.
 const KERNEL_GROUP: u32 = 1;
 
-/// An open ear.
+/// A socket that hears announcements.
 #[derive(Debug)]
 pub struct Uevents {
     socket: OwnedFd,

@@ -13,12 +13,12 @@ use sha2::Digest as _;
 /// Bytes of a read, and alignment of its buffer for reading past the page cache.
 pub const CHUNK: usize = 256 << 10;
 const ALIGNMENT: usize = 4096;
-/// So many that need a blob are named.
+/// How many of the images and files that need a blob a message names.
 const MOST_NAMED: usize = 4;
 
 /// A blob, and what it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedBlob {
     /// Digest of its bytes.
     pub digest: Digest,
     /// Bytes.
@@ -28,15 +28,15 @@ pub struct Wanted {
 }
 
 /// Every blob of images and content, each once, in the order of their digests.
-pub fn of(release: &Release) -> Vec<Wanted> {
+pub fn of(release: &Release) -> Vec<WantedBlob> {
     let images = release
         .images
         .iter()
         .flat_map(|image| image.blobs.iter().map(|blob| (blob.clone(), format!("image `{}`", image.reference))));
     let files = release.content.iter().map(|file| (file.blob(), format!("file `{}`", file.path)));
-    let mut found: BTreeMap<Digest, Wanted> = BTreeMap::new();
+    let mut found: BTreeMap<Digest, WantedBlob> = BTreeMap::new();
     for (blob, owner) in images.chain(files) {
-        let fresh = || Wanted { digest: blob.digest.clone(), size: blob.size, needed_by: Vec::new() };
+        let fresh = || WantedBlob { digest: blob.digest.clone(), size: blob.size, needed_by: Vec::new() };
         let wanted = found.entry(blob.digest.clone()).or_insert_with(fresh);
         if !wanted.needed_by.contains(&owner) {
             wanted.needed_by.push(owner);
@@ -47,14 +47,14 @@ pub fn of(release: &Release) -> Vec<Wanted> {
 
 /// What is wrong with a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// First block that cannot be read; 0 when all could, and are others.
+pub struct BlobDamage {
+    /// First block that cannot be read; 0 if all can be read, and the bytes are wrong.
     pub block: u64,
     /// In words.
     pub found: String,
 }
 
-impl Wanted {
+impl WantedBlob {
     /// What needs it, in a few words.
     pub fn names(&self) -> String {
         let names = self.needed_by.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -65,8 +65,8 @@ impl Wanted {
         }
     }
 
-    /// The damage as it is told. `medium` is the device.
-    pub fn failure(&self, wrong: &Wrong, medium: &str) -> MediumFailure {
+    /// The damage as an event tells it. `medium` is the device.
+    pub fn failure(&self, wrong: &BlobDamage, medium: &str) -> MediumFailure {
         let names = self.names();
         MediumFailure {
             what: MediumFailure::of_blob(&self.digest),
@@ -77,8 +77,8 @@ impl Wanted {
     }
 
     /// Reads the blob in `store`, telling how many bytes at a time.
-    pub fn check(&self, store: &Path, reader: &mut Reader, read: &mut dyn FnMut(u64)) -> Result<(), Wrong> {
-        let wrong = |block, found: String| Err(Wrong { block, found });
+    pub fn check(&self, store: &Path, reader: &mut Reader, read: &mut dyn FnMut(u64)) -> Result<(), BlobDamage> {
+        let wrong = |block, found: String| Err(BlobDamage { block, found });
         let path = store.join(self.digest.hex());
         let (mut file, direct) = match open(&path) {
             Ok(opened) => opened,
@@ -98,7 +98,7 @@ impl Wanted {
                 }
             }
             if !direct {
-                // What was read for this is in nobody's way.
+                // What was read for this does not have to stay in memory.
                 let _ = fadvise(file.file(), 0, std::num::NonZeroU64::new(length), Advice::DontNeed);
             }
         }
@@ -111,7 +111,7 @@ impl Wanted {
     }
 }
 
-/// Past the page cache, where the file system can do that; whether it can.
+/// Reads past the page cache if the file system can do that; returns whether it can.
 fn open(path: &Path) -> io::Result<(File, bool)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let opened = |more| Ok(File::from_parts(rustix::fs::open(path, flags | more, Mode::empty())?.into(), path));
@@ -157,7 +157,7 @@ mod tests {
     use agent_api::release::{Blob, ContentFile, ContentKind, Digest, Image};
     use sha2::Digest as _;
 
-    use super::{CHUNK, Reader, Wanted, of};
+    use super::{CHUNK, Reader, WantedBlob, of};
     use crate::fixtures::release;
 
     /// Blobs of many sizes, some longer than a read, in `store`.
@@ -172,9 +172,9 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    fn damaged<'a>(store: &Path, wanted: &'a [Wanted]) -> Vec<(&'a Wanted, String)> {
+    fn damaged<'a>(store: &Path, wanted: &'a [WantedBlob]) -> Vec<(&'a WantedBlob, String)> {
         let mut reader = Reader::default();
-        let check = |one: &'a Wanted| {
+        let check = |one: &'a WantedBlob| {
             let mut read = 0;
             let wrong = one.check(store, &mut reader, &mut |bytes| read += bytes).err()?;
             Some((one, one.failure(&wrong, "sda3").message))
@@ -229,7 +229,7 @@ mod tests {
     fn a_blob_is_good_only_whole_and_unchanged_and_every_byte_read_is_told() {
         let dir = tempfile::tempdir().expect("a folder");
         let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(b"abc"))).expect("a digest");
-        let blob = Wanted { digest, size: 3, needed_by: Vec::new() };
+        let blob = WantedBlob { digest, size: 3, needed_by: Vec::new() };
         for (bytes, good) in [(&b"abc"[..], true), (b"abd", false), (b"ab", false)] {
             fs_err::write(dir.path().join(blob.digest.hex()), bytes).expect("written");
             let mut seen = 0;

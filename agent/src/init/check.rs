@@ -6,7 +6,7 @@ use std::path::Path;
 use agent_api::events::Phase;
 use agent_api::release::{Digest, MEDIUM_ROOT, Release};
 
-use super::blobs::{self, Reader, Wanted};
+use super::blobs::{self, Reader, WantedBlob};
 use super::fatal::{Fatal, framed};
 use super::medium::Medium;
 use super::release::WRITE_AGAIN;
@@ -59,11 +59,11 @@ pub fn run(report: &Report, medium: &Medium, root: &Path) -> Result<String, Fata
 }
 
 /// Every blob once: layers, images and content of the manifest, and whatever else lies in the store.
-fn wanted(release: &Release, store: &Path) -> Vec<Wanted> {
+fn wanted(release: &Release, store: &Path) -> Vec<WantedBlob> {
     let layer = |name: &str| vec![format!("layer `{name}`")];
     let layers = release.layers.iter();
-    let mut wanted: Vec<Wanted> = layers
-        .map(|one| Wanted { digest: one.digest.clone(), size: one.size, needed_by: layer(&one.name) })
+    let mut wanted: Vec<WantedBlob> = layers
+        .map(|one| WantedBlob { digest: one.digest.clone(), size: one.size, needed_by: layer(&one.name) })
         .chain(blobs::of(release))
         .collect();
     let known: BTreeSet<Digest> = wanted.iter().map(|blob| blob.digest.clone()).collect();
@@ -71,7 +71,7 @@ fn wanted(release: &Release, store: &Path) -> Vec<Wanted> {
         let size = entry.metadata().map_or(0, |found| found.len());
         let digest = Digest::from_hex(&entry.file_name().to_string_lossy()).ok();
         if let Some(digest) = digest.filter(|digest| !known.contains(digest)) {
-            wanted.push(Wanted { digest, size, needed_by: Vec::new() });
+            wanted.push(WantedBlob { digest, size, needed_by: Vec::new() });
         }
     }
     wanted

@@ -4,8 +4,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::host::files;
 use fs_err::os::unix::fs::symlink;
+
+use crate::host::files;
 
 /// Everything of ours in DATA.
 const OURS: &str = "lib/foothold";

@@ -17,10 +17,10 @@ use crate::disk::execute::{self, DiskError, PlanDisks};
 use crate::disk::facts;
 use crate::host::System;
 use crate::host::block;
-use crate::host::mount::{self, Options};
+use crate::host::mount::{self, MountOptions};
 use crate::host::uevent::Uevents;
 
-/// Disks that are announced belatedly: without USB nothing is awaited but what is on its way.
+/// How long disks may be announced late. Without USB only what was announced already is still on its way.
 const SETTLE: Duration = Duration::from_millis(100);
 const SETTLE_USB: Duration = Duration::from_millis(1500);
 const SETTLE_AT_MOST: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ pub fn settle(uevents: &Uevents, loader: &Loader) {
 }
 
 fn in_memory(var: &Path) -> Result<(), Fatal> {
-    mount::mount("tmpfs", "data", var, Options::new(MountFlags::empty(), "mode=0755,size=55%"))
+    mount::mount("tmpfs", "data", var, MountOptions::new(MountFlags::empty(), "mode=0755,size=55%"))
         .map_err(|error| Fatal::disk("data", mount::cause(&error), "memory for DATA", "give the box more memory"))
 }
 

@@ -1,9 +1,9 @@
 //! The guard: stays beside systemd, follows the kernel's log for damage of the medium, and reads all of it once, from the
 //! first second on: layers through verity, then every blob of images and content against its digest.
 //!
-//! It runs only when nothing else wants to, in small pieces: on a machine with a processor to spare it ends in seconds,
-//! on one that is busy it gives way. It stays in memory and is never killed: it must be able to say that the file
-//! system under all other programs is broken. The `@` of its name tells systemd to let it live until power-off.
+//! It reads in small pieces, and only while nothing else wants the processor or the disk: with a processor to spare it
+//! ends in seconds, on a busy machine it waits. It stays in memory and is never killed: it must be able to say that the
+//! file system under all other programs is broken. The `@` of its name tells systemd to let it live until power-off.
 //!
 //! What it finds is on every console at once, and in a file that the agent follows ([`crate::medium`]): from there come
 //! the events, REST, and the reason why the box is not ready.
@@ -23,9 +23,9 @@ use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::blobs::{self, Wanted};
+use super::blobs::{self, WantedBlob};
 use super::fatal::Fatal;
-use super::kmsg::{self, Damage};
+use super::kmsg::{self, KernelDamage};
 use super::layers::OpenLayer;
 use super::report::Report;
 use crate::host::{clock, priority, process};
@@ -41,7 +41,7 @@ const PROGRAM: &str = "/usr/bin/foothold-agent";
 /// the reader is unimportant: a read is as long as others may have to wait for it.
 const CHUNK: usize = 256 << 10;
 const BLOCK: usize = 4096;
-/// So many failures are written down and shown in a frame; more say nothing new.
+/// How many failures are written down, and how many are shown in a frame: more of them say nothing new.
 const MOST_FAILURES: usize = 256;
 const MOST_FRAMES: usize = 3;
 /// Where the blobs are.
@@ -49,7 +49,7 @@ const STORE: &str = "store/sha256";
 /// What the guard watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Task {
+pub struct GuardTask {
     /// The layers.
     pub layers: Vec<OpenLayer>,
     /// Disk of the medium.
@@ -63,14 +63,14 @@ pub struct Task {
 }
 
 /// Starts the guard in the new root.
-pub fn start(task: &Task) -> std::io::Result<()> {
+pub fn start(task: &GuardTask) -> std::io::Result<()> {
     fs_err::write(TASK, serde_json::to_vec(task)?)?;
     process::start_resident(PROGRAM, NAME, &["guard"])
 }
 
 /// Runs it.
 pub fn main() -> ExitCode {
-    let task = fs_err::read(TASK).ok().and_then(|text| serde_json::from_slice::<Task>(&text).ok());
+    let task = fs_err::read(TASK).ok().and_then(|text| serde_json::from_slice::<GuardTask>(&text).ok());
     let Some(task) = task else { return ExitCode::FAILURE };
     let _ = rustix::process::setsid();
     // Each of these may be refused without harm.
@@ -86,7 +86,7 @@ pub fn main() -> ExitCode {
 }
 
 struct Guard {
-    task: Task,
+    task: GuardTask,
     kmsg: File,
     known: BTreeSet<(String, u64)>,
     frames: usize,
@@ -99,7 +99,7 @@ impl Guard {
         loop {
             for damage in kmsg::read_new(&mut self.kmsg) {
                 if let Some((what, block)) = place(&self.task, &damage) {
-                    self.tell(&what, block, matches!(damage, Damage::Io { .. }));
+                    self.tell(&what, block, matches!(damage, KernelDamage::Io { .. }));
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -135,7 +135,7 @@ impl Guard {
                 let length = CHUNK.min(usize::try_from(layer.bytes - offset).unwrap_or(CHUNK));
                 let damaged = reader.damaged(offset, length);
                 if !damaged.is_empty() {
-                    // The kernel knows whether the device failed or the bytes are others.
+                    // The kernel knows whether the device failed or the bytes are wrong.
                     self.follow(Duration::ZERO);
                 }
                 for block in damaged {
@@ -147,7 +147,7 @@ impl Guard {
         }
     }
 
-    fn read_blobs(&mut self, wanted: &[Wanted], progress: &mut Progress) {
+    fn read_blobs(&mut self, wanted: &[WantedBlob], progress: &mut Progress) {
         let store = Path::new(MEDIUM).join(MEDIUM_ROOT).join(STORE);
         let mut reader = blobs::Reader::default();
         for blob in wanted {
@@ -157,7 +157,7 @@ impl Guard {
                 progress.add(bytes, CONTENT_STEP, self.known.len());
                 self.follow(Duration::ZERO);
             });
-            // What could not be read is behind, too.
+            // What could not be read counts as done, too.
             progress.add(left, CONTENT_STEP, self.known.len());
             if let Err(wrong) = checked {
                 let failure = blob.failure(&wrong, &self.medium());
@@ -193,7 +193,7 @@ impl Guard {
         };
         let _ = append(MEDIUM_FAILURES, &failure);
         let report = Report::consoles_only();
-        // The agent tells it, when there is one: then the port is its own.
+        // If the agent runs, it tells this itself: then the port is in its hands.
         report.to_port_if_free(&failure.event(clock::boot_secs()));
         if self.frames < MOST_FRAMES {
             self.frames += 1;
@@ -217,7 +217,7 @@ impl Progress {
         Self { total: total.max(1), done: 0, percent: None }
     }
 
-    /// Counts, and writes it down when that is a percent more. The end is written by who has read all.
+    /// Counts bytes, and writes the progress down at each further percent. The caller writes the end.
     fn add(&mut self, bytes: u64, what: &str, failures: usize) {
         self.done += bytes;
         let percent = (self.done * 100 / self.total).min(99);
@@ -228,11 +228,11 @@ impl Progress {
     }
 }
 
-/// The layer, or the medium itself, in which a damage lies; `None` when it is another device's.
-fn place(task: &Task, damage: &Damage) -> Option<(String, u64)> {
+/// The layer, or the medium itself, in which a damage lies; `None` if it lies on another device.
+fn place(task: &GuardTask, damage: &KernelDamage) -> Option<(String, u64)> {
     let in_layer = task.layers.iter().find_map(|layer| Some((layer.name.clone(), layer.block_of(damage)?)));
     in_layer.or_else(|| {
-        let Damage::Io { device, sector } = damage else { return None };
+        let KernelDamage::Io { device, sector } = damage else { return None };
         let inside = (sector * 512).checked_sub(task.start).filter(|inside| *inside < task.bytes)?;
         (*device == task.disk).then(|| (MediumFailure::NO_LAYER.to_owned(), inside / BLOCK as u64))
     })
@@ -291,11 +291,11 @@ fn open(path: &str, flags: OFlags) -> std::io::Result<File> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{Task, place};
-    use crate::init::kmsg::Damage;
+    use super::{GuardTask, place};
+    use crate::init::kmsg::KernelDamage;
     use crate::init::layers::OpenLayer;
 
-    fn task() -> Task {
+    fn task() -> GuardTask {
         let layer = |name: &str, number: u32| OpenLayer {
             name: name.to_owned(),
             loop_device: PathBuf::from(format!("/dev/loop{number}")),
@@ -304,15 +304,15 @@ mod tests {
             medium: "sda3".to_owned(),
         };
         let layers = vec![layer("os", 0), layer("kubernetes", 1)];
-        Task { layers, disk: "sda".to_owned(), start: 4096, bytes: 8192, title: String::new() }
+        GuardTask { layers, disk: "sda".to_owned(), start: 4096, bytes: 8192, title: String::new() }
     }
 
-    fn io(device: &str, sector: u64) -> Damage {
-        Damage::Io { device: device.to_owned(), sector }
+    fn io(device: &str, sector: u64) -> KernelDamage {
+        KernelDamage::Io { device: device.to_owned(), sector }
     }
 
-    fn verity(device: &str, kind: &str, block: u64) -> Damage {
-        Damage::Verity { device: device.to_owned(), kind: kind.to_owned(), block }
+    fn verity(device: &str, kind: &str, block: u64) -> KernelDamage {
+        KernelDamage::Verity { device: device.to_owned(), kind: kind.to_owned(), block }
     }
 
     #[test]

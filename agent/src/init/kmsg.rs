@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags};
 
 /// A damage that the kernel reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Damage {
+pub enum KernelDamage {
     /// dm-verity: a block of 4096 bytes does not match its digest.
     Verity {
         /// `major:minor` of the device under verity.
@@ -26,18 +26,18 @@ pub enum Damage {
 }
 
 /// Reads one message of the kernel, without its time stamp.
-pub fn parse(message: &str) -> Option<Damage> {
+pub fn parse(message: &str) -> Option<KernelDamage> {
     if let Some(rest) = after(message, "device-mapper: verity: ") {
         let (device, rest) = rest.split_once(": ")?;
         let words: Vec<&str> = rest.split_whitespace().collect();
         let [kind, "block", block, "is", "corrupted", ..] = words[..] else { return None };
         let (device, kind, block) = (device.to_owned(), kind.to_owned(), block.parse().ok()?);
-        return Some(Damage::Verity { device, kind, block });
+        return Some(KernelDamage::Verity { device, kind, block });
     }
     let rest = after(message, "I/O error, dev ")?;
     let (device, rest) = rest.split_once(", sector ")?;
     let sector = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-    Some(Damage::Io { device: device.to_owned(), sector })
+    Some(KernelDamage::Io { device: device.to_owned(), sector })
 }
 
 /// What the kernel says of an initrd that it could not unpack whole; it goes on with what it has.
@@ -56,7 +56,7 @@ fn after<'a>(text: &'a str, marker: &str) -> Option<&'a str> {
 }
 
 /// Every damage reported since power-on.
-pub fn reported() -> Vec<Damage> {
+pub fn reported() -> Vec<KernelDamage> {
     from_the_start().map_or_else(|_| Vec::new(), |mut kmsg| read_new(&mut kmsg))
 }
 
@@ -70,7 +70,7 @@ pub fn initrd_problem_of_this_boot() -> Option<String> {
 }
 
 /// Every damage among the messages that wait in an open, non-blocking `/dev/kmsg`.
-pub fn read_new(kmsg: &mut impl Read) -> Vec<Damage> {
+pub fn read_new(kmsg: &mut impl Read) -> Vec<KernelDamage> {
     let mut found = Vec::new();
     each_record(kmsg, |record| found.extend(parse(record)));
     found
@@ -98,15 +98,15 @@ fn each_record(kmsg: &mut impl Read, mut take: impl FnMut(&str)) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Damage, initrd_problem, parse};
+    use super::{KernelDamage, initrd_problem, parse};
 
     #[test]
     fn messages_of_verity_and_of_disks_are_understood() {
         let verity = parse("3,612,3210000,-;device-mapper: verity: 7:0: data block 1234 is corrupted\n");
         let (device, kind) = ("7:0".to_owned(), "data".to_owned());
-        assert_eq!(verity, Some(Damage::Verity { device, kind, block: 1234 }));
+        assert_eq!(verity, Some(KernelDamage::Verity { device, kind, block: 1234 }));
         let io = parse("3,700,5,-;blk_update_request: I/O error, dev sda, sector 4096 op 0x0:(READ) flags 0x0");
-        assert_eq!(io, Some(Damage::Io { device: "sda".to_owned(), sector: 4096 }));
+        assert_eq!(io, Some(KernelDamage::Io { device: "sda".to_owned(), sector: 4096 }));
         assert_eq!(parse("6,1,0,-;device-mapper: uevent: version 1.0.3"), None);
     }
 

@@ -8,11 +8,11 @@ use rustix::mount::MountFlags;
 use serde::{Deserialize, Serialize};
 
 use super::fatal::Fatal;
-use super::kmsg::{self, Damage};
+use super::kmsg::{self, KernelDamage};
 use super::release::WRITE_AGAIN;
 use crate::host::dm::{self, Verity};
 use crate::host::loopdev::{self, LoopDevice};
-use crate::host::mount::{self, Options};
+use crate::host::mount::{self, MountOptions};
 
 /// Where the new root is put together.
 pub const SYSROOT: &str = "/sysroot";
@@ -46,14 +46,14 @@ impl OpenLayer {
     }
 
     /// Whether a damage that the kernel reported lies in this layer, and in which block.
-    pub fn block_of(&self, damage: &Damage) -> Option<u64> {
+    pub fn block_of(&self, damage: &KernelDamage) -> Option<u64> {
         let name = self.loop_device.file_name()?.to_str()?;
         match damage {
             // Blocks of the tree are counted from the start of the device, too.
-            Damage::Verity { device, block, .. } => {
+            KernelDamage::Verity { device, block, .. } => {
                 (name.strip_prefix("loop")? == device.strip_prefix("7:")?).then_some(*block)
             }
-            Damage::Io { device, sector } => (device == name).then_some(sector * 512 / u64::from(BLOCK)),
+            KernelDamage::Io { device, sector } => (device == name).then_some(sector * 512 / u64::from(BLOCK)),
         }
     }
 
@@ -108,7 +108,7 @@ fn open(root: &Path, layer: &Layer, medium: &str) -> Result<OpenLayer, Fatal> {
         medium: medium.to_owned(),
     };
     let source = open.verified.to_string_lossy().into_owned();
-    mount::mount("squashfs", &source, &open.mounted_at(), Options::new(MountFlags::RDONLY, ""))
+    mount::mount("squashfs", &source, &open.mounted_at(), MountOptions::new(MountFlags::RDONLY, ""))
         .map_err(|error| damage_in(&open).unwrap_or_else(|| fail("mounting", &mount::cause(&error))))?;
     Ok(open)
 }
@@ -121,7 +121,7 @@ fn verified(layer: &Layer, device: &LoopDevice) -> std::io::Result<PathBuf> {
 
 /// The damage of this layer that the kernel reported, if it did.
 pub fn damage_in(layer: &OpenLayer) -> Option<Fatal> {
-    let of_this = |damage: &Damage| Some((layer.block_of(damage)?, matches!(damage, Damage::Io { .. })));
+    let of_this = |damage: &KernelDamage| Some((layer.block_of(damage)?, matches!(damage, KernelDamage::Io { .. })));
     let (block, unreadable) = kmsg::reported().iter().rev().find_map(of_this)?;
     let found = layer.damage_line(block, unreadable);
     Some(Fatal::medium("layers", found, "the bytes that were signed", WRITE_AGAIN))
@@ -138,7 +138,7 @@ pub fn mount_root(layers: &[OpenLayer]) -> Result<(), Fatal> {
         )
     };
     let upper = Path::new(VOLATILE);
-    mount::mount("tmpfs", "root", upper, Options::new(MountFlags::empty(), "mode=0755,size=25%"))
+    mount::mount("tmpfs", "root", upper, MountOptions::new(MountFlags::empty(), "mode=0755,size=25%"))
         .map_err(|error| fail(&error))?;
     for folder in ["upper", "work"] {
         fs_err::create_dir_all(upper.join(folder)).map_err(|error| fail(&error))?;
@@ -150,9 +150,11 @@ pub fn mount_root(layers: &[OpenLayer]) -> Result<(), Fatal> {
         .map(|layer| layer.mounted_at().to_string_lossy().into_owned())
         .collect();
     let data = format!("lowerdir={},upperdir={VOLATILE}/upper,workdir={VOLATILE}/work", lower.join(":"));
-    mount::mount("overlay", "root", Path::new(SYSROOT), Options::new(MountFlags::empty(), &data)).map_err(|error| {
-        layers.iter().find_map(damage_in).unwrap_or_else(|| fail(&format!("{error}: {}", mount::cause(&error))))
-    })
+    mount::mount("overlay", "root", Path::new(SYSROOT), MountOptions::new(MountFlags::empty(), &data)).map_err(
+        |error| {
+            layers.iter().find_map(damage_in).unwrap_or_else(|| fail(&format!("{error}: {}", mount::cause(&error))))
+        },
+    )
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::host::module;
 
 /// Every device on a bus has a folder here; walking all of `/sys/devices` takes ten times as long.
 const BUSES: &str = "/sys/bus";
-/// Processor features are told here, and on no bus.
+/// Processor features are listed here and on no bus.
 const PROCESSOR: &str = "/sys/devices/system/cpu/modalias";
 
 /// Loads each module once, from several threads at a time.
@@ -50,8 +50,8 @@ impl Loader {
         }
     }
 
-    /// Loads a module and what it needs. One that is not in the initrd is built in, or nobody
-    /// wants it: who needs it will say so.
+    /// Loads a module and what it needs. One that is not in the initrd is built into the kernel, or is missing: then
+    /// the step that needs it fails and says so.
     pub fn load(&self, name: &str) {
         for path in self.modules.order(name).unwrap_or_default() {
             self.load_file(&path);

@@ -23,7 +23,7 @@ use crate::disk::decide::DATA_LABEL;
 use crate::disk::probe::{self, Content};
 use crate::host::block::{self, Disk};
 use crate::host::loopdev::{self, LoopDevice};
-use crate::host::mount::{self, Options};
+use crate::host::mount::{self, MountOptions};
 use crate::host::uevent::{Uevent, Uevents};
 
 /// Label of the store's ext4.
@@ -33,7 +33,7 @@ const ISO_LABEL: &str = "FOOTHOLD";
 /// Without a new device for this long, or after this long in any case, the screen says so.
 const QUIET: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(55);
-/// With a damaged medium at hand, others get this long to turn up.
+/// How long another medium may take to turn up after a damaged one was found.
 const QUIET_WITH_DAMAGED: Duration = Duration::from_secs(4);
 /// The message comes again for whoever looks later.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -73,13 +73,13 @@ impl Medium {
 
 /// What is needed to recognise the medium.
 pub struct Finder<'a> {
-    /// Where to tell.
+    /// Where messages go.
     pub report: &'a Report,
     /// Loads drivers for devices that turn up.
     pub loader: &'a Loader,
-    /// Says when one does.
+    /// Announces devices.
     pub uevents: &'a Uevents,
-    /// Who must have signed.
+    /// The key that the release must be signed with.
     pub key: &'a PublicKey,
     /// Release id.
     pub id: &'a str,
@@ -170,7 +170,7 @@ impl Finder<'_> {
     fn wait(&self, seen: &mut BTreeMap<String, Seen>) {
         let until = Instant::now() + LOOK_AGAIN;
         let mut heard = Vec::new();
-        // Modules announce themselves, too: only devices are worth a look.
+        // Modules are announced, too: only devices matter here.
         while !heard.iter().any(|event: &Uevent| event.subsystem == "block" || !event.modalias.is_empty()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -275,7 +275,8 @@ fn mount_candidate(candidate: &Candidate, root: &Path) -> io::Result<Option<Loop
         None
     };
     let source: &Path = held.as_ref().map_or(&node, |held| &held.path);
-    mount::mount(kind, &source.to_string_lossy(), root, Options::read_only(options)).map_err(|error| error.source)?;
+    mount::mount(kind, &source.to_string_lossy(), root, MountOptions::read_only(options))
+        .map_err(|error| error.source)?;
     Ok(held)
 }
 

@@ -20,7 +20,7 @@ use rustix::mount::MountFlags;
 
 use crate::disk::decide::DataChoice;
 use crate::host::clock;
-use crate::host::mount::{self, Options};
+use crate::host::mount::{self, MountOptions};
 use crate::host::uevent::Uevents;
 
 mod blobs;
@@ -55,7 +55,7 @@ const FOR_THE_ROOT: [&str; 6] = ["ext4", "loop", "dm_verity", "squashfs", "overl
 const FOR_THE_HOST: [&str; 2] = ["virtio_pci", "virtio_console"];
 /// The public key that the release must be signed with.
 const KEY: &str = "/etc/foothold/release.pub";
-/// Loaded behind the scenes: what the agent mounts SITE with.
+/// What the agent mounts SITE with, loaded beside everything else.
 const FOR_LATER: [&str; 3] = ["vfat", "nls_cp437", "nls_ascii"];
 
 /// Whether this process is the first one of the initrd: the kernel starts it as `/init`.
@@ -99,7 +99,7 @@ fn start(report: &Report, parameters: &Parameters, config: &InitrdConfig, title:
     let uevents = Uevents::open().map_err(|error| {
         Fatal::medium("find", format!("no device announcements: {error}"), "a kernel with netlink", "report it")
     })?;
-    // Drivers that look for disks may take seconds: nothing waits for them that needs none of theirs.
+    // Drivers that look for disks may take seconds: only what needs such a disk waits for them.
     std::thread::scope(|scope| {
         scope.spawn(|| loader.load_all(&names(&FOR_THE_ROOT)));
         scope.spawn(|| loader.first_round());
@@ -214,7 +214,7 @@ impl Boot<'_> {
     }
 }
 
-/// Leaves the key and the proof for the agent. A box starts as well without.
+/// Leaves the key and the proof for the agent. A box starts without them, too.
 fn hand_over_proof(id: &str) {
     let Ok(text) = fs_err::read_to_string(KEY) else { return };
     let _ = fs_err::write(boot::PUBLIC_KEY, &text);
@@ -225,7 +225,7 @@ fn hand_over_proof(id: &str) {
     }
 }
 
-/// Ends with the message that the medium is good, on the screen for good.
+/// Ends with the message that the medium is good; it stays on the screen.
 fn check_medium(report: &Report, parameters: &Parameters, medium: &Medium) -> Result<(), Fatal> {
     let message = check::run(report, medium, Path::new(boot::MEDIUM))?;
     report.message(&message);
@@ -242,9 +242,9 @@ fn read_vital_files(report: &Report, medium: &Medium) -> Result<(), Fatal> {
     Ok(())
 }
 
-fn guard_task(medium: &Medium, config: &InitrdConfig) -> guard::Task {
+fn guard_task(medium: &Medium, config: &InitrdConfig) -> guard::GuardTask {
     let part = medium.disk.partitions.iter().find(|part| part.name == medium.device);
-    guard::Task {
+    guard::GuardTask {
         layers: medium.layers.clone(),
         disk: medium.disk.name.clone(),
         start: part.map_or(0, |part| part.start),
@@ -253,7 +253,7 @@ fn guard_task(medium: &Medium, config: &InitrdConfig) -> guard::Task {
     }
 }
 
-fn leave(report: &Report, facts: &BootFacts, guard: &guard::Task) -> Result<Never, Fatal> {
+fn leave(report: &Report, facts: &BootFacts, guard: &guard::GuardTask) -> Result<Never, Fatal> {
     let fail = |what: &str, error: &dyn std::fmt::Display| {
         Fatal::disk("switch-root", format!("{what}: {error}"), "a root to switch to", "report it")
     };
@@ -290,7 +290,7 @@ fn mount_kernel_file_systems() -> io::Result<()> {
         ("devtmpfs", "/dev", MountFlags::NOSUID, "mode=0755"),
         ("tmpfs", "/run", MountFlags::NOSUID | MountFlags::NODEV, "mode=0755,size=20%"),
     ] {
-        mount::mount(kind, kind, Path::new(target), Options::new(flags, data)).map_err(io::Error::other)?;
+        mount::mount(kind, kind, Path::new(target), MountOptions::new(flags, data)).map_err(io::Error::other)?;
     }
     fs_err::create_dir_all(boot::LAYERS)
 }
@@ -341,7 +341,7 @@ fn give_up(report: &Report, parameters: &Parameters, title: &str, fatal: &Fatal)
     }
 }
 
-/// Whoever runs this machine as a virtual one waits for the event; so early no driver may have been loaded for it.
+/// The host of a virtual machine waits for the event. So early its driver may not be loaded yet.
 fn reach_the_host(report: &Report) {
     let loader = Loader::new(Modules::read(&modules_folder()), Vec::new());
     loader.load_all(&names(&FOR_THE_HOST));

@@ -1,4 +1,4 @@
-//! Is this the release that was asked for, and did its maker sign it?
+//! Verifies that a manifest is that of the wanted release, and that the right key signed it.
 
 use agent_api::proof;
 use agent_api::release::Release;
@@ -45,8 +45,8 @@ pub fn verify(id: &str, manifest: &[u8], signature: &str, key: &PublicKey, devic
     })
 }
 
-/// The proof in its reserved place, when it is one of this release by the same key. Anything else is no proof: a box
-/// starts as well without.
+/// The proof in its reserved place, when it is one of this release by the same key. Anything else counts as no proof: a box
+/// starts without one, too.
 pub fn proof<'a>(id: &str, place: &'a [u8], key: &PublicKey) -> Option<&'a str> {
     let proof::Place::Signed { json, signature } = proof::read(place) else { return None };
     let signature = Signature::decode(&signature).ok()?;

@@ -1,7 +1,6 @@
 //! Telling what happens: events to the file and the virtio port, lines to every console.
 //!
-//! Nothing here may hold up the boot: devices are opened non-blocking, and one that does not take
-//! what it is given is passed over.
+//! Nothing here may hold up the boot: devices are opened non-blocking, and one that accepts no bytes is skipped.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -109,8 +108,8 @@ impl Report {
         self.line(&format!("{}: waiting for {what}: {why}", step.phase));
     }
 
-    /// The box cannot start unless somebody does something: the event, and the message on every console. Nobody needs
-    /// to wait for a box that says so, even where it would notice another medium being put in.
+    /// The box cannot start unless somebody acts: an event, and the message on every console. A program that waits for
+    /// the box may give up at this event, though the box would notice another medium.
     pub fn failed(&self, fatal: &Fatal, title: &str) {
         let event = Event::of_box(clock::boot_secs(), fatal.phase, fatal.step, State::Failed);
         let cause = format!("found {}; expected {}", fatal.found.replace('\n', "; "), fatal.expected);
@@ -126,7 +125,7 @@ impl Report {
         let mut listeners = self.lock();
         listeners.unsent = line;
         listeners.send();
-        // Whoever comes next finds it free.
+        // The next process finds the port free.
         listeners.port = None;
     }
 

@@ -4,7 +4,7 @@
 //! virtual medium (VMEDIA_BOOT_ISO, config-2) ─► openstack/latest/network_data.json ─network_data─► units of networkd
 //! ```
 //! Without such a file on the medium every card asks DHCP, as the ramdisk's own settings have it. The medium may show up
-//! some seconds after the disks: it is waited for, by whichever of its names it has, as short as it takes.
+//! some seconds after the disks: the agent waits until one of its names is there, or the time is over.
 
 pub mod network_data;
 
@@ -18,7 +18,7 @@ use clap::Args;
 use self::network_data::NetworkData;
 use crate::host::clock;
 use crate::host::files;
-use crate::host::mount::{self, Options};
+use crate::host::mount::{self, MountOptions};
 
 /// Labels that the medium may have: that of a disc of Ironic's, and that of one which brings network data.
 const LABELS: [&str; 2] = ["VMEDIA_BOOT_ISO", "config-2"];
@@ -48,7 +48,7 @@ pub struct RamdiskNetwork {
 }
 
 impl RamdiskNetwork {
-    /// Writes the units; returns what was done, for people.
+    /// Writes the units; returns what was done, as text for people.
     pub fn run(&self) -> anyhow::Result<String> {
         let text = if let Some(path) = &self.file {
             Some(fs_err::read_to_string(path)?)
@@ -70,7 +70,7 @@ impl RamdiskNetwork {
     }
 }
 
-/// The medium's device, as soon as it is there; nothing when it is not within that time.
+/// The medium's device, as soon as it is there; `None` if it is not within that time.
 fn medium(by_label: &Path, within: Duration) -> anyhow::Result<Option<PathBuf>> {
     let begun = Instant::now();
     loop {
@@ -82,10 +82,10 @@ fn medium(by_label: &Path, within: Duration) -> anyhow::Result<Option<PathBuf>> 
     }
 }
 
-/// The file on that medium; none where it has none.
+/// The file on that medium; `None` if it has none.
 fn read(node: &Path) -> anyhow::Result<Option<String>> {
     let (target, source) = (Path::new(MOUNT), node.to_string_lossy());
-    let options = || Options::read_only("");
+    let options = || MountOptions::read_only("");
     mount::mount("iso9660", &source, target, options())
         .or_else(|_| mount::mount("vfat", &source, target, options()))?;
     let text = fs_err::read_to_string(target.join(FILE));

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use agent_api::net::MacAddress;
 
-/// The whole file. Keys that say nothing about addresses are passed over.
+/// The whole file. Keys that do not concern addresses are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NetworkData {
@@ -32,7 +32,7 @@ pub struct Link {
     /// `phy`, `vlan`, `bond`; cards have many other names.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Of a card, or what a bond takes on.
+    /// MAC address of a card, or the one that a bond takes.
     pub ethernet_mac_address: Option<String>,
     /// Bytes.
     pub mtu: Option<u32>,
@@ -75,11 +75,11 @@ pub struct Network {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Route {
-    /// Whereto.
+    /// The network that it leads to.
     pub network: String,
     /// A mask or a prefix.
     pub netmask: String,
-    /// Over whom.
+    /// The gateway.
     pub gateway: String,
 }
 
@@ -87,7 +87,7 @@ pub struct Route {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Service {
-    /// `dns`; others are passed over.
+    /// `dns`; other types are ignored.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its address.
@@ -122,7 +122,7 @@ fn wrong(key: &'static str, found: &str, expected: &'static str) -> NetworkDataE
 }
 
 impl NetworkData {
-    /// File names and texts. Every link has a unit, those without addresses too: they come up, and ask nobody.
+    /// File names and texts. Every link has a unit, those without addresses too: they come up without DHCP.
     ///
     /// # Errors
     /// The first value that cannot be used.

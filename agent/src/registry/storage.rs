@@ -19,7 +19,7 @@ use super::{pod, tree};
 use crate::content::space::Keeper;
 use crate::host::block::space_of;
 use crate::host::files;
-use crate::host::mount::{self, Options};
+use crate::host::mount::{self, MountOptions};
 
 /// Uploads, and what overlayfs needs beside them.
 const UPLOADS: &str = "/var/lib/foothold/registry";
@@ -143,7 +143,7 @@ impl RegistryStorage {
         }
         let options = format!("lowerdir={},upperdir={},workdir={}", base.display(), upper.display(), work.display());
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        Ok(mount::mount("overlay", "foothold-registry", root, Options::new(flags, &options))?)
+        Ok(mount::mount("overlay", "foothold-registry", root, MountOptions::new(flags, &options))?)
     }
 
     fn upper(&self) -> PathBuf {

@@ -13,7 +13,7 @@ use agent_api::release::{ContentKind, Digest};
 use foothold::config::DiskFormat;
 use foothold::host::command::Running;
 use foothold_agent::cluster::api::Api;
-use foothold_agent::cluster::kubeconfig::{self, Parsed};
+use foothold_agent::cluster::kubeconfig::{self, ParsedKubeconfig};
 use foothold_agent::content::server::Content;
 use foothold_agent::content::{Held, Source};
 use foothold_agent::ironic::{Node, Port};
@@ -233,7 +233,7 @@ impl Site {
     }
 
     /// A box that was booted, which this machine is beside.
-    pub async fn booted(booted: Booted, kubeconfig: &Parsed) -> Self {
+    pub async fn booted(booted: Booted, kubeconfig: &ParsedKubeconfig) -> Self {
         let api = Api::new(kubeconfig).expect("a client");
         // Its certificate follows its addresses.
         patiently(async || api.get("/version").await).await;

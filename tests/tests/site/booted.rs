@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use agent_api::ports;
-use foothold_agent::cluster::kubeconfig::Parsed;
+use foothold_agent::cluster::kubeconfig::ParsedKubeconfig;
 use foothold_qemu::Nic;
 use foothold_tests::{Appliance, Boxed, Client, How};
 use tempfile::TempDir;
@@ -62,7 +62,7 @@ impl Booted {
     }
 
     /// Its administrator's kubeconfig.
-    pub fn kubeconfig(&self) -> Parsed {
+    pub fn kubeconfig(&self) -> ParsedKubeconfig {
         self.client().kubeconfig()
     }
 }

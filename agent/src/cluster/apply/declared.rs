@@ -7,11 +7,11 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Whose fields applied objects are.
+/// Field manager of applied objects.
 pub const FIELD_MANAGER: &str = "foothold";
-/// Label of every applied object: its set.
+/// Label of every applied object; its value is the name of the set.
 pub const SET_LABEL: &str = "foothold.dev/set";
-/// Annotation by which Helm knows a hook: something that happens before or after the rest.
+/// Annotation of Helm's hooks: objects that are applied before or after the rest of their chart.
 const HOOK: &str = "helm.sh/hook";
 
 /// Which object.
@@ -68,7 +68,7 @@ pub struct Declared {
     pub id: Id,
     /// Name of its set.
     pub set: String,
-    /// It happens before or after the rest: what came before it must be healthy, and it before what comes after it.
+    /// A hook waits until what stands before it is healthy; what stands after a hook waits until the hook is healthy.
     pub hook: bool,
     /// All of it, labelled.
     pub object: Value,
@@ -111,7 +111,7 @@ pub fn declared(mut object: Value, set: &str) -> Declared {
         metadata["labels"] = json!({});
     }
     metadata["labels"][SET_LABEL] = set.into();
-    // Its manager must not bring the book of others along.
+    // The API server refuses an apply that names the fields' managers itself.
     if let Some(metadata) = metadata.as_object_mut() {
         metadata.shift_remove("managedFields");
     }

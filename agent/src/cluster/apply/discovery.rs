@@ -1,4 +1,4 @@
-//! Which path an object of any kind has, custom ones included: asked of the API server, once for each group.
+//! The path of an object of any kind, custom ones included. The API server is asked, once for each group.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -84,7 +84,7 @@ fn root_of(version: &str) -> String {
     format!("/{}/{version}", if version.contains('/') { "apis" } else { "api" })
 }
 
-/// The kinds of an `APIResourceList`; parts of objects, such as `deployments/scale`, are none.
+/// The kinds of an `APIResourceList`; parts of objects, such as `deployments/scale`, are left out.
 fn kinds_of(list: &Value) -> Kinds {
     let resources = list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
     let own = resources.iter().filter_map(|resource| {

@@ -1,4 +1,4 @@
-//! Does an object do what it is for? Pure answers from what the API server says about it.
+//! Decides from an object of the API server whether it does what it is for. No I/O.
 
 use serde_json::{Value, json};
 

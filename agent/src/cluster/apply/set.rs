@@ -1,4 +1,5 @@
-//! The objects of one origin: applied in order, looked at until each is healthy, removed when they are not declared any more.
+//! The objects of one origin: applied in order, looked at until each is healthy, removed once they are not declared any
+//! more.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -150,7 +150,7 @@ fn span(validity: Validity, life: Duration) -> (u64, u64) {
 
 /// What a certificate file says, as far as it matters for keeping it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundCertificate {
     /// Subject as `O=a, CN=b`.
     pub subject: String,
     /// DNS names and addresses, sorted.
@@ -165,30 +165,30 @@ pub struct Found {
     pub signed: bool,
 }
 
-/// Reads the first certificate of a PEM text; nothing if it is not one.
-pub fn inspect(pem: &str) -> Option<Found> {
+/// Reads the first certificate of a PEM text; `None` if there is none.
+pub fn inspect(pem: &str) -> Option<FoundCertificate> {
     let der = keys::der_of(pem, "CERTIFICATE")?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     Some(found(&certificate))
 }
 
 /// [`inspect`], and whether `ca` signed it.
-pub fn inspect_leaf(pem: &str, ca: &Ca) -> Option<Found> {
+pub fn inspect_leaf(pem: &str, ca: &Ca) -> Option<FoundCertificate> {
     let der = keys::der_of(pem, "CERTIFICATE")?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     let key = ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_ASN1, &ca.public);
     let signed = key.verify(certificate.tbs_certificate.as_ref(), &certificate.signature_value.data).is_ok();
-    Some(Found { signed, ..found(&certificate) })
+    Some(FoundCertificate { signed, ..found(&certificate) })
 }
 
-fn found(certificate: &X509Certificate<'_>) -> Found {
+fn found(certificate: &X509Certificate<'_>) -> FoundCertificate {
     let seconds = |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
     let mut names = Vec::new();
     if let Ok(Some(extension)) = certificate.subject_alternative_name() {
         names.extend(extension.value.general_names.iter().filter_map(spec::name_text));
     }
     names.sort();
-    Found {
+    FoundCertificate {
         subject: certificate.subject().to_string(),
         names,
         not_before: seconds(certificate.validity().not_before),
@@ -211,7 +211,7 @@ pub enum Reason {
     Missing,
     /// Another authority signed it.
     OtherAuthority,
-    /// It says another name.
+    /// It is for another name.
     OtherSubject,
     /// The box has other names or addresses now.
     NamesChanged,
@@ -222,7 +222,7 @@ pub enum Reason {
 }
 
 /// Whether a certificate must be issued, and why. Pure.
-pub fn decide(spec: &LeafSpec, found: Option<&Found>, now: u64) -> Option<Reason> {
+pub fn decide(spec: &LeafSpec, found: Option<&FoundCertificate>, now: u64) -> Option<Reason> {
     let Some(found) = found else { return Some(Reason::Missing) };
     if !found.signed {
         return Some(Reason::OtherAuthority);

@@ -5,7 +5,8 @@ use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{
-    Authority, DAY, Found, LeafSpec, RENEW_BEFORE, Reason, Subject, Validity, authorities, decide, inspect_leaf,
+    Authority, DAY, FoundCertificate, LeafSpec, RENEW_BEFORE, Reason, Subject, Validity, authorities, decide,
+    inspect_leaf,
 };
 use super::{inspect, issue, keys, kubelet_serving, leaves, leaves_on_disk};
 use crate::cluster::Node;
@@ -81,7 +82,7 @@ fn an_authority_is_replaced_before_it_is_recorded_and_never_after() {
 #[test]
 fn certificates_are_issued_for_a_reason() {
     let spec = LeafSpec::client(Subject::user("someone"));
-    let good = Found {
+    let good = FoundCertificate {
         subject: "CN=someone".to_owned(),
         names: Vec::new(),
         not_before: BUILT,
@@ -96,9 +97,9 @@ fn certificates_are_issued_for_a_reason() {
         (Some(good.clone()), late, None),
         (Some(good.clone()), late + 1, Some(Reason::EndsSoon)),
         (Some(good.clone()), BUILT - 1, Some(Reason::NotYetValid)),
-        (Some(Found { signed: false, ..good.clone() }), BUILT, Some(Reason::OtherAuthority)),
-        (Some(Found { subject: "CN=other".to_owned(), ..good.clone() }), BUILT, Some(Reason::OtherSubject)),
-        (Some(Found { names: vec!["a".to_owned()], ..good }), BUILT, Some(Reason::NamesChanged)),
+        (Some(FoundCertificate { signed: false, ..good.clone() }), BUILT, Some(Reason::OtherAuthority)),
+        (Some(FoundCertificate { subject: "CN=other".to_owned(), ..good.clone() }), BUILT, Some(Reason::OtherSubject)),
+        (Some(FoundCertificate { names: vec!["a".to_owned()], ..good }), BUILT, Some(Reason::NamesChanged)),
     ];
     for (found, now, expected) in table {
         assert_eq!(decide(&spec, found.as_ref(), now), expected, "{found:?} at {now}");

@@ -28,7 +28,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Reads, and prints the objects; or all that is wrong, and nothing else.
+    /// Prints the objects, or everything that is wrong with the files.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let mut ssh_keys = Vec::new();
         if let Some(path) = &self.ssh_key {

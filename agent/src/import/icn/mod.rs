@@ -5,7 +5,7 @@
 //! machine values  (R6 on)    ─┼─► IcnMachine ─► Secrets (BMC, user data, network data), BareMetalHost ─► admission ─► YAML
 //! user_config.sh  ─ gateway, name servers ─┘
 //! ```
-//! A file is read as data, whole and strictly: a key that nobody knows is an error, and all errors are told at once, each
+//! A file is read as data, whole and strictly: a key that nobody knows is an error, and all errors are reported at once, each
 //! with its file, line and key, what was found and what was expected. A shell file is never run.
 //!
 //! What comes out is what ICN made: `NAME-bmc-secret`, `NAME-user-data`, `NAME-network-data` and the host in namespace
@@ -65,16 +65,16 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What files became.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Converted {
     /// Objects, in the order in which they are to be applied.
     pub objects: Vec<Value>,
-    /// What was in the files and is no matter of hosts.
+    /// What stood in the files and does not concern hosts.
     pub notes: Vec<String>,
 }
 
-/// Reads all files and makes the objects of all their hosts, or tells all that speaks against it.
+/// Reads all files and makes the objects of all their hosts, or returns everything that is wrong.
 pub fn convert(inputs: &[Input], choices: &Choices) -> Result<Converted, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut machines = Vec::new();

@@ -150,7 +150,7 @@ impl<'a> At<'a> {
         Self { file: self.file, line: self.above + line, key, node, above: self.above }
     }
 
-    /// What speaks against the value.
+    /// Reports that the value is wrong.
     pub fn problem(&self, found: String, expected: &str) -> Problem {
         Problem {
             file: self.file.to_owned(),
@@ -182,7 +182,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A text for which `read` has an answer.
+    /// A text that `read` accepts.
     pub fn read<T>(&self, expected: &str, problems: &mut Vec<Problem>, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let text = self.text(expected, problems)?;
         let read = read(&text);
@@ -250,7 +250,7 @@ impl<'a> Table<'a> {
         found
     }
 
-    /// Refuses the keys that nobody asked for.
+    /// Refuses the keys that were not read.
     pub fn end(mut self, problems: &mut Vec<Problem>) {
         self.known.sort_unstable();
         let known = self.known.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");

@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use super::node::shortened;
 use super::{Input, Problem};
 
-/// What hosts are told of the network outside.
+/// What hosts need to know of the network outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Provider {
     pub gateway: Option<IpAddr>,
     pub dns: Vec<IpAddr>,
 }
 
-/// Keys that say nothing of hosts, and what they are on a box.
+/// Keys that do not concern hosts, and what stands for them on a box.
 const OF_THE_BOX: [(&str, &str); 7] = [
     ("BS_DHCP_INTERFACE", "the site's own DHCP server is the one that serves there"),
     ("BS_DHCP_INTERFACE_IP", "the site's own DHCP server is the one that serves there"),

@@ -50,7 +50,7 @@ pub(super) fn cloud_config(user: &User, provider: &Provider, ssh_keys: &[String]
     Ok(format!("#cloud-config\n{}", serde_saphyr::to_string(&Value::Object(config))?))
 }
 
-/// The way out of the site, for hosts that DHCP does not tell.
+/// Gateway and name servers, for hosts that do not get them by DHCP.
 fn outside(provider: &Provider, config: &mut Map<String, Value>) {
     let (mut files, mut commands) = (Vec::new(), Vec::new());
     if !provider.dns.is_empty() {

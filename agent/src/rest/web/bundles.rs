@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use super::routes::App;
 use crate::door::refusal::too_many;
 use crate::door::{Refusal, incoming};
-use crate::releases::Refused;
+use crate::releases::BundleRefused;
 
 /// A bundle: what turns the release that runs into another. Whole, or not at all.
 pub(super) async fn take(State(app): State<Arc<App>>, request: Request) -> Result<Response, Refusal> {
@@ -23,20 +23,24 @@ pub(super) async fn take(State(app): State<Arc<App>>, request: Request) -> Resul
     Ok((StatusCode::CREATED, Json(taken.map_err(|refused| refused_bundle(&refused))?)).into_response())
 }
 
-fn refused_bundle(refused: &Refused) -> Refusal {
+fn refused_bundle(refused: &BundleRefused) -> Refusal {
     let (status, hint) = match refused {
-        Refused::Shape(_) => (StatusCode::BAD_REQUEST, "send the file that `foothold diff --bundle` wrote"),
-        Refused::Signature(_) => {
+        BundleRefused::Shape(_) => (StatusCode::BAD_REQUEST, "send the file that `foothold diff --bundle` wrote"),
+        BundleRefused::Signature(_) => {
             (StatusCode::FORBIDDEN, "sign both releases and the bundle with one key (`sign.key` of the definition)")
         }
-        Refused::Base { .. } => (StatusCode::CONFLICT, "make the bundle from the image that this box runs"),
-        Refused::Damaged { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "send it again; if that fails, make it again"),
-        Refused::Incomplete { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "make the bundle again from whole images"),
-        Refused::NoRoom { .. } => (StatusCode::INSUFFICIENT_STORAGE, "make room on DATA"),
-        Refused::Cut(_) => (StatusCode::BAD_REQUEST, "send it again: the box has kept nothing of it"),
-        Refused::Disk(_) => (StatusCode::INTERNAL_SERVER_ERROR, "look at the box's disk"),
-        Refused::Unknown(_) => (StatusCode::SERVICE_UNAVAILABLE, "start the box from its medium"),
-        Refused::Busy => return too_many("another bundle is being taken", 10),
+        BundleRefused::Base { .. } => (StatusCode::CONFLICT, "make the bundle from the image that this box runs"),
+        BundleRefused::Damaged { .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "send it again; if that fails, make it again")
+        }
+        BundleRefused::Incomplete { .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "make the bundle again from whole images")
+        }
+        BundleRefused::NoRoom { .. } => (StatusCode::INSUFFICIENT_STORAGE, "make room on DATA"),
+        BundleRefused::Cut(_) => (StatusCode::BAD_REQUEST, "send it again: the box has kept nothing of it"),
+        BundleRefused::Disk(_) => (StatusCode::INTERNAL_SERVER_ERROR, "look at the box's disk"),
+        BundleRefused::Unknown(_) => (StatusCode::SERVICE_UNAVAILABLE, "start the box from its medium"),
+        BundleRefused::Busy => return too_many("another bundle is being taken", 10),
     };
     Refusal::new(status, refused.to_string(), hint)
 }

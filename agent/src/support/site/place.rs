@@ -67,7 +67,7 @@ impl Place {
         while mount::unmount(&target, true).is_ok() {}
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOATIME;
         // `flush`: what is written goes to the medium soon, not in half a minute.
-        let options = mount::Options::new(flags, "flush,utf8=1,errors=remount-ro");
+        let options = mount::MountOptions::new(flags, "flush,utf8=1,errors=remount-ro");
         mount::mount("vfat", &source.to_string_lossy(), &target, options)?;
         let done = fs_err::create_dir_all(target.join(FOLDER))
             .map_err(anyhow::Error::from)
