@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::builder::{self, Builder, workspace};
 use crate::cli::Sources;
 use crate::config::{self, Appliance};
-use crate::host::userns;
+use crate::host::{environment, userns};
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
 use crate::pipeline;
@@ -54,6 +54,7 @@ fn definition_file(path: &Path) -> PathBuf {
 /// been done before.
 pub fn builder(sources: &Sources, report: &Report) -> Result<Builder> {
     userns::become_root()?;
+    environment::settle();
     crate::host::cancel::install(report.cancel());
     let root = match &sources.cache {
         Some(dir) => dir.clone(),

@@ -109,6 +109,14 @@ impl Run {
         self
     }
 
+    /// Of the environment only where programs are: what the program makes depends on its input alone. `TAR_OPTIONS`, a
+    /// locale or a time zone of the caller's would change it.
+    #[must_use]
+    pub fn reproducible(self) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        self.clear_env().env("PATH", path).env("HOME", "/tmp").env("LC_ALL", "C.UTF-8").env("TZ", "UTC0")
+    }
+
     /// This variable of the environment is not inherited.
     #[must_use]
     pub fn without_env(mut self, key: &str) -> Self {
@@ -329,6 +337,8 @@ fn read_tail(pipe: Option<impl Read>, on_line: &mut dyn FnMut(&str)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::{Run, RunError};
 
     #[test]
@@ -343,6 +353,17 @@ mod tests {
         let error = Run::new("no-such-program").output().expect_err("it is not there");
         assert!(matches!(error, RunError::Start { .. }));
         assert_eq!(error.to_string(), "starting `no-such-program`");
+    }
+
+    #[test]
+    fn a_reproducible_program_has_nothing_of_the_callers() {
+        let out = Run::new("env").reproducible().env("OWN", "1").output().expect("env runs");
+        let names: Vec<String> =
+            String::from_utf8_lossy(&out).lines().filter_map(|line| Some(line.split_once('=')?.0.to_owned())).collect();
+        assert_eq!(
+            names.into_iter().collect::<BTreeSet<_>>(),
+            ["HOME", "LC_ALL", "OWN", "PATH", "TZ"].map(str::to_owned).into()
+        );
     }
 
     #[test]

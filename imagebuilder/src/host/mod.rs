@@ -8,6 +8,7 @@ pub mod block;
 pub mod cancel;
 pub mod command;
 pub mod enter;
+pub mod environment;
 pub mod files;
 pub mod flock;
 pub mod needs;

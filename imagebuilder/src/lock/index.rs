@@ -38,7 +38,7 @@ pub fn write(cache: &Cache, debs: &[Deb], dir: &Path) -> Result<()> {
 
 /// The control file of a package in the cache, without an empty line at its end.
 pub fn control(cache: &Cache, deb: &Deb) -> Result<String> {
-    let control = Run::new("dpkg-deb").arg("--field").arg(cache.blob_path(&deb.sha256)).output()?;
+    let control = Run::new("dpkg-deb").reproducible().arg("--field").arg(cache.blob_path(&deb.sha256)).output()?;
     let control = String::from_utf8(control).with_context(|| format!("control file of {}", deb.name))?;
     Ok(control.trim_end().to_owned())
 }

@@ -61,7 +61,8 @@ pub fn bootstrap(cache: &Cache, toolbox: &Toolbox, work: &WorkDir, name: &str, d
 /// Unpacks packages into a tree, without what they would do when they are installed.
 pub fn unpack<'a>(cache: &Cache, debs: impl IntoIterator<Item = &'a Deb>, root: &Path) -> Result<()> {
     for deb in debs {
-        Run::new("dpkg-deb").arg("--extract").arg(cache.blob_path(&deb.sha256)).arg(root).output()?;
+        let unpack = Run::new("dpkg-deb").reproducible().arg("--extract");
+        unpack.arg(cache.blob_path(&deb.sha256)).arg(root).output()?;
     }
     Ok(())
 }

@@ -62,6 +62,7 @@ pub fn ensure(cache: &Cache, debs: &[Deb], helper: &Path, say: &mut dyn FnMut(&s
         .arg(SUITE)
         .arg(&fresh)
         .arg(format!("deb [trusted=yes] copy://{} ./", repository.display()))
+        .reproducible()
         .env("TMPDIR", "/tmp")
         .output()
         .context("making the toolbox")?;
