@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use agent_api::menu::MenuEntry;
 use agent_api::proof::{self, PROOF};
 use agent_api::release::{Blob, BootEntry, Budgets, ContentFile, Image, Kubernetes, Layer, Package, Release, SBOM};
 use anyhow::{Context, Result, bail};
@@ -273,9 +274,11 @@ fn assemble(
     }
     let boot = release.boot.first().context("a release has a boot entry")?;
     let current = boot::BootEntry {
-        release_id: id.clone(),
-        title: format!("{} {}", release.name, release.version),
-        parameters: boot.command_line.split_whitespace().map(str::to_owned).collect(),
+        entry: MenuEntry {
+            release_id: id.clone(),
+            title: format!("{} {}", release.name, release.version),
+            parameters: boot.command_line.split_whitespace().map(str::to_owned).collect(),
+        },
         kernel: at.cache.blob_path(&boot.kernel.digest),
         initrd: at.cache.blob_path(&boot.initrd.digest),
     };

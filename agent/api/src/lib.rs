@@ -14,6 +14,7 @@
 //! boot     what the initrd found          initrd writes, agent reads
 //! bundle   what turns a release into one  `foothold diff` writes, agent takes
 //! image    names of container images      both read them the same way
+//! menu     GRUB's menu                   builder writes it for an image, the box for a release that came later
 //! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
 //! servers  the network of the site's servers  user writes in definition or site, both read it
@@ -31,6 +32,7 @@ pub mod bundle;
 pub mod events;
 pub mod host_story;
 pub mod image;
+pub mod menu;
 pub mod meta;
 pub mod metal3;
 pub mod net;

@@ -1,8 +1,8 @@
 //! What lies in the EFI system partition.
 
+use agent_api::menu::MenuError;
 use fs_err as fs;
 
-use super::menu::{self, MenuError};
 use super::{BootEntries, BootEntry};
 use crate::disk::{Content, SourceFile, Tools};
 
@@ -31,7 +31,7 @@ pub enum EspError {
 /// What firmware and GRUB need: signed programs and the menu.
 pub fn loader_files(entries: &BootEntries, tools: &dyn Tools) -> Result<Vec<SourceFile>, EspError> {
     let mut files = signed_files(tools)?;
-    let menu = menu::grub_cfg(entries)?.into_bytes();
+    let menu = entries.menu().grub_cfg()?.into_bytes();
     files.push(SourceFile { path: GRUB_CFG.to_owned(), content: Content::Bytes(menu) });
     Ok(files)
 }
@@ -63,5 +63,5 @@ pub fn kernel_files(entries: &BootEntries) -> Result<Vec<SourceFile>, EspError> 
 }
 
 fn pair(entry: &BootEntry) -> [(String, &std::path::PathBuf); 2] {
-    [(entry.kernel_path(), &entry.kernel), (entry.initrd_path(), &entry.initrd)]
+    [(entry.entry.kernel_path(), &entry.kernel), (entry.entry.initrd_path(), &entry.initrd)]
 }

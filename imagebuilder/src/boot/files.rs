@@ -74,7 +74,7 @@ pub fn list(entries: &BootEntries, tools: &dyn Tools, cache: &Path) -> Result<Bo
     let mut hybrid = grub::hybrid_code(tools, 0)?;
     grub::blank_hybrid_code(&mut hybrid);
     Ok(BootFiles {
-        release: entries.current.release_id.clone(),
+        release: entries.current.entry.release_id.clone(),
         esp: files,
         disk: BiosFiles { code: blob(&grub::mbr_code(tools, BIOS_BOOT_AT)?), core: blob(&disk_core) },
         cd: BiosFiles { code: blob(&hybrid), core: blob(&cd_core) },

@@ -6,46 +6,26 @@
 //! UEFI       shim ─▶ signed GRUB ──┘
 //! ```
 //!
-//! One `grub.cfg` ([`menu`]) serves disks, sticks and CDs: it finds the kernel by the release's id. shim, GRUB and
+//! One `grub.cfg` ([`Menu`]) serves disks, sticks and CDs: it finds the kernel by the release's id. shim, GRUB and
 //! kernel are Debian's signed ones, so that Secure Boot machines start.
 
 pub mod esp;
 pub mod files;
 pub mod grub;
-pub mod menu;
 
 use std::path::PathBuf;
+
+use agent_api::menu::{Menu, MenuEntry};
 
 /// One release that the menu can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootEntry {
-    /// Hex sha256 of the release's `release.json`.
-    pub release_id: String,
-    /// What the menu shows, such as `edge 1.4.0`.
-    pub title: String,
-    /// Kernel parameters, without consoles and without `foothold.release`.
-    pub parameters: Vec<String>,
+    /// What the menu says of it.
+    pub entry: MenuEntry,
     /// Kernel (bzImage, signed) on the host.
     pub kernel: PathBuf,
     /// Initrd on the host.
     pub initrd: PathBuf,
-}
-
-impl BootEntry {
-    /// The first 16 characters of the release id: the name of its folder under `foothold/boot/`.
-    pub fn id16(&self) -> &str {
-        self.release_id.get(..16).unwrap_or(&self.release_id)
-    }
-
-    /// Path of the kernel on the boot medium, relative.
-    pub fn kernel_path(&self) -> String {
-        format!("foothold/boot/{}/vmlinuz", self.id16())
-    }
-
-    /// Path of the initrd on the boot medium, relative.
-    pub fn initrd_path(&self) -> String {
-        format!("foothold/boot/{}/initrd", self.id16())
-    }
 }
 
 /// What the menu offers, and on which consoles.
@@ -63,5 +43,35 @@ impl BootEntries {
     /// All entries, the current one first.
     pub fn all(&self) -> impl Iterator<Item = &BootEntry> {
         std::iter::once(&self.current).chain(&self.previous)
+    }
+
+    /// What GRUB reads.
+    pub fn menu(&self) -> Menu {
+        Menu {
+            current: self.current.entry.clone(),
+            previous: self.previous.as_ref().map(|previous| previous.entry.clone()),
+            consoles: self.consoles.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::menu::{Menu, MenuEntry};
+
+    use crate::disk::Tools as _;
+    use crate::disk::testbench::Toolbox;
+
+    #[test]
+    fn grub_accepts_the_text() {
+        let toolbox = Toolbox::find();
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("grub.cfg");
+        let parameters = vec!["a=$b;c".to_owned(), "d=\"e f\"".to_owned()];
+        let current = MenuEntry { release_id: "ab".repeat(32), title: "edge 1.4.0".to_owned(), parameters };
+        let menu = Menu { current, previous: None, consoles: vec!["tty0".to_owned(), "ttyS0".to_owned()] };
+        fs_err::write(&path, menu.grub_cfg().expect("a menu")).expect("writes");
+        toolbox.check(&["grub-script-check", path.to_str().expect("UTF-8")]);
+        assert!(toolbox.file("usr/bin/grub-script-check").exists());
     }
 }

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agent_api::menu::MenuEntry;
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -132,7 +133,7 @@ impl Inputs {
         let BootEntries { current, previous, consoles } = entries;
         self.text(&consoles.join(" "));
         for entry in [Some(current), previous.as_ref()] {
-            let Some(BootEntry { release_id, title, parameters, kernel, initrd }) = entry else {
+            let Some(BootEntry { entry: MenuEntry { release_id, title, parameters }, kernel, initrd }) = entry else {
                 self.text("none");
                 continue;
             };

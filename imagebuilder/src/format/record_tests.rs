@@ -62,7 +62,7 @@ fn an_output_that_was_changed_is_made_anew(#[case] change: fn(&Path)) {
 #[rstest]
 #[case::release(|plan: &mut ImagePlan| plan.release_id = "ef".repeat(32))]
 #[case::menu(|plan: &mut ImagePlan| plan.entries.consoles.truncate(1))]
-#[case::parameters(|plan: &mut ImagePlan| plan.entries.current.parameters.truncate(1))]
+#[case::parameters(|plan: &mut ImagePlan| plan.entries.current.entry.parameters.truncate(1))]
 #[case::site(|plan: &mut ImagePlan| plan.site.truncate(1))]
 #[case::store(|plan: &mut ImagePlan| plan.store.truncate(2))]
 #[case::size(|plan: &mut ImagePlan| plan.virtual_bytes = Some(1 << 30))]

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use agent_api::menu::MenuEntry;
+
 use super::{Format, ImagePlan, OutputFile, write};
 use crate::boot::{BootEntries, BootEntry};
 use crate::disk::testbench::Toolbox;
@@ -20,9 +22,11 @@ pub(super) fn plan(dir: &Path) -> ImagePlan {
     opened.set_len(5 << 20).expect("a size");
     std::os::unix::fs::FileExt::write_all_at(opened.file(), b"middle", 3 << 20).expect("data");
     let entry = |id: &str, title: &str| BootEntry {
-        release_id: id.repeat(32),
-        title: title.to_owned(),
-        parameters: vec!["quiet".to_owned(), "foothold.site=a b".to_owned()],
+        entry: MenuEntry {
+            release_id: id.repeat(32),
+            title: title.to_owned(),
+            parameters: vec!["quiet".to_owned(), "foothold.site=a b".to_owned()],
+        },
         kernel: file("vmlinuz", &noise),
         initrd: file("initrd", &noise[..500_001]),
     };

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agent_api::menu::MenuEntry;
 use agent_api::proof::{self, PROOF};
 use agent_api::release::{
     Blob, BootEntry, Budgets, DataPlace, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
@@ -106,9 +107,11 @@ impl Sample {
             content: Content::File { path: cache.blob_path(&blob.digest), bytes: blob.size },
         }));
         let current = boot::BootEntry {
-            release_id: id.clone(),
-            title: "edge 1.4.0".to_owned(),
-            parameters: vec!["quiet".to_owned()],
+            entry: MenuEntry {
+                release_id: id.clone(),
+                title: "edge 1.4.0".to_owned(),
+                parameters: vec!["quiet".to_owned()],
+            },
             kernel: cache.blob_path(&kernel.digest),
             initrd: cache.blob_path(&initrd.digest),
         };

@@ -1,4 +1,5 @@
-//! The text of `grub.cfg`, a pure function of [`BootEntries`].
+//! GRUB's menu: the text of `grub.cfg`, a pure function of [`Menu`]. The builder writes it for an image, and the box for a
+//! release that came to it later.
 //!
 //! The same text works from an ESP, from a CD and from a CD image on a stick, under BIOS and UEFI: each entry searches
 //! its own kernel, the device GRUB came from first. A serial port that is not there is not used, so nothing waits for it;
@@ -10,7 +11,44 @@
 //! whole memory image (58 MiB) byte by byte, which takes 2 s under emulation. `edd=off` skips the setup code's look at
 //! every disk, which hangs on some BIOSes and which nothing here needs.
 
-use super::{BootEntries, BootEntry};
+/// What the menu offers, and on which consoles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Menu {
+    /// The release, started by itself.
+    pub current: MenuEntry,
+    /// The release before it, if there is one.
+    pub previous: Option<MenuEntry>,
+    /// Kernel consoles, such as `tty0` and `ttyS0`; the last one becomes `/dev/console`.
+    pub consoles: Vec<String>,
+}
+
+/// One release that the menu can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MenuEntry {
+    /// Hex sha256 of the release's `release.json`.
+    pub release_id: String,
+    /// What the menu shows, such as `edge 1.4.0`.
+    pub title: String,
+    /// Kernel parameters, without consoles and without `foothold.release`.
+    pub parameters: Vec<String>,
+}
+
+impl MenuEntry {
+    /// The first 16 characters of the release id: the name of its folder under `foothold/boot/`.
+    pub fn id16(&self) -> &str {
+        self.release_id.get(..16).unwrap_or(&self.release_id)
+    }
+
+    /// Path of the kernel on the boot medium, relative.
+    pub fn kernel_path(&self) -> String {
+        format!("foothold/boot/{}/vmlinuz", self.id16())
+    }
+
+    /// Path of the initrd on the boot medium, relative.
+    pub fn initrd_path(&self) -> String {
+        format!("foothold/boot/{}/initrd", self.id16())
+    }
+}
 
 /// Seconds until the release starts by itself.
 const TIMEOUT_SECS: u32 = 1;
@@ -45,14 +83,14 @@ pub enum MenuError {
 }
 
 /// A mode of the same release that the menu offers.
-struct Mode {
+struct MenuMode {
     suffix: &'static str,
     parameters: &'static [&'static str],
 }
 
-const NORMAL: Mode = Mode { suffix: "", parameters: &[] };
-const CHECK: Mode = Mode { suffix: ": check the medium", parameters: &["foothold.mode=check"] };
-const SAFE: Mode = Mode { suffix: ": safe mode (no cluster)", parameters: &["foothold.mode=safe"] };
+const NORMAL: MenuMode = MenuMode { suffix: "", parameters: &[] };
+const CHECK: MenuMode = MenuMode { suffix: ": check the medium", parameters: &["foothold.mode=check"] };
+const SAFE: MenuMode = MenuMode { suffix: ": safe mode (no cluster)", parameters: &["foothold.mode=safe"] };
 
 /// Starts a release (`$1`: its folder) with the kernel parameters that follow; returns only when it cannot.
 const START: &str = r#"function start {
@@ -91,20 +129,22 @@ function explain {
 
 const SETTINGS: &str = "set default=0\nset timeout=TIMEOUT_SECS\nset timeout_style=countdown\n";
 
-/// The text of `grub.cfg`.
-pub fn grub_cfg(entries: &BootEntries) -> Result<String, MenuError> {
-    let consoles = consoles(&entries.consoles)?;
-    let unit = entries.consoles.iter().find_map(|name| name.strip_prefix("ttyS"));
-    let mut text = START.replace("SERIAL_UNIT", unit.unwrap_or("0")).replace("BAUD", &BAUD.to_string());
-    text.push_str(&unit.map_or_else(String::new, terminals));
-    text.push_str(&SETTINGS.replace("TIMEOUT_SECS", &TIMEOUT_SECS.to_string()));
-    text.push_str(&menu_entry(&entries.current, &NORMAL, &consoles)?);
-    if let Some(previous) = &entries.previous {
-        text.push_str(&menu_entry(previous, &NORMAL, &consoles)?);
+impl Menu {
+    /// The text of `grub.cfg`.
+    pub fn grub_cfg(&self) -> Result<String, MenuError> {
+        let consoles = consoles(&self.consoles)?;
+        let unit = self.consoles.iter().find_map(|name| name.strip_prefix("ttyS"));
+        let mut text = START.replace("SERIAL_UNIT", unit.unwrap_or("0")).replace("BAUD", &BAUD.to_string());
+        text.push_str(&unit.map_or_else(String::new, terminals));
+        text.push_str(&SETTINGS.replace("TIMEOUT_SECS", &TIMEOUT_SECS.to_string()));
+        text.push_str(&menu_entry(&self.current, &NORMAL, &consoles)?);
+        if let Some(previous) = &self.previous {
+            text.push_str(&menu_entry(previous, &NORMAL, &consoles)?);
+        }
+        text.push_str(&menu_entry(&self.current, &CHECK, &consoles)?);
+        text.push_str(&menu_entry(&self.current, &SAFE, &consoles)?);
+        Ok(text)
     }
-    text.push_str(&menu_entry(&entries.current, &CHECK, &consoles)?);
-    text.push_str(&menu_entry(&entries.current, &SAFE, &consoles)?);
-    Ok(text)
 }
 
 /// `console=` parameters in the given order.
@@ -132,7 +172,7 @@ fn terminals(unit: &str) -> String {
     )
 }
 
-fn menu_entry(entry: &BootEntry, mode: &Mode, consoles: &[String]) -> Result<String, MenuError> {
+fn menu_entry(entry: &MenuEntry, mode: &MenuMode, consoles: &[String]) -> Result<String, MenuError> {
     let title = quote("the title", &format!("{}{}", entry.title, mode.suffix))?;
     let release = format!("foothold.release={}", entry.release_id);
     let own = mode.parameters.iter().map(|parameter| (*parameter).to_owned());
@@ -157,26 +197,20 @@ fn quote(what: &'static str, text: &str) -> Result<String, MenuError> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use rstest::rstest;
 
-    use super::{BootEntries, BootEntry, MenuError, grub_cfg};
-    use crate::disk::Tools as _;
-    use crate::disk::testbench::Toolbox;
+    use super::{Menu, MenuEntry, MenuError};
 
-    fn entry(id: &str, title: &str, parameters: &[&str]) -> BootEntry {
-        BootEntry {
+    fn entry(id: &str, title: &str, parameters: &[&str]) -> MenuEntry {
+        MenuEntry {
             release_id: id.repeat(32),
             title: title.to_owned(),
             parameters: parameters.iter().map(|&parameter| parameter.to_owned()).collect(),
-            kernel: PathBuf::new(),
-            initrd: PathBuf::new(),
         }
     }
 
-    fn entries(parameters: &[&str], consoles: &[&str]) -> BootEntries {
-        BootEntries {
+    fn menu(parameters: &[&str], consoles: &[&str]) -> Menu {
+        Menu {
             current: entry("ab", "edge 1.4.0", parameters),
             previous: None,
             consoles: consoles.iter().map(|&console| console.to_owned()).collect(),
@@ -190,9 +224,9 @@ mod tests {
 
     #[test]
     fn the_menu_offers_the_release_the_previous_one_a_check_and_safe_mode() {
-        let mut entries = entries(&["quiet", "foothold.data=ram"], &["tty0", "ttyS1"]);
-        entries.previous = Some(entry("cd", "edge 1.3.0", &[]));
-        insta::assert_snapshot!(tail(&grub_cfg(&entries).expect("a menu")), @r"
+        let mut menu = menu(&["quiet", "foothold.data=ram"], &["tty0", "ttyS1"]);
+        menu.previous = Some(entry("cd", "edge 1.3.0", &[]));
+        insta::assert_snapshot!(tail(&menu.grub_cfg().expect("a menu")), @r"
         set default=0
         set timeout=1
         set timeout_style=countdown
@@ -213,26 +247,15 @@ mod tests {
 
     #[test]
     fn a_box_without_serial_console_does_not_touch_the_port_in_its_menu() {
-        let text = grub_cfg(&entries(&[], &["tty0"])).expect("a menu");
+        let text = menu(&[], &["tty0"]).grub_cfg().expect("a menu");
         assert!(!text.contains("terminal_input"), "{text}");
-    }
-
-    #[test]
-    fn grub_accepts_the_text() {
-        let toolbox = Toolbox::find();
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("grub.cfg");
-        let entries = entries(&["a=$b;c", "d=\"e f\""], &["tty0", "ttyS0"]);
-        fs_err::write(&path, grub_cfg(&entries).expect("a menu")).expect("writes");
-        toolbox.check(&["grub-script-check", path.to_str().expect("UTF-8")]);
-        assert!(toolbox.file("usr/bin/grub-script-check").exists());
     }
 
     #[rstest]
     #[case::quote("a='b'")]
     #[case::newline("a=b\nreboot")]
     fn a_parameter_that_would_end_its_quotes_is_refused(#[case] parameter: &str) {
-        let error = grub_cfg(&entries(&[parameter], &["tty0"])).expect_err("impossible");
+        let error = menu(&[parameter], &["tty0"]).grub_cfg().expect_err("impossible");
         assert!(matches!(error, MenuError::Text { .. }), "{error}");
     }
 
@@ -242,13 +265,13 @@ mod tests {
     #[case::no_number("tty")]
     #[case::with_options("ttyS0,9600")]
     fn a_console_that_is_not_known_is_refused(#[case] console: &str) {
-        let error = grub_cfg(&entries(&[], &[console])).expect_err("unknown");
+        let error = menu(&[], &[console]).grub_cfg().expect_err("unknown");
         assert_eq!(error, MenuError::Console(console.to_owned()));
     }
 
     #[test]
     fn more_parameters_than_the_kernel_takes_are_refused() {
-        let error = grub_cfg(&entries(&["x".repeat(2000).as_str()], &["tty0"])).expect_err("too long");
+        let error = menu(&["x".repeat(2000).as_str()], &["tty0"]).grub_cfg().expect_err("too long");
         assert!(error.to_string().contains("1919 are possible"), "{error}");
     }
 }
