@@ -94,7 +94,7 @@ impl ServersNetwork {
             if !own.reaches(range.first) || !own.reaches(range.last) {
                 let hint = "servers with other addresses do not reach the box";
                 add("range", format!("`{range}` lies beside `{own}`"), "addresses of the box's own subnet", hint);
-            } else if (range.first..=range.last).contains(&own.address) {
+            } else if range.contains(own.address) {
                 let found = format!("`{range}` has the box's own address in it");
                 add("range", found, "addresses that nobody has", "begin behind it");
             }

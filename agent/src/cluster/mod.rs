@@ -65,18 +65,7 @@ impl Node {
 
 /// The `n`th address of a range, such as the 1st of the Service range for the API, the 10th for DNS.
 pub fn nth_address(cidr: &str, n: u32) -> Option<IpAddr> {
-    let cidr = agent_api::net::Cidr::parse(cidr)?;
-    let width = |bits: u8| u32::from(bits) - u32::from(cidr.prefix);
-    match cidr.address {
-        IpAddr::V4(v4) => {
-            let mask = u32::MAX.checked_shl(width(32)).unwrap_or(0);
-            Some(IpAddr::V4((u32::from(v4) & mask).checked_add(n)?.into()))
-        }
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(width(128)).unwrap_or(0);
-            Some(IpAddr::V6((u128::from(v6) & mask).checked_add(u128::from(n))?.into()))
-        }
-    }
+    agent_api::net::Cidr::parse(cidr)?.nth(n)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::input::{Closure, DiskFormat, Format};
 use super::types::{
-    ByteSize, Cidr, Console, ImageReference, KubernetesVersion, Name, SecretReference, Version, duration_as_text,
+    ByteSize, Console, ImageReference, Ipv4Network, KubernetesVersion, Name, SecretReference, Version, duration_as_text,
 };
 
 /// A valid appliance. Paths in it are usable from the working directory.
@@ -53,10 +53,10 @@ pub struct Kubernetes {
     pub source: KubernetesSource,
     /// Addresses of pods.
     #[serde(rename = "podCIDR")]
-    pub pod_cidr: Cidr,
+    pub pod_cidr: Ipv4Network,
     /// Addresses of Services.
     #[serde(rename = "serviceCIDR")]
-    pub service_cidr: Cidr,
+    pub service_cidr: Ipv4Network,
 }
 
 /// Where Kubernetes' own programs come from.

@@ -31,7 +31,8 @@ pub use self::appliance::{
 pub use self::input::{Closure, DiskFormat, Format};
 pub use self::schema::json_schema;
 pub use self::types::{
-    ByteSize, Cidr, Console, ImageReference, Invalid, KubernetesVersion, Name, SecretReference, Version, parse_duration,
+    ByteSize, Console, ImageReference, Invalid, Ipv4Network, KubernetesVersion, Name, SecretReference, Version,
+    parse_duration,
 };
 pub use self::validate::is_loopback;
 

@@ -73,7 +73,7 @@ pub(super) fn against(site: &Site, kubernetes: &Kubernetes, findings: &mut Findi
         let Some(cidr) = Cidr::parse(text) else { continue };
         for (name, own) in [("podCIDR", kubernetes.pod_cidr), ("serviceCIDR", kubernetes.service_cidr)] {
             let hint = format!("give the cluster another network: `kubernetes: {{ {name}: ... }}`");
-            if network_has(own, cidr.address) {
+            if own.contains(cidr.address) {
                 let found = format!("{text} lies in `{name}` {own} of the cluster");
                 findings.at(&path, &found, "a network outside of the cluster's", &hint);
             } else if cidr.contains(IpAddr::V4(own.address())) {
@@ -92,13 +92,6 @@ pub(super) fn servers_network(input: &ServersNetwork, path: &KeyPath, findings: 
         findings.at(&path, &found, expected, hint);
     }
     declared
-}
-
-fn network_has(network: super::types::Cidr, address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => network.contains(address),
-        IpAddr::V6(_) => false,
-    }
 }
 
 fn check_interface(path: &KeyPath, interface: &Interface, findings: &mut Findings<'_>) {

@@ -1,12 +1,13 @@
 //! The newtypes of a valid definition. Each reads its text form and says what is wrong with it.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use agent_api::image::ImageName;
+use agent_api::net::{Cidr, InterfaceAddress};
 use serde::{Serialize, Serializer};
 
 /// Why a text is not a value: what was expected, and what to do about it.
@@ -36,7 +37,7 @@ macro_rules! serialize_as_text {
     )*};
 }
 
-serialize_as_text!(Name, Version, KubernetesVersion, ByteSize, Cidr, ImageReference, SecretReference, Console);
+serialize_as_text!(Name, Version, KubernetesVersion, ByteSize, Ipv4Network, ImageReference, SecretReference, Console);
 
 /// A DNS-1123 label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -239,23 +240,26 @@ pub fn parse_duration(text: &str) -> Result<Duration, Invalid> {
     Ok(total)
 }
 
-/// An IPv4 network, its host bits zero.
+/// An IPv4 network: no bit behind the prefix is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Cidr {
+pub struct Ipv4Network {
     address: Ipv4Addr,
     prefix: u8,
 }
 
-impl Cidr {
+impl Ipv4Network {
+    fn cidr(self) -> Cidr {
+        Cidr { address: self.address.into(), prefix: self.prefix }
+    }
+
     /// Whether the two networks share an address.
     pub fn overlaps(self, other: Self) -> bool {
-        let prefix = self.prefix.min(other.prefix);
-        masked(self.address, prefix) == masked(other.address, prefix)
+        self.cidr().overlaps(other.cidr())
     }
 
     /// Whether the address lies in the network.
-    pub fn contains(self, address: Ipv4Addr) -> bool {
-        masked(address, self.prefix) == self.address
+    pub fn contains(self, address: impl Into<IpAddr>) -> bool {
+        self.cidr().contains(address.into())
     }
 
     /// What else than hosts its addresses are for, if so.
@@ -280,18 +284,27 @@ impl Cidr {
     }
 }
 
-fn masked(address: Ipv4Addr, prefix: u8) -> Ipv4Addr {
-    let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-    Ipv4Addr::from(u32::from(address) & mask)
+impl From<InterfaceAddress> for Ipv4Network {
+    /// The network that the interface is in.
+    fn from(own: InterfaceAddress) -> Self {
+        Self { address: masked(own.address, own.prefix), prefix: own.prefix }
+    }
 }
 
-impl fmt::Display for Cidr {
+fn masked(address: Ipv4Addr, prefix: u8) -> Ipv4Addr {
+    match (Cidr { address: address.into(), prefix }.network().address) {
+        IpAddr::V4(network) => network,
+        IpAddr::V6(_) => unreachable!("the network of an IPv4 address is one of IPv4"),
+    }
+}
+
+impl fmt::Display for Ipv4Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix)
     }
 }
 
-impl FromStr for Cidr {
+impl FromStr for Ipv4Network {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
@@ -478,7 +491,7 @@ mod tests {
     use proptest::prelude::{any, proptest};
     use rstest::rstest;
 
-    use super::{ByteSize, Cidr, ImageReference, SecretReference, parse_duration};
+    use super::{ByteSize, ImageReference, Ipv4Network, SecretReference, parse_duration};
 
     #[rstest]
     #[case("350MiB", 350 << 20)]
@@ -522,7 +535,11 @@ mod tests {
     #[case("10.96.0.0/12", "10.0.0.0/8", true)]
     #[case("10.244.0.0/16", "10.96.0.0/12", false)]
     #[case("0.0.0.0/0", "192.168.0.0/24", true)]
-    fn networks_overlap_when_one_is_inside_the_other(#[case] one: Cidr, #[case] other: Cidr, #[case] overlap: bool) {
+    fn networks_overlap_when_one_is_inside_the_other(
+        #[case] one: Ipv4Network,
+        #[case] other: Ipv4Network,
+        #[case] overlap: bool,
+    ) {
         assert_eq!(one.overlaps(other), overlap);
     }
 
@@ -566,7 +583,7 @@ mod tests {
         fn a_network_reads_back_as_it_is_shown(address in any::<u32>(), prefix in 0..=32_u8) {
             let network = super::masked(address.into(), prefix);
             let text = format!("{network}/{prefix}");
-            assert_eq!(Cidr::from_str(&text).map(|cidr| cidr.to_string()), Ok(text));
+            assert_eq!(Ipv4Network::from_str(&text).map(|network| network.to_string()), Ok(text));
         }
     }
 }

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use agent_api::metal3::bmc_address::BmcAddress;
-use agent_api::net::MacAddress;
+use agent_api::net::{InterfaceAddress, MacAddress};
 use foothold_qemu::bmc::{self, Profile};
 
 use super::input::{self, Driver};
 use super::{SimulatedBox, SimulatedServer, Simulation};
 use crate::config::findings::Findings;
 use crate::config::path::KeyPath;
-use crate::config::types::Cidr;
+use crate::config::types::Ipv4Network;
 use crate::config::{ByteSize, Name};
 
 const ADDRESS: &str = "172.22.0.254/24";
@@ -48,16 +48,14 @@ pub(super) fn simulation(
 }
 
 /// This machine's address, and the network that it is in.
-fn network(text: Option<&str>, findings: &mut Findings<'_>) -> Option<(Ipv4Addr, Cidr)> {
+fn network(text: Option<&str>, findings: &mut Findings<'_>) -> Option<(Ipv4Addr, Ipv4Network)> {
     let path = KeyPath::of("network").key("address");
     let text = text.unwrap_or(ADDRESS);
     let read = || {
-        let (address, length) = text.split_once('/')?;
-        let (address, length): (Ipv4Addr, u32) = (address.parse().ok()?, length.parse().ok()?);
-        let mask = u32::MAX.checked_shl(32_u32.checked_sub(length)?)?;
-        let cidr: Cidr = format!("{}/{length}", Ipv4Addr::from(u32::from(address) & mask)).parse().ok()?;
-        let fits = (8..=29).contains(&length) && cidr.reserved().is_none() && is_host(cidr, address);
-        fits.then_some((address, cidr))
+        let own: InterfaceAddress = text.parse().ok()?;
+        let network = Ipv4Network::from(own);
+        let fits = (8..=29).contains(&own.prefix) && network.reserved().is_none() && is_host(network, own.address);
+        fits.then_some((own.address, network))
     };
     let read = read();
     if read.is_none() {
@@ -68,7 +66,7 @@ fn network(text: Option<&str>, findings: &mut Findings<'_>) -> Option<(Ipv4Addr,
 }
 
 /// Whether it is neither the network itself nor its broadcast.
-fn is_host(network: Cidr, address: Ipv4Addr) -> bool {
+fn is_host(network: Ipv4Network, address: Ipv4Addr) -> bool {
     let hosts = u32::MAX >> network.prefix();
     let own = u32::from(address) & hosts;
     network.contains(address) && own != 0 && own != hosts
@@ -76,7 +74,7 @@ fn is_host(network: Cidr, address: Ipv4Addr) -> bool {
 
 struct Validate<'d, 'f, 't> {
     directory: &'d Path,
-    network: Option<(Ipv4Addr, Cidr)>,
+    network: Option<(Ipv4Addr, Ipv4Network)>,
     findings: &'f mut Findings<'t>,
     /// What must be there once, and where it was first.
     seen: HashMap<String, String>,
@@ -255,13 +253,12 @@ impl Validate<'_, '_, '_> {
     /// Lower-case; of one interface, and given once.
     fn mac(&mut self, path: &KeyPath, text: Option<&str>) -> Option<String> {
         let text = text?;
-        let one = |text: &str| u8::from_str_radix(&text[..2], 16).is_ok_and(|first| first & 1 == 0);
-        if text.parse::<MacAddress>().is_err() || !one(text) {
+        let Some(mac) = text.parse().ok().filter(|mac: &MacAddress| !mac.is_group()) else {
             let expected = "six pairs of hex digits such as \"52:54:00:22:00:01\", of one interface";
             self.findings.at(path, &format!("`{text}` is not valid"), expected, "begin with 52:54:00");
             return None;
-        }
-        let mac = text.to_ascii_lowercase();
+        };
+        let mac = mac.to_string();
         self.once(path, format!("the MAC address {mac}"));
         Some(mac)
     }

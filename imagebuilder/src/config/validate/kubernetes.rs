@@ -8,7 +8,7 @@ use super::{Exists, Validate};
 use crate::config::appliance::{Kubernetes, KubernetesSource};
 use crate::config::input::{self, KubernetesFrom};
 use crate::config::path::KeyPath;
-use crate::config::types::{Cidr, KubernetesVersion};
+use crate::config::types::{Ipv4Network, KubernetesVersion};
 
 /// The release that `packages/kubernetes` pins, and that is built when the definition names none.
 const DEFAULT_KUBERNETES: &str = "v1.36.4";
@@ -67,8 +67,13 @@ impl Validate<'_, '_, '_> {
         Some(version)
     }
 
-    pub(super) fn cluster_cidr(&mut self, path: &KeyPath, text: &str, prefixes: RangeInclusive<u8>) -> Option<Cidr> {
-        let cidr = self.parse(path, Some(text), Cidr::from_str)?;
+    pub(super) fn cluster_cidr(
+        &mut self,
+        path: &KeyPath,
+        text: &str,
+        prefixes: RangeInclusive<u8>,
+    ) -> Option<Ipv4Network> {
+        let cidr = self.parse(path, Some(text), Ipv4Network::from_str)?;
         if cidr.contains(CLUSTER_ADDRESS) {
             let found = format!("{cidr} contains {CLUSTER_ADDRESS}, the cluster's own address on every box");
             self.findings.at(

@@ -10,6 +10,7 @@ use super::super::{
     OperationalStatus, ProvisioningState, RaidConfig, RootDeviceHints, SoftwareRaidLevel, SoftwareRaidVolume,
 };
 use super::{Secrets, annotations, image};
+use crate::net::hardware_address;
 
 /// What speaks against a new host, or against a host as it is after a change.
 pub fn host_create(host: &BareMetalHost) -> Vec<String> {
@@ -98,7 +99,7 @@ fn with_bmc(host: &BareMetalHost, bmc: &BmcAddress, problems: &mut Vec<String>) 
         if driver.needs_mac() || host.inspection_disabled() {
             problems.push(format!("BMC driver {scheme} requires a BootMACAddress value"));
         }
-    } else if !is_mac(mac) {
+    } else if hardware_address(mac).is_none() {
         problems.push(format!("address {mac}: invalid MAC address"));
     }
     if spec.boot_mode == Some(BootMode::UefiSecureBoot) && !driver.supports_secure_boot() {
@@ -193,16 +194,6 @@ fn is_uuid(name: &str) -> bool {
     let parts: Vec<&str> = name.split('-').collect();
     let lengths: &[usize] = if parts.len() == 1 { &[32] } else { &[8, 4, 4, 4, 12] };
     parts.len() == lengths.len() && parts.iter().zip(lengths).all(|(part, length)| digits(part, *length))
-}
-
-/// 6, 8 or 20 bytes, by colons, hyphens, or in fours by dots, as Go's `net.ParseMAC` reads them.
-fn is_mac(text: &str) -> bool {
-    let hex = |part: &str, length: usize| part.len() == length && part.bytes().all(|it| it.is_ascii_hexdigit());
-    let separated = |separator: char, length: usize, counts: [usize; 3]| {
-        let parts: Vec<&str> = text.split(separator).collect();
-        counts.contains(&parts.len()) && parts.iter().all(|part| hex(part, length))
-    };
-    separated(':', 2, [6, 8, 20]) || separated('-', 2, [6, 8, 20]) || separated('.', 4, [3, 4, 10])
 }
 
 fn root_device(hints: &RootDeviceHints) -> Option<String> {
