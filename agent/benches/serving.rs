@@ -27,7 +27,6 @@ use foothold_agent::door::{Gate, own_certificate, tls};
 use foothold_agent::events::Bus;
 use foothold_agent::registry::Front;
 use foothold_agent::{http, pulls};
-use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +55,7 @@ fn put(store: &Path, size: usize) -> anyhow::Result<Blob> {
         state.to_le_bytes()
     });
     let bytes: Vec<u8> = words.take(size / 8).flatten().collect();
-    let digest = Digest::from_hex(&hex::encode(Sha256::digest(&bytes)))?;
+    let digest = Digest::of(&bytes);
     fs_err::write(store.join(digest.hex()), &bytes)?;
     Ok(Blob { digest, size: u64::try_from(size)? })
 }

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use agent_api::bundle::{self, Bundle, File, MANIFEST, MOST_MANIFEST, SIGNATURE};
+use agent_api::hash::Hashed;
 use agent_api::release::{Blob, Digest, MEDIUM_ROOT, Release, SBOM};
 use agent_api::rest::{HeldRelease, Taken};
 use minisign_verify::{PublicKey, Signature};
-use sha2::Digest as _;
 use tar::{Archive, Entry};
 
 use crate::host::files;
@@ -179,7 +179,7 @@ impl Releases {
         let release = serde_json::from_slice(&manifest).map_err(|error| unknown(&error))?;
         let text = String::from_utf8_lossy(&read("release.pub")?).into_owned();
         let key = PublicKey::decode(&text).map_err(|error| unknown(&error))?;
-        Ok(Running { id: hex::encode(sha2::Sha256::digest(&manifest)), release, key })
+        Ok(Running { id: Digest::of(&manifest).hex().to_owned(), release, key })
     }
 
     fn take_into(&self, incoming: &Path, from: impl Read, running: &Running) -> Result<Taken, BundleRefused> {
@@ -227,7 +227,7 @@ impl Releases {
         };
         let manifest =
             sent("release.json").ok_or_else(|| BundleRefused::Shape("it holds no `release.json`".to_owned()))?;
-        let id = hex::encode(sha2::Sha256::digest(&manifest));
+        let id = Digest::of(&manifest).hex().to_owned();
         if id != list.to {
             let path = "release.json".to_owned();
             return Err(BundleRefused::Damaged { path, found: id, expected: list.to.clone() });
@@ -337,25 +337,23 @@ fn keep(mut entry: Entry<'_, impl Read>, file: &File, target: &Path) -> Result<(
         return Err(damaged(format!("{} bytes", entry.size()), format!("{} bytes", file.size)));
     }
     let mut out = fs_err::File::create_new(target).map_err(BundleRefused::Disk)?;
-    let mut hash = sha2::Sha256::new();
+    let mut content = Hashed::new(&mut entry);
     let mut buffer = vec![0; CHUNK];
-    let mut left = file.size;
     loop {
-        let count = entry.read(&mut buffer).map_err(BundleRefused::Cut)?;
+        let count = content.read(&mut buffer).map_err(BundleRefused::Cut)?;
         if count == 0 {
             break;
         }
-        hash.update(&buffer[..count]);
         out.write_all(&buffer[..count]).map_err(BundleRefused::Disk)?;
-        left = left.saturating_sub(count as u64);
     }
+    let found = content.finish();
+    let left = file.size.saturating_sub(found.size);
     if left > 0 {
         let cause = format!("{left} bytes of `{path}` are missing");
         return Err(BundleRefused::Cut(io::Error::new(io::ErrorKind::UnexpectedEof, cause)));
     }
-    let found = hex::encode(hash.finalize());
-    if found != file.digest.hex() {
-        return Err(damaged(format!("sha256:{found}"), file.digest.to_string()));
+    if found.digest != file.digest {
+        return Err(damaged(found.digest.to_string(), file.digest.to_string()));
     }
     out.sync_all().map_err(BundleRefused::Disk)
 }

@@ -26,7 +26,6 @@ use foothold_agent::support::SiteOut;
 use foothold_agent::vitals::Vitals;
 use foothold_tests::{fixture, noise};
 use reqwest::{Client, Response, StatusCode};
-use sha2::Digest as _;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -68,7 +67,7 @@ fn sample(version: &str, seeds: [u64; 5], signer: &Signer) -> Sample {
     let mut blobs = BTreeMap::new();
     let mut add = |seed: u64, length| {
         let bytes = noise(seed, length);
-        let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(&bytes))).expect("a digest");
+        let digest = Digest::of(&bytes);
         let blob = Blob { digest: digest.clone(), size: bytes.len() as u64 };
         blobs.insert(digest, bytes);
         blob
@@ -105,7 +104,7 @@ fn sample(version: &str, seeds: [u64; 5], signer: &Signer) -> Sample {
         ..fixture::release()
     };
     let json = serde_json::to_vec_pretty(&release).expect("JSON");
-    let folder = hex::encode(sha2::Sha256::digest(&json));
+    let folder = Digest::of(&json).hex().to_owned();
     let signature = Some(signer.sign(&json, "test").expect("signed"));
     let found = Found { folder, json, signature, boot_files: None, proof: None, sbom: None };
     Sample { release, found, blobs }
@@ -162,7 +161,7 @@ impl Fixture {
             fs_err::write(store.join(digest.hex()), bytes).expect("written");
         }
         let gate = Arc::new(Gate::new(&dir.path().join("access")));
-        let token_sha256 = Some(hex::encode(sha2::Sha256::digest(TOKEN)));
+        let token_sha256 = Some(Digest::of(TOKEN).hex().to_owned());
         gate.set_site(&Access { token_sha256, ..Access::default() });
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         let certificate = door::certificate::start(&mut tasks, &dir.path().join("web"), 0, &stop).expect("made");
@@ -254,7 +253,7 @@ async fn a_box_with_a_and_the_bundle_has_b_exactly() {
     for blob in blobs_of(&b.release).into_iter().filter(|blob| blob.digest != *kernel) {
         let path = blob.digest.store_path();
         let bytes = fs_err::read(fixture.data().join(&path)).or_else(|_| fs_err::read(medium.join(&path)));
-        assert_eq!(hex::encode(sha2::Sha256::digest(bytes.expect("it is there"))), blob.digest.hex());
+        assert_eq!(Digest::of(bytes.expect("it is there")), blob.digest);
     }
     assert_eq!(fs_err::read(fixture.data().join(folder).join("release.json")).expect("reads"), b.found.json);
 }

@@ -18,6 +18,7 @@
 //! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
 //! servers  the network of the site's servers  user writes in definition or site, both read it
+//! hash     SHA-256 of bytes on their way    whoever reads or writes and wants the digest, too
 //! release  what an image holds            builder writes, initrd verifies
 //! net      MAC addresses, subnets, ranges     definition, Site and cluster say them the same way
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
@@ -30,6 +31,7 @@ pub mod boot;
 pub mod bpa;
 pub mod bundle;
 pub mod events;
+pub mod hash;
 pub mod host_story;
 pub mod image;
 pub mod menu;

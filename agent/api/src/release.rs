@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::net::{AddressRange, InterfaceAddress};
 
@@ -31,6 +32,16 @@ impl Digest {
     pub fn from_hex(hex: &str) -> Result<Self, InvalidDigest> {
         let good = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if good { Ok(Self(hex.to_owned())) } else { Err(InvalidDigest(hex.to_owned())) }
+    }
+
+    /// What a SHA-256 came to.
+    pub fn from_sha256(bytes: [u8; 32]) -> Self {
+        Self(hex::encode(bytes))
+    }
+
+    /// The digest of bytes.
+    pub fn of(bytes: impl AsRef<[u8]>) -> Self {
+        Self::from_sha256(Sha256::digest(bytes).into())
     }
 
     /// The 64 hex digits.

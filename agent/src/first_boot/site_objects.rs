@@ -9,9 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_api::boot::MEDIUM;
-use agent_api::release::ContentKind;
+use agent_api::release::{ContentKind, Digest};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::{Machine, phase};
@@ -96,11 +95,12 @@ impl SiteObjects {
         let mut all = Vec::new();
         for held in &self.files {
             let bytes = fs_err::read(&held.file)?;
-            let found = hex::encode(Sha256::digest(&bytes));
+            let found = Digest::of(&bytes);
             anyhow::ensure!(
-                found == held.digest.hex(),
-                "`{}` is damaged on the medium: it hashes to {found}",
-                held.path
+                found == held.digest,
+                "`{}` is damaged on the medium: it hashes to {}",
+                held.path,
+                found.hex()
             );
             all.extend(declared::read(&held.path, &String::from_utf8(bytes)?)?);
         }

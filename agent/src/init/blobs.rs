@@ -155,7 +155,6 @@ mod tests {
     use std::path::Path;
 
     use agent_api::release::{Blob, ContentFile, ContentKind, Digest, Image};
-    use sha2::Digest as _;
 
     use super::{CHUNK, Reader, WantedBlob, of};
     use crate::fixtures::release;
@@ -165,7 +164,7 @@ mod tests {
         let one = |n: usize| {
             let size = [1, 4095, 4096, 4097, CHUNK - 1, CHUNK + 1, 3 * CHUNK][n % 7];
             let bytes: Vec<u8> = (0..size).map(|at| u8::try_from((at * 7 + n) % 253).unwrap_or(0)).collect();
-            let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(&bytes))).expect("a digest");
+            let digest = Digest::of(&bytes);
             fs_err::write(store.join(digest.hex()), &bytes).expect("a blob");
             Blob { digest, size: bytes.len() as u64 }
         };
@@ -228,7 +227,7 @@ mod tests {
     #[test]
     fn a_blob_is_good_only_whole_and_unchanged_and_every_byte_read_is_told() {
         let dir = tempfile::tempdir().expect("a folder");
-        let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(b"abc"))).expect("a digest");
+        let digest = Digest::of(b"abc");
         let blob = WantedBlob { digest, size: 3, needed_by: Vec::new() };
         for (bytes, good) in [(&b"abc"[..], true), (b"abd", false), (b"ab", false)] {
             fs_err::write(dir.path().join(blob.digest.hex()), bytes).expect("written");

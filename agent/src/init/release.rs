@@ -1,9 +1,8 @@
 //! Verifies that a manifest is that of the wanted release, and that the right key signed it.
 
 use agent_api::proof;
-use agent_api::release::Release;
+use agent_api::release::{Digest, Release};
 use minisign_verify::{PublicKey, Signature};
-use sha2::{Digest, Sha256};
 
 use super::fatal::Fatal;
 
@@ -19,9 +18,9 @@ pub fn public_key(text: &str) -> Result<PublicKey, Fatal> {
 
 /// Verifies the bytes of `release.json` found on `device`: digest, signature, shape.
 pub fn verify(id: &str, manifest: &[u8], signature: &str, key: &PublicKey, device: &str) -> Result<Release, Fatal> {
-    let found = hex::encode(Sha256::digest(manifest));
-    if found != id {
-        let found = format!("release.json on {device} is damaged: its digest is {found}");
+    let found = Digest::of(manifest);
+    if found.hex() != id {
+        let found = format!("release.json on {device} is damaged: its digest is {}", found.hex());
         return Err(Fatal::medium("signature", found, id, WRITE_AGAIN));
     }
     let signed = Signature::decode(signature).and_then(|signature| key.verify(manifest, &signature, false));

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use agent_api::release::{ContentFile, ContentKind};
-use sha2::{Digest as _, Sha256};
 use walkdir::WalkDir;
 
 use super::served::SERVED;
@@ -38,8 +37,6 @@ const BEGINNING: &[u8] = b"\x01CD001";
 const BLOCKS: usize = 80;
 /// Logical block of a disc.
 const BLOCK: u64 = 2048;
-/// Bytes that are read at a time.
-const CHUNK: usize = 1 << 20;
 /// File below [`RUN`] that says that this was done since power-on: from then on Ironic may be writing files.
 const DONE: &str = "looked-through";
 
@@ -145,15 +142,8 @@ fn is_whole(path: &Path, length: u64, known: &[&ContentFile]) -> io::Result<bool
         return Ok(false);
     }
     file.rewind()?;
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; CHUNK]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            count => hash.update(&buffer[..count]),
-        }
-    }
-    let digest = hex::encode(hash.finalize());
-    Ok(candidates.iter().any(|known| known.digest.hex() == digest))
+    let found = agent_api::hash::blob(file)?;
+    Ok(candidates.iter().any(|known| known.digest == found.digest))
 }
 
 #[cfg(test)]
@@ -162,7 +152,6 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use agent_api::release::{ContentFile, ContentKind, Digest};
-    use sha2::Digest as _;
 
     use super::{BLOCK, BLOCKS, DESCRIPTOR, Duration, LOGS, STATE, SystemTime, look_through, tidy};
 
@@ -172,7 +161,7 @@ mod tests {
     }
 
     fn release() -> Vec<ContentFile> {
-        let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(ramdisk()))).expect("a digest");
+        let digest = Digest::of(ramdisk());
         let path = "netboot/ironic-python-agent.initramfs".to_owned();
         vec![ContentFile { path, kind: ContentKind::Netboot, digest, size: 200_000 }]
     }

@@ -10,7 +10,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use agent_api::release::{ContentKind, Digest};
-use sha2::{Digest as _, Sha256};
 
 use super::config::HTTP_PATH;
 use super::{STATE, kept};
@@ -53,7 +52,7 @@ impl Source for Served {
         let found = fs_err::metadata(&file).ok()?;
         // When the content changes, either the inode or its time of change does.
         let told = format!("{}:{}:{}:{}", found.dev(), found.ino(), found.ctime(), found.ctime_nsec());
-        let digest = Digest::from_hex(&hex::encode(Sha256::digest(told))).ok()?;
+        let digest = Digest::of(told);
         Some(Held { path: path.to_owned(), kind: ContentKind::Netboot, file, digest, size: found.len() })
     }
 

@@ -13,6 +13,7 @@ use std::io::{self, BufWriter, Read as _, Write};
 use std::path::Path;
 
 use agent_api::bundle::{self, Bundle, File};
+use agent_api::hash::Hashed;
 use agent_api::proof::{self, PROOF};
 use agent_api::release::{Blob, Digest, Release, SBOM};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -216,7 +217,6 @@ impl<W: Write> Tar<W> {
         file: &File,
         progress: &mut dyn FnMut(u64) -> Result<(), Interrupted>,
     ) -> Result<()> {
-        use sha2::Digest as _;
         let damaged = || format!("the blob {} of the release {}", file.digest, from.found().folder);
         let source =
             from.blob(&file.digest).with_context(damaged)?.with_context(|| format!("{} is missing", damaged()))?;
@@ -224,20 +224,19 @@ impl<W: Write> Tar<W> {
             bail!("{} has {} bytes, {} expected", damaged(), source.size(), file.size);
         }
         self.header(&file.path, file.size)?;
-        let mut hash = sha2::Sha256::new();
-        let mut source = Cursor::new(source);
+        let mut source = Hashed::new(Cursor::new(source));
         let mut buffer = vec![0; CHUNK];
         loop {
             let count = source.read(&mut buffer).with_context(damaged)?;
             if count == 0 {
                 break;
             }
-            hash.update(&buffer[..count]);
             self.out.write_all(&buffer[..count])?;
             progress(count as u64)?;
         }
-        let found = hex::encode(hash.finalize());
-        ensure!(found == file.digest.hex(), "{} is damaged: its sha256 is {found}\nhint: `foothold verify`", damaged());
+        let found = source.finish().digest;
+        let hint = "`foothold verify`";
+        ensure!(found == file.digest, "{} is damaged: its sha256 is {}\nhint: {hint}", damaged(), found.hex());
         Ok(self.pad(file.size)?)
     }
 

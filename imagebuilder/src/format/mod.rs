@@ -16,13 +16,12 @@ pub mod qcow2;
 pub mod raw;
 mod record;
 
-use std::io::{self, Read, Seek};
+use std::io::{self, Seek};
 use std::path::PathBuf;
 
 use fs_err as fs;
 use fs_err::File;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use self::compose::DiskSize;
 use self::output::Output;
@@ -200,15 +199,7 @@ fn output_path(format: Format, plan: &ImagePlan) -> PathBuf {
 /// Hex sha256 of the whole file.
 fn hash(file: &mut File) -> io::Result<String> {
     file.rewind()?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(hex::encode(hash.finalize()));
-        }
-        hash.update(&buffer[..count]);
-    }
+    Ok(agent_api::hash::blob(file)?.digest.hex().to_owned())
 }
 
 #[cfg(test)]

@@ -48,11 +48,11 @@ impl std::io::Write for HashWriter<'_> {
 
 /// Digest of bytes.
 pub fn bytes(bytes: &[u8]) -> Digest {
-    digest(Sha256::new_with_prefix(bytes))
+    Digest::of(bytes)
 }
 
 fn digest(hasher: Sha256) -> Digest {
-    Digest::from_hex(&hex::encode(hasher.finalize())).expect("a SHA-256 has 64 hex digits")
+    Digest::from_sha256(hasher.finalize().into())
 }
 
 /// Digest of everything below a folder that goes into a result: paths, kinds, modes, content. Sorted by path.

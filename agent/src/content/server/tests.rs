@@ -8,7 +8,6 @@ use std::sync::Arc;
 use agent_api::release::{ContentKind, Digest};
 use reqwest::{Client, StatusCode};
 use rstest::rstest;
-use sha2::Digest as _;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +35,7 @@ fn big() -> Vec<u8> {
 }
 
 fn held(dir: &Path, path: &str, bytes: &[u8]) -> Held {
-    let digest = Digest::from_hex(&hex::encode(sha2::Sha256::digest(bytes))).expect("a digest");
+    let digest = Digest::of(bytes);
     let file = dir.join(digest.hex());
     fs_err::write(&file, bytes).expect("a file");
     Held { path: path.to_owned(), kind: ContentKind::File, file, digest, size: bytes.len() as u64 }

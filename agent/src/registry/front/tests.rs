@@ -11,7 +11,6 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use reqwest::Client;
 use rstest::rstest;
-use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
@@ -71,7 +70,7 @@ struct Fixture {
 fn fixture(images: &[&str], writable: Option<u64>) -> Fixture {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let dir = tempfile::tempdir().expect("a folder");
-    let digest = |bytes: &[u8]| Digest::from_hex(&hex::encode(Sha256::digest(bytes))).expect("a digest");
+    let digest = |bytes: &[u8]| Digest::of(bytes);
     let blobs: Vec<Blob> =
         [LAYER, MANIFEST].map(|bytes| Blob { digest: digest(bytes), size: bytes.len() as u64 }).to_vec();
     let image = |reference: &&str| Image {
@@ -85,7 +84,7 @@ fn fixture(images: &[&str], writable: Option<u64>) -> Fixture {
     release.registry_writable_bytes = writable;
     let (bus, stop, mut tasks) = (Bus::in_memory(), CancellationToken::new(), JoinSet::new());
     let gate = Arc::new(Gate::new(&dir.path().join("access")));
-    gate.set_site(&Access { token_sha256: Some(hex::encode(Sha256::digest(TOKEN))), ..Access::default() });
+    gate.set_site(&Access { token_sha256: Some(Digest::of(TOKEN).hex().to_owned()), ..Access::default() });
     let recorder = pulls::start(&mut tasks, &bus, &stop);
     let mut front = Front::new(&release, dir.path(), gate, recorder);
     front.storage = front.storage.map(|_| Arc::new(RegistryStorage::new(dir.path(), writable).greedy()));
@@ -152,7 +151,7 @@ async fn a_release_without_a_registry_has_nothing_and_records_what_was_asked_for
 #[tokio::test]
 async fn images_of_the_release_are_there_before_the_registry_is() {
     let fixture = fixture(&[REGISTRY, "docker.io/library/app:1"], None);
-    let digest = format!("sha256:{}", hex::encode(Sha256::digest(MANIFEST)));
+    let digest = Digest::of(MANIFEST).to_string();
     for path in ["library/app/manifests/1?ns=docker.io", &format!("docker.io/library/app/manifests/{digest}")] {
         let answer = fixture.client.get(fixture.url(&format!("/v2/{path}"))).send().await.expect("an answer");
         assert_eq!(answer.status(), 200, "{path}");
@@ -187,7 +186,7 @@ async fn a_registry_that_starts_has_missed_nothing_and_is_asked_for_what_is_not_
 #[tokio::test]
 async fn blobs_of_the_release_come_from_the_medium_and_only_where_they_belong() {
     let fixture = fixture(&[REGISTRY, "docker.io/library/app:1"], None);
-    let digest = format!("sha256:{}", hex::encode(Sha256::digest(LAYER)));
+    let digest = Digest::of(LAYER).to_string();
     for repository in ["library/app", "docker.io/library/app"] {
         let (status, body) = fixture.get(&format!("/v2/{repository}/blobs/{digest}")).await;
         assert_eq!((status.as_u16(), body.as_bytes()), (200, LAYER), "{repository}");
@@ -230,7 +229,7 @@ async fn a_method_that_nobody_reads_with_is_taken_for_writing() {
 async fn what_the_release_brought_stays_as_it_is() {
     let mut fixture = fixture(&[REGISTRY, "docker.io/library/app:1"], Some(1 << 20));
     fixture.start_registry();
-    let layer = format!("sha256:{}", hex::encode(Sha256::digest(LAYER)));
+    let layer = Digest::of(LAYER).to_string();
     let table = [
         (Method::PUT, "library/app/manifests/1".to_owned(), 403),
         (Method::PUT, "library/app/manifests/2".to_owned(), 200),

@@ -16,8 +16,7 @@ use std::time::SystemTime;
 use agent_api::bpa::Published;
 use agent_api::openpgp::Key;
 use agent_api::release::{ContentKind, Digest};
-use md5::Md5;
-use sha2::{Digest as _, Sha256};
+use md5::{Digest as _, Md5};
 
 use super::deb;
 use crate::content::Held;
@@ -131,7 +130,7 @@ fn repository(owner: &str, packages: &str, key: &Key, now: SystemTime) -> anyhow
         ("key.asc".to_owned(), key.certificate().into_bytes()),
     ];
     for (name, bytes) in indexes {
-        files.push((format!("by-hash/SHA256/{}", hex::encode(Sha256::digest(&bytes))), bytes.clone()));
+        files.push((format!("by-hash/SHA256/{}", Digest::of(&bytes).hex()), bytes.clone()));
         files.push((name.to_owned(), bytes));
     }
     let made = files.into_iter().map(|(name, bytes)| (format!("{FOLDER}/{owner}/{name}"), ContentKind::Package, bytes));
@@ -155,7 +154,7 @@ fn release(owner: &str, packages: &str, indexes: &[(&str, Vec<u8>)], now: System
     }
     text.push_str("SHA256:\n");
     for (name, bytes) in indexes {
-        writeln!(text, " {} {} {name}", hex::encode(Sha256::digest(bytes)), bytes.len())?;
+        writeln!(text, " {} {} {name}", Digest::of(bytes).hex(), bytes.len())?;
     }
     Ok(text)
 }

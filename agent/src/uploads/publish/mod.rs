@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use agent_api::bpa::{Kind, Published};
 use agent_api::events::{Event, Phase, State};
-use sha2::{Digest as _, Sha256};
+use agent_api::release::Digest;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -232,5 +232,5 @@ fn problem_of(record: Record) -> Option<(String, String)> {
 }
 
 fn hex_of(bytes: &[u8]) -> String {
-    hex::encode(Sha256::digest(bytes))
+    Digest::of(bytes).hex().to_owned()
 }

@@ -5,9 +5,9 @@
 
 use std::io::Read;
 
+use agent_api::release::Digest;
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
-use sha2::{Digest as _, Sha256};
 
 use super::manifest::{self, Config, Packing};
 use crate::lock::images::{LockedImage, Piece};
@@ -35,17 +35,10 @@ pub fn verify(cache: &Cache, locked: &LockedImage) -> Result<()> {
 }
 
 /// What a layer hashes to when it is unpacked.
-fn unpacked(cache: &Cache, layer: &Piece) -> Result<agent_api::release::Digest> {
+fn unpacked(cache: &Cache, layer: &Piece) -> Result<Digest> {
     let packing = Packing::of(&layer.media_type).with_context(|| format!("`{}` is no layer", layer.media_type))?;
-    let mut file = reader(packing, fs_err::File::open(cache.blob_path(&layer.digest))?)?;
-    let mut sum = Sha256::new();
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(agent_api::release::Digest::from_hex(&hex::encode(sum.finalize()))?),
-            n => sum.update(&buffer[..n]),
-        }
-    }
+    let file = reader(packing, fs_err::File::open(cache.blob_path(&layer.digest))?)?;
+    Ok(agent_api::hash::blob(file)?.digest)
 }
 
 /// Unpacks what `file` holds.
