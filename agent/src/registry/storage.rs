@@ -211,7 +211,7 @@ impl RegistryStorage {
         }
     }
 
-    /// Bytes of uploads, measured within [`MEASURE`]. Reads folders, which may block.
+    /// Bytes of uploads, measured within half a minute. Reads folders, which may block.
     pub fn used(&self) -> u64 {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         match *used {

@@ -4,7 +4,7 @@
 //! status, events, files, programs ─► bundle ─► redact ─► tar.gz ─┬─► REST
 //! events ─► timeline       sysfs ─► inventory      ─► report ────┴─► site: the SITE partition of the box's medium
 //! ```
-//! No secret leaves the box: what goes in is named one by one, and every text passes [`redact`].
+//! No secret leaves the box: what goes in is named one by one, and every text passes `redact`.
 
 pub(crate) mod bundle;
 pub mod inventory;
