@@ -2,13 +2,14 @@
 //!
 //! Paths of the machine are mapped away, so that the same sources give the same bytes anywhere.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use agent_api::release::Digest;
 use anyhow::{Context, Result, bail};
 
 use crate::host::command::Run;
-use crate::host::flock;
+use crate::host::{files, flock};
 use crate::store::{Cache, Made, StageKey, hash};
 
 /// What the box is compiled for: glibc, linked statically.
@@ -17,6 +18,8 @@ pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PROFILE: &str = "agent";
 /// Programs and the names they have among the stage's files.
 const PROGRAMS: &[&str] = &["foothold-agent", "pause"];
+/// The workspace's own crates among what they are compiled from.
+const OWN: [&str; 2] = ["foothold-agent", "agent-api"];
 /// Folders of the crate from which nothing of them is compiled.
 const BESIDE: [&str; 3] = ["benches", "examples", "tests"];
 
@@ -36,6 +39,7 @@ pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) 
         let target = cache.path("agent-target");
         fs_err::create_dir_all(&target)?;
         let _held = flock::lock(&cache.path("locks").join("agent-target"), &mut || say("another build compiles"))?;
+        forget_another_clone(workspace, &target)?;
         while_they_are(workspace, &sources, || compile(workspace, &target, offline, say))?;
         let mut made = Made::default();
         for program in PROGRAMS {
@@ -78,6 +82,30 @@ fn while_they_are<T>(workspace: &Path, sources: &[(String, Digest)], work: impl 
     }
 }
 
+/// Removes what was compiled of the own crates from another clone's sources: cargo names them alike in every clone and
+/// tells old from new by the times of files, which say nothing from one clone to the next.
+fn forget_another_clone(workspace: &Path, target: &Path) -> Result<()> {
+    let mark = target.join("compiled-from");
+    let here = workspace.as_os_str().as_bytes();
+    if fs_err::read(&mark).is_ok_and(|clone| clone == here) {
+        return Ok(());
+    }
+    // Without the mark nobody knows from where, should the power go now.
+    if mark.exists() {
+        fs_err::remove_file(&mark)?;
+    }
+    let mut run = Run::new("cargo")
+        .args(["clean", "--quiet", "--locked", "--target", TARGET, "--profile", PROFILE])
+        .args(OWN.iter().flat_map(|own| ["--package", own]))
+        .cwd(workspace)
+        .env("CARGO_TARGET_DIR", target);
+    for name in FOREIGN_ENV {
+        run = run.without_env(name);
+    }
+    run.output().context("removing what was compiled from another clone")?;
+    Ok(files::write_whole(&mark, here)?)
+}
+
 fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
     let cargo_home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
@@ -109,7 +137,53 @@ fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) +
 
 #[cfg(test)]
 mod tests {
-    use super::{sources, while_they_are};
+    use std::path::{Path, PathBuf};
+
+    use super::{OWN, forget_another_clone, sources, while_they_are};
+
+    /// The workspace that this crate is of.
+    fn workspace() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder").to_owned()
+    }
+
+    #[test]
+    fn what_was_compiled_from_another_clone_is_not_taken() {
+        let (dir, here) = (tempfile::tempdir().expect("a folder"), workspace());
+        let kept = dir.path().join("x86_64-unknown-linux-gnu/agent/libfoothold_agent.rlib");
+        let compiled = |clone: &str| {
+            fs_err::create_dir_all(kept.parent().expect("a folder")).expect("folders");
+            fs_err::write(&kept, clone).expect("written");
+            fs_err::write(dir.path().join("compiled-from"), clone).expect("written");
+        };
+        compiled(here.to_str().expect("text"));
+        forget_another_clone(&here, dir.path()).expect("nothing to do");
+        assert!(kept.exists(), "its own is kept");
+        compiled("/another/clone");
+        forget_another_clone(&here, dir.path()).expect("removed");
+        assert!(!kept.exists(), "another clone's is removed");
+        assert_eq!(
+            fs_err::read_to_string(dir.path().join("compiled-from")).expect("read"),
+            here.to_str().expect("text")
+        );
+    }
+
+    #[test]
+    fn the_crates_below_agent_are_the_own_ones() {
+        let manifests = ["agent/Cargo.toml", "agent/api/Cargo.toml"].map(|file| workspace().join(file));
+        let found: Vec<PathBuf> = walkdir(&workspace().join("agent"));
+        assert_eq!(found, manifests, "each crate of the agent must be in OWN");
+        for (manifest, own) in manifests.iter().zip(OWN) {
+            let text = fs_err::read_to_string(manifest).expect("a manifest");
+            assert!(text.contains(&format!("name = \"{own}\"")), "{own}");
+        }
+    }
+
+    /// Each `Cargo.toml` in a folder and its children.
+    fn walkdir(folder: &Path) -> Vec<PathBuf> {
+        let children = fs_err::read_dir(folder).expect("a folder").map(|child| child.expect("a child").path());
+        let all = std::iter::once(folder.to_owned()).chain(children).map(|folder| folder.join("Cargo.toml"));
+        all.filter(|file| file.is_file()).collect()
+    }
 
     #[test]
     fn nothing_is_kept_of_sources_that_change_meanwhile() {

@@ -119,7 +119,7 @@ async fn an_image_is_in_the_drive_after_the_next_power_cycle() {
         assert!(last.ends_with(&["power off", "power on"]), "{last:?}");
         assert_eq!(world.bmcs.moved, ["http://box/one.iso"]);
     }
-    assert!(site.events().await.iter().any(|reason| reason == "WaitingForDataImage"));
+    site.told("WaitingForDataImage").await;
 
     // Another image while the host is off: the old one goes out first. A host that is off is told at once.
     site.change("a", json!({"spec": {"online": false}})).await;
@@ -221,7 +221,7 @@ async fn a_host_of_another_namespace_is_had_where_a_policy_admits_it() {
         json!({"hostClaimNamespaces": {"nameMatches": "^ten", "hasLabels": [{"name": "tier", "value": "gold"}]}});
     create(&site, "infra", ("hostdeploypolicies", "HostDeployPolicy"), "p", policy).await;
     until(&site, &path, "synchronized", |object| condition(object, "Synchronized").0 == "True").await;
-    assert!(site.events().await.iter().any(|reason| reason == "InvalidPolicy"), "the other one is told of");
+    site.told("InvalidPolicy").await;
     let host = site.state("a", "provisioned").await;
     assert_eq!(host["spec"]["userData"], json!({"name": "a-userdata", "namespace": "infra"}));
     assert_eq!(host["spec"]["consumerRef"]["namespace"], "tenant");

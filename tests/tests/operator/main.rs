@@ -303,7 +303,7 @@ async fn what_nobody_answered_while_the_controller_was_away_is_begun_anew() {
     nobody_answers(&mut site, "wait call-back").await;
     site.state("a", "provisioned").await;
     assert_eq!(site.ironic.world().deployed.len(), 1);
-    assert!(site.events().await.iter().any(|reason| reason == "RamdiskLost"));
+    site.told("RamdiskLost").await;
 }
 
 /// What broke off inside Ironic leaves a node in a state that nothing ends.
@@ -320,7 +320,7 @@ async fn a_node_that_ironic_has_nobody_at_work_with_is_made_known_anew() {
     assert_ne!(host["status"]["provisioning"]["ID"], before["status"]["provisioning"]["ID"]);
     assert_eq!(site.ironic.world().deployed.len(), 1);
     assert_eq!(site.ironic.world().nodes.len(), 1);
-    assert!(site.events().await.iter().any(|reason| reason == "NodeAbandoned"));
+    site.told("NodeAbandoned").await;
 }
 
 /// The only node waits for its ramdisk, which does not come while the controller lives, nor after it: but the next would.

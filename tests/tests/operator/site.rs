@@ -219,6 +219,19 @@ impl Site {
         all.iter().filter_map(|event| event["reason"].as_str().map(str::to_owned)).collect()
     }
 
+    /// Waits until an event with that reason is there: it may come after the status that it belongs to.
+    pub async fn told(&self, reason: &str) {
+        let begun = Instant::now();
+        loop {
+            let events = self.events().await;
+            if events.iter().any(|event| event == reason) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "there is no event `{reason}`, only {events:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Waits until the controller is ready: the API server asks it then.
     pub async fn asks_what_is_admitted(&self) {
         let url = format!("http://{}/readyz", self.settings.serve.expect("an address"));
