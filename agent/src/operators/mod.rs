@@ -30,7 +30,7 @@ use metal3::command::BareMetalHosts;
 pub enum Operator {
     /// Servers of the site, by metal3's `BareMetalHost`, with Ironic.
     #[command(name = "baremetalhost")]
-    BareMetalHost(BareMetalHosts),
+    BareMetalHost(Box<BareMetalHosts>),
 }
 
 impl Operator {

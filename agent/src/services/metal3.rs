@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -168,6 +169,8 @@ fn controller(image: &str, generation: String) -> Controller {
         format!("{RUN}/{}", authorities::FILE),
         "--webhook-address".to_owned(),
         format!("127.0.0.1:{WEBHOOK}"),
+        "--webhook-owner".to_owned(),
+        NAME.to_owned(),
         "--signs".to_owned(),
         format!("{SIGNS}/{}", keep::FILE),
     ];
@@ -180,7 +183,17 @@ fn controller(image: &str, generation: String) -> Controller {
             // Secrets of claims are copied to their hosts; labels of the claims' namespaces are what policies ask for.
             rule(&[""], &["secrets"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
             rule(&[""], &["namespaces"], &["get"]),
-            rule(&["admissionregistration.k8s.io"], &["validatingwebhookconfigurations"], &["get", "create", "patch"]),
+            // Its own webhook is renewed, and those that controllers before it left behind are removed.
+            rule(
+                &["admissionregistration.k8s.io"],
+                &["validatingwebhookconfigurations"],
+                &["get", "list", "create", "patch", "delete"],
+            ),
+            // Its own role: the webhook goes with it.
+            PolicyRule {
+                resource_names: Some(vec![NAME.to_owned()]),
+                ..rule(&["rbac.authorization.k8s.io"], &["clusterroles"], &["get"])
+            },
             rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
         ],
         health_port: METRICS,

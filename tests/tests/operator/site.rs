@@ -94,6 +94,7 @@ impl Site {
             pace: Pace { short: Duration::from_millis(100), long: Duration::from_millis(200), ..Pace::default() },
             serve: Some(free_address()),
             webhook: None,
+            webhook_owner: None,
             signs: None,
         };
         Self { api, ironic, namespace: namespace.to_owned(), settings, operator: None, _cluster: cluster }

@@ -216,6 +216,7 @@ impl Site {
             pace: Pace::default(),
             serve: None,
             webhook: None,
+            webhook_owner: None,
             signs: None,
         };
         let token = stop.clone();

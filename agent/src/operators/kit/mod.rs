@@ -11,6 +11,7 @@
 //! metrics     counters and durations, in Prometheus' text
 //! serve       /metrics, /healthz, /readyz
 //! webhook     objects of a group refused before they are stored
+//! registration  which webhook the API server asks: owned, renewed, removed
 //! command     settings from the environment, the cluster's client, the end by a signal
 //! ```
 
@@ -22,6 +23,7 @@ pub mod events;
 pub mod failures;
 pub mod metrics;
 pub mod objects;
+pub mod registration;
 pub mod serve;
 pub mod turns;
 pub mod webhook;

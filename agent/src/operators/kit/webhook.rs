@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Key and certificate live as long as the process: the next one that starts puts its own into the configuration before
-//! anything else. Nothing that is written while nobody answers is taken unseen (`failurePolicy: Fail`).
+//! anything else. Nothing that is written while nobody answers is taken unseen (`failurePolicy: Fail`). What becomes of the
+//! configuration after that is [`registration`]'s.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
@@ -20,9 +20,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::Client;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::PrivateKeyDer;
@@ -34,12 +32,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::registration::{self, Owner, Registration};
 use crate::door::server;
 
 /// The most that an API server takes of an object, and it twice, with what is around them.
 const BODY: usize = 8 * 1024 * 1024;
-/// Between two tries to tell the API server.
-const AGAIN: Duration = Duration::from_secs(2);
 
 /// What an operator's webhook is called, where it answers, and for which namespace.
 #[derive(Clone, Debug)]
@@ -54,6 +51,15 @@ pub struct Webhook {
     pub address: SocketAddr,
     /// Namespace whose objects are checked; all when `None`.
     pub namespace: Option<String>,
+    /// ClusterRole with which the configuration goes, where it is not a namespace's.
+    pub owner: Option<String>,
+}
+
+impl Webhook {
+    fn owner(&self) -> Option<Owner> {
+        let role = || self.owner.clone().map(Owner::ClusterRole);
+        self.namespace.clone().map(Owner::Namespace).or_else(role)
+    }
 }
 
 /// What is asked about a kind. `C`: what else a check has to know.
@@ -172,26 +178,43 @@ pub fn start<C: Clone + Send + Sync + 'static>(
     };
     let router = Router::new().route("/{*path}", post(review)).layer(DefaultBodyLimit::max(BODY)).with_state(context);
     let tls = server::tls(Arc::new(SingleCertAndKey::from(key)))?;
-    server::start(tasks, &[webhook.address], router, tls, stop);
+    let bound = server::start(tasks, &[webhook.address], router, tls, stop);
     let (told, known) = watch::channel(false);
-    let (name, object) = configuration(webhook, rules, &authority);
-    let (manager, stop) = (webhook.manager, stop.clone());
+    let registration = Registration {
+        manager: webhook.manager,
+        own: Some(configuration(webhook, rules, &authority)),
+        bound: bound.first().copied(),
+        owner: webhook.owner(),
+        pace: registration::Pace::default(),
+    };
+    keep(tasks, registration, client, told, stop);
+    Ok(known)
+}
+
+/// Where the controller has no webhook: what one before it left behind is removed. Needs a tokio runtime.
+pub fn start_without(
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    manager: &'static str,
+    client: Client,
+    stop: &CancellationToken,
+) {
+    let pace = registration::Pace::default();
+    let registration = Registration { manager, own: None, bound: None, owner: None, pace };
+    keep(tasks, registration, client, watch::channel(false).0, stop);
+}
+
+fn keep(
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+    registration: Registration,
+    client: Client,
+    told: watch::Sender<bool>,
+    stop: &CancellationToken,
+) {
+    let stop = stop.clone();
     tasks.spawn(async move {
-        let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
-        let tell = async {
-            let apply = PatchParams::apply(manager).force();
-            while let Err(error) = api.patch(&name, &apply, &Patch::Apply(&object)).await {
-                log::warn!("the API server does not know yet that it is to ask what is admitted: {error}");
-                tokio::time::sleep(AGAIN).await;
-            }
-            let _ = told.send(true);
-            // The receiver tells an ended task by its closed channel.
-            std::future::pending::<()>().await;
-        };
-        stop.run_until_cancelled(tell).await;
+        stop.run_until_cancelled(registration.keep(client, told)).await;
         Ok(())
     });
-    Ok(known)
 }
 
 /// A key, and a certificate for the address that is its own authority and never ends: it is known to nobody but the API
@@ -233,7 +256,7 @@ pub fn configuration<C>(webhook: &Webhook, rules: &[Rule<C>], authority: &str) -
         })
         .collect();
     let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": name}, "webhooks": webhooks});
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": webhook.manager}}, "webhooks": webhooks});
     (name, object)
 }
 
@@ -244,7 +267,7 @@ mod tests {
     #[test]
     fn each_start_has_a_certificate_of_its_own() {
         let address = "[::1]:9443".parse().expect("an address");
-        let webhook = Webhook { name: "n", common_name: "c", manager: "m", address, namespace: None };
+        let webhook = Webhook { name: "n", common_name: "c", manager: "m", address, namespace: None, owner: None };
         let ((one, text), (other, _)) = (certificate(&webhook).expect("one"), certificate(&webhook).expect("another"));
         assert!(one.keys_match().is_ok() && one.cert != other.cert);
         assert!(text.starts_with("-----BEGIN CERTIFICATE-----"));

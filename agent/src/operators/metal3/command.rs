@@ -64,6 +64,9 @@ pub struct BareMetalHosts {
     /// Where the API server asks what is admitted, as it reaches it; without it the API server is not told to ask.
     #[arg(long, value_name = "ADDRESS:PORT")]
     webhook_address: Option<SocketAddr>,
+    /// ClusterRole with which the API server forgets that; with `--namespace` it is the namespace.
+    #[arg(long, value_name = "NAME", requires = "webhook_address")]
+    webhook_owner: Option<String>,
     /// File in which the box writes signs of life of hosts; they show how far a host is.
     #[arg(long, value_name = "FILE")]
     signs: Option<PathBuf>,
@@ -103,6 +106,7 @@ impl BareMetalHosts {
             pace: Pace::default(),
             serve: Some(self.metrics_address),
             webhook: self.webhook_address,
+            webhook_owner: self.webhook_owner.clone(),
             signs: self.signs.clone(),
         })
     }

@@ -53,6 +53,8 @@ pub struct Settings {
     pub serve: Option<SocketAddr>,
     /// Where the API server asks what is admitted; it is not told to ask when `None`.
     pub webhook: Option<SocketAddr>,
+    /// ClusterRole with which the API server forgets that, where it is asked for all namespaces.
+    pub webhook_owner: Option<String>,
     /// The box's table of signs of life ([`signs::keep`]); without it only Ironic's signs are known.
     pub signs: Option<PathBuf>,
 }
@@ -99,11 +101,14 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     let operator = Arc::new(operator);
 
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    let admission = settings.webhook.map(|address| {
-        let place = (address, settings.namespace.clone());
-        admission::start(&mut tasks, place, client, hosts.clone(), stop)
-    });
-    let admission = admission.transpose()?;
+    let admission = if let Some(address) = settings.webhook {
+        let (namespace, owner) = (settings.namespace.clone(), settings.webhook_owner.clone());
+        let place = admission::Place { address, namespace, owner };
+        Some(admission::start(&mut tasks, place, client, hosts.clone(), stop)?)
+    } else {
+        admission::start_without(&mut tasks, client, stop);
+        None
+    };
     if let Some(address) = settings.serve {
         serve::start(&mut tasks, address, router(operator.clone(), hosts.clone(), admission), stop).await?;
     }
