@@ -25,6 +25,7 @@
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
 //! sops     what was left encrypted          people encrypt; agent says so
+//! yaml     how much of it is read at once   whoever reads files of users
 //! ```
 
 pub mod boot;
@@ -49,3 +50,4 @@ pub mod rest;
 pub mod servers;
 pub mod site;
 pub mod sops;
+pub mod yaml;

@@ -4,12 +4,13 @@
 //! YAML, many documents ─► BareMetalHost: spec.bmc { address, credentialsName, disableCertificateVerification }
 //!                         Secret of that name in the same namespace: username, password, ca.crt (optional)
 //! ```
-//! `kubectl get -o yaml` gives lists: they are taken apart. Every other kind is passed over.
+//! `kubectl get -o yaml` gives lists: they are taken apart. Every other kind is passed over. JSON is taken, too, also many
+//! objects after one another. How many there are does not count: see [`agent_api::yaml`].
 
 use std::collections::BTreeMap;
 
 use agent_api::metal3::bmc_address::Credentials;
-use agent_api::sops;
+use agent_api::{sops, yaml};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -54,12 +55,17 @@ pub struct Host {
 /// # Errors
 /// What is no YAML, or a list without items, in words.
 pub fn objects(text: &str) -> Result<Vec<Value>, String> {
-    // JSON is read at any length, which YAML is not.
-    let documents = if let Ok(document) = serde_json::from_str::<Value>(text) {
-        vec![document]
-    } else {
+    if text.len() > yaml::MOST_BYTES {
+        let (found, most) = (text.len() >> 20, yaml::MOST_BYTES >> 20);
+        return Err(format!("found {found} MiB, expected at most {most}; hint: ask a part of the hosts at a time"));
+    }
+    let json = serde_json::Deserializer::from_str(text).into_iter::<Value>().collect::<Result<Vec<_>, _>>();
+    let documents = match json {
+        Ok(documents) => documents,
         // Without quotes `yes` is true, as kubectl has it.
-        serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?
+        Err(_) => {
+            serde_saphyr::from_multiple_with_options(text, yaml::options(text)).map_err(|error| yaml::told(&error))?
+        }
     };
     let mut objects = Vec::new();
     for document in documents {
@@ -264,6 +270,55 @@ spec: { online: false, bmc: { address: 192.0.2.2, credentialsName: one-bmc } }
         }
         let quoted = read(&whole("no", "stringData: { username: admin, password: \"12345678\" }")).expect("hosts");
         assert!(quoted[0].credentials.is_ok());
+    }
+
+    /// Each host has a Secret of its own, as in files that are applied; or its whole inventory, as `kubectl get` prints it; or
+    /// all have one Secret's credentials by an alias.
+    #[test]
+    fn a_site_of_any_size_is_one_file() {
+        let with_secrets: Vec<String> = (0..1500)
+            .map(|number| {
+                format!(
+                    "---\napiVersion: v1\nkind: Secret\nmetadata: {{ name: h{number}-bmc, namespace: metal }}\n\
+                     stringData: {{ username: admin, password: p{number} }}\n---\napiVersion: metal3.io/v1alpha1\n\
+                     kind: BareMetalHost\nmetadata: {{ name: h{number}, namespace: metal }}\nspec: {{ online: true, \
+                     bmc: {{ address: 'ipmi://10.0.0.1:{number}', credentialsName: h{number}-bmc }} }}\n"
+                )
+            })
+            .collect();
+        let hosts = read(&with_secrets.concat()).expect("hosts");
+        assert!(hosts.len() == 1500 && hosts.iter().all(|host| host.credentials.is_ok()));
+
+        let nic = "      - { name: eno1, model: '0x8086 0x1572', mac: '52:54:00:00:00:01', ip: 10.0.0.1, speedGbps: 10, vlanId: 0, pxe: true }\n";
+        let flags = "        - avx512\n".repeat(120);
+        let inventories: Vec<String> = (0..600)
+            .map(|number| {
+                format!(
+                    "- apiVersion: metal3.io/v1alpha1\n  kind: BareMetalHost\n  metadata: {{ name: h{number}, namespace: metal }}\n  \
+                     spec:\n    bmc: {{ address: 10.0.0.1, credentialsName: s }}\n  status:\n    hardware:\n      cpu:\n        flags:\n\
+                     {flags}      nics:\n{}",
+                    nic.repeat(60)
+                )
+            })
+            .collect();
+        let listed = format!("apiVersion: v1\nitems:\n{}kind: List\n", inventories.concat());
+        assert_eq!(read(&listed).expect("hosts").len(), 600);
+
+        let aliases: Vec<String> = (0..1500)
+            .map(|number| {
+                format!("- {{ kind: BareMetalHost, metadata: {{ name: h{number} }}, spec: {{ bmc: *bmc }} }}\n")
+            })
+            .collect();
+        let shared = format!(
+            "bmc: &bmc {{ address: 10.0.0.1, credentialsName: s }}\nitems:\n\
+             - {{ kind: Secret, metadata: {{ name: s }}, stringData: {{ username: a, password: b }} }}\n{}",
+            aliases.concat()
+        );
+        let hosts = read(&shared).expect("hosts");
+        assert!(hosts.len() == 1500 && hosts[1499].credentials.is_ok());
+
+        let objects = "{\"kind\": \"BareMetalHost\", \"metadata\": {\"name\": \"a\"}}\n".repeat(3);
+        assert_eq!(read(&objects).expect("hosts").len(), 3, "JSON after JSON");
     }
 
     #[test]

@@ -119,8 +119,8 @@ pub struct Route {
 pub const API: &str = "/api/v1";
 /// Most bytes of a body, where a route says nothing else.
 pub const BODY_BYTES: usize = 16 * 1024;
-/// Most bytes of manifests to rehearse: a thousand hosts and their Secrets.
-const REHEARSAL_BYTES: usize = 1 << 20;
+/// Most bytes of manifests to rehearse: a thousand hosts with their inventories, as `kubectl get -o yaml` prints them.
+pub const REHEARSAL_BYTES: usize = 16 << 20;
 
 /// A GET for whoever has the token.
 const GET: Route =

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use agent_api::yaml;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
@@ -114,11 +115,12 @@ impl<'de> Deserialize<'de> for Node {
 
 /// Reads one document of a file. `above` lines of the file are before it.
 pub(super) fn parse(file: &str, text: &str, above: u64, problems: &mut Vec<Problem>) -> Option<Spanned<Node>> {
-    let options = serde_saphyr::options! { strict_booleans: true };
+    let mut options = yaml::options(text);
+    options.strict_booleans = true;
     serde_saphyr::from_str_with_options::<Spanned<Node>>(text, options)
         .map_err(|error| {
             let line = error.location().map_or(1, |at| at.line());
-            let told = error.without_snippet().to_string();
+            let told = yaml::told(error.without_snippet());
             problems.push(Problem {
                 file: file.to_owned(),
                 line: line + above,
@@ -214,6 +216,14 @@ impl<'a> At<'a> {
             (key.value.as_str(), self.below(path, key.referenced.line(), &value.value))
         };
         Some(entries.iter().map(entry).collect())
+    }
+
+    /// The same, where nothing stands for a table without keys.
+    pub fn table_or_nothing(&self, problems: &mut Vec<Problem>) -> Option<Table<'a>> {
+        if matches!(self.node, Node::Scalar(Value::Null)) {
+            return Some(Table { at: self.clone(), left: Vec::new(), known: Vec::new() });
+        }
+        self.table(problems)
     }
 
     /// A table whose keys are known.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent_api::net::MacAddress;
 pub use agent_api::release::DhcpPolicy;
+use agent_api::yaml;
 use serde::{Deserialize, Serialize};
 
 /// Addresses to give away, both ends included.
@@ -118,9 +119,10 @@ pub enum SettingsError {
 impl Settings {
     /// Reads and checks.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
-        let options = serde_saphyr::options! { strict_booleans: true };
+        let mut options = yaml::options(text);
+        options.strict_booleans = true;
         let settings: Self = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| SettingsError::Shape(error.to_string()))?;
+            .map_err(|error| SettingsError::Shape(yaml::told(&error)))?;
         let problems = settings.problems();
         if problems.is_empty() { Ok(settings) } else { Err(SettingsError::Values(problems)) }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::rehearsal::Rehearsal;
+use agent_api::rest::routes::REHEARSAL_BYTES;
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::StringRejection;
@@ -26,14 +27,18 @@ pub(super) async fn rehearse(
         Refusal::new(
             rejection.status(),
             rejection.body_text(),
-            "send BareMetalHosts and Secrets in YAML, at most 1 MiB",
+            format!("send BareMetalHosts and Secrets in YAML, at most {} MiB", REHEARSAL_BYTES >> 20),
         )
     })?;
-    let hosts = manifests::read(&text).map_err(|error| {
+    // Before it is read: one such text at a time is enough for the box's memory.
+    let _one = app.rehearsal.try_acquire().map_err(|_| too_many("another rehearsal is under way", 10))?;
+    let read = tokio::task::spawn_blocking(move || manifests::read(&text)).await;
+    // It is never cancelled.
+    let read = read.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()));
+    let hosts = read.map_err(|error| {
         let hint = "send BareMetalHosts and their Secrets in YAML, as `kubectl apply -f` takes them";
         Refusal::new(StatusCode::BAD_REQUEST, error.to_string(), hint)
     })?;
-    let _one = app.rehearsal.try_acquire().map_err(|_| too_many("another rehearsal is under way", 10))?;
     let (rehearsal, _) =
         rehearsal::rehearse(hosts, &Plan { deadline: DEADLINE, keep_answers: false, ..Plan::default() }).await;
     Ok(Json(rehearsal))

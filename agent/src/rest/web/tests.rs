@@ -411,6 +411,31 @@ async fn one_peer_cannot_take_all_connections() {
     }
 }
 
+/// As large as `kubectl get bmh -o yaml` of a large site is. Nobody is asked: no host says where its BMC is.
+#[tokio::test]
+async fn a_rehearsal_takes_the_inventories_of_a_large_site() {
+    let fixture = Fixture::with_token();
+    let flags = "      - avx512\n".repeat(400);
+    let items: Vec<String> = (0..600)
+        .map(|number| {
+            format!(
+                "- kind: BareMetalHost\n  metadata: {{ name: h{number} }}\n  status:\n    hardware:\n      flags:\n{flags}"
+            )
+        })
+        .collect();
+    let yaml = format!("kind: List\nitems:\n{}", items.concat());
+    assert!(yaml.len() > 3 << 20);
+    let send = |body: String| fixture.client.post(fixture.url("/api/v1/rehearsals")).bearer_auth(TOKEN).body(body);
+    let answer = send(yaml).send().await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK);
+    let rehearsal: agent_api::rehearsal::Rehearsal = answer.json().await.expect("the matrix");
+    assert_eq!(rehearsal.hosts.len(), 600);
+    let nested = send(format!("a: {}{}", "[".repeat(100), "]".repeat(100))).send().await.expect("an answer");
+    assert_eq!(nested.status(), StatusCode::BAD_REQUEST);
+    let said = nested.text().await.expect("a text");
+    assert!(said.contains("at most 64 levels"), "{said}");
+}
+
 #[tokio::test]
 async fn a_rehearsal_asks_bmcs_without_changing_them_and_answers_the_matrix() {
     use foothold_qemu::bmc;
@@ -432,5 +457,6 @@ async fn a_rehearsal_asks_bmcs_without_changing_them_and_answers_the_matrix() {
     let rehearsal: agent_api::rehearsal::Rehearsal = answer.json().await.expect("the matrix");
     assert!(rehearsal.good, "{rehearsal:#?}");
     assert_eq!(rehearsal.hosts[0].vendor.as_deref(), Some("Dell"));
-    assert!(server.asked().iter().all(|asked| asked.method == "GET"));
+    // But for a session, which is ended.
+    assert!(server.asked().iter().all(|asked| asked.method == "GET" || asked.path.contains("/Sessions")));
 }
