@@ -8,8 +8,8 @@ use anyhow::Context;
 use clap::Args;
 
 use super::manifests;
-use super::redfish::Trust;
 use super::rehearsal::{self, Plan};
+use super::trust::Trust;
 use crate::terminal::{report, show};
 
 /// What `rehearse` takes.

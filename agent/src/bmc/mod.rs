@@ -1,7 +1,7 @@
 //! Baseboard management controllers, asked and not changed.
 //!
 //! ```text
-//! manifests ─ BareMetalHosts, Secrets ─► address ─┬─► redfish (HTTPS, GET only)
+//! manifests ─ BareMetalHosts, Secrets ─► address ─┬─► redfish (a session, GET) ─ trust, hello (TLS)
 //!                                                 └─► ipmi (RMCP+, commands that read)
 //!                                                        │ answers
 //!                                                        ▼
@@ -11,7 +11,9 @@
 
 pub mod address;
 pub mod command;
+pub mod hello;
 pub mod ipmi;
 pub mod manifests;
 pub mod redfish;
 pub mod rehearsal;
+pub mod trust;

@@ -1,6 +1,7 @@
-//! Redfish, as much as reading takes: GET with basic authentication, so that not even a session is made.
+//! Redfish, as much as reading takes: a session, GET, and the end of the session.
 //!
-//! By DMTF's DSP0266 ("Redfish Specification").
+//! Who asks is let in as sushy is, Ironic's library: by a session, and where none opens, by basic authentication. By DMTF's
+//! DSP0266 ("Redfish Specification").
 
 use std::error::Error as _;
 use std::io;
@@ -8,8 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_api::metal3::bmc_address::Credentials;
-use reqwest::{Certificate, Client, StatusCode, Url, header, redirect};
-use serde_json::Value;
+use reqwest::{Client, Method, StatusCode, Url, header, redirect};
+use serde_json::{Value, json};
+
+use super::hello::{self, Spoken};
+use super::trust::{self, AuthorityError, CertificateProblem, Trust};
 
 /// DSP0266, "Redfish-defined URIs": where a service begins.
 pub const ROOT: &str = "/redfish/v1/";
@@ -22,37 +26,32 @@ const ANSWER_BYTES: usize = 4 << 20;
 /// iLO has paths without a slash at their end answered with 308.
 const REDIRECTS: usize = 3;
 
-/// Which certificates a BMC may have.
-#[derive(Clone, Debug)]
-pub enum Trust {
-    /// Any.
-    Anybody,
-    /// Signed by those the system knows.
-    System,
-    /// Signed by (or being) one of these.
-    Authorities(Vec<Certificate>),
-}
-
-impl Trust {
-    /// Those of a PEM text.
-    pub fn authorities(pem: &str) -> Result<Self, RedfishError> {
-        let certificates = Certificate::from_pem_bundle(pem.as_bytes()).map_err(RedfishError::Client)?;
-        Ok(Self::Authorities(certificates))
-    }
-}
+/// Header of a session's token (DSP0266, "Session-based authentication").
+const TOKEN: &str = "X-Auth-Token";
 
 /// Why something could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RedfishError {
-    /// Our client cannot be made: certificates that are none.
+    /// Our client cannot be made.
     #[error("making the HTTPS client")]
     Client(#[source] reqwest::Error),
+    /// The certificates that were given are none.
+    #[error("reading `ca.crt`")]
+    Authorities(#[from] AuthorityError),
     /// Nobody listens there.
     #[error("no connection")]
     Unreachable(#[source] reqwest::Error),
     /// The certificate is not trusted.
-    #[error("the certificate is not trusted: {0}")]
-    Untrusted(String),
+    #[error("the certificate is not trusted: {problem}")]
+    Untrusted {
+        /// Why.
+        problem: CertificateProblem,
+        /// Whether certificates to trust were given.
+        given: bool,
+    },
+    /// There is somebody, but no TLS comes about.
+    #[error("{0}")]
+    Tls(Spoken),
     /// It takes too long.
     #[error("no answer within {secs:.1} s, asked {tries} times")]
     Late {
@@ -132,8 +131,19 @@ pub struct Redfish {
     client: Client,
     base: String,
     credentials: Option<Credentials>,
+    /// Whether certificates to trust were given.
+    given: bool,
     within: Duration,
+    session: Mutex<Option<Session>>,
     heard: Mutex<Heard>,
+}
+
+/// An open session.
+#[derive(Clone)]
+struct Session {
+    token: String,
+    /// Path of it, to end it.
+    path: Option<String>,
 }
 
 #[derive(Default)]
@@ -153,19 +163,64 @@ impl Redfish {
         within: Duration,
     ) -> Result<Self, RedfishError> {
         let base = base.trim_end_matches('/').to_owned();
-        let client = match builder(trust, &base, within).build() {
+        let (given, unbuilt) = match trust {
+            Trust::Anybody => (false, builder(&base, within).tls_danger_accept_invalid_certs(true)),
+            Trust::System => (false, builder(&base, within)),
+            Trust::Authorities(known) => (true, trusting(builder(&base, within), known)?),
+        };
+        let client = match unbuilt.build() {
             // A system without any authority trusts nobody.
             Err(_) if matches!(trust, Trust::System) => {
-                builder(&Trust::Authorities(Vec::new()), &base, within).build().map_err(RedfishError::Client)?
+                trusting(builder(&base, within), &[])?.build().map_err(RedfishError::Client)?
             }
-            built => built.map_err(RedfishError::Client)?,
+            made => made.map_err(RedfishError::Client)?,
         };
-        Ok(Self { client, base, credentials, within, heard: Mutex::default() })
+        let (session, heard) = (Mutex::default(), Mutex::default());
+        Ok(Self { client, base, credentials, given, within, session, heard })
     }
 
     /// The service root, which needs no credentials (DSP0266, "Authentication"). With some vendors it does.
     pub async fn root(&self) -> Result<Answer, RedfishError> {
         self.ask(ROOT, false).await
+    }
+
+    /// Opens a session at the service with this root, or says why there is none: then it is asked by basic authentication.
+    pub async fn open(&self, root: &Value) -> Result<(), RedfishError> {
+        let Some(Credentials { username, password }) = &self.credentials else { return Ok(()) };
+        let link = |value: &Value| value["@odata.id"].as_str().filter(|path| path.starts_with('/')).map(str::to_owned);
+        let service = || link(&root["SessionService"]).map(|path| format!("{}/Sessions", path.trim_end_matches('/')));
+        let path = link(&root["Links"]["Sessions"]).or_else(service);
+        let path = path.unwrap_or_else(|| "/redfish/v1/SessionService/Sessions".to_owned());
+        let body = json!({"UserName": username, "Password": password});
+        let asked = self.request(Method::POST, &path).json(&body).send().await;
+        let answer = match asked {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.lost(&path, Lost::of(error), 1).await),
+        };
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let body = self.body(answer).await.ok().flatten();
+        if !status.is_success() {
+            return judge(&path, status, body).map(drop);
+        }
+        let Some(token) = text(TOKEN) else {
+            return Err(RedfishError::Form { path, what: "a session without a token" });
+        };
+        let path = text("Location").and_then(|place| {
+            let place = Url::parse(&self.base).ok()?.join(&place).ok()?;
+            Some(place.path().to_owned())
+        });
+        let path = path.or_else(|| link(&body.unwrap_or_default()));
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Session { token, path });
+        Ok(())
+    }
+
+    /// Ends the session, if there is one. The BMC ends it after a while anyway.
+    pub async fn close(&self) {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Session { token, path: Some(path) }) = session {
+            let _ = self.request(Method::DELETE, &path).header(TOKEN, token).send().await;
+        }
     }
 
     /// A resource, as whom the credentials say.
@@ -197,7 +252,7 @@ impl Redfish {
                     return judge(path, status, body).map(|body| Answer { body, date, took });
                 }
                 Err(error) if tries == TRIES || matches!(error, Lost::Untrusted(_) | Lost::Endless) => {
-                    return Err(self.lost(path, error, tries));
+                    return Err(self.lost(path, error, tries).await);
                 }
                 Err(_) => tokio::time::sleep(BETWEEN).await,
             }
@@ -217,16 +272,30 @@ impl Redfish {
         heard.exchanges.push(Exchange { path: path.to_owned(), status: told.status.as_u16(), body });
     }
 
-    async fn ask_once(&self, path: &str, known: bool) -> Result<Told, Lost> {
+    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         // DSP0266, "Request headers".
-        let mut request = self.client.get(format!("{}{path}", self.base)).header("OData-Version", "4.0");
-        request = request.header(header::ACCEPT, "application/json");
-        if let Some(credentials) = self.credentials.as_ref().filter(|_| known) {
-            request = request.basic_auth(&credentials.username, Some(&credentials.password));
+        let request = self.client.request(method, format!("{}{path}", self.base)).header("OData-Version", "4.0");
+        request.header(header::ACCEPT, "application/json")
+    }
+
+    async fn ask_once(&self, path: &str, known: bool) -> Result<Told, Lost> {
+        let mut request = self.request(Method::GET, path);
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (session, self.credentials.as_ref()) {
+            (Some(session), _) if known => request = request.header(TOKEN, session.token),
+            (None, Some(Credentials { username, password })) if known => {
+                request = request.basic_auth(username, Some(password));
+            }
+            _ => {}
         }
-        let mut answer = request.send().await.map_err(Lost::of)?;
+        let answer = request.send().await.map_err(Lost::of)?;
         let (status, date) = (answer.status(), answer.headers().get(header::DATE));
         let date = date.and_then(|date| date.to_str().ok()).map(str::to_owned);
+        Ok(Told { status, date, body: self.body(answer).await? })
+    }
+
+    /// The body of an answer; `None` when it is no JSON.
+    async fn body(&self, mut answer: reqwest::Response) -> Result<Option<Value>, Lost> {
         let mut bytes = Vec::new();
         while let Some(part) = answer.chunk().await.map_err(Lost::of)? {
             if bytes.len() + part.len() > ANSWER_BYTES {
@@ -234,17 +303,25 @@ impl Redfish {
             }
             bytes.extend_from_slice(&part);
         }
-        Ok(Told { status, date, body: serde_json::from_slice(&bytes).ok() })
+        Ok(serde_json::from_slice(&bytes).ok())
     }
 
-    fn lost(&self, path: &str, lost: Lost, tries: u32) -> RedfishError {
+    async fn lost(&self, path: &str, lost: Lost, tries: u32) -> RedfishError {
         match lost {
-            Lost::Untrusted(why) => RedfishError::Untrusted(why),
+            Lost::Untrusted(problem) => RedfishError::Untrusted { problem, given: self.given },
             Lost::Endless => RedfishError::Form { path: path.to_owned(), what: "longer than 4 MiB" },
+            Lost::Handshake(error) => self.spoken().await.map_or(RedfishError::Unreachable(error), RedfishError::Tls),
             Lost::Sent(error) if error.is_timeout() => RedfishError::Late { secs: self.within.as_secs_f64(), tries },
             Lost::Sent(error) if error.is_connect() => RedfishError::Unreachable(error),
             Lost::Sent(source) => RedfishError::Dropped { tries, source },
         }
+    }
+
+    /// What is spoken where no TLS comes about.
+    async fn spoken(&self) -> Option<Spoken> {
+        let base = Url::parse(&self.base).ok()?;
+        let host = base.host_str()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+        hello::ask(&host, base.port_or_known_default()?, self.within).await.ok()
     }
 }
 
@@ -258,35 +335,46 @@ struct Told {
 
 /// What became of a question without an answer.
 enum Lost {
-    Untrusted(String),
+    Untrusted(CertificateProblem),
+    Handshake(reqwest::Error),
     Endless,
     Sent(reqwest::Error),
 }
 
 impl Lost {
     fn of(error: reqwest::Error) -> Self {
-        untrusted(&error).map_or(Self::Sent(error), Self::Untrusted)
+        let mut ended = false;
+        let mut cause = error.source();
+        while let Some(one) = cause {
+            // An I/O error that wraps another error does not name it as its source, but that one's.
+            let mut inner: &(dyn std::error::Error + 'static) = one;
+            while let Some(io) = inner.downcast_ref::<io::Error>() {
+                use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+                ended |= matches!(io.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe);
+                let Some(next) = io.get_ref() else { break };
+                inner = next;
+            }
+            match inner.downcast_ref() {
+                Some(rustls::Error::InvalidCertificate(why)) => return Self::Untrusted(CertificateProblem::of(why)),
+                Some(_) => return Self::Handshake(error),
+                None => {}
+            }
+            cause = one.source();
+        }
+        // Connected, and closed before TLS was there.
+        if ended && error.is_connect() { Self::Handshake(error) } else { Self::Sent(error) }
     }
 }
 
-/// What is wrong with the certificate, if that is why.
-fn untrusted(error: &reqwest::Error) -> Option<String> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // An I/O error that wraps another error does not name it as its source, but that one's.
-        let mut inner: &(dyn std::error::Error + 'static) = error;
-        while let Some(next) = inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            inner = next;
-        }
-        if let Some(rustls::Error::InvalidCertificate(why)) = inner.downcast_ref() {
-            return Some(why.to_string());
-        }
-        cause = error.source();
-    }
-    None
+/// A client that trusts these alone.
+fn trusting(
+    builder: reqwest::ClientBuilder,
+    known: &[rustls::pki_types::CertificateDer<'static>],
+) -> Result<reqwest::ClientBuilder, RedfishError> {
+    Ok(builder.tls_backend_preconfigured(trust::client(known).map_err(AuthorityError::from)?))
 }
 
-fn builder(trust: &Trust, base: &str, within: Duration) -> reqwest::ClientBuilder {
+fn builder(base: &str, within: Duration) -> reqwest::ClientBuilder {
     // The password goes where it belongs, and nowhere else.
     let ours = Url::parse(base).map(|url| url.origin()).ok();
     let policy = redirect::Policy::custom(move |attempt| {
@@ -296,12 +384,7 @@ fn builder(trust: &Trust, base: &str, within: Duration) -> reqwest::ClientBuilde
             attempt.follow()
         }
     });
-    let builder = Client::builder().no_proxy().redirect(policy).timeout(within).connect_timeout(within);
-    match trust {
-        Trust::Anybody => builder.tls_danger_accept_invalid_certs(true),
-        Trust::System => builder,
-        Trust::Authorities(certificates) => builder.tls_certs_only(certificates.clone()),
-    }
+    Client::builder().no_proxy().redirect(policy).timeout(within).connect_timeout(within)
 }
 
 /// A success that is a JSON object, or why not: DSP0266, "Error responses".

@@ -7,6 +7,8 @@ use agent_api::rehearsal::{CellState, Check};
 use foothold_agent::bmc::rehearsal::Plan;
 use foothold_qemu::bmc::{Faults, Flaps, PowerFault};
 use rstest::rstest;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
 
 use super::site::{PASSWORD, Server, cell, manifest, plan, rehearse_all, rehearse_one, those};
 
@@ -39,8 +41,107 @@ async fn wrong_credentials_are_told_and_nothing_else_is_asked(#[case] password: 
     assert_eq!(those(&host, CellState::Bad), [Check::Credentials]);
     let cell = cell(&host, Check::Credentials);
     assert!(cell.says.contains("401") && cell.hint.is_some(), "{cell:?}");
-    assert_eq!(server.bmc.asked().len(), 2, "one try each: accounts are locked after a few");
+    assert_eq!(server.bmc.asked().len(), 3, "one try by each way that Ironic has: accounts are locked after a few");
     assert_eq!(server.changes(), NOBODY);
+}
+
+#[rstest]
+#[case::sessions_only(Faults { refuse_basic: true, ..Faults::default() }, "let in, by a session")]
+#[case::basic_only(Faults { refuse_sessions: true, ..Faults::default() }, "let in, by basic authentication")]
+#[tokio::test]
+async fn who_lets_ironic_in_lets_the_rehearsal_in(#[case] faults: Faults, #[case] says: &str) {
+    for profile in ["generic", "ilo"] {
+        let server = Server::of(profile);
+        server.bmc.set_faults(faults.clone());
+        let host = rehearse_one(&server.manifest("one", "redfish", ""), &plan()).await;
+        assert!(host.good, "{host:#?}");
+        assert_eq!(cell(&host, Check::Credentials).says, says);
+        let asked = server.bmc.asked();
+        let sessions = |method: &str| asked.iter().any(|one| one.method == method && one.path.contains("Sessions"));
+        assert_eq!(sessions("DELETE"), faults.refuse_basic, "what is opened is ended: {asked:?}");
+        assert_eq!(server.changes(), NOBODY);
+    }
+    let server = Server::of("generic");
+    server.bmc.set_faults(Faults { refuse_basic: true, refuse_sessions: true, ..Faults::default() });
+    let host = rehearse_one(&server.manifest("one", "redfish", ""), &plan()).await;
+    let refused = cell(&host, Check::Credentials);
+    assert!(refused.says.contains("a session before: ") && refused.says.contains("503"), "{refused:?}");
+    assert!(refused.hint.as_ref().is_some_and(|hint| hint.contains("sessions left")), "{refused:?}");
+}
+
+/// Links as Ironic follows them: an address that is no system, a system that nobody manages, an enclosure of many.
+#[tokio::test]
+async fn links_are_judged_as_ironic_follows_them() {
+    let server = Server::of("generic");
+    let host = rehearse_one(&server.manifest("one", "redfish", "/redfish/v1/Managers/bmc"), &plan()).await;
+    assert_eq!(those(&host, CellState::Bad), [Check::Power], "{host:#?}");
+    let power = cell(&host, Check::Power);
+    assert!(power.says.contains("is a Manager") && power.hint.as_ref().is_some_and(|it| it.contains("/Systems/1")));
+
+    let unmanaged = |links: serde_json::Value| {
+        Server::with("generic", move |options| {
+            let change = serde_json::json!({ "Links": links });
+            options.profile.changes.insert("/redfish/v1/Systems/1".to_owned(), change);
+        })
+    };
+    let server = unmanaged(serde_json::json!({ "ManagedBy": null }));
+    let host = rehearse_one(&server.manifest("one", "redfish-virtualmedia", ""), &plan()).await;
+    assert_eq!(those(&host, CellState::Bad), [Check::Media], "{host:#?}");
+    assert!(cell(&host, Check::Media).says.contains("`Links/ManagedBy`"), "{host:#?}");
+    let host = rehearse_one(&server.manifest("one", "redfish", ""), &plan()).await;
+    assert!(host.good, "by network, as the hint says: {host:#?}");
+    let manager = serde_json::json!([{ "@odata.id": "/redfish/v1/Managers/bmc" }]);
+    let server = unmanaged(serde_json::json!({ "ManagedBy": null, "Managers": manager }));
+    assert!(rehearse_one(&server.manifest("one", "redfish-virtualmedia", ""), &plan()).await.good);
+
+    let server = Server::with("generic", |options| {
+        let change = serde_json::json!({ "ChassisType": "Enclosure" });
+        options.profile.changes.insert("/redfish/v1/Chassis/1".to_owned(), change);
+    });
+    server.bmc.set_faults(Faults { power: PowerFault::Inverted, ..Faults::default() });
+    assert!(rehearse_one(&server.manifest("one", "redfish", ""), &plan()).await.good, "an enclosure is on by itself");
+}
+
+/// What answers with no TLS that we have is told for what it is, and each hint is about that.
+#[tokio::test]
+async fn what_is_no_tls_of_ours_is_told_for_what_it_is() {
+    let hello = |suite: u16, version: u16| {
+        let (suite, version) = (suite.to_be_bytes(), version.to_be_bytes());
+        let body = [&version[..], &[9; 32], &[0], &suite, &[0]].concat();
+        let length = u8::try_from(body.len()).expect("short");
+        [&[22, 3, 3, 0, length + 4, 2, 0, 0, length][..], &body].concat()
+    };
+    let table: [(Vec<u8>, CellState, &str, &str); 5] = [
+        (hello(0x009c, 0x0303), CellState::Warn, "`RSA_WITH_AES_128_GCM_SHA256`, which Ironic takes", "AES-GCM"),
+        (hello(0x002f, 0x0301), CellState::Bad, "TLS 1.0 only", "switch on TLS 1.2"),
+        (vec![21, 3, 3, 0, 2, 2, 40], CellState::Bad, "refuses every cipher suite", "certificate"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), CellState::Bad, "no HTTPS", "`+http`"),
+        (Vec::new(), CellState::Bad, "closes the connection", "restart the BMC"),
+    ];
+    for (answer, state, says, hint) in table {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        // A server that wants what only the last hello offers refuses the others.
+        let refusal = if answer.is_empty() { Vec::new() } else { vec![21, 3, 3, 0, 2, 2, 40] };
+        let mut served = JoinSet::new();
+        served.spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let mut bytes = [0; 2048];
+                let length = stream.read(&mut bytes).await.expect("a hello");
+                // RSA_WITH_AES_128_GCM_SHA256 among its suites.
+                let ours = bytes[..length].windows(2).any(|pair| pair == [0x00, 0x9c]);
+                let plain = answer.starts_with(b"HTTP");
+                let _ = stream.write_all(if ours || plain { &answer } else { &refusal }).await;
+            }
+        });
+        let host = rehearse_one(&manifest("one", &format!("redfish://{address}"), PASSWORD, None), &plan()).await;
+        drop(served);
+        let reach = cell(&host, Check::Reach);
+        assert_eq!(reach.state, state, "{reach:?}");
+        assert!(reach.says.contains(says) && reach.hint.as_ref().is_some_and(|it| it.contains(hint)), "{reach:?}");
+        assert_eq!(host.good, state == CellState::Warn);
+    }
 }
 
 #[tokio::test]

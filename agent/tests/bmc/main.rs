@@ -3,5 +3,6 @@
 mod command;
 mod faults;
 mod ipmi_sim;
+mod pulse;
 mod site;
 mod vendors;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 /// What is wrong with a BMC. None by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "faults that have nothing to do with each other")]
 pub struct Faults {
     /// Every answer is late by so many milliseconds.
     pub delay_ms: u64,
@@ -16,6 +17,10 @@ pub struct Faults {
     pub silent: bool,
     /// The right password is refused, too.
     pub refuse_credentials: bool,
+    /// It takes sessions, and no basic authentication.
+    pub refuse_basic: bool,
+    /// It takes basic authentication, and has no session left.
+    pub refuse_sessions: bool,
     /// What it says about power.
     pub power: Power,
 }

@@ -39,6 +39,12 @@ impl Refusal {
         Self::new(StatusCode::UNAUTHORIZED, "NoValidSession", message, &[])
     }
 
+    pub fn too_many_sessions() -> Self {
+        let message =
+            "The session establishment failed due to the number of simultaneous sessions exceeding the limit.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "SessionLimitExceeded", message, &[])
+    }
+
     pub fn json() -> Self {
         let message = "The request body submitted was malformed JSON and could not be parsed.";
         Self::new(StatusCode::BAD_REQUEST, "MalformedJSON", message, &[])

@@ -76,7 +76,9 @@ impl Service {
         let path = parts.uri.path();
         let place = Place::of(&self.profile, self.machine.macs.len(), path);
         let opens = parts.method == Method::POST && place == Some(Place::Sessions);
-        if !opens && !place.as_ref().is_some_and(Place::is_open) {
+        if opens {
+            self.may_open()?;
+        } else if !place.as_ref().is_some_and(Place::is_open) {
             self.let_in(&parts.headers)?;
         }
         let place = place.ok_or_else(|| Refusal::missing(path))?;
@@ -108,6 +110,16 @@ impl Service {
         self.finish(outcome).await
     }
 
+    /// Whether a session can be opened at all.
+    fn may_open(&self) -> Result<(), Refusal> {
+        let faults = lock(&self.faults);
+        match (faults.refuse_credentials, faults.refuse_sessions) {
+            (true, _) => Err(Refusal::no_session()),
+            (_, true) => Err(Refusal::too_many_sessions()),
+            _ => Ok(()),
+        }
+    }
+
     /// Basic authentication, or a session's token (DSP0266, "Authentication").
     fn let_in(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         if lock(&self.faults).refuse_credentials {
@@ -117,6 +129,9 @@ impl Service {
         if let Some(token) = text(TOKEN) {
             let known = lock(&self.state).sessions.values().any(|session| session.token == token);
             return if known { Ok(()) } else { Err(Refusal::no_session()) };
+        }
+        if lock(&self.faults).refuse_basic {
+            return Err(Refusal::no_session());
         }
         let basic = text(header::AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Basic "));
         let plain = basic.and_then(|coded| STANDARD.decode(coded.trim()).ok());

@@ -11,6 +11,8 @@ use super::{Redfish, RedfishError, Row, Way, judge};
 
 /// Most members of a collection that are looked at.
 const MEMBERS: usize = 32;
+/// Most chassis of a system that are looked at: a blade, its sled, its enclosure.
+const CHASSIS: usize = 4;
 
 /// Asks all there is to ask, and writes down what comes of it as it goes.
 pub(super) async fn ask(row: &mut Row, redfish: &Redfish, known: bool, system: Option<&str>, way: Way) {
@@ -26,12 +28,13 @@ pub(super) async fn ask(row: &mut Row, redfish: &Redfish, known: bool, system: O
     if !known {
         return;
     }
+    let refused = redfish.open(&root).await.err();
     let systems = link(&root, "Systems").unwrap_or_else(|| "/redfish/v1/Systems".to_owned());
     let systems = match redfish.get(&systems).await {
         Ok(systems) => systems.body,
-        Err(error) => return row.set(Check::Credentials, judge::closed(&error)),
+        Err(error) => return row.set(Check::Credentials, judge::closed(&error, refused.as_ref())),
     };
-    row.set(Check::Credentials, Cell::good("let in"));
+    row.set(Check::Credentials, judge::let_in(refused.as_ref()));
     let system = match find(redfish, &systems, system).await {
         Ok(system) => system,
         Err(cell) => return row.set(Check::Power, cell),
@@ -39,9 +42,11 @@ pub(super) async fn ask(row: &mut Row, redfish: &Redfish, known: bool, system: O
     row.vendor = row.vendor.take().or_else(|| text(&system, "Manufacturer"));
     row.product = row.product.take().or_else(|| text(&system, "Model"));
     row.set(Check::Boot, judge::boot(&system, way));
-    let manager = follow(redfish, first(&system["Links"]["ManagedBy"]), link(&root, "Managers")).await;
+    let bosses = managers(&system);
+    let manager = follow(redfish, bosses.and_then(first), link(&root, "Managers")).await;
     let version = manager.as_ref().and_then(|manager| text(manager, "FirmwareVersion"));
     let media = match row.vendor.as_deref() {
+        _ if way.is_media() && bosses.is_none() => judge::media_of_no_manager(),
         Some(vendor)
             if way == Way::VirtualMedia && vendor.contains("Dell") && judge::is_old_idrac(version.as_deref()) =>
         {
@@ -52,7 +57,7 @@ pub(super) async fn ask(row: &mut Row, redfish: &Redfish, known: bool, system: O
     row.set(Check::Media, media);
     row.set(Check::Clock, clock(redfish, manager.as_ref()).await);
     row.set(Check::Firmware, firmware(redfish, &root, &system, manager.as_ref()).await);
-    let chassis = follow(redfish, first(&system["Links"]["Chassis"]), link(&root, "Chassis")).await;
+    let chassis = own_chassis(redfish, &system).await;
     let again = match link(&system, "") {
         Some(path) => redfish.get(&path).await.ok().map(|answer| answer.body),
         None => None,
@@ -73,13 +78,35 @@ async fn find(redfish: &Redfish, systems: &Value, named: Option<&str>) -> Result
         }
     };
     match redfish.get(&path).await {
-        Ok(answer) => Ok(answer.body),
+        Ok(answer) => match judge::no_system(&path, &answer.body, &members) {
+            None => Ok(answer.body),
+            Some(cell) => Err(cell),
+        },
         Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => {
             let says = format!("there is no system at `{path}`");
             Err(Cell::bad(says, format!("`spec.bmc.address` may name: {}", members.join(", "))))
         }
         Err(error) => Err(judge::unread(&error)),
     }
+}
+
+/// Who manages a system, where sushy looks for it; without it Ironic has no virtual media.
+fn managers(system: &Value) -> Option<&Value> {
+    let links = ["ManagedBy", "Managers"].into_iter().map(|name| &system["Links"][name]);
+    links.into_iter().find(|links| links.is_array())
+}
+
+/// The chassis that is this system's and nobody else's.
+async fn own_chassis(redfish: &Redfish, system: &Value) -> Option<Value> {
+    let own = link(system, "")?;
+    let links = system["Links"]["Chassis"].as_array()?;
+    for path in links.iter().filter_map(|one| link(one, "")).take(CHASSIS) {
+        let found = redfish.get(&path).await.ok().map(|answer| answer.body);
+        if let Some(chassis) = found.filter(|chassis| judge::is_chassis_of(chassis, &own)) {
+            return Some(chassis);
+        }
+    }
+    None
 }
 
 /// What a link leads to, or the first of a collection.

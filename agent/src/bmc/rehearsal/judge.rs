@@ -46,9 +46,9 @@ pub fn reach(what: &str, (asked, unanswered, slowest): (u32, u32, Duration)) -> 
 pub fn unreached(error: &RedfishError) -> Cell {
     let says = chain(error);
     let hint = match error {
-        RedfishError::Untrusted(_) => {
-            "give its authority as `ca.crt` in the Secret, or set `disableCertificateVerification`"
-        }
+        RedfishError::Untrusted { problem, given } => return Cell::bad(says, problem.hint(*given)),
+        RedfishError::Tls(spoken) if spoken.is_for_ironic() => return Cell::warn(says, spoken.hint()),
+        RedfishError::Tls(spoken) => spoken.hint(),
         RedfishError::Unreachable(_) => {
             "check the address and port, that the BMC has power and a link, and that this network reaches it"
         }
@@ -58,7 +58,8 @@ pub fn unreached(error: &RedfishError) -> Cell {
         RedfishError::Dropped { .. } => {
             "check that the port speaks HTTPS, or use the scheme with `+http`; restart the BMC"
         }
-        RedfishError::Client(_) => "check the certificates that were given",
+        RedfishError::Authorities(_) => "put certificates in PEM there, or leave `ca.crt` out of the Secret",
+        RedfishError::Client(_) => "see the journal of this machine",
         RedfishError::Status { .. } | RedfishError::Form { .. } => {
             "no Redfish there: switch it on in the BMC, or use `ipmi://`"
         }
@@ -66,16 +67,66 @@ pub fn unreached(error: &RedfishError) -> Cell {
     Cell::bad(says, hint)
 }
 
-/// Why we are not let in, or cannot read what we need.
-pub fn closed(error: &RedfishError) -> Cell {
-    let hint = match error.status() {
-        Some(StatusCode::UNAUTHORIZED) => {
-            "check user and password in the Secret, whether the account is locked, and that basic authentication is on"
+/// We are let in; `refused`: why by no session.
+pub fn let_in(refused: Option<&RedfishError>) -> Cell {
+    Cell::good(if refused.is_none() { "let in, by a session" } else { "let in, by basic authentication" })
+}
+
+/// Why we are not let in, or cannot read what we need; `refused`: why no session opened before.
+pub fn closed(error: &RedfishError, refused: Option<&RedfishError>) -> Cell {
+    let hint = match (error.status(), refused.and_then(RedfishError::status)) {
+        (Some(StatusCode::UNAUTHORIZED), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) | None) => {
+            "check user and password in the Secret, and whether the account is locked"
         }
-        Some(StatusCode::FORBIDDEN) => "give the account the role Administrator or Operator",
+        // Neither way in, and not for the password.
+        (Some(StatusCode::UNAUTHORIZED), Some(_)) => {
+            "check user and password in the Secret; see that the BMC has sessions left, or takes basic authentication"
+        }
+        (Some(StatusCode::FORBIDDEN), _) => "give the account the role Administrator or Operator",
         _ => "look at the BMC's own log; restart it if it stays so",
     };
-    Cell::bad(chain(error), hint)
+    let says = match refused {
+        Some(refused) => format!("{}; a session before: {}", chain(error), chain(refused)),
+        None => chain(error),
+    };
+    Cell::bad(says, hint)
+}
+
+/// What is at a path that should be a system, if it says that it is something else.
+pub fn no_system(path: &str, found: &Value, systems: &[String]) -> Option<Cell> {
+    let kind = found["@odata.type"].as_str()?.trim_start_matches('#').split('.').next()?;
+    if kind == "ComputerSystem" {
+        return None;
+    }
+    let known = |links: &Value| {
+        let links = links.as_array().into_iter().flatten();
+        links.filter_map(|link| link["@odata.id"].as_str()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of = &found["Links"];
+    let own = [known(&of["ManagerForServers"]), known(&of["ComputerSystems"]), systems.to_vec()];
+    let own = own.into_iter().find(|own| !own.is_empty()).unwrap_or_default();
+    let says = format!("`{path}` is a {kind}, and Ironic wants a ComputerSystem");
+    Some(match own.as_slice() {
+        [] => Cell::bad(says, "put the path of the BMC's system in `spec.bmc.address`, or leave the path out"),
+        own => Cell::bad(says, format!("`spec.bmc.address` may name: {}", own.join(", "))),
+    })
+}
+
+/// Whether what a chassis says of its power is about this system alone: an enclosure is on while a blade in it is off.
+pub fn is_chassis_of(chassis: &Value, system: &str) -> bool {
+    const FOR_MANY: [&str; 8] = ["Enclosure", "Rack", "RackGroup", "Row", "Pod", "Zone", "Facility", "Shelf"];
+    let path = |link: &Value| link["@odata.id"].as_str().map(|path| path.trim_end_matches('/').to_owned());
+    let systems = chassis["Links"]["ComputerSystems"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let alone = matches!(systems, [only] if path(only).as_deref() == Some(system.trim_end_matches('/')));
+    alone && !chassis["ChassisType"].as_str().is_some_and(|kind| FOR_MANY.contains(&kind))
+}
+
+/// Virtual media of a system that does not say who manages it: Ironic asks for that whoever has the drives.
+pub fn media_of_no_manager() -> Cell {
+    Cell::bad(
+        "the system does not say who manages it (`Links/ManagedBy`), and Ironic inserts no disc then",
+        "update the BMC's firmware, or use the scheme `redfish` and boot by network",
+    )
 }
 
 /// A resource that could not be read although we were let in.

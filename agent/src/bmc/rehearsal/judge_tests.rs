@@ -86,3 +86,44 @@ fn a_clock_without_time_zone_may_be_right_in_local_time(
     let cell = ipmi_clock(ours + SignedDuration::from_secs(skew), ours);
     assert_eq!((cell.state, cell.says.as_str()), (state, says));
 }
+
+#[rstest]
+#[case::a_system(json!({ "@odata.type": "#ComputerSystem.v1_5_0.ComputerSystem" }), None)]
+#[case::nameless(json!({ "Boot": {} }), None)]
+#[case::its_manager(
+    json!({ "@odata.type": "#Manager.v1_3_0.Manager", "Links": { "ManagerForServers": [{ "@odata.id": "/redfish/v1/Systems/2" }] } }),
+    Some(("is a Manager", "/redfish/v1/Systems/2"))
+)]
+#[case::its_chassis(
+    json!({ "@odata.type": "#Chassis.v1_3_0.Chassis", "Links": { "ComputerSystems": [{ "@odata.id": "/redfish/v1/Systems/2" }] } }),
+    Some(("is a Chassis", "/redfish/v1/Systems/2"))
+)]
+#[case::the_collection(
+    json!({ "@odata.type": "#ComputerSystemCollection.ComputerSystemCollection" }),
+    Some(("is a ComputerSystemCollection", "/redfish/v1/Systems/1"))
+)]
+fn only_a_system_is_a_system(#[case] found: Value, #[case] expected: Option<(&str, &str)>) {
+    let cell = no_system("/x", &found, &["/redfish/v1/Systems/1".to_owned()]);
+    let told = cell.as_ref().map(|cell| (cell.says.clone(), cell.hint.clone().unwrap_or_default()));
+    match (told, expected) {
+        (None, None) => {}
+        (Some((says, hint)), Some((part, path))) => {
+            assert!(says.contains(part) && hint == format!("`spec.bmc.address` may name: {path}"), "{says}; {hint}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[rstest]
+#[case::its_own(json!({ "ChassisType": "RackMount", "Links": { "ComputerSystems": [{ "@odata.id": "/s/1/" }] } }), true)]
+#[case::a_blade(json!({ "ChassisType": "Blade", "Links": { "ComputerSystems": [{ "@odata.id": "/s/1" }] } }), true)]
+#[case::of_two(
+    json!({ "ChassisType": "RackMount", "Links": { "ComputerSystems": [{ "@odata.id": "/s/1" }, { "@odata.id": "/s/2" }] } }),
+    false
+)]
+#[case::an_enclosure(json!({ "ChassisType": "Enclosure", "Links": { "ComputerSystems": [{ "@odata.id": "/s/1" }] } }), false)]
+#[case::of_another(json!({ "Links": { "ComputerSystems": [{ "@odata.id": "/s/2" }] } }), false)]
+#[case::that_does_not_say(json!({ "ChassisType": "RackMount" }), false)]
+fn only_a_systems_own_chassis_can_contradict_it(#[case] chassis: Value, #[case] expected: bool) {
+    assert_eq!(is_chassis_of(&chassis, "/s/1"), expected);
+}

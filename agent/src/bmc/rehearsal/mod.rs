@@ -6,8 +6,7 @@
 //!                                                                              ▼
 //!                                        Outcome: row of the matrix, answers ─► table, JSON, export
 //! ```
-//! Redfish is asked by GET with basic authentication only: not even a session is opened. IPMI needs a session of its
-//! own, which it closes again; the commands in it read.
+//! Both open a session, as Ironic does, and end it; in it they only read. What is good here is what Ironic works with.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,13 +25,16 @@ use tokio::time::timeout_at;
 use super::address::{Address, Way};
 use super::ipmi::{self, Privilege};
 use super::manifests::Host;
-use super::redfish::{Exchange, Redfish, RedfishError, Trust};
+use super::redfish::{Exchange, Redfish, RedfishError};
+use super::trust::Trust;
 
 mod by_redfish;
 mod export;
 mod judge;
+mod pulse;
 mod table;
 
+pub use pulse::{Target, Trouble, pulse};
 pub use table::text;
 
 /// How to ask.
@@ -177,7 +179,8 @@ async fn ask_redfish(
         None => Ok(plan.trust.clone()),
     };
     let credentials = host.credentials.clone().ok();
-    let redfish = match trust.and_then(|trust| Redfish::new(base, credentials, &trust, plan.patience)) {
+    let made = trust.map_err(RedfishError::from);
+    let redfish = match made.and_then(|trust| Redfish::new(base, credentials, &trust, plan.patience)) {
         Ok(redfish) => redfish,
         Err(error) => {
             row.set(Check::Reach, judge::unreached(&error));
@@ -187,6 +190,8 @@ async fn ask_redfish(
     let end = tokio::time::Instant::now() + plan.deadline;
     let asked = timeout_at(end, by_redfish::ask(row, &redfish, host.credentials.is_ok(), system, way)).await;
     late(row, asked.is_err(), plan);
+    // Also where the deadline came first: BMCs have few sessions.
+    redfish.close().await;
     // What came back later counts for the first cell, too.
     if row.cells.get(&Check::Reach).is_some_and(|cell| cell.state == CellState::Good) {
         row.set(Check::Reach, judge::reach("Redfish", redfish.count()));

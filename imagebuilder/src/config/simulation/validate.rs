@@ -247,6 +247,7 @@ impl Validate<'_, '_, '_> {
                 input::PowerFault::Wavering => bmc::PowerFault::Wavering,
                 input::PowerFault::Deaf => bmc::PowerFault::Deaf,
             },
+            ..bmc::Faults::default()
         })
     }
 
