@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::metal3::{Condition, Time};
 
+/// Kind of a host's condition that tells what its BMC says when it is asked; there as long as something waits for it.
+pub const BMC_ANSWERS: &str = "BMCAnswers";
+
 /// `GET /api/v1/hosts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -122,7 +125,8 @@ pub struct Signs {
     pub ramdisk: Option<RamdiskSign>,
 }
 
-/// A BMC. Ironic asks each for its power every minute, and tells no time of an answer: only changes and failures.
+/// A BMC. Ironic asks each for its power every minute, and tells no time of an answer: only changes and failures. While
+/// something waits for a BMC, the controller asks it, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcSign {
@@ -135,7 +139,7 @@ pub struct BmcSign {
     /// When it was last told to change the power.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commanded: Option<Time>,
-    /// Why it does not answer, in Ironic's words.
+    /// Why it does not answer, or lets nobody in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

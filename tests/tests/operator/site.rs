@@ -95,6 +95,7 @@ impl Site {
             serve: Some(free_address()),
             webhook: None,
             webhook_owner: None,
+            pulse: None,
             signs: None,
         };
         Self { api, ironic, namespace: namespace.to_owned(), settings, operator: None, _cluster: cluster }

@@ -217,6 +217,7 @@ impl Site {
             serve: None,
             webhook: None,
             webhook_owner: None,
+            pulse: None,
             signs: None,
         };
         let token = stop.clone();

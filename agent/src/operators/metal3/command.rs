@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -14,6 +15,9 @@ use crate::operators::kit::command::{self, variable};
 
 /// Hosts that are worked on at a time, as metal3's operator has it.
 const PROVISIONING_LIMIT: usize = 20;
+
+/// A BMC that something waits for is asked so often: each time with a session of its own, of which it has few.
+const PULSE: Duration = Duration::from_secs(30);
 
 /// What `operator baremetalhost` takes. Where metal3's operator has a variable of the environment for the same setting,
 /// that is taken when the option is absent.
@@ -107,6 +111,7 @@ impl BareMetalHosts {
             serve: Some(self.metrics_address),
             webhook: self.webhook_address,
             webhook_owner: self.webhook_owner.clone(),
+            pulse: Some(PULSE),
             signs: self.signs.clone(),
         })
     }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::baremetalhost::{Executor, Limits, Operator, Queues, Slots, watch_firmware};
+use super::baremetalhost::{Executor, Limits, Operator, Pulses, Queues, Slots, watch_firmware};
 use super::common::{Common, Pace, Ramdisk};
 use super::{admission, dataimage, hostclaim, preprovisioning, subscription, switches};
 use crate::operators::kit::{Base, Changes, Objects, command, serve};
@@ -55,6 +55,8 @@ pub struct Settings {
     pub webhook: Option<SocketAddr>,
     /// ClusterRole with which the API server forgets that, where it is asked for all namespaces.
     pub webhook_owner: Option<String>,
+    /// How often the BMC of a host that something waits for is asked; never when `None`.
+    pub pulse: Option<Duration>,
     /// The box's table of signs of life ([`signs::keep`]); without it only Ironic's signs are known.
     pub signs: Option<PathBuf>,
 }
@@ -98,6 +100,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
     let slots = Slots::new(settings.provisioning_limit, common.wake.clone());
     let mut operator = Operator::new(executor, slots, base.recorder.clone(), settings.limits)?;
     operator.signs = signs::Reader::of(settings.signs.clone());
+    operator.pulses = Arc::new(Pulses::new(settings.pulse));
     let operator = Arc::new(operator);
 
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -113,6 +116,11 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         serve::start(&mut tasks, address, router(operator.clone(), hosts.clone(), admission), stop).await?;
     }
     start(&mut tasks, &common, settings.preprovisioning());
+    let (pulses, wake) = (Arc::clone(&operator.pulses), common.wake.clone());
+    tasks.spawn(async move {
+        pulses.run(&wake).await;
+        Ok(())
+    });
     let changes = common.host_changes.clone();
     let queues = Queues { hosts: host_writer, secrets: secret_writer, woken, firmware: of_firmware, changes };
     tokio::select! {

@@ -23,6 +23,7 @@ use super::health::Health;
 use super::metrics::Metrics;
 use super::objects::namespace;
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
+use super::pulses::{self, Pulses};
 use super::slots::Slots;
 use super::status::apply;
 use super::tell::{self, HostEvent, HostReason};
@@ -67,6 +68,8 @@ pub struct Operator {
     pub limits: Limits,
     /// What the box hears of hosts and serves them; nothing, when nobody tells.
     pub signs: signs::Reader,
+    /// BMCs that are waited for; none is asked where nobody runs it.
+    pub pulses: Arc<Pulses>,
     /// Since when it runs.
     since: Timestamp,
     memory: Mutex<HashMap<Key, Arc<AsyncMutex<Memory>>>>,
@@ -95,8 +98,8 @@ impl Operator {
     /// Nothing can be counted.
     pub fn new(executor: Executor, slots: Slots, recorder: Recorder, limits: Limits) -> anyhow::Result<Self> {
         let (metrics, signs, since) = (Metrics::new()?, signs::Reader::default(), Timestamp::now());
-        let (memory, health) = (Mutex::default(), Health::default());
-        Ok(Self { executor, slots, metrics, recorder, limits, signs, since, memory, health })
+        let (memory, health, pulses) = (Mutex::default(), Health::default(), Arc::default());
+        Ok(Self { executor, slots, metrics, recorder, limits, signs, pulses, since, memory, health })
     }
 
     fn memory(&self, key: &Key) -> Arc<AsyncMutex<Memory>> {
@@ -111,6 +114,7 @@ impl Operator {
     fn forget(&self, key: &Key) {
         self.slots.release(key);
         self.executor.firmware.forget(key);
+        self.pulses.forget(key);
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
@@ -254,7 +258,13 @@ impl Operator {
                 self.executor.act(&mut job, action).await?
             }
         };
-        let report = done.report.unwrap_or(Report::Done);
+        let mut report = done.report.unwrap_or(Report::Done);
+        if let Report::Failed(why) = &mut report
+            && pulses::goes_by_bmc(action)
+            && let Some(cause) = self.cause(host, known).await?
+        {
+            *why = format!("{why}; {cause}");
+        }
         if *action == Action::Register && report == Report::Done {
             memory.ports = None;
         }
@@ -276,6 +286,14 @@ impl Operator {
         let concluded = conclude(host, &known.facts, action, &report);
         self.metrics.did(action, &report, &concluded.step);
         Ok(Outcome { changes: [done.learned, concluded.changes].concat(), step: concluded.step })
+    }
+
+    /// What of its BMC something that failed may come of.
+    async fn cause(&self, host: &BareMetalHost, known: &Known) -> Result<Option<String>, ObjectError> {
+        let authority = self.executor.objects.bmc_authority(host).await?;
+        let credentials = known.bmc.as_ref().map(|(_, credentials)| credentials);
+        let target = credentials.and_then(|credentials| pulses::target(host, credentials, authority.as_deref()));
+        Ok(self.pulses.cause(&host.key(), target.as_ref()).await)
     }
 
     /// What is done to the host's own object.
@@ -355,7 +373,8 @@ impl Operator {
         let (before, now) = (host.status.clone(), known.facts.now);
         let mut status = apply(host, outcome, now);
         let shown = known.node.as_ref().and_then(|node| self.shown(host, node, now));
-        status.conditions = Some(tell::conditions(host, &status, outcome, shown.as_deref(), now));
+        let seen = tell::Seen { shown, bmc: self.pulses.verdict(&host.key()) };
+        status.conditions = Some(tell::conditions(host, &status, outcome, &seen, now));
         if before.as_ref() == Some(&status) {
             return Ok(());
         }

@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use super::act::macs;
 use super::controller::{Known, Memory, Operator, chance};
 use super::decide::{BmcSecret, Facts, Ironic, Slot};
-use super::{raid, tell};
+use super::{pulses, raid, tell};
 use crate::ironic::{IronicError, Node, ProvisionState};
-use crate::operators::kit::ObjectError;
+use crate::operators::kit::{Object as _, ObjectError};
 use crate::operators::metal3::common::{self, ActError};
 
 /// How long ports of a node are taken to be as they were.
@@ -48,6 +48,7 @@ impl Operator {
         } else {
             self.see(host, bmc.as_ref(), memory).await?
         };
+        self.feel(host, seen.node.as_ref(), bmc.as_ref()).await?;
         let now = Timestamp::now();
         let firmware = self.look_at_firmware(host, seen.node.as_ref(), bmc.as_ref(), now).await?;
         let facts = Facts {
@@ -69,6 +70,35 @@ impl Operator {
             limits: self.limits,
         };
         Ok(Known { facts, node: seen.node, bmc })
+    }
+
+    /// Has the host's BMC asked, while something waits for it.
+    async fn feel(
+        &self,
+        host: &BareMetalHost,
+        node: Option<&Node>,
+        bmc: Option<&(BmcAddress, Credentials)>,
+    ) -> Result<(), ObjectError> {
+        let key = host.key();
+        let Some((_, credentials)) = bmc.filter(|_| node.is_some_and(pulses::is_waited_for)) else {
+            // Who is silent may be at work all the same.
+            if node.is_some() || bmc.is_none() {
+                self.pulses.rest(&key);
+            }
+            return Ok(());
+        };
+        if self.pulses.is_due(&key, Instant::now()) {
+            let authority = self.executor.objects.bmc_authority(host).await;
+            match authority.map(|authority| pulses::target(host, credentials, authority.as_deref())) {
+                Ok(Some(target)) => self.pulses.wish(&key, target),
+                Ok(None) => self.pulses.rest(&key),
+                Err(error) => {
+                    self.pulses.forget(&key);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn see(

@@ -8,6 +8,7 @@
 //! act         an action as calls of Ironic          wishes, inventory   what it is told, what it found
 //! conclude    what follows from what came of it     objects  the cluster's objects that belong to a host
 //! tell        conditions and events                 metrics  what is counted
+//! pulses      BMCs that are waited for, asked in their own right
 //! slots       who may be worked on at a time
 //! pull_secret, secret_text   what Secrets hold: the login of a registry, texts of a config drive
 //! raid        RAID volumes: what is asked for, what was made, the next cleaning
@@ -54,6 +55,7 @@ mod objects;
 mod outcome;
 mod power;
 mod pull_secret;
+mod pulses;
 mod raid;
 mod secret_text;
 mod slots;
@@ -74,6 +76,7 @@ pub use controller::Operator;
 pub use decide::{BmcSecret, Facts, Ironic, Limits, SecretVersion, Slot, Standing, Wish, decide};
 pub use firmware::watch as watch_firmware;
 pub use outcome::{Action, Change, Outcome, Step, WaitReason};
+pub use pulses::Pulses;
 pub use slots::Slots;
 pub use status::apply;
 pub use watch::Queues;

@@ -82,6 +82,13 @@ impl Objects {
         })
     }
 
+    /// `ca.crt` of the Secret with a host's credentials.
+    pub async fn bmc_authority(&self, host: &BareMetalHost) -> Result<Option<String>, ObjectError> {
+        let name = host.spec.bmc.as_ref().map(|bmc| bmc.credentials_name.as_str()).unwrap_or_default();
+        let secret = self.secret(namespace(host), name).await?;
+        Ok(secret.and_then(|secret| part(&secret, "ca.crt")))
+    }
+
     /// The Secret is watched from now on, and goes with its host; one that several hosts name goes with the last of its
     /// owners, or stays. It gets no finalizer: a deletion needs no credentials.
     async fn claimed(&self, host: &BareMetalHost, secret: Secret) -> Result<Secret, ObjectError> {

@@ -9,8 +9,10 @@
 //! Progressing               something is being done, how far it is by the host's last sign of life, or why nothing is;
 //!                           and until when
 //! Healthy                   what is wrong; `observedGeneration` is that of the spec which was tried
+//! BMCAnswers                what its BMC says when it is asked, as long as something waits for it
 //! ```
 
+use agent_api::host_story::BMC_ANSWERS;
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{
     BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType, OperationalStatus,
@@ -19,6 +21,7 @@ use agent_api::metal3::{
 use jiff::Timestamp;
 
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
+use crate::bmc::rehearsal::Trouble;
 use crate::operators::kit::conditions::merge;
 use crate::operators::kit::{Event, NewCondition, Reason};
 
@@ -156,13 +159,32 @@ pub fn failed_generation(host: &BareMetalHost) -> Option<i64> {
     unhealthy.observed_generation
 }
 
-/// Conditions of a status that an outcome led to. `host`: as it was before; `shown`: how far what is done is, as the
-/// host's signs of life show it.
+/// What is seen of a host besides what Ironic says.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// How far what is done is, as the host's signs of life show it.
+    pub shown: Option<String>,
+    /// What its BMC answers, as long as something waits for it.
+    pub bmc: Option<Result<(), Trouble>>,
+}
+
+impl Seen {
+    /// What is wrong with the BMC comes before how far the host is without it.
+    fn words(&self, asked: &str) -> String {
+        let shown = self.shown.as_deref().unwrap_or(asked);
+        match &self.bmc {
+            Some(Err(trouble)) => format!("{trouble}; {shown}"),
+            Some(Ok(())) | None => shown.to_owned(),
+        }
+    }
+}
+
+/// Conditions of a status that an outcome led to. `host`: as it was before.
 pub fn conditions(
     host: &BareMetalHost,
     status: &BareMetalHostStatus,
     outcome: &Outcome,
-    shown: Option<&str>,
+    seen: &Seen,
     now: Timestamp,
 ) -> Vec<Condition> {
     let before = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
@@ -184,14 +206,16 @@ pub fn conditions(
         available(host, status, fine),
         provisioned(state),
         ready(outcome, fine, &before),
-        progressing(outcome, shown, &before),
+        progressing(outcome, seen, &before),
         healthy(outcome, status, fine),
     ];
-    let all = all.map(|(kind, holds, reason, message)| {
+    let all = all.into_iter().chain(bmc_answers(seen)).map(|(kind, holds, reason, message)| {
         let generation = generation(kind);
         NewCondition { kind, holds, reason, message, generation }
     });
     let mut all = merge(Some(&before), all, now);
+    // What it answered when something waited for it says nothing about now.
+    all.retain(|it| it.kind != BMC_ANSWERS || seen.bmc.is_some());
     // What is done now is told with the time since when it is done, not with that of what was done before it.
     let told_anew = |new: &Condition| {
         before.iter().any(|old| old.kind == new.kind && (old.reason != new.reason || old.message != new.message))
@@ -274,11 +298,18 @@ fn ready(outcome: &Outcome, fine: bool, before: &[Condition]) -> Line {
     }
 }
 
-fn progressing(outcome: &Outcome, shown: Option<&str>, before: &[Condition]) -> Line {
+fn bmc_answers(seen: &Seen) -> Option<Line> {
+    Some(match seen.bmc.as_ref()? {
+        Ok(()) => (BMC_ANSWERS, true, "Answers", String::new()),
+        Err(trouble) => (BMC_ANSWERS, false, trouble.word, trouble.to_string()),
+    })
+}
+
+fn progressing(outcome: &Outcome, seen: &Seen, before: &[Condition]) -> Line {
     let kind = PROGRESSING;
     let under_way = |action| {
         let (word, asked) = doing(action);
-        (kind, true, word, shown.unwrap_or(asked).to_owned())
+        (kind, true, word, seen.words(asked))
     };
     match &outcome.step {
         Step::Wait { reason: WaitReason::Working(action), .. } => under_way(action),
@@ -372,7 +403,11 @@ mod tests {
 
     use super::super::tests::{facts, host, start};
     use super::super::{Facts, Ironic, Report, apply, conclude, decide};
-    use super::{Action, conditions, failed_generation};
+    use super::{Action, Seen, Trouble, conditions, failed_generation};
+
+    fn shows(what: &str) -> Seen {
+        Seen { shown: Some(what.to_owned()), bmc: None }
+    }
 
     /// How far it is says Ironic; while it has no time to say so, what was told stays.
     #[test]
@@ -381,7 +416,7 @@ mod tests {
         let outcome = decide(&before, &Facts { ironic: Ironic::Busy, ..facts() });
         let status = apply(&before, &outcome, start());
         let later = start() + jiff::SignedDuration::from_secs(60);
-        let conditions = conditions(&before, &status, &outcome, None, later);
+        let conditions = conditions(&before, &status, &outcome, &Seen::default(), later);
         assert_eq!(Some(conditions), before.status.and_then(|status| status.conditions));
     }
 
@@ -400,7 +435,7 @@ mod tests {
         let mut times = Vec::new();
         for (seconds, shown) in [(0, "asked DHCP"), (10, "asked DHCP"), (20, "fetches the ramdisk")] {
             let mut status = apply(&told, &outcome, at(seconds));
-            let all = conditions(&told, &status, &outcome, Some(shown), at(seconds));
+            let all = conditions(&told, &status, &outcome, &shows(shown), at(seconds));
             let one = |kind: &str| all.iter().find(|it| it.kind == kind).expect("told").last_transition_time.0;
             times.push((one("Progressing"), one("Healthy")));
             status.conditions = Some(all);
@@ -415,7 +450,7 @@ mod tests {
         let outcome =
             done.map_or_else(|| decide(host, &facts), |(action, report)| conclude(host, &facts, action, report));
         let mut status = apply(host, &outcome, start());
-        status.conditions = Some(conditions(host, &status, &outcome, None, start()));
+        status.conditions = Some(conditions(host, &status, &outcome, &Seen::default(), start()));
         BareMetalHost { status: Some(status), ..host.clone() }
     }
 
@@ -460,7 +495,7 @@ mod tests {
         let told = |host: &BareMetalHost, step: super::Step, shown: &str| {
             let outcome = super::Outcome { changes: Vec::new(), step };
             let mut status = apply(host, &outcome, start());
-            status.conditions = Some(conditions(host, &status, &outcome, Some(shown), start()));
+            status.conditions = Some(conditions(host, &status, &outcome, &shows(shown), start()));
             BareMetalHost { status: Some(status), ..host.clone() }
         };
         let action = || Action::Inspect { again: false, reboot: false };
@@ -472,6 +507,33 @@ mod tests {
         assert_eq!(holds(&asked, "Progressing"), holds(&on, "Progressing"));
         assert_eq!(told(&on, wait(), "powered on; no DHCP request yet").status, on.status);
         assert_eq!(holds(&told(&on, wait(), "ramdisk is up"), "Progressing").2, "ramdisk is up");
+    }
+
+    /// A BMC that hangs or refuses comes first, whatever its ramdisk says; what it answered is forgotten when nothing waits
+    /// for it.
+    #[test]
+    fn what_is_wrong_with_a_bmc_is_told_while_something_waits_for_it() {
+        let action = Action::Provision { reboot: false };
+        let report = Report::Continues(jiff::SignedDuration::from_secs(10));
+        let host = host(State::Provisioning, &json!({}));
+        let silent = Trouble { word: "BMCAway", says: "no answer within 5.0 s".into(), hint: "restart the BMC".into() };
+        let outcome = conclude(&host, &facts(), &action, &report);
+        let tell = |host: &BareMetalHost, bmc: Option<Result<(), Trouble>>| {
+            let mut status = apply(host, &outcome, start());
+            let seen = Seen { shown: Some("ramdisk is up, heartbeat seen".into()), bmc };
+            status.conditions = Some(conditions(host, &status, &outcome, &seen, start()));
+            BareMetalHost { status: Some(status), ..host.clone() }
+        };
+        let hangs = tell(&host, Some(Err(silent)));
+        let (answers, reason, message) = holds(&hangs, "BMCAnswers");
+        let said = "its BMC does not answer: no answer within 5.0 s; hint: restart the BMC";
+        assert_eq!((answers, &*reason, &*message), (false, "BMCAway", said));
+        assert_eq!(holds(&hangs, "Progressing").2, format!("{said}; ramdisk is up, heartbeat seen"));
+        let again = tell(&hangs, Some(Ok(())));
+        assert!(holds(&again, "BMCAnswers").0);
+        assert_eq!(holds(&again, "Progressing").2, "ramdisk is up, heartbeat seen");
+        let over = tell(&hangs, None).status.and_then(|status| status.conditions).unwrap_or_default();
+        assert!(!over.iter().any(|it| it.kind == "BMCAnswers"), "{over:#?}");
     }
 
     /// What is under way is told in words, whether or not the host shows anything of it.
@@ -492,7 +554,7 @@ mod tests {
         let waiting = host(State::Registering, &json!({}));
         let outcome = decide(&waiting, &none);
         let status = apply(&waiting, &outcome, start());
-        let all = conditions(&waiting, &status, &outcome, None, start());
+        let all = conditions(&waiting, &status, &outcome, &Seen::default(), start());
         let progressing = all.iter().find(|it| it.kind == "Progressing").expect("told");
         assert_eq!((progressing.status, &*progressing.reason), (ConditionStatus::False, "Delayed"));
         let gave_up = json!({"spec": {"image": {"url": "http://a"}}, "status": {"provisioningFailCount": 5,

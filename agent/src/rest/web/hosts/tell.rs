@@ -1,8 +1,8 @@
 //! What a host, its node, the box's table and the cluster's events come to. Pure.
 
 use agent_api::host_story::{
-    DhcpClient, DhcpSign, Happening, HappeningKind as Kind, HostLine, HostStory, HttpSign, LastSign, SignKind, Signs,
-    Waits,
+    BMC_ANSWERS, BmcSign, DhcpClient, DhcpSign, Happening, HappeningKind as Kind, HostLine, HostStory, HttpSign,
+    LastSign, SignKind, Signs, Waits,
 };
 use agent_api::metal3::{BareMetalHost, Condition, ConditionStatus, Nullable, OperationMetric, Time};
 use jiff::Timestamp;
@@ -72,7 +72,19 @@ fn signs_of(host: &BareMetalHost, node: Option<&Node>, table: &Table) -> Signs {
     let ramdisk = node.and_then(node::ramdisk);
     let agent = ramdisk.as_ref().and_then(|ramdisk| ramdisk.url.clone());
     let (dhcp, http) = (table.dhcp_of(host), table.http_of(host, agent.as_deref()));
-    Signs { bmc: node.map(node::bmc), dhcp, http, ramdisk }
+    Signs { bmc: bmc_of(host, node), dhcp, http, ramdisk }
+}
+
+/// As Ironic knows it; while something waits for it, as it answers the controller.
+fn bmc_of(host: &BareMetalHost, node: Option<&Node>) -> Option<BmcSign> {
+    let all = host.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let own = all.iter().find(|it| it.kind == BMC_ANSWERS);
+    let mut sign = node.map(node::bmc).or_else(|| own.map(|_| BmcSign::default()))?;
+    if let Some(own) = own {
+        sign.answers = Some(own.status == ConditionStatus::True);
+        sign.problem = (own.status != ConditionStatus::True).then(|| own.message.clone());
+    }
+    Some(sign)
 }
 
 /// By the signs of life while Ironic is at work; else in the controller's words.
@@ -81,7 +93,9 @@ fn waits(host: &BareMetalHost, node: Option<&Node>, table: &Table, now: Timestam
         && let Some(stage) = signs::look(host, node, Some(table), now)
     {
         let since = signs::began(host).map(Time);
-        return Some(Waits { what: stage.says(), since, until: stage.until(node).map(Time) });
+        let bmc = bmc_of(host, Some(node)).and_then(|bmc| bmc.problem.filter(|_| bmc.answers == Some(false)));
+        let what = bmc.map_or_else(|| stage.says(), |problem| format!("{problem}; {}", stage.says()));
+        return Some(Waits { what, since, until: stage.until(node).map(Time) });
     }
     let condition = |kind: &str| {
         let all = host.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -193,7 +207,7 @@ fn changed(condition: &Condition) -> Happening {
         kind: Kind::Condition,
         word: reason.clone(),
         says: format!("{kind} {holds} since then{more}"),
-        warning: kind == "Healthy" && condition.status == ConditionStatus::False,
+        warning: ["Healthy", BMC_ANSWERS].contains(&kind.as_str()) && condition.status == ConditionStatus::False,
         count: None,
     }
 }

@@ -239,7 +239,10 @@ impl Executor {
         }
         self.ironic.set_provision_state(&node.uuid, &body).await?;
         job.scratch.asked = Some(Asked::Deploy);
-        let what = format!("Image provisioning started for {}", host.spec.image_url());
+        let spec = &host.spec;
+        let ramdisks = spec.network_data.is_none() && spec.preprovisioning_network_data_name.is_some();
+        let network = if ramdisks { "; its network is that of `preprovisioningNetworkDataName`" } else { "" };
+        let what = format!("Image provisioning started for {}{network}", spec.image_url());
         Ok(self.soon().tell(HostEvent::new(HostReason::ProvisioningStarted, what)))
     }
 
