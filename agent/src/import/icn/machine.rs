@@ -1,8 +1,9 @@
-//! Values of the `machine` chart, R6 on: as a values file, or in the `HelmRelease`s of a `site.yaml`.
+//! Values of the `machine` chart, R6 on: as a values file, or in the `HelmRelease`s of a `site.yaml`. Early ones have all
+//! machines in one table `machines`, by name.
 
 use serde_json::{Map, Value, json};
 
-use super::node::{At, Node, Table, parse};
+use super::node::{At, Node, Table, parse, shortened};
 use super::{Input, Problem};
 
 /// A host, whatever file it comes from.
@@ -88,11 +89,11 @@ pub(super) fn read(
         let Some(document) = parse(&input.file, &text, above, problems) else { continue };
         let top = At::top(&input.file, above, &document);
         let Some(kind) = kind(&document.value) else {
-            machines.extend(machine(&top, problems));
+            values(&top, machines, notes, problems);
             continue;
         };
         match release(&document.value) {
-            Some("deploy/machine") if kind == "HelmRelease" => machines.extend(released(&top, problems)),
+            Some("deploy/machine") if kind == "HelmRelease" => released(&top, machines, notes, problems),
             _ => notes.push(format!("{}:{}: this {kind} is no host", input.file, top.line)),
         }
     }
@@ -132,12 +133,39 @@ fn release(node: &Node) -> Option<&str> {
 }
 
 /// The machine of a `HelmRelease`, of which only `spec.values` are looked at.
-fn released(top: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
-    let mut spec = top.table(problems)?.required("spec", "what is released", problems)?.table(problems)?;
-    machine(&spec.required("values", "values of the machine chart", problems)?, problems)
+fn released(top: &At<'_>, machines: &mut Vec<IcnMachine>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    let spec = top.table(problems).and_then(|mut it| it.required("spec", "what is released", problems));
+    let found = spec.and_then(|it| it.table(problems));
+    let found = found.and_then(|mut it| it.required("values", "values of the machine chart", problems));
+    if let Some(found) = found {
+        values(&found, machines, notes, problems);
+    }
 }
 
-fn machine(values: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
+/// The machine that values describe, or all of `machines`; what stands beside that says nothing of hosts.
+fn values(at: &At<'_>, machines: &mut Vec<IcnMachine>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    if field(at.node, "machines").is_none() {
+        machines.extend(machine(at, None, notes, problems));
+        return;
+    }
+    for (key, it) in at.entries(problems).unwrap_or_default() {
+        if key != "machines" {
+            notes.push(format!("{}:{}: `{key}`: nothing of a host is made of it", it.file, it.line));
+            continue;
+        }
+        for (named, it) in it.entries(problems).unwrap_or_default() {
+            machines.extend(machine(&it, Some(named), notes, problems));
+        }
+    }
+}
+
+/// `named`: where the values need not say the name.
+fn machine(
+    values: &At<'_>,
+    named: Option<&str>,
+    notes: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
+) -> Option<IcnMachine> {
     let before = problems.len();
     let mut table = values.table(problems)?;
     let mut wanted = |table: &mut Table<'_>, key: &'static str, expected: &str| {
@@ -146,8 +174,19 @@ fn machine(values: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
     let address = wanted(&mut table, "bmcAddress", "address of the BMC, such as `ipmi://10.0.0.2`");
     let username = wanted(&mut table, "bmcUsername", "the BMC's user");
     let password = wanted(&mut table, "bmcPassword", "the BMC's password");
-    let named = table.required("machineName", NAME_EXPECTED, problems);
-    let named = named.and_then(|it| it.read(NAME_EXPECTED, problems, name));
+    let own = match named {
+        None => table.required("machineName", NAME_EXPECTED, problems),
+        Some(_) => table.optional("machineName"),
+    };
+    let named = match (own, named) {
+        (Some(own), _) => own.read(NAME_EXPECTED, problems, name),
+        (None, Some(key)) if name(key).is_some() => Some(key.to_owned()),
+        (None, Some(key)) => {
+            problems.push(values.problem(format!("`{}`", shortened(key)), NAME_EXPECTED));
+            None
+        }
+        (None, None) => None,
+    };
     let labels = table.optional("machineLabels").and_then(|it| labels(&it, problems)).unwrap_or_default();
     let unverified = table.optional("bmcDisableCertificateVerification").and_then(|it| it.boolean(problems));
     let boot_mac = table.optional("bootMACAddress").and_then(|it| it.read(MAC_EXPECTED, problems, mac));
@@ -160,7 +199,7 @@ fn machine(values: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
         problems.push(flat.problem("it beside `networkData`".into(), "one of the two"));
     }
     let network_data =
-        data.and_then(|it| network_data(&it, problems)).or_else(|| flat.and_then(|it| networks(&it, problems)));
+        data.and_then(|it| network_data(&it, notes, problems)).or_else(|| flat.and_then(|it| networks(&it, problems)));
     table.end(problems);
     let (name, address, username, password) = (named?, address?, username?, password?);
     (problems.len() == before).then(|| IcnMachine {
@@ -204,25 +243,29 @@ fn user_of(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<User> {
 }
 
 /// `networkData`: links, networks by kind, name servers.
-fn network_data(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Value> {
+fn network_data(at: &At<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) -> Option<Value> {
     let mut table = at.table(problems)?;
     let links = table.optional("links").and_then(|it| ethernets(&it, problems)).unwrap_or_default();
     let mut listed = Vec::new();
     if let Some(mut kinds) = table.optional("networks").and_then(|it| it.table(problems)) {
         for (key, kind) in [("ipv4DHCP", "ipv4_dhcp"), ("ipv4", "ipv4"), ("ipv6DHCP", "ipv6_dhcp"), ("ipv6", "ipv6")] {
             for (id, it) in kinds.optional(key).and_then(|it| it.entries(problems)).unwrap_or_default() {
-                let Some(mut network) = it.table(problems) else { continue };
+                let Some(mut network) = it.table_or_nothing(problems) else { continue };
                 let known = |text: &str| links.iter().any(|link| link["id"] == text).then(|| text.to_owned());
                 let link = match network.optional("link") {
                     Some(link) => link.read("a link of `links.ethernets`", problems, known),
-                    None if known(id).is_some() => Some(id.to_owned()),
-                    None => {
-                        let found = format!("a network without `link` and no link `{id}`");
-                        problems.push(it.problem(found, "a link of `links.ethernets`"));
-                        None
-                    }
+                    // The link is the name; in the first charts with `_nic`.
+                    None => known(id).or_else(|| known(&format!("{id}_nic"))),
                 };
-                listed.push(address(id, kind, &link.unwrap_or_default(), &mut network, problems));
+                let listing = address(id, kind, link.as_deref().unwrap_or_default(), &mut network, problems);
+                match link {
+                    Some(_) => listed.push(listing),
+                    // A host's card is known by its link: without one, nothing comes of the network.
+                    None => notes.push(format!(
+                        "{}:{}: `{}` is left out: it has no `link`, and no link of its name is in `links.ethernets`",
+                        it.file, it.line, it.key
+                    )),
+                }
                 network.end(problems);
             }
         }

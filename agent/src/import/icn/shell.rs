@@ -1,7 +1,8 @@
 //! `user_config.sh`: assignments, read and never run.
 //!
 //! The forms that ICN's own files have: `KEY=VALUE`, `export KEY=VALUE`, the value bare, in single or double quotes, or as
-//! the default of `${KEY:-VALUE}`; comments. Anything else could mean anything, and is refused.
+//! the default of `${KEY:-VALUE}`; comments. Anything else could mean anything, and is refused. A key that says nothing of
+//! hosts is noted: each release had others.
 
 use std::net::IpAddr;
 
@@ -16,15 +17,19 @@ pub(super) struct Provider {
 }
 
 /// Keys that do not concern hosts, and what stands for them on a box.
-const OF_THE_BOX: [(&str, &str); 7] = [
+const OF_THE_BOX: [(&str, &str); 9] = [
     ("BS_DHCP_INTERFACE", "the site's own DHCP server is the one that serves there"),
     ("BS_DHCP_INTERFACE_IP", "the site's own DHCP server is the one that serves there"),
     ("IRONIC_INTERFACE", "it is the provisioning interface of the definition (`services.provisioning`)"),
     ("IRONIC_PROVISIONING_INTERFACE_IP", "it is the address of the provisioning interface (`services.provisioning`)"),
     ("IRONIC_IPMI_INTERFACE", "give the interface an address in Site's `networks.interfaces`"),
     ("IRONIC_IPMI_INTERFACE_IP", "give the interface an address in Site's `networks.interfaces`"),
+    ("IRONIC_ENABLE_DHCP", "the box serves DHCP to servers where `services.provisioning` has a `range`"),
     ("DOCKER_REGISTRY_MIRROR", "the box is its own registry"),
+    ("DOCKER_REGISTRY_MIRRORS", "the box is its own registry"),
 ];
+/// What keys that concern hosts begin with: another one of these is a slip.
+const OF_HOSTS: &str = "PROVIDER_NETWORK_";
 
 const FORM: &str = "`KEY=VALUE`, quoted or not, with or without `export`, or a comment: the file is read, not run";
 
@@ -58,14 +63,14 @@ pub(super) fn read(input: &Input, provider: &mut Provider, notes: &mut Vec<Strin
                 Some(servers) => provider.dns = servers,
                 None => problems.push(refused("IP addresses")),
             },
+            _ if key.starts_with(OF_HOSTS) => {
+                let expected = "`PROVIDER_NETWORK_GATEWAY` or `PROVIDER_NETWORK_DNS`";
+                problems.push(problem(key, "a key that nobody knows".into(), expected));
+            }
             _ => {
-                if let Some((_, what)) = OF_THE_BOX.iter().find(|(known, _)| *known == key) {
-                    notes.push(format!("{}:{number}: `{key}` is `{value}`: {what}", input.file));
-                } else {
-                    let known: Vec<_> = OF_THE_BOX.iter().map(|(known, _)| format!("`{known}`")).collect();
-                    let expected = format!("`PROVIDER_NETWORK_GATEWAY`, `PROVIDER_NETWORK_DNS`, {}", known.join(", "));
-                    problems.push(problem(key, "a key that nobody knows".into(), &expected));
-                }
+                let known = OF_THE_BOX.iter().find(|(known, _)| *known == key);
+                let what = known.map_or("nothing of a host is made of it", |(_, what)| what);
+                notes.push(format!("{}:{number}: `{key}` is `{}`: {what}", input.file, shortened(value)));
             }
         }
     }

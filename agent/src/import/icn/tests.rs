@@ -111,13 +111,56 @@ fn a_host_without_an_image_keeps_its_disk_and_its_addresses() {
         assert_eq!(host["spec"]["rootDeviceHints"], serde_json::json!({"minSizeGigabytes": 48}), "{values}");
         assert_eq!(host["metadata"]["annotations"]["icn.akraino.org/node-ip"].as_str(), expected, "{values}");
     }
-    let told = told(&[("values.yaml", &networks("{ ipv4DHCP: { provisioning: {} } }"))]);
-    assert!(told.contains("a network without `link` and no link `provisioning`"), "{told}");
     let nodes = good(&[(
         "nodes.json",
         "{ \"nodes\": [ { \"name\": \"a\", \"ipmi_driver_info\": { \"address\": \"10.0.0.2\", \"username\": \"a\", \"password\": \"b\" } } ] }",
     )]);
     assert!(text(&nodes).contains("minSizeGigabytes: 48"));
+}
+
+/// Each release's files, as its own examples have them; what says nothing of hosts is noted.
+#[test]
+fn files_of_every_release_are_read_and_what_means_nothing_here_is_noted() {
+    let bmc = "bmcAddress: ipmi://10.0.0.2\n    bmcUsername: a\n    bmcPassword: b\n";
+    let early = format!(
+        "machines:\n  pod11-node1:\n    {bmc}  pod11-node2:\n    machineName: other\n    {bmc}flux: {{ branch: master }}\n"
+    );
+    let converted = good(&[("values.yaml", &early)]);
+    let hosts = converted.objects.iter().filter(|it| it["kind"] == "BareMetalHost");
+    let names: Vec<_> = hosts.map(|it| it["metadata"]["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["pod11-node1", "other"]);
+    assert_eq!(converted.notes, ["values.yaml:11: `flux`: nothing of a host is made of it"]);
+    let unnamed = told(&[("values.yaml", &early.replace("pod11-node1", "Pod_1"))]);
+    assert!(unnamed.contains("found `Pod_1`, expected a host name"), "{unnamed}");
+
+    let networks = |networks: &str| {
+        format!(
+            "machineName: a\nbmcAddress: ipmi://10.0.0.2\nbmcUsername: a\nbmcPassword: b\nnetworkData:\n  links:\n    ethernets: \
+             {{ provisioning: {{ macAddress: 00:1e:67:fe:f4:19 }}, private_nic: {{ macAddress: 00:1e:67:fe:f4:1a }} }}\n  \
+             networks: {networks}\n"
+        )
+    };
+    for (written, link) in [
+        ("{ ipv4DHCP: { provisioning: {} } }", Some("provisioning")),
+        ("{ ipv4DHCP: { provisioning: ~ } }", Some("provisioning")),
+        ("{ ipv6DHCP: { provisioning: {} } }", Some("provisioning")),
+        ("{ ipv4DHCP: { private: {} } }", Some("private_nic")),
+        ("{ ipv4DHCP: { storage: {} } }", None),
+    ] {
+        let converted = good(&[("values.yaml", &networks(written))]);
+        let data = secret(&converted, "a-network-data")["stringData"]["networkData"].as_str().expect("a text");
+        let data: Value = serde_saphyr::from_str(data).expect("YAML");
+        assert_eq!(data["networks"][0]["link"].as_str(), link, "{written}: {data}");
+        assert_eq!(converted.notes.len(), usize::from(link.is_none()), "{:?}", converted.notes);
+    }
+
+    let config = "export IRONIC_INTERFACE=\"enp4s0f3\"\nexport IRONIC_ENABLE_DHCP=\"yes\"\nexport DOCKER_REGISTRY_MIRRORS=\"\"\n\
+                  DOCKER_REGISTRY_MIRRORS=https://mirror.example\nexport KUD_ADDONS=all\n";
+    let converted = good(&[("nodes.json", NODES), ("user_config.sh", config)]);
+    let about: Vec<_> = converted.notes.iter().filter_map(|note| note.split('`').nth(1)).collect();
+    assert_eq!(about, ["IRONIC_INTERFACE", "IRONIC_ENABLE_DHCP", "DOCKER_REGISTRY_MIRRORS", "KUD_ADDONS"]);
+    let slip = told(&[("nodes.json", NODES), ("user_config.sh", "PROVIDER_NETWORK_GATEWY=10.0.0.1\n")]);
+    assert!(slip.contains("`PROVIDER_NETWORK_GATEWY`: found a key that nobody knows"), "{slip}");
 }
 
 #[test]
