@@ -69,7 +69,7 @@ fn text(survey: &Survey, outputs: &[Output], name: &str, locked: bool) -> String
     rows.extend(outputs.iter().map(|output| output_row(output, name)));
     let sum = size(survey.content_bytes);
     rows.push(vec!["sum".to_owned(), tally(survey, outputs.len()), sum, "content of every image".to_owned()]);
-    format!("{}\n{}", table(&rows, &[2]), fetch(survey))
+    format!("{}\n{}", table(&rows, &[2]), fetch(survey, locked))
 }
 
 fn stage(stage: &Row) -> Vec<String> {
@@ -107,7 +107,8 @@ fn tally(survey: &Survey, outputs: usize) -> String {
     format!("{cached} of {} cached, {outputs} to write", survey.stages.len())
 }
 
-fn fetch(survey: &Survey) -> String {
+/// What is fetched. Without a lock nobody knows which packages and images that are.
+fn fetch(survey: &Survey, locked: bool) -> String {
     let fetch = &survey.fetch;
     let mut words = Vec::new();
     if fetch.missing > 0 {
@@ -123,6 +124,9 @@ fn fetch(survey: &Survey) -> String {
     if !fetch.modules.is_empty() {
         let sets = fetch.modules.join(", ");
         words.push(format!("Go modules of {sets} that the cache does not have (sizes are not known before)"));
+    }
+    if !locked {
+        words.push("packages and images, which are known once there is a lock (hint: `foothold lock FILE`)".to_owned());
     }
     if words.is_empty() { "nothing to fetch".to_owned() } else { format!("to fetch: {}", words.join("; ")) }
 }

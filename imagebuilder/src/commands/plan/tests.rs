@@ -89,7 +89,9 @@ fn without_a_lock_what_depends_on_it_waits_for_it() {
         assert_eq!(state(&survey, name), State::After(vec!["lock".into()]), "{name}");
     }
     assert_eq!(state(&survey, "etcd"), State::ToMake);
-    assert!(text(&survey, &job.appliance.outputs, "edge-1.4.0", false).contains("\nlock              to make"));
+    let text = text(&survey, &job.appliance.outputs, "edge-1.4.0", false);
+    assert!(text.contains("\nlock              to make"), "{text}");
+    assert!(!text.contains("nothing to fetch") && text.contains("known once there is a lock"), "{text}");
 }
 
 #[test]
