@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use assert_cmd::cargo::cargo_bin_cmd;
+use foothold::disk::gpt::{self, Partition};
+use uuid::Uuid;
 
 /// Runs a tool; its stdout, if it succeeded.
 #[expect(clippy::disallowed_methods, reason = "the bench needs the host's own tools")]
@@ -20,10 +22,11 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(dir: &Path, bytes: u64) -> Option<Self> {
+    fn new(dir: &Path, bytes: u64, block: u64) -> Option<Self> {
         let file = dir.join("backing");
         fs_err::File::create(&file).expect("a file").set_len(bytes).expect("its length");
-        let device = tool("losetup", &["--find", "--show", "--partscan", file.to_str().expect("UTF-8")]);
+        let (file_name, block) = (file.to_str().expect("UTF-8"), block.to_string());
+        let device = tool("losetup", &["--find", "--show", "--partscan", "--sector-size", &block, file_name]);
         if device.is_none() {
             eprint("no loop device can be made here: nothing was tested");
         }
@@ -42,10 +45,24 @@ fn eprint(text: &str) {
     eprintln!("{text}");
 }
 
+/// A raw image; with one partition, when that fits.
 fn image(dir: &Path, bytes: usize) -> PathBuf {
     let mut content: Vec<u8> =
         (0..bytes).map(|i| u8::try_from((i / 13 + i / 5003) % 251).expect("below 256")).collect();
-    content[512..520].copy_from_slice(b"EFI PART");
+    let (start, guid) = (1 << 20, Uuid::from_u128(1));
+    let one = Partition {
+        number: 3,
+        name: "STORE".to_owned(),
+        type_guid: gpt::TYPE_LINUX,
+        guid,
+        start,
+        bytes: 4 << 20,
+        attributes: 0,
+    };
+    let partitions = if bytes >= 8 << 20 { vec![one] } else { Vec::new() };
+    let table = gpt::encode(bytes as u64, gpt::SECTOR, Uuid::from_u128(7), &partitions);
+    content[..table.primary.len()].copy_from_slice(&table.primary);
+    content[bytes - table.backup.len()..].copy_from_slice(&table.backup);
     let path = dir.join("image.raw");
     fs_err::write(&path, content).expect("an image");
     path
@@ -58,8 +75,12 @@ fn write(image: &Path, device: &str) -> (Option<i32>, String) {
 }
 
 fn bench(bytes: u64) -> Option<(tempfile::TempDir, Loop)> {
+    bench_with_blocks(bytes, 512)
+}
+
+fn bench_with_blocks(bytes: u64, block: u64) -> Option<(tempfile::TempDir, Loop)> {
     let dir = tempfile::tempdir().expect("a directory");
-    let device = Loop::new(dir.path(), bytes)?;
+    let device = Loop::new(dir.path(), bytes, block)?;
     Some((dir, device))
 }
 
@@ -74,6 +95,35 @@ fn an_unused_device_holds_the_image_afterwards_and_no_old_partition_table() {
     let (written, expected) = (fs_err::read(&device.file).expect("the file"), fs_err::read(image).expect("the image"));
     assert!(written[..expected.len()] == expected, "other bytes");
     assert!(written[15 << 20..].iter().all(|byte| *byte == 0), "the end still holds what was there");
+}
+
+#[test]
+fn a_disk_with_large_blocks_gets_a_table_that_counts_in_them() {
+    let Some((dir, device)) = bench_with_blocks(16 << 20, 4096) else { return };
+    let image = image(dir.path(), 9 << 20);
+    let (code, stderr) = write(&image, &device.device);
+    assert_eq!(code, Some(0), "{stderr}");
+    let blocks = ::gpt::disk::LogicalBlockSize::Lb4096;
+    let table = ::gpt::GptConfig::new().writable(false).only_valid_headers(true).logical_block_size(blocks);
+    let table = table.open(&device.file).expect("a table that counts in 4096 bytes");
+    let store = &table.partitions()[&3];
+    assert_eq!((store.name.as_str(), store.first_lba, store.last_lba), ("STORE", 256, 1279));
+    let output = cargo_bin_cmd!("foothold").arg("verify").arg(&device.device).output().expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("counts in blocks"), "{stderr}");
+    let (written, expected) = (fs_err::read(&device.file).expect("the file"), fs_err::read(image).expect("the image"));
+    assert!(written[1 << 20..5 << 20] == expected[1 << 20..5 << 20], "other bytes");
+}
+
+#[test]
+fn an_image_copied_to_large_blocks_as_it_is_is_told() {
+    let Some((dir, device)) = bench_with_blocks(16 << 20, 4096) else { return };
+    let image = image(dir.path(), 9 << 20);
+    fs_err::copy(&image, &device.device).expect("copied");
+    let output = cargo_bin_cmd!("foothold").arg("verify").arg(&device.device).output().expect("it runs");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("counts in blocks of 512 bytes, the device's have 4096"), "{stderr}");
 }
 
 #[test]

@@ -123,6 +123,7 @@ pub fn seed(dir: &Path, files: &[(&str, &str)]) -> PathBuf {
         bytes: 64 << 20,
         offset: 0,
         kind: FatKind::Fat32,
+        sector: fat::SECTOR,
         cluster: 512,
         time: 1_700_000_000,
     };

@@ -263,6 +263,7 @@ fn write_site(path: &Path, text: &str) -> Result<()> {
         bytes: SITE_VOLUME,
         offset: 0,
         kind: FatKind::Fat16,
+        sector: fat::SECTOR,
         cluster: 2048,
         time: 1 << 30,
     };

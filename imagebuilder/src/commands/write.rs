@@ -1,7 +1,8 @@
 //! `foothold write`: an image onto a device, read back and compared.
 //!
 //! ```text
-//! judge   may this device be overwritten? pure, on the facts of `host::block`
+//! judge   may this device be overwritten, and is the image whole? pure, on the facts of `host::block`
+//! fit     a disk with larger blocks gets a table and volumes that count in them (`medium::sectors`)
 //! copy    everything after the first piece, then the first piece: half an image never looks whole
 //! compare past the cache, piece by piece, so that the first wrong place can be named
 //! ```
@@ -16,8 +17,11 @@ use memmap2::MmapMut;
 use sha2::{Digest as _, Sha256};
 
 use crate::cli::Write;
+use crate::disk;
 use crate::error::WrongUsage;
 use crate::host::block::{self, Block, Target, Use};
+use crate::medium::Medium;
+use crate::medium::sectors::{self, LARGE, Patch};
 use crate::report::{CommandError, Outcome, Report, Step};
 
 /// Bytes that are copied and compared at once: a multiple of every sector size.
@@ -26,6 +30,8 @@ const PIECE: usize = 4 << 20;
 const OLD_GPT: u64 = 1 << 20;
 /// What cannot be read past the cache has to be a multiple of this.
 const SECTOR: usize = 4096;
+/// Bytes of a logical block of most disks.
+const SMALL: u64 = disk::gpt::SECTOR;
 
 /// A device that returns other bytes than were written.
 #[derive(Debug, thiserror::Error)]
@@ -40,14 +46,24 @@ struct Differs {
 
 /// Writes the image, reads it back and compares.
 pub fn run(args: &Write, report: &Report) -> Result<Outcome, CommandError> {
-    let (image, bytes) = open_image(&args.image)?;
+    let mut image = Source::open(&args.image)?;
+    let bytes = image.bytes;
     let target = block::probe(&args.device).with_context(|| format!("looking at `{}`", args.device.display()))?;
-    judge(&target, bytes, args.file).map_err(|refusal| refusal.into_error(&args.device))?;
+    judge(&target, image.kind, bytes, args.file).map_err(|refusal| refusal.into_error(&args.device))?;
+    let scratch = tempfile::tempdir()?;
+    if let Target::Block(block) = &target
+        && block.sector == LARGE
+    {
+        let step = report.step("write", "fit");
+        image.patches = sectors::patches(&args.image, scratch.path())
+            .with_context(|| format!("making `{}` fit for blocks of {LARGE} bytes", args.image.display()))?;
+        step.done();
+    }
     let whole = matches!(target, Target::Block(_));
     let device = open_device(&args.device, whole).with_context(|| format!("opening `{}`", args.device.display()))?;
 
     let step = report.step("write", "copy");
-    let written = copy(image, &device, bytes, whole, report, &step);
+    let written = copy(&image, &device, bytes, whole, report, &step);
     let written =
         written.with_context(|| format!("writing `{}`, which holds no complete image now", args.device.display()))?;
     step.done_with(crate::report::details([("bytes", bytes.into())]));
@@ -59,25 +75,68 @@ pub fn run(args: &Write, report: &Report) -> Result<Outcome, CommandError> {
     Ok(Outcome::Written { device: args.device.clone(), bytes, sha256, secs: report.secs() })
 }
 
-/// Opens an image that can be written as it is.
-fn open_image(path: &Path) -> Result<(fs_err::File, u64), CommandError> {
-    let mut file = fs_err::File::open(path).map_err(|error| {
-        let message = format!("the image cannot be read: {error}");
-        CommandError::from(WrongUsage { message, hint: "`foothold build` makes images".to_owned() })
-    })?;
-    let bytes = file.seek(SeekFrom::End(0))?;
-    let mut head = Vec::new();
-    file.rewind()?;
-    io::Read::by_ref(&mut file).take(40 << 10).read_to_end(&mut head)?;
-    file.rewind()?;
-    let wrong = match kind(&head) {
-        Kind::Raw | Kind::Iso => return Ok((file, bytes)),
-        Kind::Qcow2 => ("a qcow2, which only virtual machines read", "build one with `--format raw` or `--format iso`"),
-        Kind::Compressed => ("compressed", "decompress it first"),
-        Kind::Unknown => ("neither a disk image nor an ISO", "`foothold build` makes images"),
+/// An image that can be written.
+struct Source {
+    file: fs_err::File,
+    bytes: u64,
+    kind: Kind,
+    /// What takes the place of its bytes, in the order of the places.
+    patches: Vec<Patch>,
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self, CommandError> {
+        let mut file = fs_err::File::open(path).map_err(|error| {
+            let message = format!("the image cannot be read: {error}");
+            CommandError::from(WrongUsage { message, hint: "`foothold build` makes images".to_owned() })
+        })?;
+        let bytes = file.seek(SeekFrom::End(0))?;
+        let mut head = Vec::new();
+        file.rewind()?;
+        io::Read::by_ref(&mut file).take(40 << 10).read_to_end(&mut head)?;
+        let kind = kind(&head);
+        let wrong = match kind {
+            Kind::Raw | Kind::Iso => {
+                whole(path)?;
+                return Ok(Self { file, bytes, kind, patches: Vec::new() });
+            }
+            Kind::Qcow2 => {
+                ("a qcow2, which only virtual machines read", "build one with `--format raw` or `--format iso`")
+            }
+            Kind::Compressed => ("compressed", "decompress it first"),
+            Kind::Unknown => ("neither a disk image nor an ISO", "`foothold build` makes images"),
+        };
+        let message = format!("`{}` is {}", path.display(), wrong.0);
+        Err(WrongUsage { message, hint: wrong.1.to_owned() }.into())
+    }
+
+    /// Fills `buffer` from byte `at` on.
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.file().read_exact_at(buffer, at)?;
+        let end = at + buffer.len() as u64;
+        for patch in &self.patches {
+            let (from, to) = (patch.at.max(at), (patch.at + patch.bytes.size()).min(end));
+            if from < to {
+                let place = |byte: u64| usize::try_from(byte - at).map_err(io::Error::other);
+                patch.bytes.read_at(from - patch.at, &mut buffer[place(from)?..place(to)?])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses an image of which the end is missing, or whose partition table is damaged.
+fn whole(path: &Path) -> Result<(), CommandError> {
+    let refuse = |found: String| {
+        let hint = "fetch or copy it again, and compare: `foothold verify` reads every byte of it".to_owned();
+        Err(WrongUsage { message: format!("`{}` {found}", path.display()), hint }.into())
     };
-    let message = format!("`{}` is {}", path.display(), wrong.0);
-    Err(WrongUsage { message, hint: wrong.1.to_owned() }.into())
+    let medium = Medium::open(path).map_err(anyhow::Error::from)?;
+    match (medium.cut_off, medium.table_flaw) {
+        (Some((whole, who)), _) => refuse(format!("is cut off: it has {} bytes, {who} says {whole}", medium.bytes)),
+        (None, Some(flaw)) => refuse(format!("is damaged: {flaw}")),
+        (None, None) => Ok(()),
+    }
 }
 
 /// What a file holds, by its first 40 KiB.
@@ -119,8 +178,8 @@ impl Refusal {
     }
 }
 
-/// Whether `bytes` may be written to `target`.
-fn judge(target: &Target, bytes: u64, file_allowed: bool) -> Result<(), Refusal> {
+/// Whether an image of that kind and size may be written to `target`.
+fn judge(target: &Target, kind: Kind, bytes: u64, file_allowed: bool) -> Result<(), Refusal> {
     let refuse = |found: String, hint: &str| Err(Refusal { found, hint: hint.to_owned() });
     match target {
         Target::Absent | Target::File if file_allowed => Ok(()),
@@ -129,11 +188,11 @@ fn judge(target: &Target, bytes: u64, file_allowed: bool) -> Result<(), Refusal>
             refuse("is a file, not a device".to_owned(), "give a whole disk such as `/dev/sdb`, or `--file`")
         }
         Target::Other => refuse("is not a block device".to_owned(), "give a whole disk such as `/dev/sdb`"),
-        Target::Block(block) => judge_block(block, bytes),
+        Target::Block(block) => judge_block(block, kind, bytes),
     }
 }
 
-fn judge_block(block: &Block, bytes: u64) -> Result<(), Refusal> {
+fn judge_block(block: &Block, kind: Kind, bytes: u64) -> Result<(), Refusal> {
     let refuse = |found: String, hint: String| Err(Refusal { found, hint });
     if let Some(disk) = &block.partition_of {
         let hint = format!("an image has partitions of its own: give the whole disk, `/dev/{disk}`");
@@ -171,6 +230,18 @@ fn judge_block(block: &Block, bytes: u64) -> Result<(), Refusal> {
     if block.read_only {
         return refuse("is read-only".to_owned(), "is there a switch on it?".to_owned());
     }
+    match (block.sector, kind) {
+        (SMALL, _) | (LARGE, Kind::Raw) => {}
+        (LARGE, _) => {
+            let found =
+                format!("has blocks of {LARGE} bytes, and machines start an ISO from blocks of {SMALL} bytes only");
+            return refuse(found, "build one with `--format raw`: that is written as this disk needs it".to_owned());
+        }
+        (other, _) => {
+            let found = format!("has blocks of {other} bytes, {SMALL} or {LARGE} were expected");
+            return refuse(found, "use another disk".to_owned());
+        }
+    }
     if block.size < bytes {
         let hint = format!("{} more bytes are needed: use a larger one", bytes - block.size);
         return refuse(format!("has {} bytes, the image has {bytes}", block.size), hint);
@@ -198,7 +269,7 @@ struct Written {
 }
 
 fn copy(
-    mut image: fs_err::File,
+    image: &Source,
     device: &File,
     bytes: u64,
     whole: bool,
@@ -218,7 +289,7 @@ fn copy(
         let buffer = if offset == 0 { &mut first } else { &mut piece };
         let length = usize::try_from(bytes - offset).unwrap_or(PIECE).min(PIECE);
         buffer.truncate(length);
-        image.read_exact(buffer).context("reading the image")?;
+        image.read_at(offset, buffer).context("reading the image")?;
         hasher.update(&*buffer);
         pieces.push(Sha256::digest(&*buffer).into());
         if offset > 0 {

@@ -5,6 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Kind, PIECE, Written, compare, judge, kind, run};
 use crate::cli::Write;
+use crate::disk::gpt;
 use crate::error::Exit;
 use crate::host::block::{Block, Target, Use};
 use crate::report::{Outcome, Report};
@@ -12,17 +13,17 @@ use crate::report::{Outcome, Report};
 const GIB: u64 = 1 << 30;
 
 fn stick() -> Block {
-    Block { name: "sdb".into(), size: 8 * GIB, ..Block::default() }
+    Block { name: "sdb".into(), size: 8 * GIB, sector: 512, ..Block::default() }
 }
 
 fn refusal(block: Block) -> String {
-    let refusal = judge(&Target::Block(block), GIB, false).expect_err("a refusal");
+    let refusal = judge(&Target::Block(block), Kind::Raw, GIB, false).expect_err("a refusal");
     format!("{}\nhint: {}", refusal.found, refusal.hint)
 }
 
 #[test]
 fn an_unused_disk_that_is_large_enough_may_be_written() {
-    assert_eq!(judge(&Target::Block(stick()), GIB, false), Ok(()));
+    assert_eq!(judge(&Target::Block(stick()), Kind::Raw, GIB, false), Ok(()));
 }
 
 #[rstest]
@@ -44,7 +45,7 @@ fn a_disk_is_refused_with_the_reason(#[case] block: Block, #[case] expected: &st
 #[case(Target::Absent, false, "is not there")]
 #[case(Target::Other, true, "is not a block device")]
 fn what_is_no_disk_is_refused(#[case] target: Target, #[case] file: bool, #[case] expected: &str) {
-    let refusal = judge(&target, 1, file).expect_err("a refusal");
+    let refusal = judge(&target, Kind::Raw, 1, file).expect_err("a refusal");
     assert_eq!(refusal.found, expected);
 }
 
@@ -63,10 +64,24 @@ fn images_are_known_by_their_first_bytes() {
     assert_eq!(kind(b""), Kind::Unknown);
 }
 
-/// A raw image of that length: GPT magic, then bytes that differ everywhere.
+#[test]
+fn blocks_of_another_size_are_for_a_raw_image_only() {
+    let disk = |sector| Target::Block(Block { sector, ..stick() });
+    assert_eq!(judge(&disk(4096), Kind::Raw, GIB, false), Ok(()));
+    let refusal = judge(&disk(4096), Kind::Iso, GIB, false).expect_err("an ISO");
+    assert!(refusal.found.starts_with("has blocks of 4096 bytes, and machines start an ISO"), "{}", refusal.found);
+    assert!(refusal.hint.starts_with("build one with `--format raw`"), "{}", refusal.hint);
+    let refusal = judge(&disk(2048), Kind::Raw, GIB, false).expect_err("neither");
+    assert_eq!(refusal.found, "has blocks of 2048 bytes, 512 or 4096 were expected");
+}
+
+/// A raw image of that length: an empty table, and bytes that differ everywhere.
 fn image(dir: &Path, length: usize) -> PathBuf {
     let mut bytes: Vec<u8> = (0..length).map(|i| u8::try_from((i / 7 + i / 4099) % 251).expect("below 256")).collect();
-    bytes[512..520].copy_from_slice(b"EFI PART");
+    let table = gpt::encode(length as u64, gpt::SECTOR, uuid::Uuid::from_u128(7), &[]);
+    bytes[..table.primary.len()].copy_from_slice(&table.primary);
+    let backup_at = length - table.backup.len();
+    bytes[backup_at..].copy_from_slice(&table.backup);
     let path = dir.join("image.raw");
     fs_err::write(&path, bytes).expect("an image");
     path
@@ -145,4 +160,32 @@ fn a_device_that_ends_early_is_found_out() {
     let report = Report::silent();
     let step = report.step("write", "compare");
     assert!(compare(&image, content.len() as u64, &written, &report, &step).is_err());
+}
+
+#[rstest]
+#[case::a_block(512)]
+#[case::a_piece(PIECE)]
+fn an_image_whose_end_is_missing_is_refused(#[case] missing: usize) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = image(dir.path(), 3 * PIECE);
+    let content = fs_err::read(&image).expect("the image");
+    fs_err::write(&image, &content[..content.len() - missing]).expect("the cut-off one");
+    let args = Write { image, device: dir.path().join("target"), file: true };
+    let error = run(&args, &Report::silent()).expect_err("a refusal");
+    assert_eq!(error.exit(), Exit::Wrong);
+    let expected = format!("is cut off: it has {} bytes, its partition table says {}", 3 * PIECE - missing, 3 * PIECE);
+    assert!(error.message().contains(&expected), "{}", error.message());
+    assert!(!dir.path().join("target").exists(), "nothing may be touched");
+}
+
+#[test]
+fn an_image_with_a_damaged_table_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = image(dir.path(), PIECE);
+    let mut content = fs_err::read(&image).expect("the image");
+    content[512 + 40] ^= 1;
+    fs_err::write(&image, content).expect("the damaged one");
+    let args = Write { image, device: dir.path().join("target"), file: true };
+    let error = run(&args, &Report::silent()).expect_err("a refusal");
+    assert!(error.message().contains("is damaged: the partition table at the start"), "{}", error.message());
 }

@@ -12,8 +12,8 @@ use hadris_storage::host::FileDevice;
 
 use super::{Content, SourceFile};
 
-/// Blocks are 512 bytes on every medium that is written.
-const SECTOR: u32 = 512;
+/// Bytes of a sector in every image; a disk whose logical blocks are larger needs larger ones.
+pub const SECTOR: u32 = 512;
 /// Sectors in front of the first FAT, as every FAT32 formatter has them.
 const RESERVED_SECTORS: u16 = 32;
 
@@ -30,6 +30,8 @@ pub struct Volume {
     pub offset: u64,
     /// FAT16 for the small image on a CD, FAT32 elsewhere.
     pub kind: FatKind,
+    /// Sector size in bytes: at least the logical block size of the disk.
+    pub sector: u32,
     /// Cluster size in bytes.
     pub cluster: u32,
     /// Time of every file, seconds since 1970.
@@ -63,7 +65,7 @@ pub fn write_to(file: File, volume: &Volume, files: &[SourceFile]) -> Result<(),
     let options = options(volume).map_err(&fail)?;
     let tree = tree(files).map_err(|error| fail(error.to_string()))?;
     file.set_len(volume.bytes)?;
-    let block = BlockSize::new(SECTOR).ok_or_else(|| fail("no block size".to_owned()))?;
+    let block = BlockSize::new(volume.sector).ok_or_else(|| fail("no block size".to_owned()))?;
     let (file, _) = file.into_parts();
     let device = FileDevice::with_block_size(file, block)?.with_physical_block_size(block)?;
     hadris_fat::sync::write(device, &tree, &options).map_err(|error| fail(error.to_string()))?;
@@ -79,7 +81,7 @@ fn options(volume: &Volume) -> Result<FatOptions, String> {
         .with_label(label)
         .with_time(time)
         .with_serial(volume.serial)
-        .with_sector_size(SECTOR)
+        .with_sector_size(volume.sector)
         .with_cluster_size(volume.cluster)
         .with_partition_offset(volume.offset);
     Ok(if volume.kind == FatKind::Fat32 { options.with_reserved_sectors(RESERVED_SECTORS) } else { options })

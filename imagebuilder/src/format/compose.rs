@@ -72,7 +72,7 @@ fn store(plan: &ImagePlan) -> Result<Extents, FormatError> {
 
 /// The partition table with `boot_code` in its master boot record.
 fn table(layout: &DiskLayout, boot_code: &[u8]) -> gpt::Encoded {
-    let mut table = gpt::encode(layout.bytes, layout.guid, &layout.partitions().map(Clone::clone));
+    let mut table = gpt::encode(layout.bytes, gpt::SECTOR, layout.guid, &layout.partitions().map(Clone::clone));
     table.primary[..boot_code.len()].copy_from_slice(boot_code);
     table
 }
@@ -93,7 +93,8 @@ fn volume(
 ) -> Result<Arc<File>, FormatError> {
     let serial = ids::serial(&plan.release_id, label);
     let (kind, time) = (FatKind::Fat32, i64::from(plan.built));
-    let volume = Volume { label, serial, bytes: partition.bytes, offset: partition.start, kind, cluster, time };
+    let (bytes, offset, sector) = (partition.bytes, partition.start, fat::SECTOR);
+    let volume = Volume { label, serial, bytes, offset, kind, sector, cluster, time };
     scratch_volume(plan, &volume, files)
 }
 

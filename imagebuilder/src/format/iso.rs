@@ -26,7 +26,7 @@ use super::output::own_path;
 use super::{FormatError, ImagePlan};
 use crate::boot::{esp, grub};
 use crate::disk::extents::ExtentsError;
-use crate::disk::fat::Volume;
+use crate::disk::fat::{self, Volume};
 use crate::disk::layout::MIB;
 use crate::disk::{Content, SourceFile, Tools, gpt, ids};
 
@@ -82,6 +82,7 @@ fn esp_image(plan: &ImagePlan, files: &[SourceFile]) -> Result<Arc<File>, Format
         bytes: (content + ESP_SPARE).next_multiple_of(MIB).max(smallest + ESP_SPARE),
         offset: 0,
         kind: FatKind::Fat16,
+        sector: fat::SECTOR,
         cluster: ESP_CLUSTER,
         time: i64::from(plan.built),
     };

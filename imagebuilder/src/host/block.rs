@@ -29,6 +29,8 @@ pub struct Block {
     pub partition_of: Option<String>,
     /// Bytes.
     pub size: u64,
+    /// Bytes of a logical block: 512, or 4096 for disks that are called 4Kn.
+    pub sector: u64,
     /// Whether it refuses to be written.
     pub read_only: bool,
     /// Who uses it or one of its partitions, in words.
@@ -64,8 +66,28 @@ pub fn probe(path: &Path) -> io::Result<Target> {
     let partition_of = sys.join("partition").exists().then(|| sys.parent().map(file_name).unwrap_or_default());
     let read_only = fs_err::read_to_string(sys.join("ro")).is_ok_and(|text| text.trim() == "1");
     let size = fs_err::File::open(path)?.seek(SeekFrom::End(0))?;
+    let sector = logical_block_of(&sys)?;
     let family = family(device, &sys)?;
-    Ok(Target::Block(Block { name, partition_of, size, read_only, uses: uses(&family)? }))
+    Ok(Target::Block(Block { name, partition_of, size, sector, read_only, uses: uses(&family)? }))
+}
+
+/// Bytes of a logical block of the device at `path`; `None` for what is no block device.
+pub fn logical_block(path: &Path) -> io::Result<Option<u64>> {
+    let meta = fs_err::metadata(path)?;
+    if !meta.file_type().is_block_device() {
+        return Ok(None);
+    }
+    logical_block_of(&sys_folder(meta.rdev())?).map(Some)
+}
+
+/// The same by its folder in sysfs (Documentation/ABI/stable/sysfs-block); a partition has that of its disk.
+fn logical_block_of(sys: &Path) -> io::Result<u64> {
+    let disk = if sys.join("partition").exists() { sys.parent().unwrap_or(sys) } else { sys };
+    let file = disk.join("queue/logical_block_size");
+    let text = fs_err::read_to_string(&file)?;
+    text.trim()
+        .parse()
+        .map_err(|_| io::Error::other(format!("`{}` holds no number: `{}`", file.display(), text.trim())))
 }
 
 /// The folder of a device in sysfs, without symbolic links.

@@ -9,6 +9,8 @@ use std::rc::Rc;
 use hadris_storage::sync::BlockDevice;
 use hadris_storage::{BlockIndex, BlockSize};
 
+use crate::host::block::logical_block;
+
 /// Logical block size under which file-system readers see a disk.
 const BLOCK: u32 = 512;
 
@@ -50,6 +52,8 @@ fn within(what: &str, size: u64, at: u64, length: usize) -> io::Result<()> {
 pub struct Image {
     file: fs_err::File,
     size: u64,
+    /// Bytes of a device's logical block; a file has none.
+    pub block: Option<u64>,
 }
 
 impl Image {
@@ -57,7 +61,8 @@ impl Image {
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = fs_err::File::open(path)?;
         let size = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, size })
+        let block = logical_block(path)?;
+        Ok(Self { file, size, block })
     }
 }
 

@@ -15,6 +15,7 @@ mod initrd;
 pub mod keys;
 pub mod proof;
 mod qcow2;
+pub mod sectors;
 pub mod tree;
 
 use std::io;
@@ -25,6 +26,7 @@ use agent_api::proof::PROOF;
 use agent_api::release::{Digest, MEDIUM_ROOT, Release, SBOM};
 use ext4_view::Ext4;
 use gpt::GptConfig;
+use gpt::disk::LogicalBlockSize;
 use hadris_fs::MountOptions;
 use hadris_fs::sync::Volume;
 use hadris_iso::sync::IsoFs;
@@ -32,6 +34,7 @@ use hadris_iso::sync::IsoFs;
 use self::bytes::{Blocks, Bytes, Cursor, Disk, Image, Window};
 use self::eltorito::BootImages;
 use self::qcow2::{Qcow2, Qcow2Error};
+use self::sectors::LARGE;
 use self::tree::Tree;
 use crate::boot::files::BOOT_FILES;
 use crate::boot::{esp, grub};
@@ -71,6 +74,12 @@ pub struct Medium {
     pub bytes: u64,
     /// What is wrong with its outer shape.
     pub flaws: Vec<String>,
+    /// Bytes that it says it has, where it has fewer, and what says so.
+    pub cut_off: Option<(u64, &'static str)>,
+    /// What is wrong with its partition table at the start.
+    pub table_flaw: Option<String>,
+    /// Bytes of the logical blocks that its partition table counts in.
+    block: u64,
     /// The disk itself.
     disk: Disk,
     store: Option<Box<dyn Tree>>,
@@ -115,7 +124,10 @@ impl Medium {
     /// Opens an image file or a block device, read-only.
     pub fn open(path: &Path) -> Result<Self, MediumError> {
         let image = Image::open(path)?;
-        Self::of(Rc::new(image), &path.display().to_string())
+        let device_block = image.block;
+        let mut medium = Self::of(Rc::new(image), &path.display().to_string())?;
+        medium.expect_block(device_block);
+        Ok(medium)
     }
 
     fn of(file: Disk, name: &str) -> Result<Self, MediumError> {
@@ -123,12 +135,22 @@ impl Medium {
         let has = |disk: &dyn Bytes, at: u64, magic: &[u8]| {
             bytes::read(disk, at, magic.len()).is_ok_and(|found| found == magic)
         };
-        let has_table = |disk: &dyn Bytes| {
-            has(disk, SECTOR, GPT_MAGIC) || disk.size() > SECTOR && has(disk, disk.size() - SECTOR, GPT_MAGIC)
+        let has_table = |disk: &dyn Bytes, block: u64| {
+            has(disk, block, GPT_MAGIC) || disk.size() > block && has(disk, disk.size() - block, GPT_MAGIC)
         };
-        let (disk, flaws) = (Rc::clone(&file), Vec::new());
-        let mut medium =
-            Self { format: Format::Raw, bytes, flaws, disk, store: None, boot: None, esp: None, images: None };
+        let mut medium = Self {
+            format: Format::Raw,
+            bytes,
+            flaws: Vec::new(),
+            cut_off: None,
+            table_flaw: None,
+            block: SECTOR,
+            disk: Rc::clone(&file),
+            store: None,
+            boot: None,
+            esp: None,
+            images: None,
+        };
         if has(&*file, 0, QCOW2_MAGIC) {
             medium.format = Format::Qcow2;
             let disk: Disk = Rc::new(Qcow2::open(file)?);
@@ -137,7 +159,8 @@ impl Medium {
         } else if has(&*file, ISO_MAGIC.0, ISO_MAGIC.1) {
             medium.format = Format::Iso;
             medium.open_iso(&file);
-        } else if has_table(&*file) {
+        } else if let Some(block) = [SECTOR, LARGE].into_iter().find(|block| has_table(&*file, *block)) {
+            medium.block = block;
             medium.open_partitions(&file);
         } else {
             return Err(MediumError::Foreign(name.to_owned()));
@@ -150,6 +173,13 @@ impl Medium {
             bytes::read(&**disk, ISO_SECTORS_AT, 4).map(|le| u32::from_le_bytes([le[0], le[1], le[2], le[3]]));
         let whole = u64::from(sectors.unwrap_or(0)) * 2048;
         self.expect_size("its volume descriptor", whole);
+        // A stick boots by the table, whose second copy ends the file.
+        if let Ok(header) = bytes::read(&**disk, SECTOR, 40)
+            && header.starts_with(GPT_MAGIC)
+            && let Some(last) = header.get(32..40).and_then(|last| <[u8; 8]>::try_from(last).ok())
+        {
+            self.expect_size("its partition table", u64::from_le_bytes(last).saturating_add(1).saturating_mul(SECTOR));
+        }
         // Both partitions of a disk are one tree here.
         for tree in [&mut self.store, &mut self.boot] {
             // As large as it should be, so that what is cut off is found where it is read, and named.
@@ -181,22 +211,24 @@ impl Medium {
     }
 
     fn open_partitions(&mut self, disk: &Disk) {
-        let table = match GptConfig::new().writable(false).open_from_device(Cursor::new(Rc::clone(disk))) {
+        let size = if self.block == LARGE { LogicalBlockSize::Lb4096 } else { LogicalBlockSize::Lb512 };
+        let config = GptConfig::new().writable(false).logical_block_size(size);
+        let table = match config.open_from_device(Cursor::new(Rc::clone(disk))) {
             Ok(table) => table,
-            Err(error) => return self.flaws.push(format!("the partition table cannot be read: {error}")),
+            Err(error) => return self.flaw_of_table(format!("the partition table cannot be read: {error}")),
         };
         match table.primary_header() {
             // A file ends with the backup; a device may be larger than what was written to it.
             Ok(header) if self.format == Format::Raw => {
-                self.expect_size("its partition table", (header.backup_lba + 1) * SECTOR);
+                self.expect_size("its partition table", (header.backup_lba + 1) * self.block);
             }
             Ok(_) => {}
-            Err(error) => self.flaws.push(format!("the partition table at the start is damaged: {error}")),
+            Err(error) => self.flaw_of_table(format!("the partition table at the start is damaged: {error}")),
         }
         let window = |name: &str| {
             let partition = table.partitions().values().find(|partition| partition.name == name)?;
-            let start = partition.first_lba * SECTOR;
-            let size = (partition.last_lba + 1).saturating_sub(partition.first_lba) * SECTOR;
+            let start = partition.first_lba * self.block;
+            let size = (partition.last_lba + 1).saturating_sub(partition.first_lba) * self.block;
             Some(Window { disk: Rc::clone(disk), start, size })
         };
         match window("STORE").map(|window| Ext4::load(Box::new(window))) {
@@ -212,8 +244,25 @@ impl Medium {
         }
     }
 
-    fn expect_size(&mut self, who: &str, expected: u64) {
+    fn flaw_of_table(&mut self, flaw: String) {
+        self.table_flaw = Some(flaw.clone());
+        self.flaws.push(flaw);
+    }
+
+    /// A table that counts in other blocks than the device has: neither firmware nor kernel sees a partition.
+    fn expect_block(&mut self, device: Option<u64>) {
+        if let Some(device) = device.filter(|device| *device != self.block) {
+            let table = self.block;
+            self.flaws.push(format!(
+                "its partition table counts in blocks of {table} bytes, the device's have {device}: no machine sees its \
+                 partitions; write it with `foothold write`"
+            ));
+        }
+    }
+
+    fn expect_size(&mut self, who: &'static str, expected: u64) {
         if self.bytes < expected {
+            self.cut_off = Some((expected, who));
             self.flaws.push(format!("it is cut off: it has {} bytes, {who} says {expected}", self.bytes));
         }
     }

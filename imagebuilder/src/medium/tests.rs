@@ -8,6 +8,7 @@ use rstest::rstest;
 use super::Medium;
 use super::check::{Findings, check};
 use super::keys::{Key, Keys, Trust};
+use super::sectors;
 use crate::disk::Content;
 use crate::format::Format;
 use crate::release::testbench::{Sample, noise};
@@ -69,6 +70,53 @@ fn every_format_is_read_back_whole(#[case] format: Format) {
     let medium = Medium::open(&image).expect("a medium");
     assert_eq!(medium.format, format);
     assert_eq!(medium.carried_key(&sample.id).expect("readable"), Some(sample.public_key.clone()));
+}
+
+/// The raw image as it is written on a disk of larger blocks.
+fn with_large_blocks(image: &Path, scratch: &Path) -> std::path::PathBuf {
+    let large = scratch.join("large.raw");
+    fs_err::copy(image, &large).expect("a copy");
+    let file = fs_err::OpenOptions::new().write(true).open(&large).expect("the copy");
+    for patch in sectors::patches(image, scratch).expect("patches") {
+        let length = usize::try_from(patch.bytes.size()).expect("small");
+        let bytes = super::bytes::read(&*patch.bytes, 0, length).expect("its bytes");
+        file.file().write_all_at(&bytes, patch.at).expect("written");
+    }
+    large
+}
+
+#[test]
+fn a_disk_with_large_blocks_holds_the_same_release() {
+    let sample = Sample::new();
+    let image = sample.write(Format::Raw);
+    let dir = tempfile::tempdir().expect("a folder");
+    let large = with_large_blocks(&image, dir.path());
+    let findings = checked(&large, &sample.keys());
+    assert_eq!(findings.problems, []);
+    assert_eq!(findings.files, sample.files(Format::Raw));
+    // Other readers agree: of the table, and of the volumes in it.
+    let size = gpt::disk::LogicalBlockSize::Lb4096;
+    let table = gpt::GptConfig::new().writable(false).only_valid_headers(true).logical_block_size(size);
+    let table = table.open(&large).expect("a table");
+    let before = gpt::GptConfig::new().writable(false).open(&image).expect("a table");
+    let bytes = |block: u64, one: &gpt::partition::Partition| {
+        (one.name.clone(), one.part_guid, one.flags, one.first_lba * block, (one.last_lba + 1) * block)
+    };
+    let (now, then) = (table.partitions().values(), before.partitions().values());
+    assert!(now.map(|one| bytes(4096, one)).eq(then.map(|one| bytes(512, one))), "other partitions");
+    let toolbox = crate::disk::testbench::Toolbox::find();
+    for partition in table.partitions().values().filter(|one| ["ESP", "SITE"].contains(&one.name.as_str())) {
+        let volume = dir.path().join(&partition.name);
+        let mut bytes = vec![0; usize::try_from((partition.last_lba + 1 - partition.first_lba) * 4096).expect("small")];
+        fs_err::File::open(&large)
+            .expect("the disk")
+            .file()
+            .read_exact_at(&mut bytes, partition.first_lba * 4096)
+            .expect("read");
+        assert_eq!(bytes[11..13], 4096_u16.to_le_bytes());
+        fs_err::write(&volume, bytes).expect("written");
+        toolbox.check(&["fsck.fat", "-n", volume.to_str().expect("text")]);
+    }
 }
 
 #[rstest]

@@ -6,7 +6,7 @@ use std::io;
 use ext4_view::{Ext4, Ext4Error};
 use hadris_fat::sync::FatFs;
 use hadris_fs::sync::{File, FileSystem, Volume};
-use hadris_fs::{MountOptions, OpenOptions};
+use hadris_fs::{FileType, MountOptions, OpenOptions};
 
 use super::bytes::{Blocks, Bytes, Disk};
 
@@ -14,6 +14,8 @@ use super::bytes::{Blocks, Bytes, Disk};
 pub trait Tree {
     /// Names in a folder, sorted; none when it is not there.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+    /// Whether there is a folder of that name.
+    fn is_folder(&self, path: &str) -> io::Result<bool>;
     /// A file; `None` when it is not there.
     fn open(&self, path: &str) -> io::Result<Option<Box<dyn Bytes>>>;
 }
@@ -35,6 +37,13 @@ impl Tree for Ext4 {
             names.push(entry?.file_name().display().to_string());
         }
         Ok(visible(names))
+    }
+
+    fn is_folder(&self, path: &str) -> io::Result<bool> {
+        match self.metadata(&format!("/{path}")) {
+            Err(Ext4Error::NotFound | Ext4Error::NotADirectory) => Ok(false),
+            found => Ok(found?.is_dir()),
+        }
     }
 
     fn open(&self, path: &str) -> io::Result<Option<Box<dyn Bytes>>> {
@@ -84,6 +93,10 @@ impl<F: FileSystem<DeviceError = io::Error> + 'static> Tree for Volume<F> {
             names.push(String::from_utf8_lossy(entry.map_err(plain)?.name().as_bytes()).into_owned());
         }
         Ok(visible(names))
+    }
+
+    fn is_folder(&self, path: &str) -> io::Result<bool> {
+        Ok(self.exists(path).map_err(plain)? && self.metadata(path).map_err(plain)?.file_type() == FileType::Dir)
     }
 
     fn open(&self, path: &str) -> io::Result<Option<Box<dyn Bytes>>> {

@@ -319,6 +319,7 @@ impl Tree<'_> {
             bytes: ESP_BYTES,
             offset: 0,
             kind: FatKind::Fat16,
+            sector: fat::SECTOR,
             cluster: ESP_CLUSTER,
             time,
         };

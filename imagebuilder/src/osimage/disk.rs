@@ -65,7 +65,7 @@ pub fn compose(input: &Input<'_>, work: &WorkDir, ids: &Ids) -> Result<Extents> 
     let esp_volume = make_esp(input, work, ids, &tools)?;
     let mut core = grub::core_image(grub::Target::Server, &tools, work.path())?;
     grub::place_core(&mut core, bios_boot.start);
-    let mut table = gpt::encode(bytes, ids::uuid(&ids.image, "disk"), &partitions);
+    let mut table = gpt::encode(bytes, gpt::SECTOR, ids::uuid(&ids.image, "disk"), &partitions);
     let boot_sector = grub::mbr_code(&tools, bios_boot.start)?;
     table.primary[..boot_sector.len()].copy_from_slice(&boot_sector);
 
@@ -106,6 +106,7 @@ fn make_esp(input: &Input<'_>, work: &WorkDir, ids: &Ids, tools: &ImageTools<'_>
         bytes: ESP_BYTES,
         offset: BIOS_BOOT_AT + BIOS_BOOT_BYTES,
         kind: FatKind::Fat32,
+        sector: fat::SECTOR,
         cluster: ESP_CLUSTER,
         time: i64::try_from(input.built).context("a build time")?,
     };
