@@ -1,11 +1,13 @@
 //! The command line as scripts see it: exit codes, what goes to stdout, the shape of `--json`.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin_cmd;
+use foothold::disk::gpt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -167,13 +169,14 @@ fn the_schema_is_json_on_stdout() {
     assert_eq!((lines.len(), &lines[0]["data"]), (1, &schema));
 }
 
-/// A sparse raw image.
+/// A sparse raw image without partitions.
 fn image(dir: &Path, bytes: u64) -> String {
     let path = dir.join("image.raw");
-    let mut head = vec![0; 520];
-    head[512..].copy_from_slice(b"EFI PART");
-    fs_err::write(&path, head).expect("an image");
-    fs_err::OpenOptions::new().write(true).open(&path).expect("an image").set_len(bytes).expect("its length");
+    let table = gpt::encode(bytes, gpt::SECTOR, uuid::Uuid::from_u128(7), &[]);
+    fs_err::write(&path, table.primary).expect("an image");
+    let file = fs_err::OpenOptions::new().write(true).open(&path).expect("an image");
+    file.set_len(bytes).expect("its length");
+    file.file().write_all_at(&table.backup, bytes - table.backup.len() as u64).expect("its end");
     path.to_str().expect("UTF-8").to_owned()
 }
 
