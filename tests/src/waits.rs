@@ -1,10 +1,13 @@
 //! Waits that a machine sat out: what systemd says on its console, and in its journal, when something did not come in time.
 
 /// What systemd and udev say of a wait that ended by its limit.
-const ENDED: [&str; 5] = [
+const ENDED: [&str; 8] = [
     "Timed out waiting for",
     "timed out. Terminating",
-    "operation timed out",
+    "timed out. Killing",
+    "timed out. Aborting",
+    "timed out. Skipping",
+    "timed out. Ignoring",
     "Dependency failed for",
     "Job timed out",
 ];
@@ -36,5 +39,12 @@ mod tests {
             server login: \r\n";
         assert_eq!(sat_out(said).len(), 4, "{:?}", sat_out(said));
         assert!(sat_out("[  OK  ] Started a job\nCloud-init finished").is_empty());
+        assert_eq!(
+            sat_out("a.service: start operation timed out. Terminating.\nState 'stop-sigterm' timed out. Killing.")
+                .len(),
+            2
+        );
+        // One question of many to a program that starts: the step asks again.
+        assert!(sat_out("control-plane/roles: waits for the roles (GET /readyz: operation timed out)").is_empty());
     }
 }
