@@ -13,7 +13,7 @@ use crate::host::{files, flock};
 use crate::store::{Cache, Made, StageKey, hash};
 
 /// What the box is compiled for: glibc, linked statically.
-pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Profile of the workspace's Cargo.toml.
 const PROFILE: &str = "agent";
 /// Programs and the names they have among the stage's files.
@@ -24,8 +24,7 @@ const OWN: [&str; 2] = ["foothold-agent", "agent-api"];
 const BESIDE: [&str; 3] = ["benches", "examples", "tests"];
 
 /// What cargo sets for its children and what would change the result.
-pub(crate) const FOREIGN_ENV: &[&str] =
-    &["CARGO", "CARGO_ENCODED_RUSTFLAGS", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "RUSTC_WRAPPER"];
+const FOREIGN_ENV: &[&str] = &["CARGO", "CARGO_ENCODED_RUSTFLAGS", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "RUSTC_WRAPPER"];
 
 /// Compiles them, or takes them from the cache.
 pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {
@@ -94,16 +93,21 @@ fn forget_another_clone(workspace: &Path, target: &Path) -> Result<()> {
     if mark.exists() {
         fs_err::remove_file(&mark)?;
     }
-    let mut run = Run::new("cargo")
-        .args(["clean", "--quiet", "--locked", "--target", TARGET, "--profile", PROFILE])
-        .args(OWN.iter().flat_map(|own| ["--package", own]))
-        .cwd(workspace)
-        .env("CARGO_TARGET_DIR", target);
-    for name in FOREIGN_ENV {
-        run = run.without_env(name);
-    }
+    let run = cargo_in(target, "clean", workspace).arg("--quiet").args(OWN.iter().flat_map(|own| ["--package", own]));
     run.output().context("removing what was compiled from another clone")?;
     Ok(files::write_whole(&mark, here)?)
+}
+
+/// A command of cargo for the box's programs, with nothing of the caller's that would change the result.
+pub(crate) fn cargo(command: &str, workspace: &Path) -> Run {
+    let run = Run::new("cargo").args([command, "--locked", "--target", TARGET]).cwd(workspace);
+    FOREIGN_ENV.iter().fold(run, |run, name| run.without_env(name))
+}
+
+/// One that works on what is compiled.
+fn cargo_in(target: &Path, command: &str, workspace: &Path) -> Run {
+    let run = cargo(command, workspace).args(["--profile", PROFILE]);
+    run.env("CARGO_TARGET_DIR", target).env("CARGO_TERM_COLOR", "never")
 }
 
 fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
@@ -119,15 +123,9 @@ fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) +
         format!("--remap-path-prefix={}=/target", target.display()),
         format!("--remap-path-prefix={}=/cargo", cargo_home.display()),
     ];
-    let mut run = Run::new("cargo")
-        .args(["build", "--locked", "--package", "foothold-agent", "--bins", "--target", TARGET, "--profile", PROFILE])
-        .cwd(workspace)
-        .env("CARGO_TARGET_DIR", target)
-        .env("CARGO_TERM_COLOR", "never");
-    for name in FOREIGN_ENV {
-        run = run.without_env(name);
-    }
-    run = run.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    let mut run = cargo_in(target, "build", workspace)
+        .args(["--package", "foothold-agent", "--bins"])
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     if offline {
         run = run.arg("--offline");
     }

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::go;
-use crate::host::command::Run;
 use crate::layer::agent;
 use crate::store::{Cache, Made, StageKey, hash};
 
@@ -76,13 +75,9 @@ impl Parts {
 
 /// Exactly what is linked into the agent, by cargo's own resolution.
 fn crates(workspace: &Path, lock: &str, offline: bool) -> Result<Vec<Crate>> {
-    let mut run = Run::new("cargo")
-        .args(["tree", "--locked", "--package", "foothold-agent", "--edges", "normal,no-proc-macro"])
-        .args(["--target", agent::TARGET, "--prefix", "none", "--format", "{p}|{l}"])
-        .cwd(workspace);
-    for name in agent::FOREIGN_ENV {
-        run = run.without_env(name);
-    }
+    let mut run = agent::cargo("tree", workspace)
+        .args(["--package", "foothold-agent", "--edges", "normal,no-proc-macro"])
+        .args(["--prefix", "none", "--format", "{p}|{l}"]);
     if offline {
         run = run.arg("--offline");
     }
