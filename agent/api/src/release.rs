@@ -320,6 +320,9 @@ pub struct Release {
     /// Provisioning of servers; none is a box that does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<Provisioning>,
+    /// Clusters that it forms of those servers; none is a box that does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<Clusters>,
     /// Promises.
     pub budgets: Budgets,
 }
@@ -344,6 +347,11 @@ pub struct Provisioning {
     #[serde(default)]
     pub dhcp: DhcpPolicy,
 }
+
+/// How the box forms clusters of the servers that it provisions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Clusters {}
 
 /// Whom DHCP on the servers' network answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -382,4 +390,21 @@ pub struct InitrdConfig {
     pub version: String,
     /// Seconds since 1970: the clock is set to it when it is before it.
     pub built: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Clusters, Provisioning, Release};
+
+    #[test]
+    fn a_release_names_clusters_only_where_they_are_asked_for() {
+        let without = Release { provisioning: Some(Provisioning::default()), ..Release::default() };
+        let text = serde_json::to_string(&without).expect("it serializes");
+        assert!(!text.contains("clusters"), "{text}");
+        assert_eq!(serde_json::from_str::<Release>(&text).expect("a release of before"), without);
+        let with = Release { clusters: Some(Clusters::default()), ..without };
+        let text = serde_json::to_string(&with).expect("it serializes");
+        assert!(text.contains("\"clusters\":{}"), "{text}");
+        assert_eq!(serde_json::from_str::<Release>(&text).expect("it can be read"), with);
+    }
 }

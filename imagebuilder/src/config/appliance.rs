@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_api::release::{DataPlace, Digest, InstallTarget, Provisioning};
+use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget, Provisioning};
 use agent_api::site::Site;
 use serde::Serialize;
 
@@ -253,6 +253,9 @@ pub struct Services {
     pub registry_writable: Option<ByteSize>,
     /// Network boot and provisioning.
     pub provisioning: Option<Provisioning>,
+    /// Clusters of servers; there is provisioning, too, where there are these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<Clusters>,
 }
 
 /// Limits.

@@ -414,11 +414,18 @@ pub struct File {
 pub struct Services {
     /// Network boot and provisioning of servers.
     pub provisioning: Option<ServersNetwork>,
+    /// Clusters of Kubernetes that the box forms of the servers it provisions: `{}`. Needs `services.provisioning`.
+    pub clusters: Option<Clusters>,
     /// The container registry.
     pub registry: Option<Registry>,
     /// Time.
     pub ntp: Option<Ntp>,
 }
+
+/// Clusters of Kubernetes that the box forms of servers.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Clusters {}
 
 /// The container registry.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -12,6 +12,9 @@ use super::Findings;
 use super::path::KeyPath;
 use super::tree::{Entry, Kind, Node};
 
+/// What is expected in a mapping that has no keys yet.
+const NO_KEYS: &str = "`{}`: it has no keys";
+
 /// The JSON of everything in `node` that fits `schema`; `None` when nothing of it does.
 pub(super) fn check(node: &Node, schema: &Value, findings: &mut Findings<'_>) -> Option<Value> {
     Shape { root: schema, findings }.node(node, schema, &KeyPath::default())
@@ -131,7 +134,7 @@ impl<'a> Shape<'a, '_, '_> {
         } else {
             "remove it, or move it to where it belongs".to_owned()
         };
-        let expected = format!("one of {}", listed(&known));
+        let expected = if known.is_empty() { NO_KEYS.to_owned() } else { format!("one of {}", listed(&known)) };
         self.findings.add(
             entry.key_span.clone(),
             &path.key(&entry.key),
@@ -266,6 +269,9 @@ impl Wanted<'_> {
         match self {
             Self::Object(schema) => {
                 let known: Vec<&str> = schema.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+                if known.is_empty() {
+                    return format!("write `{key}: {{}}`");
+                }
                 format!("write `{key}: {{ ... }}` with keys of {}", listed(&known))
             }
             Self::List(_) => format!("write `{key}: [ ... ]`"),

@@ -9,7 +9,7 @@ use crate::oci::recipe::Recipe;
 
 fn services(provisioning: bool) -> Services {
     let provisioning = provisioning.then(Provisioning::default);
-    Services { ntp_serve: true, registry_writable: None, provisioning }
+    Services { ntp_serve: true, registry_writable: None, provisioning, clusters: None }
 }
 
 const IMAGES: &str = "../images";

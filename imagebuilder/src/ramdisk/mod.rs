@@ -231,6 +231,7 @@ mod tests {
             ntp_serve: true,
             registry_writable: None,
             provisioning: provisioning.then(Provisioning::default),
+            clusters: None,
         };
         let images = Path::new("../images");
         assert!(Ramdisk::declared(images, &services(false)).expect("read").is_none());

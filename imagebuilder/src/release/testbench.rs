@@ -210,6 +210,7 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
         ntp_serve: true,
         registry_writable_bytes: None,
         provisioning: None,
+        clusters: None,
         budgets: Budgets::default(),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use agent_api::release::Digest;
+use agent_api::release::{Clusters, Digest};
 
 use super::{Exists, Validate};
 use crate::config::appliance::{Chart, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
@@ -24,7 +24,14 @@ impl Validate<'_, '_, '_> {
         let servers = path.key("provisioning");
         let provisioning = input.provisioning.as_ref().map(|input| servers_network(input, &servers, self.findings));
         let ntp_serve = input.ntp.as_ref().and_then(|ntp| ntp.serve).unwrap_or(true);
-        Services { ntp_serve, registry_writable, provisioning }
+        let clusters = input.clusters.as_ref().map(|_| Clusters::default());
+        if clusters.is_some() && provisioning.is_none() {
+            let found = "clusters of servers, and no network to provision servers on";
+            let hint = "say in `services.provisioning` where the servers are: `provisioning: { interface: { name: ens4 }, \
+                        address: 172.22.0.1/24, range: 172.22.0.10-172.22.0.100 }`; or remove `clusters`";
+            self.findings.at(&path.key("clusters"), found, "`services.provisioning` beside it", hint);
+        }
+        Services { ntp_serve, registry_writable, provisioning, clusters }
     }
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
