@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use agent_api::boot::MEDIUM;
+use agent_api::boot::{LAYERS, MEDIUM};
 use agent_api::ports;
 use agent_api::release::Release;
 use agent_api::site::Access;
@@ -53,7 +53,7 @@ async fn serve(release: &Release, distribution: Option<String>) -> Result<()> {
     let (resolver, _) = door::own_certificate(Path::new("/run/foothold/web"))?;
     let tls = door::tls(resolver)?;
     let anywhere = |port| [SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
-    let carried = Arc::new(Carried::new(release, Path::new(MEDIUM)));
+    let carried = Arc::new(Carried::new(release, Path::new(MEDIUM), Path::new(LAYERS)));
     let content = Arc::new(Content::new(vec![carried], Path::new(MEDIUM), release.built));
     http::start(&mut tasks, &anywhere(ports::REGISTRY), front, tls.clone(), &stop);
     http::start(&mut tasks, &anywhere(ports::CONTENT), content, tls, &stop);

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_api::boot::{MEDIUM, Mode};
+use agent_api::boot::{LAYERS, MEDIUM, Mode};
 use agent_api::events::{Event, Phase, State};
 use agent_api::ports;
 use anyhow::Context;
@@ -149,7 +149,8 @@ fn serve(
     let recorder = pulls::start(tasks, bus, stop);
     let front = Arc::new(Front::new(release, Path::new("/"), gate, recorder));
     if machine.facts().mode == Mode::Run {
-        let mut sources: Vec<Arc<dyn Source>> = vec![Arc::new(Carried::new(release, Path::new(MEDIUM)))];
+        let mut sources: Vec<Arc<dyn Source>> =
+            vec![Arc::new(Carried::new(release, Path::new(MEDIUM), Path::new(LAYERS)))];
         if let Some(uploads) = uploads {
             sources.push(Arc::new(uploads.clone()));
             let url = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;

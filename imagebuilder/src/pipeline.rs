@@ -57,7 +57,8 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
             lock.asked.insert(set.to_owned(), names);
         }
         let kubernetes = &appliance.kubernetes;
-        for set in modules::of(&kubernetes.source) {
+        let on_demand = content::programs::on_demand(&at.images(), appliance)?;
+        for set in modules::of(&kubernetes.source).chain(on_demand) {
             lock.modules.insert(set.name.to_owned(), set.digest(&at.packages())?);
         }
         if let Some(source) = Source::of(&kubernetes.source) {
@@ -140,6 +141,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     let programs = results.all_programs()?;
     let mut images: Vec<Image> = results.of("containers-layer")?.fact("images")?;
     content::closure::check_own(&at.cache, &results.templates()?, &images)?;
+    images.extend(results.services(&site.services)?.carried);
     let input = content::Input {
         at,
         appliance,
@@ -294,7 +296,7 @@ fn assemble(
 pub fn store_blobs(release: &Release) -> Vec<Blob> {
     let layers = release.layers.iter().map(seal::blob_of);
     let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
-    let files = release.content.iter().map(ContentFile::blob);
+    let files = release.content.iter().filter_map(ContentFile::blob);
     let mut blobs: Vec<Blob> = layers.chain(images).chain(files).collect();
     blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
     blobs.dedup();

@@ -53,9 +53,11 @@ fn right_definitions_are_understood() {
 }
 
 #[test]
-fn the_definition_that_everybody_starts_from_is_right() {
-    let checked = config::check_file("../images/appliance".as_ref()).expect("it can be read");
-    assert!(checked.problems.list.is_empty(), "{}", checked.problems);
+fn the_definitions_that_everybody_starts_from_are_right() {
+    for file in ["../images/appliance", "../images/simulation/cluster-appliance.yaml"] {
+        let checked = config::check_file(file.as_ref()).expect("it can be read");
+        assert!(checked.problems.list.is_empty(), "{}", checked.problems);
+    }
 }
 
 #[test]

@@ -38,9 +38,9 @@ impl ServiceImage {
     /// That of `services.provisioning`.
     pub fn ironic() -> Result<Self> {
         let at = builder()?;
-        let made = make(&at)?;
+        let kit = Kit::open(&at)?;
         let mut images = Images::default();
-        images.add(&made)?;
+        images.add(&kit.image, &kit.make(&at)?)?;
         let image = images.packed.pop().context("an image")?.image;
         let tree = tempfile::tempdir()?;
         let layer = image.blobs.last().context("a layer")?;
@@ -56,10 +56,7 @@ impl ServiceImage {
 
 /// Makes the image of Ironic in the cache of that builder.
 pub fn make(at: &Builder) -> Result<Made> {
-    let kit = Kit::open(at)?;
-    let (toolbox, key) = pipeline::toolbox(at, &kit.lock)?;
-    let input = Input { lock: &kit.lock, toolbox: &toolbox, toolbox_key: &key, programs: &Made::default() };
-    at.stage(&kit.image.set(), |say| service::make(at, &kit.image, &input, say))
+    Kit::open(at)?.make(at)
 }
 
 /// Makes the deploy ramdisk: what is served of it, and where that lies in the cache.
@@ -97,6 +94,13 @@ impl Kit {
         let mut kit = Self { image, ramdisk, lock };
         kit.resolve(at)?;
         Ok(kit)
+    }
+
+    /// Makes the image of Ironic.
+    fn make(&self, at: &Builder) -> Result<Made> {
+        let (toolbox, key) = pipeline::toolbox(at, &self.lock)?;
+        let input = Input { lock: &self.lock, toolbox: &toolbox, toolbox_key: &key, programs: &Made::default() };
+        at.stage(&self.image.set(), |say| service::make(at, &self.image, &input, say))
     }
 
     /// The lock with the packages: resolved once, then kept as long as the recipes ask for the same.

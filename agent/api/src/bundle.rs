@@ -75,7 +75,7 @@ impl Bundle {
 pub fn blobs_of(release: &Release) -> Vec<Blob> {
     let layers = release.layers.iter().map(|layer| Blob { digest: layer.digest.clone(), size: layer.size });
     let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
-    let files = release.content.iter().map(crate::release::ContentFile::blob);
+    let files = release.content.iter().filter_map(crate::release::ContentFile::blob);
     let mut blobs: Vec<Blob> = layers.chain(images).chain(files).chain(boot_blobs(release)).collect();
     blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
     blobs.dedup();

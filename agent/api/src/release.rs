@@ -166,9 +166,21 @@ pub enum ContentKind {
     Netboot,
     /// Objects that are applied at first boot, in the order of their paths: below `manifests/`.
     Manifest,
+    /// What servers become nodes of a cluster with: below `kubernetes/`, then the cluster's version.
+    Kubernetes,
 }
 
-/// A file that the box serves over HTTP under its path, straight from the store.
+/// A file in one of the layers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InLayer {
+    /// Name of the layer.
+    pub layer: String,
+    /// Path in it, without a leading `/`.
+    pub path: String,
+}
+
+/// A file that the box serves over HTTP under its path, straight from the store, or from the layer that has it anyway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContentFile {
@@ -180,12 +192,20 @@ pub struct ContentFile {
     pub digest: Digest,
     /// Bytes.
     pub size: u64,
+    /// Where it lies when it is not in the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<InLayer>,
 }
 
 impl ContentFile {
-    /// The file of the store.
-    pub fn blob(&self) -> Blob {
-        Blob { digest: self.digest.clone(), size: self.size }
+    /// A file of the store.
+    pub fn stored(path: impl Into<String>, kind: ContentKind, blob: &Blob) -> Self {
+        Self { path: path.into(), kind, digest: blob.digest.clone(), size: blob.size, within: None }
+    }
+
+    /// The file of the store; none when a layer has it.
+    pub fn blob(&self) -> Option<Blob> {
+        self.within.is_none().then(|| Blob { digest: self.digest.clone(), size: self.size })
     }
 }
 

@@ -7,8 +7,10 @@
 //! ```
 //! Who fetched what last is kept in a table, [`fetches::Fetches`].
 //!
+//! What servers become nodes of a cluster with lies in the box's own layers already, and is read out of them.
+//!
 //! A path is that of [`ContentFile`](agent_api::release::ContentFile): `images/debian-node.qcow2`, `files/tools.tar`.
-//! The bytes are read where they lie: on the medium, or in DATA.
+//! The bytes are read where they lie: on the medium, in a layer, or in DATA.
 
 pub mod fetches;
 mod listing;
@@ -20,7 +22,7 @@ pub use listing::encode;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use agent_api::release::{ContentKind, Digest, MEDIUM_ROOT, Release};
+use agent_api::release::{ContentFile, ContentKind, Digest, InLayer, MEDIUM_ROOT, Release};
 
 /// A file that can be read under a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,18 +47,22 @@ pub trait Source: Send + Sync {
     fn list(&self) -> Vec<Held>;
 }
 
-/// What came with the release, on the medium.
+/// What came with the release, on the medium and in its layers.
 #[derive(Clone, Debug, Default)]
 pub struct Carried(BTreeMap<String, Held>);
 
 impl Carried {
-    /// The content of `release`, its medium mounted at `medium`.
-    pub fn new(release: &Release, medium: &Path) -> Self {
+    /// The content of `release`, its medium mounted at `medium`, its layers in `layers`, each in a folder of its name.
+    pub fn new(release: &Release, medium: &Path, layers: &Path) -> Self {
         let store = medium.join(MEDIUM_ROOT);
+        let place = |file: &ContentFile| match &file.within {
+            None => store.join(file.digest.store_path()),
+            Some(InLayer { layer, path }) => layers.join(layer).join(path),
+        };
         let held = release.content.iter().map(|file| Held {
             path: file.path.clone(),
             kind: file.kind,
-            file: store.join(file.digest.store_path()),
+            file: place(file),
             digest: file.digest.clone(),
             size: file.size,
         });

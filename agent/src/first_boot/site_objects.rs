@@ -8,7 +8,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_api::boot::MEDIUM;
+use agent_api::boot::{LAYERS, MEDIUM};
 use agent_api::release::{ContentKind, Digest};
 use serde_json::json;
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ pub struct SiteObjects {
 impl SiteObjects {
     /// Those of the release; nothing when it declares none and no earlier one has.
     pub fn of(machine: &Machine, steps: &Steps) -> Option<Self> {
-        let carried = Carried::new(machine.release(), &machine.at(MEDIUM));
+        let carried = Carried::new(machine.release(), &machine.at(MEDIUM), &machine.at(LAYERS));
         let files: Vec<Held> = carried.list().into_iter().filter(|held| held.kind == ContentKind::Manifest).collect();
         (!files.is_empty() || steps.ledger.was_done(&phase::SITE_OBJECTS)).then(|| Self::new(files))
     }

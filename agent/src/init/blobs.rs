@@ -33,7 +33,8 @@ pub fn of(release: &Release) -> Vec<WantedBlob> {
         .images
         .iter()
         .flat_map(|image| image.blobs.iter().map(|blob| (blob.clone(), format!("image `{}`", image.reference))));
-    let files = release.content.iter().map(|file| (file.blob(), format!("file `{}`", file.path)));
+    let files = release.content.iter();
+    let files = files.filter_map(|file| Some((file.blob()?, format!("file `{}`", file.path))));
     let mut found: BTreeMap<Digest, WantedBlob> = BTreeMap::new();
     for (blob, owner) in images.chain(files) {
         let fresh = || WantedBlob { digest: blob.digest.clone(), size: blob.size, needed_by: Vec::new() };
@@ -154,7 +155,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use agent_api::release::{Blob, ContentFile, ContentKind, Digest, Image};
+    use agent_api::release::{Blob, ContentFile, ContentKind, Digest, Image, InLayer};
 
     use super::{CHUNK, Reader, WantedBlob, of};
     use crate::fixtures::release;
@@ -194,13 +195,13 @@ mod tests {
             blobs: blobs.to_vec(),
         };
         release.images = all[..75].chunks(5).enumerate().map(image).collect();
-        let file = |blob: &Blob| ContentFile {
-            path: format!("files/{}", blob.digest.hex()),
-            kind: ContentKind::File,
-            digest: blob.digest.clone(),
-            size: blob.size,
-        };
+        let file = |blob: &Blob| ContentFile::stored(format!("files/{}", blob.digest.hex()), ContentKind::File, blob);
         release.content = all[75..].iter().map(file).collect();
+        // Its bytes are a layer's, which verity reads.
+        let (layer, path) = ("kubernetes".to_owned(), "usr/bin/kubelet".to_owned());
+        let kubelet = Blob { digest: Digest::of("kubelet"), size: 7 };
+        let kubelet = ContentFile::stored("kubernetes/v1.36.4/kubelet", ContentKind::Kubernetes, &kubelet);
+        release.content.push(ContentFile { within: Some(InLayer { layer, path }), ..kubelet });
         let wanted = of(&release);
         assert_eq!(damaged(store, &wanted), [], "nothing is damaged yet");
 

@@ -151,7 +151,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
 
-    use agent_api::release::{ContentFile, ContentKind, Digest};
+    use agent_api::release::{Blob, ContentFile, ContentKind, Digest};
 
     use super::{BLOCK, BLOCKS, DESCRIPTOR, Duration, LOGS, STATE, SystemTime, look_through, tidy};
 
@@ -162,8 +162,8 @@ mod tests {
 
     fn release() -> Vec<ContentFile> {
         let digest = Digest::of(ramdisk());
-        let path = "netboot/ironic-python-agent.initramfs".to_owned();
-        vec![ContentFile { path, kind: ContentKind::Netboot, digest, size: 200_000 }]
+        let blob = Blob { digest, size: 200_000 };
+        vec![ContentFile::stored("netboot/ironic-python-agent.initramfs", ContentKind::Netboot, &blob)]
     }
 
     /// A disc that says that it has so many blocks, and has so many bytes.

@@ -48,12 +48,8 @@ pub fn resolve(appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> 
 
 /// What the stage made, as it is served.
 pub fn files(made: &Made) -> Result<Vec<ContentFile>> {
-    let file = |(path, blob): (&String, &Blob)| ContentFile {
-        path: format!("debian/{path}"),
-        kind: ContentKind::Package,
-        digest: blob.digest.clone(),
-        size: blob.size,
-    };
+    let file =
+        |(path, blob): (&String, &Blob)| ContentFile::stored(format!("debian/{path}"), ContentKind::Package, blob);
     Ok(made.files.iter().map(file).collect())
 }
 

@@ -134,7 +134,7 @@ pub fn make(input: &Input<'_>) -> Result<Vec<ContentFile>> {
         let path = format!("files/{}", file.name);
         let blob = input.lock.file(&path)?;
         bring(input.at, blob, &file.origin, say)?;
-        Ok(ContentFile { path, kind: ContentKind::File, digest: blob.digest.clone(), size: blob.size })
+        Ok(ContentFile::stored(path, ContentKind::File, blob))
     };
     let step = input.at.report.step("build", "files");
     step.run(|step| files.iter().map(|file| make(file, &|line| step.note(line))).collect())

@@ -6,11 +6,13 @@
 //! The box serves all of it from the store in place: images through its registry, files over HTTP under their paths.
 
 pub mod closure;
+pub mod clusters;
 pub mod debian;
 pub mod files;
 pub mod images;
 pub mod manifests;
 pub mod os_images;
+pub mod programs;
 
 use std::collections::BTreeMap;
 

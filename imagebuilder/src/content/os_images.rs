@@ -75,12 +75,7 @@ fn ready_made(input: &Input<'_>, name: &str, origin: &Origin, say: &(dyn Fn(&str
 fn with_checksums(cache: &Cache, path: &str, blob: &Blob) -> Result<Vec<ContentFile>> {
     let md5 = md5_of(cache, blob)?;
     let name = path.rsplit('/').next().unwrap_or(path);
-    let file = |path: String, blob: Blob| ContentFile {
-        path,
-        kind: ContentKind::OsImage,
-        digest: blob.digest,
-        size: blob.size,
-    };
+    let file = |path: String, blob: Blob| ContentFile::stored(path, ContentKind::OsImage, &blob);
     // Two spaces: the file was read as bytes (coreutils, "md5 output modes").
     let sum = |sum: &str| cache.adopt_bytes(format!("{sum}  {name}\n").as_bytes());
     Ok(vec![

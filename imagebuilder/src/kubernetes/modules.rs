@@ -19,9 +19,17 @@ pub struct ModuleSet {
     pub name: &'static str,
     /// Module whose version is the set's.
     pub module: &'static str,
-    /// Programs it makes, by the names `go build` gives them.
+    /// Programs it makes, by the names that they have here.
     pub programs: &'static [&'static str],
+    /// Programs that `go build` names otherwise: the name here, the name there.
+    pub renamed: &'static [(&'static str, &'static str)],
+    /// Build tags of a set that needs a C compiler. What it makes is linked statically, C library included: it runs on
+    /// any Linux.
+    pub with_c: Option<&'static str>,
 }
+
+/// What most sets are like.
+const PLAIN: ModuleSet = ModuleSet { name: "", module: "", programs: &[], renamed: &[], with_c: None };
 
 /// Kubernetes' own programs: the set that may come from elsewhere ([`super::binaries`]).
 pub const KUBERNETES: ModuleSet = ModuleSet {
@@ -36,28 +44,59 @@ pub const KUBERNETES: ModuleSet = ModuleSet {
         "kubectl",
         "kubelet",
     ],
+    ..PLAIN
 };
 
 /// All sets, the longest build first.
 pub const SETS: &[ModuleSet] = &[
     KUBERNETES,
-    ModuleSet { name: "coredns", module: "github.com/coredns/coredns", programs: &["coredns"] },
+    ModuleSet { name: "coredns", module: "github.com/coredns/coredns", programs: &["coredns"], ..PLAIN },
     ModuleSet {
         name: "containerd",
         module: "github.com/containerd/containerd/v2",
         programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
+        ..PLAIN
     },
-    ModuleSet { name: "registry", module: "github.com/distribution/distribution/v3", programs: &["registry"] },
-    ModuleSet { name: "etcd", module: "go.etcd.io/etcd/server/v3", programs: &["server", "etcdctl"] },
+    ModuleSet { name: "registry", module: "github.com/distribution/distribution/v3", programs: &["registry"], ..PLAIN },
+    ModuleSet { name: "etcd", module: "go.etcd.io/etcd/server/v3", programs: &["server", "etcdctl"], ..PLAIN },
     ModuleSet {
         name: "cni",
         module: "github.com/containernetworking/plugins",
         programs: &["bridge", "host-local", "loopback", "portmap"],
+        ..PLAIN
     },
 ];
 
+/// Sets that are built only for a definition that asks for one of their programs, the longest build first.
+pub const ON_DEMAND: &[ModuleSet] = &[
+    FLANNEL,
+    ModuleSet { name: "cri-tools", module: "sigs.k8s.io/cri-tools", programs: &["crictl"], ..PLAIN },
+    ModuleSet {
+        name: "runc",
+        module: "github.com/opencontainers/runc",
+        programs: &["runc"],
+        with_c: Some("netgo osusergo seccomp"),
+        ..PLAIN
+    },
+    ModuleSet {
+        name: "cni-flannel",
+        module: "github.com/containernetworking/plugins",
+        programs: &["flannel"],
+        ..PLAIN
+    },
+];
+
+/// The network between the nodes of a cluster.
+pub const FLANNEL: ModuleSet = ModuleSet {
+    name: "flannel",
+    module: "github.com/flannel-io/flannel",
+    programs: &["flanneld", "flannel-install-conf"],
+    renamed: &[("flanneld", "flannel"), ("flannel-install-conf", "install_conf")],
+    with_c: Some("netgo osusergo"),
+};
+
 /// Renders charts while an image is built; no image carries it. Built only for a definition that has charts.
-pub const HELM: ModuleSet = ModuleSet { name: "helm", module: "helm.sh/helm/v4", programs: &["helm"] };
+pub const HELM: ModuleSet = ModuleSet { name: "helm", module: "helm.sh/helm/v4", programs: &["helm"], ..PLAIN };
 
 /// The sets that are built when Kubernetes' own programs come from there.
 pub fn of(source: &KubernetesSource) -> impl Iterator<Item = &'static ModuleSet> {
@@ -115,7 +154,12 @@ impl ModuleSet {
             "helm" => set("helm.sh/helm/v4/internal/version.version", version),
             "containerd" => set("github.com/containerd/containerd/v2/version.Version", version),
             "registry" => set("github.com/distribution/distribution/v3/version.version", version),
+            "flannel" => set("github.com/flannel-io/flannel/pkg/version.Version", version),
+            "cri-tools" => set("sigs.k8s.io/cri-tools/pkg/version.Version", version),
             _ => {}
+        }
+        if self.with_c.is_some() {
+            flags.push_str(" -linkmode external -extldflags -static");
         }
         Ok(flags)
     }
@@ -133,7 +177,11 @@ impl ModuleSet {
             );
         }
         let flags = self.linker_flags(&version)?;
-        let key = StageKey::new("modules", 1).with("set", self.name).with("modules", &digest).with("flags", &flags);
+        let mut key = StageKey::new("modules", 1).with("set", self.name).with("modules", &digest).with("flags", &flags);
+        if let Some(tags) = self.with_c {
+            // Its compiler and C library are the toolbox's.
+            key = key.with("tags", tags).with("toolbox", at.toolbox.tree().file_name().unwrap_or_default().display());
+        }
         at.cache.stage(&key, &mut || (at.waiting)("another build is compiling the same"), |work| {
             let (source, out) = (at.packages.join(self.name), work.path().join("out"));
             fs_err::create_dir(&out)?;
@@ -147,13 +195,18 @@ impl ModuleSet {
             self.go_build(at, &copy, &out, &flags)?;
             let mut made = Made::default();
             for program in self.programs {
-                let blob =
-                    at.cache.adopt(&out.join(program)).with_context(|| format!("`go build` made no `{program}`"))?;
+                let built = self.built_as(program);
+                let blob = at.cache.adopt(&out.join(built)).with_context(|| format!("`go build` made no `{built}`"))?;
                 made.files.insert((*program).to_owned(), blob);
             }
             made.set_fact("version", &version)?;
             Ok(made)
         })
+    }
+
+    /// The name that `go build` gives a program.
+    fn built_as(&self, program: &'static str) -> &'static str {
+        self.renamed.iter().find(|(here, _)| *here == program).map_or(program, |(_, there)| there)
     }
 
     fn go_build(&self, at: &Build<'_>, source: &Path, out: &Path, flags: &str) -> Result<()> {
@@ -164,14 +217,15 @@ impl ModuleSet {
         let mut tool = at
             .toolbox
             .tool("go")
-            .args(["build", "-trimpath", "-mod=readonly", "-ldflags", flags, "-o"])
+            .args(["build", "-trimpath", "-mod=readonly", "-tags", self.with_c.unwrap_or_default()])
+            .args(["-ldflags", flags, "-o"])
             .arg(format!("{}/", out.display()))
             .arg("tool")
             .cwd(source)
             .reads(source)
             .writes(out)
             .writes(&go)
-            .env("CGO_ENABLED", "0")
+            .env("CGO_ENABLED", if self.with_c.is_some() { "1" } else { "0" })
             .env("GOAMD64", "v1")
             .env("GOMODCACHE", go.join("mod").to_string_lossy())
             .env("GOCACHE", go.join("build").to_string_lossy())
@@ -206,7 +260,10 @@ pub struct Build<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ModuleSet, SETS, version_in};
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::{FLANNEL, HELM, ModuleSet, ON_DEMAND, PLAIN, SETS, version_in};
 
     #[test]
     fn the_version_is_that_of_the_required_module() {
@@ -219,7 +276,7 @@ mod tests {
     #[test]
     fn a_program_of_ones_own_is_locked_and_built_and_a_strange_file_is_not() {
         let dir = tempfile::tempdir().expect("a folder");
-        let set = ModuleSet { name: "set", module: "a.example/b", programs: &["program"] };
+        let set = ModuleSet { name: "set", module: "a.example/b", programs: &["program"], ..PLAIN };
         let write = |file: &str, text: &str| {
             let path = dir.path().join("set").join(file);
             fs_err::create_dir_all(path.parent().expect("a folder")).expect("made");
@@ -241,5 +298,36 @@ mod tests {
     fn kubernetes_says_its_version() {
         let flags = SETS[0].linker_flags("v1.36.4").expect("flags");
         assert!(flags.contains("k8s.io/component-base/version.gitMinor=36"), "{flags}");
+    }
+
+    #[test]
+    fn the_folders_of_this_workspace_name_their_module_and_no_two_programs_have_one_name() {
+        let mut names = BTreeSet::new();
+        for set in SETS.iter().chain(ON_DEMAND).chain([&HELM]) {
+            let packages = Path::new("../packages");
+            let version = set.version(packages).expect(set.name);
+            assert!(version.starts_with('v'), "{}: {version}", set.name);
+            let go_mod = fs_err::read_to_string(packages.join(set.name).join("go.mod")).expect("a go.mod");
+            let tools: Vec<&str> = go_mod.lines().map(|line| line.trim().trim_end_matches("/v3")).collect();
+            for program in set.programs {
+                assert!(names.insert(*program), "`{program}` is a program of two sets");
+                let built = format!("/{}", set.built_as(program));
+                assert!(tools.iter().any(|tool| tool.ends_with(&built)), "{}: {program}", set.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_needs_a_c_compiler_is_linked_statically_and_says_its_version() {
+        let flags = FLANNEL.linker_flags("v0.28.10").expect("flags");
+        assert!(flags.contains("pkg/version.Version=v0.28.10"), "{flags}");
+        assert!(flags.ends_with("-linkmode external -extldflags -static"), "{flags}");
+        let flags = |name: &str, version: &str| {
+            let set = ON_DEMAND.iter().find(|set| set.name == name).expect("a set");
+            set.linker_flags(version).expect("flags")
+        };
+        assert!(flags("cri-tools", "v1.37.0").ends_with("version.Version=v1.37.0"));
+        // It holds its version itself.
+        assert!(!flags("runc", "v1.5.2").contains(" -X "));
     }
 }

@@ -32,6 +32,8 @@ pub struct Input<'a> {
     pub waiting: &'a (dyn Fn(&str) + Sync),
 }
 
+/// Where the agent lies on the box.
+pub(crate) const AGENT: &str = "usr/bin/foothold-agent";
 /// Where the templates lie on the box.
 const TEMPLATES: &str = "usr/share/foothold/kubernetes";
 /// Where files of services lie on the box.
@@ -53,7 +55,7 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     input.cache.stage(&key, &mut || (input.waiting)("another build is making the same"), |work| {
         let tree = work.path().join("tree");
         copy_tree(input.overlay, &tree)?;
-        place(input.cache, input.agent, "foothold-agent", &tree.join("usr/bin/foothold-agent"))?;
+        place(input.cache, input.agent, "foothold-agent", &tree.join(AGENT))?;
         let templates = input.templates.files.iter().map(|file| (TEMPLATES, file));
         for (folder, (name, blob)) in templates.chain(input.services.files.iter().map(|file| (SERVICES, file))) {
             let target = tree.join(folder).join(name);

@@ -192,7 +192,9 @@ fn wanted(medium: &Medium, releases: &[Checked], problems: &mut Vec<Flaw>) -> Ve
             }
         }
         for file in &release.content {
-            need(&mut blobs, &file.blob(), &format!("file `{}`", file.path));
+            if let Some(blob) = file.blob() {
+                need(&mut blobs, &blob, &format!("file `{}`", file.path));
+            }
         }
     }
     let names = medium.blob_names().unwrap_or_else(|error| {

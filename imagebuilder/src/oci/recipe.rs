@@ -94,6 +94,12 @@ impl Recipe {
         self.reference.replace("{kubernetes}", kubernetes)
     }
 
+    /// Programs of the release that it holds.
+    pub fn programs(&self) -> impl Iterator<Item = &str> {
+        let sources = self.files.values().filter_map(|source| source.split_once(':'));
+        sources.filter_map(|(kind, name)| matches!(kind, "module" | "agent").then_some(name))
+    }
+
     /// Lays the image's tree out at `root`. `find` tells where a source such as `module:coredns` lies.
     pub fn lay_out(&self, root: &Path, find: &dyn Fn(&str) -> Result<PathBuf>) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;

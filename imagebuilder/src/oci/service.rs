@@ -31,12 +31,15 @@ use crate::toolbox::{ImageTools, Toolbox};
 pub enum Service {
     /// `services.provisioning`.
     Provisioning,
+    /// `services.clusters`.
+    Clusters,
 }
 
 impl Service {
     fn is_declared(self, services: &Services) -> bool {
         match self {
             Self::Provisioning => services.provisioning.is_some(),
+            Self::Clusters => services.clusters.is_some(),
         }
     }
 }
@@ -47,6 +50,9 @@ impl Service {
 pub struct Extra {
     /// The service that must be declared.
     pub of: Service,
+    /// Whether servers run it, and not the box: its registry has it, and no layer holds it unpacked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub carried: bool,
     /// Beginnings of versions that packages must have: those that the rest of the recipe was proved with.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
@@ -131,8 +137,7 @@ impl Declared {
 
     /// Programs of the release that it holds.
     pub fn programs(&self) -> impl Iterator<Item = &str> {
-        let sources = self.recipe.files.values().filter_map(|source| source.split_once(':'));
-        sources.filter_map(|(kind, name)| matches!(kind, "module" | "agent").then_some(name))
+        self.recipe.programs()
     }
 
     fn check_versions(&self, debs: &[Deb]) -> Result<()> {
@@ -210,18 +215,23 @@ impl Input<'_> {
 /// The images, and the files that they export, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Images {
-    /// Images.
+    /// Images that the box runs.
     pub packed: Vec<Packed>,
+    /// Images that it only serves.
+    pub carried: Vec<Image>,
     /// Exported files.
     pub exports: Made,
 }
 
 impl Images {
-    /// Adds what [`make`] made.
-    pub fn add(&mut self, made: &Made) -> Result<()> {
+    /// Adds what [`make`] made of it.
+    pub fn add(&mut self, declared: &Declared, made: &Made) -> Result<()> {
         let image: Image = made.fact("image")?;
-        let manifest: Blob = made.fact("manifest")?;
-        self.packed.push(Packed { image, manifest });
+        if declared.extra.carried {
+            self.carried.push(image);
+        } else {
+            self.packed.push(Packed { image, manifest: made.fact("manifest")? });
+        }
         let exports = made.files.iter().filter_map(|(name, blob)| Some((name.strip_prefix(EXPORT)?, blob)));
         self.exports.files.extend(exports.map(|(name, blob)| (name.to_owned(), blob.clone())));
         Ok(())

@@ -1,15 +1,39 @@
 use std::path::Path;
 
-use agent_api::release::Digest;
+use agent_api::release::{Blob, Clusters, Digest, Image};
 
-use super::{Edit, declared};
+use super::{Declared, Edit, Images, declared};
 use crate::config::{Provisioning, Services};
 use crate::lock::{Deb, Lock};
 use crate::oci::recipe::Recipe;
+use crate::store::Made;
 
 fn services(provisioning: bool) -> Services {
     let provisioning = provisioning.then(Provisioning::default);
     Services { ntp_serve: true, registry_writable: None, provisioning, clusters: None }
+}
+
+#[test]
+fn what_servers_run_is_only_served_and_only_where_clusters_are_declared() {
+    let services = Services { clusters: Some(Clusters::default()), ..services(true) };
+    let declared = declared(Path::new(IMAGES), &services).expect("read");
+    let carried: Vec<&Declared> = declared.iter().filter(|image| image.extra.carried).collect();
+    assert_eq!(carried.iter().map(|image| image.set()).collect::<Vec<_>>(), ["service-image/flannel"]);
+    assert_eq!(carried[0].programs().collect::<Vec<_>>(), ["flanneld", "flannel-install-conf"]);
+    let image = Image {
+        reference: carried[0].recipe.reference.clone(),
+        index: None,
+        manifest: Digest::of("manifest"),
+        blobs: vec![Blob { digest: Digest::of("manifest"), size: 8 }],
+    };
+    let mut made = Made::default();
+    made.set_fact("image", &image).expect("a fact");
+    made.set_fact("manifest", &image.blobs[0]).expect("a fact");
+    let mut images = Images::default();
+    for one in &declared {
+        images.add(one, &made).expect("made");
+    }
+    assert_eq!((images.packed.len(), images.carried), (declared.len() - 1, vec![image]));
 }
 
 const IMAGES: &str = "../images";
@@ -19,7 +43,7 @@ fn only_a_release_that_declares_the_service_has_its_image() {
     let images = Path::new(IMAGES);
     assert!(declared(images, &services(false)).expect("read").is_empty());
     let declared = declared(images, &services(true)).expect("read");
-    let sets: Vec<String> = declared.iter().map(super::Declared::set).collect();
+    let sets: Vec<String> = declared.iter().map(Declared::set).collect();
     assert_eq!(sets, ["service-image/dnsmasq", "service-image/foothold-agent", "service-image/ironic"]);
     let own = Recipe::read_all(images).expect("read");
     for image in &declared {

@@ -213,7 +213,7 @@ pub fn files(made: &Made) -> Result<Vec<ContentFile>> {
     let file = |name: &str| {
         let blob = made.file(name)?;
         let path = format!("netboot/ironic-python-agent.{name}");
-        Ok(ContentFile { path, kind: ContentKind::Netboot, digest: blob.digest.clone(), size: blob.size })
+        Ok(ContentFile::stored(path, ContentKind::Netboot, blob))
     };
     [KERNEL, INITRAMFS].into_iter().map(file).collect()
 }

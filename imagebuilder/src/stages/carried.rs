@@ -4,8 +4,9 @@ use agent_api::release::InitrdConfig;
 use anyhow::{Context, Result};
 
 use super::system::module_set;
-use super::{KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage, with_programs};
+use super::{CLUSTERS, KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage};
 use crate::config::{OsImage, OsImageSource};
+use crate::content::clusters;
 use crate::content::debian::{self, Repository};
 use crate::content::manifests::{self, inputs};
 use crate::content::os_images;
@@ -23,6 +24,7 @@ pub fn carried<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     for image in &site.appliance.content.os_images {
         stages.extend(os_image(site, image)?);
     }
+    stages.extend(cluster_files(site)?);
     stages.extend(rendered_manifests(site)?);
     stages.push(initramfs(site));
     Ok(stages)
@@ -45,7 +47,7 @@ fn debian_repository<'a>(site: &'a Site<'_>) -> Option<Stage<'a>> {
 }
 
 fn parts_list<'a>(site: &'a Site<'_>) -> Stage<'a> {
-    Stage::new("sbom", "Go modules and crates of the programs", with_programs(&["agent"]), move |results, say| {
+    Stage::new("sbom", "Go modules and crates of the programs", site.with_all_programs(&[]), move |results, say| {
         let at = site.at;
         sbom::parts::make(&at.cache, &at.workspace, &results.all_programs()?, at.network.offline, say)
     })
@@ -56,7 +58,7 @@ fn os_image<'a>(site: &'a Site<'_>, image: &'a OsImage) -> Result<Option<Stage<'
     let OsImageSource::Recipe { directory, formats } = &image.source else { return Ok(None) };
     let recipe = Recipe::read(directory)?;
     let note = format!("a server's disk: {}", count(recipe.packages.len(), "package"));
-    let needs = if recipe.programs.is_empty() { vec![LOCK] } else { with_programs(&[LOCK, "agent"]) };
+    let needs = if recipe.programs.is_empty() { vec![LOCK] } else { site.with_all_programs(&[LOCK]) };
     let set = os_images::set(image.name.as_str());
     let debs = site.debs(|lock| Ok(lock.packages_for(&set, &recipe.packages)?.to_vec()));
     let make = move |results: &Results, say: Say<'_>| {
@@ -80,6 +82,19 @@ fn os_image<'a>(site: &'a Site<'_>, image: &'a OsImage) -> Result<Option<Stage<'
         crate::osimage::make(&input)
     };
     Ok(Some(Stage::new(format!("{OS_IMAGE}{}", image.name), note, needs, make).of_debs(debs)))
+}
+
+/// What servers become nodes of a cluster with.
+fn cluster_files<'a>(site: &'a Site<'_>) -> Result<Option<Stage<'a>>> {
+    if site.appliance.services.clusters.is_none() {
+        return Ok(None);
+    }
+    let flannel = clusters::flannel(&site.at.images(), &site.packages())?;
+    let make = move |results: &Results, say: Say<'_>| {
+        clusters::make(&site.at.cache, &results.all_programs()?, &site.version(), &flannel, say)
+    };
+    let stage = Stage::new(CLUSTERS, clusters::NOTE, site.with_all_programs(&[]), make);
+    Ok(Some(stage.serving(clusters::files)))
 }
 
 /// Helm, when there are charts, and what it and kustomize render.

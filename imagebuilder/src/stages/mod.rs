@@ -23,7 +23,8 @@ pub use self::system::{programs, system, templates};
 
 use crate::builder::Builder;
 use crate::config::Appliance;
-use crate::kubernetes::modules::SETS;
+use crate::content::programs::on_demand;
+use crate::kubernetes::modules::{ModuleSet, ON_DEMAND, SETS};
 use crate::lock::{Deb, Lock, fetch};
 use crate::oci::recipe::Recipe;
 use crate::oci::service::{self, Declared};
@@ -35,6 +36,8 @@ use crate::toolbox::Toolbox;
 pub const LOCK: &str = "lock";
 /// What some stages need that the user may not have yet: the first build makes it.
 pub const KEY: &str = "development key";
+/// Name of the stage of what servers become nodes of a cluster with.
+pub const CLUSTERS: &str = "clusters";
 /// What the names of OS images' stages begin with.
 pub const OS_IMAGE: &str = "os-image ";
 
@@ -59,6 +62,8 @@ pub struct Site<'a> {
     pub services: Vec<Declared>,
     /// Recipes of the box's own images.
     pub recipes: Vec<Recipe>,
+    /// Sets of programs that the definition asks for beside those of every box.
+    pub on_demand: Vec<&'static ModuleSet>,
 }
 
 impl<'a> Site<'a> {
@@ -72,7 +77,8 @@ impl<'a> Site<'a> {
     ) -> Result<Self> {
         let services = service::declared(&at.images(), &appliance.services)?;
         let recipes = Recipe::read_all(&at.images())?;
-        Ok(Self { at, appliance, lock, toolbox, toolbox_key, signer, services, recipes })
+        let on_demand = on_demand(&at.images(), appliance)?;
+        Ok(Self { at, appliance, lock, toolbox, toolbox_key, signer, services, recipes, on_demand })
     }
 
     fn lock(&self) -> Result<&'a Lock> {
@@ -107,6 +113,12 @@ impl<'a> Site<'a> {
 
     fn packages(&self) -> PathBuf {
         self.at.packages()
+    }
+
+    /// These, the agent, and all sets of programs that the definition has.
+    fn with_all_programs(&self, needs: &[&'static str]) -> Vec<&'static str> {
+        let sets = with_programs(needs).into_iter().chain(self.on_demand.iter().map(|set| set.name));
+        sets.chain(["agent"]).collect()
     }
 }
 
@@ -193,9 +205,12 @@ impl Results {
         Ok(all)
     }
 
-    /// All programs of the release, the agent's among them.
+    /// All programs of the release, the agent's and those that were asked for among them.
     pub fn all_programs(&self) -> Result<Made> {
         let mut all = self.programs()?;
+        for made in ON_DEMAND.iter().filter_map(|set| self.0.get(set.name)) {
+            all.files.extend(made.files.clone());
+        }
         all.files.extend(self.of("agent")?.files.clone());
         Ok(all)
     }
@@ -208,10 +223,10 @@ impl Results {
     }
 
     /// What the images of services are made of, as far as they are there.
-    fn services(&self, services: &[Declared]) -> Result<service::Images> {
+    pub fn services(&self, services: &[Declared]) -> Result<service::Images> {
         let mut images = service::Images::default();
-        for made in services.iter().filter_map(|image| self.0.get(&image.set())) {
-            images.add(made)?;
+        for (image, made) in services.iter().filter_map(|image| Some((image, self.0.get(&image.set())?))) {
+            images.add(image, made)?;
         }
         Ok(images)
     }
@@ -223,7 +238,7 @@ impl Results {
     }
 }
 
-/// These, and all sets of programs.
+/// These, and the sets of programs of every box.
 fn with_programs(needs: &[&'static str]) -> Vec<&'static str> {
     needs.iter().copied().chain(SETS.iter().map(|set| set.name)).collect()
 }

@@ -18,6 +18,9 @@ use crate::store::{Made, NotMade};
 pub fn system<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let mut stages = vec![os_layer(site)];
     stages.extend(programs(site)?);
+    for set in &site.on_demand {
+        stages.push(module_set(site, set)?);
+    }
     stages.extend([agent_programs(site), templates(site), cluster_state(site), kubernetes_layer(site)]);
     stages.extend(site.services.iter().map(|image| service_image(site, image)));
     stages.extend(Ramdisk::declared(&site.at.images(), &site.appliance.services)?.map(|one| deploy_ramdisk(site, one)));
@@ -43,7 +46,7 @@ fn os_layer<'a>(site: &'a Site<'_>) -> Stage<'a> {
     Stage::new("os", note, [LOCK], make).of_debs(debs).counting("os")
 }
 
-/// All programs but the agent: Kubernetes' own, which may come from elsewhere, and the module sets.
+/// The programs of every box but the agent: Kubernetes' own, which may come from elsewhere, and the module sets.
 pub fn programs<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let source = &site.appliance.kubernetes.source;
     let elsewhere = Source::of(source).map(|source| kubernetes_programs(site, source));
@@ -123,8 +126,8 @@ fn kubernetes_layer<'a>(site: &'a Site<'_>) -> Stage<'a> {
 }
 
 /// What a stage needs that holds programs of the release, or none of them.
-fn maybe_programs(has_programs: bool) -> Vec<&'static str> {
-    if has_programs { with_programs(&[LOCK, "agent"]) } else { vec![LOCK] }
+fn maybe_programs(site: &Site<'_>, has_programs: bool) -> Vec<&'static str> {
+    if has_programs { site.with_all_programs(&[LOCK]) } else { vec![LOCK] }
 }
 
 fn service_image<'a>(site: &'a Site<'_>, image: &'a service::Declared) -> Stage<'a> {
@@ -137,7 +140,7 @@ fn service_image<'a>(site: &'a Site<'_>, image: &'a service::Declared) -> Stage<
         let input = service::Input { lock, toolbox, toolbox_key, programs: &programs };
         service::make(site.at, image, &input, say)
     };
-    Stage::new(image.set(), note, maybe_programs(has_programs), make).of_debs(debs)
+    Stage::new(image.set(), note, maybe_programs(site, has_programs), make).of_debs(debs)
 }
 
 fn deploy_ramdisk<'a>(site: &'a Site<'_>, ramdisk: Ramdisk) -> Stage<'a> {
@@ -150,16 +153,21 @@ fn deploy_ramdisk<'a>(site: &'a Site<'_>, ramdisk: Ramdisk) -> Stage<'a> {
         ramdisk.make(site.at, &input, say)
     };
     let note = "what servers run while they are installed";
-    Stage::new(ramdisk::SET, note, maybe_programs(has_programs), make).of_debs(debs).serving(ramdisk::files)
+    Stage::new(ramdisk::SET, note, maybe_programs(site, has_programs), make).of_debs(debs).serving(ramdisk::files)
 }
 
-/// Names of the services' stages.
+/// Images of services that the box itself runs.
+fn own_services<'a>(site: &'a Site<'_>) -> impl Iterator<Item = &'a service::Declared> {
+    site.services.iter().filter(|image| !image.extra.carried)
+}
+
+/// Names of their stages.
 fn service_names(site: &Site<'_>) -> impl Iterator<Item = String> {
-    site.services.iter().map(service::Declared::set)
+    own_services(site).map(service::Declared::set)
 }
 
 fn containers_layer<'a>(site: &'a Site<'_>) -> Stage<'a> {
-    let note = format!("{} images, unpacked", site.recipes.len() + site.services.len());
+    let note = format!("{} images, unpacked", site.recipes.len() + own_services(site).count());
     let needs = with_programs(&[LOCK, "agent"]).into_iter().map(str::to_owned).chain(service_names(site));
     let make = move |results: &Results, say: super::Say<'_>| {
         containers::make(&containers::Input {

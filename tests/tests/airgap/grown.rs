@@ -170,7 +170,7 @@ fn flip(appliance: &Appliance, image: &Path, release: &Release, dir: &Path) -> (
     let file = fs_err::OpenOptions::new().write(true).open(&damaged).expect("opened");
     let sectors = Sectors::of(fs_err::read(image).expect("the image"));
     let images = release.images.iter().flat_map(|image| image.blobs.iter().cloned());
-    let files = release.content.iter().map(agent_api::release::ContentFile::blob);
+    let files = release.content.iter().filter_map(agent_api::release::ContentFile::blob);
     let blobs: BTreeMap<Digest, Blob> = images.chain(files).map(|blob| (blob.digest.clone(), blob)).collect();
     let (mut flipped, mut done) = (BTreeSet::new(), BTreeSet::new());
     while done.len() < FLIPS {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_api::release::{ContentKind, Digest};
+use agent_api::release::{Blob, ContentFile, ContentKind, Digest, InLayer, MEDIUM_ROOT, Release};
 use reqwest::{Client, StatusCode};
 use rstest::rstest;
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::super::fetches::Fetches;
-use super::super::{Held, Source};
+use super::super::{Carried, Held, Source};
 use super::Content;
 use crate::door::testing;
 use crate::http;
@@ -43,7 +43,6 @@ fn held(dir: &Path, path: &str, bytes: &[u8]) -> Held {
 
 impl Fixture {
     fn start() -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a folder");
         let at = dir.path();
         let carried = vec![
@@ -57,10 +56,15 @@ impl Fixture {
         let mut gone = held(at, "files/gone", b"gone");
         gone.file = at.join("none");
         let sources: Vec<Arc<dyn Source>> = vec![Arc::new(carried), Arc::new(uploaded), Arc::new(vec![gone])];
+        Self::of(dir, sources)
+    }
+
+    fn of(dir: TempDir, sources: Vec<Arc<dyn Source>>) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let (tls, authority) = testing::tls();
         let mut tasks = JoinSet::new();
         let fetches = Fetches::default();
-        let content = Arc::new(Content::new(sources, at, BUILT).noting(fetches.clone()));
+        let content = Arc::new(Content::new(sources, dir.path(), BUILT).noting(fetches.clone()));
         let listen = ["127.0.0.1:0".parse().expect("an address")];
         let started = http::start(&mut tasks, &listen, content, tls, &CancellationToken::new());
         let authority = reqwest::Certificate::from_pem(authority.as_bytes()).expect("the authority");
@@ -88,6 +92,39 @@ impl Fixture {
         };
         tokio::task::spawn_blocking(ask).await.expect("asked")
     }
+}
+
+#[tokio::test]
+async fn what_servers_lack_is_read_out_of_the_store_or_out_of_the_layer_that_has_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (medium, layers) = (dir.path().join("medium"), dir.path().join("layers"));
+    let (crictl, kubelet) = (b"crictl of the store".as_slice(), b"kubelet of the layer".as_slice());
+    let of = |name: &str, bytes: &[u8]| {
+        let blob = Blob { digest: Digest::of(bytes), size: bytes.len() as u64 };
+        ContentFile::stored(format!("kubernetes/v1.36.4/{name}"), ContentKind::Kubernetes, &blob)
+    };
+    let place = InLayer { layer: "kubernetes".to_owned(), path: "usr/bin/kubelet".to_owned() };
+    let in_layer = ContentFile { within: Some(place), ..of("kubelet", kubelet) };
+    let stored = of("crictl", crictl);
+    let write = |path: &Path, bytes: &[u8]| {
+        fs_err::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs_err::write(path, bytes).expect("written");
+    };
+    write(&medium.join(MEDIUM_ROOT).join(stored.digest.store_path()), crictl);
+    write(&layers.join("kubernetes/usr/bin/kubelet"), kubelet);
+    let release = Release { content: vec![stored, in_layer], ..Release::default() };
+    let fixture = Fixture::of(dir, vec![Arc::new(Carried::new(&release, &medium, &layers))]);
+    for (name, expected) in [("crictl", crictl), ("kubelet", kubelet)] {
+        let answer = fixture.get(&format!("/kubernetes/v1.36.4/{name}"), &[]).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{name}");
+        assert_eq!(answer.headers()["ETag"], format!("\"{}\"", Digest::of(expected)));
+        assert_eq!(answer.bytes().await.expect("a body"), expected, "{name}");
+    }
+    let part = fixture.get("/kubernetes/v1.36.4/kubelet", &[("Range", "bytes=8-")]).await;
+    assert_eq!(part.text().await.expect("a part"), "of the layer");
+    let list = fixture.get("/kubernetes/v1.36.4/", &[("Accept", "application/json")]).await;
+    let list = list.text().await.expect("a listing");
+    assert!(list.contains("\"crictl\"") && list.contains(&Digest::of(kubelet).to_string()), "{list}");
 }
 
 #[rstest]

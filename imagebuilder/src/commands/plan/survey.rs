@@ -19,7 +19,7 @@ use crate::pipeline::LAYERS;
 use crate::problems::count;
 use crate::ramdisk;
 use crate::release::sign;
-use crate::stages::{self, KEY, LOCK, OS_IMAGE, Results, Site, Stage};
+use crate::stages::{self, CLUSTERS, KEY, LOCK, OS_IMAGE, Results, Site, Stage};
 use crate::store::{Cache, NotMade};
 use crate::toolbox::{Toolbox, bootstrap};
 
@@ -215,9 +215,10 @@ impl Surveyor<'_> {
         for name in LAYERS {
             blobs.push(seal::blob_of(&seal::layer_of(results.of(name)?)?));
         }
-        let images: Vec<Image> = results.of("containers-layer")?.fact("images")?;
+        let mut images: Vec<Image> = results.of("containers-layer")?.fact("images")?;
+        images.extend(results.services(&self.site.services)?.carried);
         blobs.extend(images.into_iter().flat_map(|image| image.blobs));
-        let served = |name: &str| ["manifests", ramdisk::SET].contains(&name) || name.starts_with(OS_IMAGE);
+        let served = |name: &str| ["manifests", ramdisk::SET, CLUSTERS].contains(&name) || name.starts_with(OS_IMAGE);
         for (_, made) in results.0.iter().filter(|(name, _)| served(name)) {
             blobs.extend(made.files.values().cloned());
         }

@@ -20,6 +20,12 @@ pub fn folder(image: &CarriedImage) -> Option<&Path> {
     image.from.as_deref().filter(|from| from.join(FILE).is_file() && !from.join("oci-layout").exists())
 }
 
+/// Programs of the release that the recipe of an image names, if one makes it.
+pub fn programs(image: &CarriedImage) -> Result<Vec<String>> {
+    let Some(folder) = folder(image) else { return Ok(Vec::new()) };
+    Ok(read(folder, image)?.programs().map(str::to_owned).collect())
+}
+
 /// The recipe in a folder, for an image of that name.
 fn read(folder: &Path, image: &CarriedImage) -> Result<Recipe> {
     let path = folder.join(FILE);
@@ -73,10 +79,8 @@ pub fn make(input: &Input<'_>, image: &CarriedImage, folder: &Path) -> Result<Im
     for deb in debs {
         key = key.with(&deb.name, &deb.sha256);
     }
-    for source in recipe.files.values().filter_map(|source| source.split_once(':')) {
-        if let ("module" | "agent", program) = source {
-            key = key.with(program, &input.programs.file(program)?.digest);
-        }
+    for program in recipe.programs() {
+        key = key.with(program, &input.programs.file(program)?.digest);
     }
     let made = at.stage(&set(image), |say| {
         at.cache.stage(&key, &mut || say("another build is making the same"), |work| {

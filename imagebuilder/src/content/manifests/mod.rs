@@ -55,12 +55,7 @@ pub fn check(content: &Content, directory: &std::path::Path, lock: &Lock) -> Res
 
 /// The files that the stage made, for the release.
 pub fn files(made: &Made) -> Vec<ContentFile> {
-    let file = |(path, blob): (&String, &Blob)| ContentFile {
-        path: path.clone(),
-        kind: ContentKind::Manifest,
-        digest: blob.digest.clone(),
-        size: blob.size,
-    };
+    let file = |(path, blob): (&String, &Blob)| ContentFile::stored(path, ContentKind::Manifest, blob);
     made.files.iter().map(file).collect()
 }
 

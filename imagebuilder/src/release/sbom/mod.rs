@@ -14,7 +14,7 @@ pub mod parts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_api::release::{Blob, Image, Release};
+use agent_api::release::{Blob, ContentKind, Image, Release};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ pub fn document(input: &Input<'_>) -> Result<Vec<u8>> {
     list.layers(input)?;
     list.boot(input);
     list.images(input)?;
-    list.files(input);
+    list.files(input)?;
     let created = jiff::Timestamp::from_second(i64::try_from(input.release.built)?)?;
     let document = json!({
         "spdxVersion": "SPDX-2.3",
@@ -274,17 +274,21 @@ impl List {
                     self.deb(&id, deb);
                 }
             }
-            let Some(recipe) = input.recipes.iter().find(|recipe| recipe.reference_for(version) == image.reference)
-            else {
-                continue;
-            };
-            for (path, source) in &recipe.files {
+            let recipes = input.recipes.iter().chain(input.services.iter().map(|service| &service.recipe));
+            for (path, source) in recipes
+                .filter(|recipe| recipe.reference_for(version) == image.reference)
+                .flat_map(|recipe| &recipe.files)
+            {
                 match source.split_once(':') {
                     Some(("module", name)) => self.program(&id, input, name, path)?,
                     Some(("agent", name)) => self.own(&id, input, name, path)?,
                     _ => {}
                 }
             }
+            let Some(recipe) = input.recipes.iter().find(|recipe| recipe.reference_for(version) == image.reference)
+            else {
+                continue;
+            };
             for name in &recipe.debian {
                 let deb = input.lock.packages("os")?.iter().find(|deb| deb.name == *name);
                 let deb = deb.with_context(|| format!("the recipe of `{}` names `{name}`", recipe.reference))?;
@@ -310,8 +314,14 @@ impl List {
     }
 
     /// What the box serves, and the packages that no layer holds.
-    fn files(&mut self, input: &Input<'_>) {
+    fn files(&mut self, input: &Input<'_>) -> Result<()> {
         for file in &input.release.content {
+            let name = file.path.rsplit('/').next().unwrap_or_default();
+            if file.kind == ContentKind::Kubernetes && file.within.is_none() && input.programs.files.contains_key(name)
+            {
+                self.program(RELEASE, input, name, &file.path)?;
+                continue;
+            }
             let mut item = Item::new("File", &file.path, "");
             (item.sha256, item.file) = (Some(file.digest.hex()), Some(file.path.clone()));
             self.add(RELEASE, &item);
@@ -322,6 +332,7 @@ impl List {
         for deb in served.flat_map(|(_, debs)| debs) {
             self.deb(RELEASE, deb);
         }
+        Ok(())
     }
 }
 

@@ -47,7 +47,7 @@ fn release() -> Release {
     release.images[0].reference = "registry.k8s.io/kube-proxy:v1.36.4".to_owned();
     release.images[1].reference = "docker.io/library/nginx:1.29".to_owned();
     let digest = hash::bytes(b"tool");
-    release.content = vec![ContentFile { path: "files/tool".to_owned(), kind: ContentKind::File, digest, size: 4 }];
+    release.content = vec![ContentFile::stored("files/tool", ContentKind::File, &Blob { digest, size: 4 })];
     release
 }
 

@@ -1,0 +1,92 @@
+//! Which programs a definition asks for beside those of every box: only then are they compiled.
+//!
+//! ```text
+//! recipes of services, the ramdisk, OS images, the user's images; what servers of a cluster lack ─► names ─► sets
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::clusters;
+use super::images::recipe;
+use crate::config::{Appliance, OsImageSource};
+use crate::kubernetes::modules::{ModuleSet, ON_DEMAND};
+use crate::oci::service;
+use crate::osimage::recipe::Recipe;
+use crate::ramdisk::Ramdisk;
+
+/// The sets that have a program which something of the definition names. `images`: where the builder's recipes are.
+pub fn on_demand(images: &Path, appliance: &Appliance) -> Result<Vec<&'static ModuleSet>> {
+    let names = names(images, appliance)?;
+    let asked = |set: &&ModuleSet| set.programs.iter().any(|program| names.contains(*program));
+    Ok(ON_DEMAND.iter().filter(asked).collect())
+}
+
+/// All programs that are named.
+fn names(images: &Path, appliance: &Appliance) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for image in service::declared(images, &appliance.services)? {
+        names.extend(image.programs().map(str::to_owned));
+    }
+    if let Some(ramdisk) = Ramdisk::declared(images, &appliance.services)? {
+        names.extend(ramdisk.recipe.programs.into_values());
+    }
+    for image in &appliance.content.os_images {
+        if let OsImageSource::Recipe { directory, .. } = &image.source {
+            names.extend(Recipe::read(directory)?.programs.into_values());
+        }
+    }
+    for image in &appliance.content.images {
+        names.extend(recipe::programs(image)?);
+    }
+    if appliance.services.clusters.is_some() {
+        names.extend(clusters::PROGRAMS.map(str::to_owned));
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::on_demand;
+    use crate::config;
+
+    #[test]
+    fn programs_are_compiled_only_for_what_asks_for_them() {
+        let node = "content: { osImages: [ { name: node, from: ../images/os/debian-node } ] }\n";
+        let rescue = "content: { osImages: [ { name: rescue, from: ../images/os/rescue } ] }\n";
+        let provisioning = "services: { provisioning: { interface: { name: ens4 } } }\n";
+        let clusters = "services: { provisioning: { interface: { name: ens4 } }, clusters: {} }\n";
+        let cases: [(&str, &[&str]); 5] = [
+            ("", &[]),
+            (rescue, &[]),
+            (provisioning, &[]),
+            (node, &["cri-tools", "cni-flannel"]),
+            (clusters, &["flannel", "cri-tools", "runc", "cni-flannel"]),
+        ];
+        for (more, expected) in cases {
+            let text = format!(
+                "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: edge, version: 1.4.0 }}\n{more}"
+            );
+            let appliance = config::check(Path::new("appliance.yaml"), text).appliance.expect("a definition");
+            let sets = on_demand(Path::new("../images"), &appliance).expect("recipes");
+            assert_eq!(sets.iter().map(|set| set.name).collect::<Vec<_>>(), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn an_image_of_the_users_own_may_name_them_too() {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs_err::create_dir(dir.path().join("app")).expect("a folder");
+        fs_err::write(dir.path().join("app/image.yaml"), "files: { /crictl: \"module:crictl\" }\n").expect("written");
+        let text = "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: { name: edge, version: 1.4.0 }\n\
+                    content: { images: [ { name: \"a.example/app:1\", from: app } ] }\n";
+        let checked = config::check(&dir.path().join("appliance.yaml"), text.to_owned());
+        let appliance = checked.appliance.unwrap_or_else(|| panic!("{}", checked.problems));
+        let sets = on_demand(Path::new("../images"), &appliance).expect("recipes");
+        assert_eq!(sets.iter().map(|set| set.name).collect::<Vec<_>>(), ["cri-tools"]);
+    }
+}
