@@ -10,6 +10,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::bmc::command::Rehearse;
 use crate::import::icn::command::Hosts;
+use crate::node::command::Node;
 use crate::operators::Operator;
 use crate::provisioning::segment::command::Dhcp;
 use crate::ramdisk::RamdiskNetwork;
@@ -44,6 +45,9 @@ enum Command {
     /// Run a controller of Kubernetes objects.
     #[command(subcommand)]
     Operator(Operator),
+    /// Make a server a node of an application cluster (started by the controller of clusters, over SSH).
+    #[command(subcommand, hide = true)]
+    Node(Node),
     /// Print the hosts of Akraino ICN's files as `BareMetalHost`s and Secrets, ready for `kubectl apply -f -`.
     ///
     /// If any file has a mistake, all mistakes are reported and no object is printed.
@@ -93,6 +97,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             log_to_stderr();
             operator.run().map(|()| ExitCode::SUCCESS)
         }
+        Command::Node(node) => node.run().map(|()| ExitCode::SUCCESS),
         Command::Hosts(hosts) => hosts.run(),
         Command::Dhcp(dhcp) => dhcp.run(),
         Command::RamdiskNetwork(network) => {

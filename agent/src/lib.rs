@@ -17,6 +17,8 @@
 //! provisioning  Ironic: its configuration, database, credentials; DHCP, TFTP and network boot, guarded
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! ironic      Ironic's API, as much as the operators need of it
+//! node        a server's part in an application cluster: containerd, kubeadm
+//! ssh         servers over SSH: programs, files
 //! registry    images for the box and its site, on port 5000
 //! uploads     what was uploaded, on DATA, and who may need it
 //! releases    what was sent to run next: taken, verified, kept
@@ -60,6 +62,7 @@ pub mod ironic;
 pub mod listen;
 pub mod machine;
 pub mod medium;
+pub mod node;
 pub mod operators;
 pub mod provisioning;
 pub mod pulls;
@@ -69,6 +72,7 @@ pub mod releases;
 pub mod rest;
 pub mod services;
 pub mod signs;
+pub mod ssh;
 pub mod steps;
 pub mod support;
 pub mod terminal;

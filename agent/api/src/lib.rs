@@ -6,6 +6,7 @@
 //! report   what lies on SITE afterwards      agent writes, user reads
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     the box's REST: routes, bodies  agent answers; web page, `foothold run` ask
+//! clusters application clusters, their software   users of Akraino ICN write, agent reads and reports
 //! openapi  what documents of REST have in common
 //! rehearsal  what a site's BMCs answered    agent answers; people read
 //! host_story  servers' signs of life       agent answers; controller, people read
@@ -26,11 +27,15 @@
 //! ports    who may be reached             agent enforces, README tells
 //! sops     what was left encrypted          people encrypt; agent says so
 //! yaml     how much of it is read at once   whoever reads files of users
+//! committed  for tests: files that are made from types
 //! ```
 
 pub mod boot;
 pub mod bpa;
 pub mod bundle;
+pub mod clusters;
+#[cfg(test)]
+mod committed;
 pub mod events;
 pub mod hash;
 pub mod host_story;

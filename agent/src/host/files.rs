@@ -91,6 +91,13 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<bool> {
     Ok(changed)
 }
 
+/// Waits until nobody else holds this file, and holds it until the handle is dropped. It is made if it is not there.
+pub fn lock(path: &Path) -> io::Result<fs_err::File> {
+    let file = fs_err::OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+    file.file().lock()?;
+    Ok(file)
+}
+
 /// Removes a file; one that is gone already is as good.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs_err::remove_file(path) {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! metal3  servers of the site, by metal3's kinds, with Ironic
+//! bpa     application clusters on them, by the kinds of Akraino ICN
 //! kit     what every controller shares; it knows no kind
 //! ```
 //!
@@ -18,11 +19,13 @@
 //!    [`kit::conditions::merge`].
 //! 5. The operator's `command` takes its settings and calls [`kit::command::run`]; [`Operator`] below gets a line for it.
 
+pub mod bpa;
 pub mod kit;
 pub mod metal3;
 
 use clap::Subcommand;
 
+use bpa::command::Bpa;
 use metal3::command::BareMetalHosts;
 
 /// What `foothold-agent operator` runs.
@@ -31,6 +34,9 @@ pub enum Operator {
     /// Servers of the site, by metal3's `BareMetalHost`, with Ironic.
     #[command(name = "baremetalhost")]
     BareMetalHost(Box<BareMetalHosts>),
+    /// Application clusters of the site, by Akraino ICN's `Provisioning`.
+    #[command(name = "bpa")]
+    Bpa(Box<Bpa>),
 }
 
 impl Operator {
@@ -41,6 +47,7 @@ impl Operator {
     pub fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::BareMetalHost(operator) => operator.run(),
+            Self::Bpa(operator) => operator.run(),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::steps::Missing;
 /// Where the box's services live.
 pub const NAMESPACE: &str = "kube-system";
 /// User and group of controllers.
-const USER: i64 = 65532;
+pub const USER: i64 = 65532;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// A controller of the cluster's resources: one pod at a time, on the box's own network, with an account and rights of its

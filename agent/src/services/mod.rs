@@ -29,6 +29,7 @@ use crate::machine::Machine;
 use crate::registry::Front;
 use crate::steps::{Missing, Step, Steps};
 
+pub mod clusters;
 pub mod deployed;
 pub mod dhcp;
 pub mod ironic;
@@ -118,6 +119,7 @@ impl Services {
             ironic.clone().map(|ironic| ironic as Arc<dyn Service>),
             ironic.as_ref().and_then(|ironic| metal3::Metal3::of(machine, ironic)).map(shared),
             ironic.as_ref().and_then(|ironic| dhcp::Dhcp::of(machine, ironic)).map(shared),
+            ironic.as_ref().and_then(|ironic| clusters::Clusters::of(machine, ironic)).map(shared),
         ];
         Self(all.into_iter().flatten().collect())
     }

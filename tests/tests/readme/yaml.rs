@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use agent_api::metal3::crds;
 use agent_api::site::Site;
+use agent_api::{clusters, metal3};
 use foothold::config::{self, simulation};
 use foothold::{oci, osimage};
 use foothold_agent::bmc::manifests;
@@ -36,7 +36,7 @@ const NAMED: [&str; 11] = [
 /// Checks blocks beside the files that they name.
 pub struct Checker {
     folder: TempDir,
-    /// Schemas of metal3's kinds, as the API server has them.
+    /// Schemas of metal3's and ICN's kinds, as the API server has them.
     kinds: BTreeMap<String, Value>,
 }
 
@@ -49,7 +49,7 @@ impl Checker {
             fs_err::write(file, "").expect("a file");
         }
         let mut kinds = BTreeMap::new();
-        for definition in crds::all() {
+        for definition in metal3::crds::all().into_iter().chain(clusters::crds::all()) {
             let version = definition.spec.versions.into_iter().next().expect("a version");
             let schema = version.schema.and_then(|schema| schema.open_api_v3_schema).expect("a schema");
             kinds.insert(definition.spec.names.kind, serde_json::to_value(schema).expect("JSON"));
@@ -104,7 +104,9 @@ impl Checker {
             let kind = object["kind"].as_str().unwrap_or_default();
             let name = object["metadata"]["name"].as_str().ok_or_else(|| format!("a {kind} has no name"))?;
             match (object["apiVersion"].as_str(), self.kinds.get(kind)) {
-                (Some("metal3.io/v1alpha1"), Some(schema)) => fits(&own(object), schema, &format!("{kind} {name}"))?,
+                (Some("metal3.io/v1alpha1" | "bpa.akraino.org/v1alpha1"), Some(schema)) => {
+                    fits(&own(object), schema, &format!("{kind} {name}"))?;
+                }
                 (Some("v1"), None) if kind == "Secret" => {}
                 (version, _) => return Err(format!("{version:?} {kind}: nothing here reads that")),
             }

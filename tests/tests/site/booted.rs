@@ -92,7 +92,7 @@ pub fn with_box_beside<B, F: Future<Output = ()>>(
     test: impl FnOnce(Site, B) -> F + Send + 'static,
 ) {
     let dir = tempfile::tempdir().expect("a folder");
-    let definition = definition(dir.path(), images);
+    let definition = definition(dir.path(), images, "");
     let make = move || Appliance::of(&definition);
     in_namespace(make, |appliance| {
         let beside = beside();
@@ -103,8 +103,8 @@ pub fn with_box_beside<B, F: Future<Output = ()>>(
     });
 }
 
-/// A definition of a box that provisions, in a folder of its own.
-fn definition(dir: &Path, images: &[&str]) -> PathBuf {
+/// A definition of a box that provisions, and has these other services, in a folder of its own.
+pub fn definition(dir: &Path, images: &[&str], services: &str) -> PathBuf {
     let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/os");
     let one = |name: &&str| format!("{{ name: {name}, from: {}, formats: [raw] }}", recipes.join(name).display());
     let text = format!(
@@ -112,7 +112,7 @@ fn definition(dir: &Path, images: &[&str]) -> PathBuf {
          kubernetes: {{ version: v1.36.4, from: modules }}\noutputs: [{{ format: qcow2 }}]\n\
          content: {{ osImages: [{}] }}\n\
          services: {{ provisioning: {{ interface: {{ macAddress: \"{MAC}\" }}, address: {BOX}/24, \
-         range: 172.22.0.10-172.22.0.100 }} }}\n",
+         range: 172.22.0.10-172.22.0.100 }}{services} }}\n",
         images.iter().map(one).collect::<Vec<_>>().join(", ")
     );
     let path = dir.join("appliance.yaml");

@@ -16,6 +16,7 @@ mod bench;
 mod booted;
 #[path = "../cluster/mod.rs"]
 mod cluster;
+mod clusters;
 mod cuts;
 mod faults;
 mod foreign;

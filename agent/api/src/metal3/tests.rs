@@ -7,8 +7,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crds");
-
 fn fixtures() -> Vec<Value> {
     let files = [include_str!("fixtures/baremetalhosts.yaml"), include_str!("fixtures/others.yaml")];
     files.into_iter().flat_map(|text| serde_saphyr::from_str::<Vec<Value>>(text).expect("a list of objects")).collect()
@@ -28,24 +26,7 @@ fn again<T: DeserializeOwned + Serialize + Debug>(object: &Value) -> Value {
 
 #[test]
 fn the_committed_manifests_are_the_generated_ones() {
-    let update = std::env::var_os("INSTA_UPDATE").is_some_and(|mode| mode == "always");
-    let mut old = Vec::new();
-    let manifests = crds::manifests().expect("YAML");
-    for (name, text) in &manifests {
-        let path = format!("{MANIFESTS}/{name}");
-        if fs_err::read_to_string(&path).unwrap_or_default() == *text {
-            continue;
-        }
-        if update {
-            fs_err::create_dir_all(MANIFESTS).expect("a folder");
-            fs_err::write(&path, text).expect("written");
-        } else {
-            old.push(name);
-        }
-    }
-    assert!(old.is_empty(), "agent/api/crds: {old:?} are old; hint: INSTA_UPDATE=always cargo test -p agent-api");
-    let committed = fs_err::read_dir(MANIFESTS).expect("a folder").count();
-    assert_eq!(committed, manifests.len(), "a file in agent/api/crds belongs to no kind");
+    crate::committed::check("metal3.io_", &crds::manifests().expect("YAML"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::{BoxStatus, Claim, Claimed, Health, Problem, SiteReport, Taken, Timeline};
+use crate::clusters::provisioning::{ClusterList, ClusterStory};
 use crate::host_story::{HostList, HostStory};
 use crate::rehearsal::Rehearsal;
 
@@ -265,6 +266,26 @@ operations! {
         ],
         ..GET
     };
+    Clusters = "The application clusters: how far each is, and its nodes", Route {
+        path: "/api/v1/clusters",
+        answers: &[json::<ClusterList>(200, "now"), NO_CLUSTERS, NO_CLUSTER],
+        ..GET
+    };
+    Cluster = "All that is known of one application cluster", Route {
+        path: "/api/v1/clusters/{namespace}/{name}",
+        answers: &[json::<ClusterStory>(200, "now"), NO_SUCH_CLUSTER, NO_CLUSTER],
+        ..GET
+    };
+    ClusterKubeconfig = "The admin kubeconfig of an application cluster", Route {
+        path: "/api/v1/clusters/{namespace}/{name}/kubeconfig",
+        answers: &[other("application/yaml", "a kubeconfig"), NO_SUCH_CLUSTER, NO_CLUSTER],
+        ..GET
+    };
+    ClusterFile = "An inventory (`hosts.ini`, `inventory.ini`) or a node's log (`NODE.log`) of an application cluster", Route {
+        path: "/api/v1/clusters/{namespace}/{name}/files/{file}",
+        answers: &[other("text/plain", "the file"), NO_SUCH_CLUSTER, DISK, NO_CLUSTER],
+        ..GET
+    };
     Kubeconfig = "The cluster's admin kubeconfig, for the address that the client used", Route {
         path: "/api/v1/kubeconfig",
         query: &[Parameter { name: "server", example: "URL", what: "another address", schema: schema::<String> }],
@@ -335,6 +356,8 @@ operations! {
     };
 }
 
+const NO_CLUSTERS: Answer = problem(404, "this release makes no application clusters");
+const NO_SUCH_CLUSTER: Answer = problem(404, "no such cluster or file, none yet, or this release makes no clusters");
 const NO_HOSTS: Answer = problem(404, "this release does not provision servers");
 const NO_CLUSTER: Answer = problem(503, "the API server cannot be asked yet");
 

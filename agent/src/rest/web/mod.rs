@@ -8,6 +8,8 @@
 //! kubeconfig   the cluster's, for whoever asks     site         a Site for the next start; a report on SITE
 //! bundles      a release to run next               rehearsals   the site's BMCs are asked, and not changed
 //! hosts/       where the servers stand that the box provisions, and what is waited for
+//! clusters     application clusters: how far they are, kubeconfigs, inventories, logs
+//! ask          the box's API server is asked
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,7 +28,9 @@ use crate::releases::Releases;
 use crate::support::SiteOut;
 use crate::vitals::Vitals;
 
+mod ask;
 mod bundles;
+mod clusters;
 mod events;
 mod front;
 mod hosts;

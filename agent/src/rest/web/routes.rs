@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use tokio::sync::Semaphore;
 
-use super::{Options, bundles, events, front, hosts, kubeconfig, page, rehearsals, site, status};
+use super::{Options, bundles, clusters, events, front, hosts, kubeconfig, page, rehearsals, site, status};
 use crate::door::guard::{in_time, only_with_token, with_headers};
 use crate::door::{Gate, Refusal};
 
@@ -47,6 +47,10 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Timeline => on(method, status::timeline),
         Operation::Hosts => on(method, hosts::list),
         Operation::Host => on(method, hosts::one),
+        Operation::Clusters => on(method, clusters::list),
+        Operation::Cluster => on(method, clusters::one),
+        Operation::ClusterKubeconfig => on(method, clusters::kubeconfig),
+        Operation::ClusterFile => on(method, clusters::file),
         Operation::Kubeconfig => on(method, kubeconfig::admin),
         Operation::SupportBundle => on(method, status::support_bundle),
         Operation::TakeBundle => on(method, bundles::take),

@@ -1,0 +1,90 @@
+//! kubeadm on the server: init, join, and whether that was done. What was begun and not ended is reset first: nobody has
+//! used it yet.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use super::plan::{Invitation, NodePlan, Task};
+use super::{SHORT, Server, reset};
+
+/// Where kubeadm finds its configuration while it runs: in memory, for it has tokens.
+const CONFIG: &str = "/run/foothold-node/kubeadm.yaml";
+const ADMIN: &str = "/etc/kubernetes/admin.conf";
+const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
+/// kubeadm pulls images and waits for a control plane that starts cold.
+const LONG: Duration = Duration::from_secs(45 * 60);
+
+/// Whether kubeadm did all of it: the last thing that `init` does is there, or a joined node's own object.
+pub fn is_done(server: &Server, plan: &NodePlan) -> bool {
+    let asked = |argv: &[&str]| server.call(argv, SHORT).is_ok();
+    match plan.task {
+        Task::Init { .. } => {
+            let proxy = ["kubectl", "--kubeconfig", ADMIN, "-n", "kube-system", "get", "daemonset", "kube-proxy"];
+            server.has(ADMIN) && server.has(KUBELET) && asked(&proxy)
+        }
+        Task::Join { control_plane, .. } => {
+            let own = ["kubectl", "--kubeconfig", KUBELET, "get", "node", &plan.node];
+            server.has(KUBELET) && (!control_plane || server.has(ADMIN)) && asked(&own)
+        }
+    }
+}
+
+/// Whether there is anything of a node, of whichever cluster.
+pub fn has_traces(server: &Server) -> bool {
+    [KUBELET, ADMIN, "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/manifests/etcd.yaml"]
+        .iter()
+        .any(|path| server.has(path))
+}
+
+/// Has kubeadm do it. `own`: what there may be was begun for this cluster.
+pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
+    if has_traces(server) {
+        ensure!(own, "{}", super::check::FOREIGN);
+        reset::reset(server)?;
+    }
+    let (verb, config) = match &plan.task {
+        Task::Init { config, .. } => ("init", config),
+        Task::Join { config, .. } => ("join", config),
+    };
+    server.write(CONFIG, config, 0o600)?;
+    let made = server.call(&["kubeadm", verb, "--config", CONFIG], LONG);
+    fs_err::remove_file(server.path(CONFIG))?;
+    made.map(drop)
+}
+
+/// Applies objects, as `kubectl apply` does.
+pub fn apply(server: &Server, manifests: &[String]) -> anyhow::Result<()> {
+    for manifest in manifests {
+        let argv = ["kubectl", "--kubeconfig", ADMIN, "apply", "--server-side", "--force-conflicts", "-f", "-"];
+        server.runner.run(&argv, manifest.as_bytes(), SHORT)?;
+    }
+    Ok(())
+}
+
+/// The kubeconfig of the cluster's administrator.
+pub fn kubeconfig(server: &Server) -> anyhow::Result<String> {
+    Ok(fs_err::read_to_string(server.path(ADMIN))?)
+}
+
+/// How others join. kubeadm forgets the token after a quarter of an hour, and the certificates after two hours.
+pub fn invite(server: &Server, control_plane: bool) -> anyhow::Result<Invitation> {
+    let token = ["kubeadm", "--kubeconfig", ADMIN, "token", "create", "--ttl", "15m", "--print-join-command"];
+    let command = server.call(&token, SHORT)?;
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let after = |flag: &str| words.iter().position(|word| *word == flag).and_then(|at| words.get(at + 1)).copied();
+    let of =
+        |flag: &str| after(flag).map(str::to_owned).with_context(|| format!("kubeadm's join command has no `{flag}`"));
+    let certificate_key = if control_plane {
+        let argv = ["kubeadm", "init", "phase", "upload-certs", "--upload-certs", "--kubeconfig", ADMIN];
+        let said = server.call(&argv, SHORT)?;
+        let key = said
+            .lines()
+            .map(str::trim)
+            .find(|line| line.len() == 64 && line.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        Some(key.context("kubeadm printed no certificate key")?.to_owned())
+    } else {
+        None
+    };
+    Ok(Invitation { token: of("--token")?, ca_hash: of("--discovery-token-ca-cert-hash")?, certificate_key })
+}

@@ -1,0 +1,160 @@
+//! What the operator tells a server, and what the server answers. The operator and the server run the same release.
+
+use std::net::IpAddr;
+
+use agent_api::events::Event;
+use agent_api::release::Digest;
+use serde::{Deserialize, Serialize};
+
+/// A file that the server needs, and where the box has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Path on the server.
+    pub path: String,
+    /// Where it is fetched from.
+    pub url: String,
+    /// Its digest.
+    pub digest: Digest,
+}
+
+/// What is done with the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Task {
+    /// It becomes the first member of the control plane.
+    Init {
+        /// kubeadm's configuration.
+        config: String,
+        /// Objects that are applied afterwards, in this order, each a document of YAML.
+        manifests: Vec<String>,
+    },
+    /// It joins.
+    #[serde(rename_all = "camelCase")]
+    Join {
+        /// kubeadm's configuration.
+        config: String,
+        /// As a member of the control plane.
+        control_plane: bool,
+    },
+}
+
+/// What a server shall be. It holds tokens: it is never logged.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePlan {
+    /// The cluster, as `namespace/name/uid` of its object.
+    pub cluster: String,
+    /// Name of the node.
+    pub node: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Version of Kubernetes, such as `v1.36.4`.
+    pub version: String,
+    /// containerd's `hosts.toml` for every registry: the box.
+    pub hosts_toml: String,
+    /// What is brought if it is not there.
+    pub programs: Vec<Program>,
+    /// What is done.
+    pub task: Task,
+}
+
+/// What `node check` is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckPlan {
+    /// The cluster, as `namespace/name/uid` of its object.
+    pub cluster: String,
+    /// It becomes a member of the control plane.
+    pub control_plane: bool,
+    /// The server's address, as the operator knows it.
+    pub address: IpAddr,
+    /// `HOST:PORT` of the box's content and registry, which it must reach.
+    pub reach: Vec<String>,
+    /// The box's time, seconds since 1970.
+    pub now: i64,
+    /// Paths of the programs that are brought if they are missing.
+    pub brought: Vec<String>,
+}
+
+/// What a server is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeFacts {
+    /// Its operating system, as it calls itself.
+    pub os: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// Its machine id.
+    pub machine_id: String,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Free space where images and pods go, in MiB.
+    pub free_mib: u64,
+    /// It is a node of this cluster already.
+    pub member: bool,
+    /// What speaks against it, each a sentence with what to do.
+    pub problems: Vec<String>,
+}
+
+/// How others join.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Invitation {
+    /// Token, good for a quarter of an hour.
+    pub token: String,
+    /// `sha256:...` of the authority's key.
+    pub ca_hash: String,
+    /// Key of the control plane's certificates, which are kept in the cluster for two hours; only when they are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate_key: Option<String>,
+}
+
+/// A line that `node apply` prints.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Line {
+    /// Number of all steps, first of all.
+    Steps(usize),
+    /// What a step did.
+    Event(Box<Event>),
+    /// It still works: a connection that is lost is noticed by it.
+    Alive,
+    /// Everything is done; the kubeconfig of a new cluster.
+    Done(Option<String>),
+}
+
+/// A repository of packages on the box.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Repository {
+    /// Name of its files on the server.
+    pub name: String,
+    /// Its URL.
+    pub url: String,
+    /// Suite and components as apt has them: `trixie main`, or `./`.
+    pub suite: String,
+    /// Where its key is.
+    pub key_url: String,
+}
+
+/// What `node software` is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SoftwarePlan {
+    /// Where packages come from, and from nowhere else.
+    pub repositories: Vec<Repository>,
+    /// Packages, as `name` or `name=version`.
+    pub packages: Vec<String>,
+}
+
+/// What a server has of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SoftwareFacts {
+    /// Each package with its version: `name=version`.
+    pub installed: Vec<String>,
+    /// Packages that were installed, upgraded or removed just now.
+    pub changed: usize,
+    /// The server wants to be restarted.
+    pub reboot_required: bool,
+}

@@ -1,0 +1,60 @@
+//! Brings what the server's system lacks, by digest.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use agent_api::hash::{self, Hashed};
+use anyhow::{Context as _, ensure};
+
+use super::Server;
+use super::plan::Program;
+use crate::host::files;
+
+/// No byte for so long ends a fetch.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// What is missing or another one.
+pub fn missing(server: &Server, programs: &[Program]) -> anyhow::Result<Vec<Program>> {
+    let mut missing = Vec::new();
+    for program in programs {
+        let path = server.path(&program.path);
+        let there = path.exists() && hash::blob(fs_err::File::open(&path)?)?.digest == program.digest;
+        if !there {
+            missing.push(program.clone());
+        }
+    }
+    Ok(missing)
+}
+
+/// Fetches one beside its place, checks it, and puts it there: at any instant there is the old one or the new one.
+/// Returns its bytes.
+pub async fn fetch(server: &Server, program: &Program) -> anyhow::Result<u64> {
+    let path = server.path(&program.path);
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs_err::create_dir_all(folder)?;
+    let beside = files::draft_of(&path);
+    let client = reqwest::Client::builder().read_timeout(SILENCE).connect_timeout(SILENCE).no_proxy().build()?;
+    let fetching = || format!("fetching `{}`", program.url);
+    let mut answer = client.get(&program.url).send().await.with_context(fetching)?;
+    ensure!(answer.status().is_success(), "`{}` answers {}", program.url, answer.status());
+    let file = fs_err::File::create(&beside)?;
+    let mut out = Hashed::new(&file);
+    while let Some(chunk) = answer.chunk().await.with_context(fetching)? {
+        out.write_all(&chunk)?;
+    }
+    let got = out.finish();
+    ensure!(
+        got.digest == program.digest,
+        "`{}` has the digest {}, and {} was asked for; hint: the box sends another file than its release lists",
+        program.url,
+        got.digest,
+        program.digest
+    );
+    file.set_permissions(std::fs::Permissions::from_mode(0o755))?;
+    file.sync_all()?;
+    fs_err::rename(&beside, &path)?;
+    files::sync_dir(folder)?;
+    Ok(got.size)
+}

@@ -1,0 +1,62 @@
+//! Takes a server out of a cluster: `kubeadm reset`, and what that leaves on purpose.
+
+use std::time::Duration;
+
+use super::{SHORT, Server};
+
+/// kubeadm stops every pod.
+const LONG: Duration = Duration::from_secs(15 * 60);
+/// What kubeadm leaves, and says so: networks of pods, kubeconfigs, etcd's data of a member that was cut off.
+const LEFT: [&str; 6] =
+    ["/etc/cni/net.d", "/etc/kubernetes", "/var/lib/cni", "/var/lib/etcd", "/var/lib/kubelet", "/run/flannel"];
+/// Interfaces of pods' networks.
+const INTERFACES: [&str; 4] = ["flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0"];
+/// nftables' tables of kube-proxy and flannel.
+const TABLES: [(&str, &str); 4] =
+    [("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
+
+/// Resets it. A server that is no node any more is left as it is.
+pub fn reset(server: &Server) -> anyhow::Result<()> {
+    server.call(&["kubeadm", "reset", "--force", "--cri-socket", "unix:///run/containerd/containerd.sock"], LONG)?;
+    server.call(&["systemctl", "stop", "kubelet.service"], SHORT)?;
+    for path in LEFT {
+        let path = server.path(path);
+        if path.exists() {
+            fs_err::remove_dir_all(path)?;
+        }
+    }
+    // What is not there is as it shall be.
+    for name in INTERFACES {
+        let _ = server.call(&["ip", "link", "delete", name], SHORT);
+    }
+    for (family, table) in TABLES {
+        let _ = server.call(&["nft", "delete", "table", family, table], SHORT);
+    }
+    for rules in ["iptables", "ip6tables"] {
+        flush(server, rules);
+    }
+    Ok(())
+}
+
+/// Removes chains of Kubernetes, of flannel and of the CNI plugins, and the rules that lead to them; nobody else's.
+fn flush(server: &Server, rules: &str) {
+    let Ok(saved) = server.call(&[&*format!("{rules}-save")], SHORT) else { return };
+    let ours =
+        |word: &str| ["KUBE-", "CNI-", "FLANNEL-"].iter().any(|start| word.trim_start_matches(':').starts_with(start));
+    let kept: Vec<&str> = saved.lines().filter(|line| !line.split_whitespace().any(ours)).collect();
+    if kept.len() < saved.lines().count() {
+        let text = kept.join("\n") + "\n";
+        if let Err(error) = server.runner.run(&[&format!("{rules}-restore")], text.as_bytes(), SHORT) {
+            log::warn!("{rules}: {error}");
+        }
+    }
+}
+
+/// Forgets which steps were done.
+pub fn forget(server: &Server) -> anyhow::Result<()> {
+    let ledger = server.path(super::LEDGER);
+    if ledger.exists() {
+        fs_err::remove_file(ledger)?;
+    }
+    Ok(())
+}

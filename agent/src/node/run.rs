@@ -1,0 +1,158 @@
+//! `node apply`: the steps of a server, with the engine and the ledger that the box has.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_api::events::PhaseWord;
+use serde_json::json;
+
+use super::plan::{Line, NodePlan, Program, Task};
+use super::{LEDGER, Server, kubernetes, programs, runtime, system};
+use crate::events::Bus;
+use crate::steps::{Key, Ledger, Outcome, Pace, Step, Steps, blocking};
+
+const RETRY: &str = "it is tried again; the operator tells in the status of the Provisioning";
+
+const fn step(phase: &'static str, name: &'static str, log: &'static str) -> Step {
+    Step { phase: PhaseWord::new(phase), name, next: RETRY, log }
+}
+
+/// What the server lacks is fetched from the box.
+const PROGRAMS: Step = step("system", "programs", "");
+/// Modules and settings of the kernel.
+const KERNEL: Step = step("system", "kernel", "journalctl -k");
+/// containerd runs.
+const CONTAINERD: Step = step("runtime", "containerd", "journalctl -u containerd");
+/// kubeadm.
+const MEMBER: Step = step("kubernetes", "member", "journalctl -u kubelet");
+/// Objects of the cluster.
+const OBJECTS: Step = step("kubernetes", "objects", "");
+
+/// Fact of the ledger: whose node it is.
+pub const CLUSTER: &str = "cluster";
+
+/// Steps of a plan.
+fn steps_of(plan: &NodePlan) -> usize {
+    4 + usize::from(matches!(&plan.task, Task::Init { manifests, .. } if !manifests.is_empty()))
+}
+
+/// A sign of life on the way to the operator, which notices by it when the connection is lost.
+const ALIVE: Duration = Duration::from_secs(5);
+
+/// Prints one line; false when nobody reads any more.
+pub fn print(line: &Line) -> bool {
+    let Ok(text) = serde_json::to_string(line) else { return true };
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+}
+
+/// Does the plan. Ends when it is done, or when nobody reads its lines any more.
+pub async fn apply(server: &Server, plan: &NodePlan) -> anyhow::Result<()> {
+    let ledger = Arc::new(Ledger::open(&server.path(LEDGER))?);
+    let pace = Pace { first_pause: Duration::from_secs(5), longest_pause: Duration::from_secs(60), ..Pace::default() };
+    let steps = Steps { bus: Bus::in_memory(), ledger, stop_before: None, pace };
+    let mut events = steps.bus.subscribe();
+    print(&Line::Steps(steps_of(plan)));
+    let tell = async {
+        loop {
+            let line = tokio::select! {
+                event = events.recv() => match event {
+                    Ok(event) => Line::Event(Box::new(event)),
+                    Err(_) => Line::Alive,
+                },
+                () = tokio::time::sleep(ALIVE) => Line::Alive,
+            };
+            if !print(&line) {
+                return;
+            }
+        }
+    };
+    let kubeconfig = tokio::select! {
+        made = perform(server, plan, &steps) => made?,
+        () = tell => anyhow::bail!("nobody reads what this says any more"),
+    };
+    print(&Line::Done(kubeconfig));
+    Ok(())
+}
+
+/// All steps, and nobody who listens.
+#[cfg(test)]
+pub async fn perform_for_tests(server: &Server, plan: &NodePlan) -> anyhow::Result<Option<String>> {
+    let ledger = Arc::new(Ledger::open(&server.path(LEDGER))?);
+    perform(server, plan, &Steps { bus: Bus::in_memory(), ledger, stop_before: None, pace: Pace::default() }).await
+}
+
+async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Result<Option<String>> {
+    let renewed = steps.perform(&PROGRAMS, || bring(server, plan)).await;
+    steps.perform(&KERNEL, || with(server, plan, |server, _| Ok(told(system::set_up(server)?)))).await;
+    steps
+        .perform(&CONTAINERD, || {
+            with(server, plan, move |server, plan| Ok(told(runtime::set_up(server, &plan.hosts_toml, renewed)?)))
+        })
+        .await;
+    steps.perform(&MEMBER, || member(server, plan, steps)).await;
+    let Task::Init { manifests, .. } = &plan.task else { return Ok(None) };
+    if !manifests.is_empty() {
+        let apply = |server: &Server, plan: &NodePlan| {
+            if let Task::Init { manifests, .. } = &plan.task {
+                kubernetes::apply(server, manifests)?;
+            }
+            Ok(Outcome::Done((), json!(null)))
+        };
+        steps.perform(&OBJECTS, || with(server, plan, apply)).await;
+    }
+    kubernetes::kubeconfig(server).map(Some)
+}
+
+fn told(changed: bool) -> Outcome<()> {
+    if changed { Outcome::Done((), json!(null)) } else { Outcome::Current(()) }
+}
+
+/// Runs what would block, with copies of server and plan.
+async fn with<T: Send + 'static>(
+    server: &Server,
+    plan: &NodePlan,
+    act: impl FnOnce(&Server, &NodePlan) -> anyhow::Result<Outcome<T>> + Send + 'static,
+) -> anyhow::Result<Outcome<T>> {
+    let (server, plan) = (server.clone(), plan.clone());
+    blocking(move || act(&server, &plan)).await
+}
+
+/// Fetches what is missing. Returns whether the runtime is another one now.
+async fn bring(server: &Server, plan: &NodePlan) -> anyhow::Result<Outcome<bool>> {
+    let (at, all) = (server.clone(), plan.programs.clone());
+    let missing: Vec<Program> = blocking(move || programs::missing(&at, &all)).await?;
+    let mut bytes = 0;
+    for program in &missing {
+        bytes += programs::fetch(server, program).await?;
+    }
+    let runtime = missing.iter().any(|program| program.path.contains("containerd") || program.path.ends_with("/runc"));
+    if missing.is_empty() {
+        return Ok(Outcome::Current(false));
+    }
+    Ok(Outcome::Done(runtime, json!({"files": missing.len(), "bytes": bytes})))
+}
+
+/// Has kubeadm make the server a node, once. Whose node it becomes is on the disk before kubeadm begins.
+async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Result<Outcome<()>> {
+    let own = steps.ledger.fact(CLUSTER).as_deref() == Some(&*plan.cluster);
+    if !own {
+        let clean = |server: &Server, _: &NodePlan| {
+            anyhow::ensure!(!kubernetes::has_traces(server), "{}", super::check::FOREIGN);
+            Ok(Outcome::Current(()))
+        };
+        with(server, plan, clean).await?;
+        steps.ledger.set_fact(CLUSTER, &plan.cluster)?;
+    }
+    let made = |server: &Server, plan: &NodePlan| {
+        if kubernetes::is_done(server, plan) {
+            return Ok(Outcome::Current(()));
+        }
+        kubernetes::make(server, plan, true)?;
+        Ok(Outcome::Done((), json!({"version": plan.version})))
+    };
+    let outcome = with(server, plan, made).await?;
+    steps.record(&MEMBER, &Key::of([plan.cluster.as_str(), &plan.node]))?;
+    Ok(outcome)
+}

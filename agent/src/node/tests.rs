@@ -1,0 +1,207 @@
+//! What is called and written on a server that is a folder.
+
+use std::sync::Arc;
+
+use agent_api::release::Digest;
+
+use super::plan::{NodePlan, Program, Task};
+use super::run::perform_for_tests as perform;
+use super::{LEDGER, Server, kubernetes, programs, reset, runtime, system};
+use crate::host::runner::FakeRunner;
+use crate::steps::Ledger;
+
+struct Bench {
+    dir: tempfile::TempDir,
+    runner: Arc<FakeRunner>,
+    server: Server,
+}
+
+impl Bench {
+    fn new(runner: FakeRunner) -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let runner = Arc::new(runner);
+        let server = Server { root: dir.path().to_owned(), runner: Arc::clone(&runner) as Arc<_> };
+        Self { dir, runner, server }
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.dir.path().join(path);
+        fs_err::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        fs_err::write(path, text).expect("written");
+    }
+
+    fn text(&self, path: &str) -> String {
+        fs_err::read_to_string(self.dir.path().join(path)).unwrap_or_default()
+    }
+
+    fn called(&self, prefix: &str) -> usize {
+        self.runner.calls().iter().filter(|call| call.starts_with(prefix)).count()
+    }
+}
+
+fn plan(task: Task) -> NodePlan {
+    NodePlan {
+        cluster: "default/one/1".to_owned(),
+        node: "m".to_owned(),
+        address: [172, 22, 0, 20].into(),
+        version: "v1.36.4".to_owned(),
+        hosts_toml: "server = \"http://172.22.0.1:5000\"\n".to_owned(),
+        programs: Vec::new(),
+        task,
+    }
+}
+
+fn init() -> Task {
+    Task::Init { config: "kind: InitConfiguration".to_owned(), manifests: vec!["kind: Namespace".to_owned()] }
+}
+
+fn join(control_plane: bool) -> Task {
+    Task::Join { config: "kind: JoinConfiguration".to_owned(), control_plane }
+}
+
+#[tokio::test]
+async fn a_new_server_is_set_up_and_kubeadm_called_once() {
+    let bench = Bench::new(FakeRunner::default());
+    let made = perform(&bench.server, &plan(init())).await;
+    assert!(made.is_err(), "there is no admin.conf, for this kubeadm makes none");
+    let calls = bench.runner.calls();
+    let at = |prefix: &str| {
+        calls.iter().position(|call| call.starts_with(prefix)).unwrap_or_else(|| panic!("{prefix}: {calls:?}"))
+    };
+    assert!(at("modprobe br_netfilter") < at("systemctl restart containerd.service"));
+    assert!(at("systemctl restart containerd.service") < at("kubeadm init --config /run/foothold-node/kubeadm.yaml"));
+    assert!(at("kubeadm init") < at("kubectl --kubeconfig /etc/kubernetes/admin.conf apply"));
+    assert_eq!((bench.called("kubeadm init"), bench.called("kubeadm reset")), (1, 0));
+    assert!(bench.text("etc/containerd/certs.d/_default/hosts.toml").contains("172.22.0.1:5000"));
+    assert!(bench.text("etc/containerd/config.toml").contains("certs.d"));
+    assert!(!bench.dir.path().join("run/foothold-node/kubeadm.yaml").exists(), "it may hold tokens");
+    assert_eq!(bench.runner.stdin_of(at("kubectl --kubeconfig /etc/kubernetes/admin.conf apply")), b"kind: Namespace");
+}
+
+#[tokio::test]
+async fn what_is_done_is_not_done_again() {
+    let bench = Bench::new(FakeRunner::default());
+    perform(&bench.server, &plan(join(false))).await.expect("joined");
+    assert_eq!(bench.called("kubeadm join"), 1);
+    bench.put("etc/kubernetes/kubelet.conf", "kubeadm's");
+    perform(&bench.server, &plan(join(false))).await.expect("still joined");
+    assert_eq!((bench.called("kubeadm join"), bench.called("kubeadm reset")), (1, 0));
+    assert_eq!(bench.called("systemctl restart containerd.service"), 1, "nothing changed the second time");
+}
+
+#[tokio::test]
+async fn what_was_cut_off_in_the_middle_is_reset_and_done_anew() {
+    let bench = Bench::new(FakeRunner::default().fail(
+        "kubectl --kubeconfig /etc/kubernetes/kubelet.conf get node",
+        1,
+        "no such node",
+    ));
+    Ledger::open(&bench.dir.path().join(LEDGER))
+        .expect("a ledger")
+        .set_fact("cluster", "default/one/1")
+        .expect("noted");
+    bench.put("etc/kubernetes/kubelet.conf", "of a join that was cut off");
+    perform(&bench.server, &plan(join(false))).await.expect("joined");
+    assert_eq!((bench.called("kubeadm reset"), bench.called("kubeadm join")), (1, 1));
+}
+
+#[test]
+fn a_node_of_another_cluster_is_never_reset() {
+    let bench = Bench::new(FakeRunner::default());
+    bench.put("etc/kubernetes/kubelet.conf", "of somebody else");
+    let error = kubernetes::make(&bench.server, &plan(init()), false).expect_err("refused");
+    assert!(error.to_string().contains("a node of another cluster"), "{error}");
+    assert_eq!(bench.runner.calls(), Vec::<String>::new());
+}
+
+#[test]
+fn a_first_master_is_done_when_the_last_thing_that_kubeadm_makes_is_there() {
+    let bench = Bench::new(FakeRunner::default().fail("kubectl", 1, "not found"));
+    assert!(!kubernetes::is_done(&bench.server, &plan(init())), "nothing is there");
+    bench.put("etc/kubernetes/admin.conf", "");
+    bench.put("etc/kubernetes/kubelet.conf", "");
+    assert!(!kubernetes::is_done(&bench.server, &plan(init())), "kube-proxy is not there");
+    assert!(kubernetes::is_done(&bench.server, &plan(init())));
+    assert!(kubernetes::is_done(&bench.server, &plan(join(true))));
+    fs_err::remove_file(bench.dir.path().join("etc/kubernetes/admin.conf")).expect("removed");
+    assert!(!kubernetes::is_done(&bench.server, &plan(join(true))), "a master has the administrator's kubeconfig");
+}
+
+#[test]
+fn an_invitation_is_read_from_what_kubeadm_prints() {
+    let command =
+        "kubeadm join 172.22.0.20:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:00ff \n";
+    let key = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    let said = format!(
+        "[upload-certs] Storing the certificates in Secret \"kubeadm-certs\"\n[upload-certs] Using certificate key:\n{key}\n"
+    );
+    let bench = Bench::new(
+        FakeRunner::default().answer("kubeadm --kubeconfig", command).answer("kubeadm init phase upload-certs", &said),
+    );
+    let invitation = kubernetes::invite(&bench.server, true).expect("invited");
+    assert_eq!((&*invitation.token, &*invitation.ca_hash), ("abcdef.0123456789abcdef", "sha256:00ff"));
+    assert_eq!(invitation.certificate_key.as_deref(), Some(key));
+    let dumb = Bench::new(FakeRunner::default());
+    assert!(kubernetes::invite(&dumb.server, false).is_err(), "kubeadm printed nothing");
+}
+
+#[test]
+fn a_unit_of_the_servers_own_containerd_stays() {
+    let bench = Bench::new(FakeRunner::default());
+    bench.put("etc/systemd/system/containerd.service", "of the OS");
+    assert!(runtime::set_up(&bench.server, "server", false).expect("set up"));
+    assert_eq!(bench.text("etc/systemd/system/containerd.service"), "of the OS");
+    assert!(!runtime::set_up(&bench.server, "server", false).expect("set up"), "nothing changed");
+    assert_eq!(bench.called("systemctl restart containerd.service"), 1);
+    assert!(runtime::set_up(&bench.server, "server", true).expect("set up"), "its program is another one");
+    assert_eq!(bench.called("systemctl restart containerd.service"), 2);
+}
+
+#[test]
+fn settings_hold_after_a_restart() {
+    let bench = Bench::new(FakeRunner::default());
+    assert!(system::set_up(&bench.server).expect("set up"));
+    assert!(bench.text("etc/modules-load.d/kubernetes.conf").contains("overlay"));
+    assert!(bench.text("etc/sysctl.d/60-kubernetes.conf").contains("net.ipv4.ip_forward = 1"));
+    assert!(!system::set_up(&bench.server).expect("set up"));
+}
+
+#[test]
+fn a_reset_removes_what_kubernetes_left_and_nothing_else() {
+    let rules = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:CNI-HOSTPORT-DNAT - [0:0]\n:MINE - [0:0]\n\
+                 -A PREROUTING -j KUBE-SERVICES\n-A PREROUTING -j MINE\n-A MINE -j ACCEPT\nCOMMIT\n";
+    let bench = Bench::new(FakeRunner::default().answer("iptables-save", rules));
+    for path in
+        ["etc/cni/net.d/10-flannel.conflist", "etc/kubernetes/kubelet.conf", "var/lib/etcd/member/x", "etc/other/kept"]
+    {
+        bench.put(path, "x");
+    }
+    reset::reset(&bench.server).expect("reset");
+    for path in ["etc/cni/net.d", "etc/kubernetes", "var/lib/etcd"] {
+        assert!(!bench.dir.path().join(path).exists(), "{path}");
+    }
+    assert!(bench.dir.path().join("etc/other/kept").exists());
+    let at = bench.runner.calls().iter().position(|call| call == "iptables-restore").expect("restored");
+    let kept = String::from_utf8(bench.runner.stdin_of(at)).expect("text");
+    assert_eq!(
+        kept,
+        "*nat\n:PREROUTING ACCEPT [0:0]\n:MINE - [0:0]\n-A PREROUTING -j MINE\n-A MINE -j ACCEPT\nCOMMIT\n"
+    );
+    assert_eq!(bench.called("ip6tables-restore"), 0, "it has no rules of Kubernetes");
+}
+
+#[test]
+fn a_program_that_is_missing_or_another_is_brought() {
+    let bench = Bench::new(FakeRunner::default());
+    bench.put("usr/bin/kubelet", "good");
+    bench.put("usr/bin/kubeadm", "old");
+    let program =
+        |path: &str, text: &str| Program { path: path.to_owned(), url: String::new(), digest: Digest::of(text) };
+    let all =
+        [program("/usr/bin/kubelet", "good"), program("/usr/bin/kubeadm", "new"), program("/usr/bin/crictl", "new")];
+    let missing = programs::missing(&bench.server, &all).expect("looked");
+    assert_eq!(
+        missing.iter().map(|program| &*program.path).collect::<Vec<_>>(),
+        ["/usr/bin/kubeadm", "/usr/bin/crictl"]
+    );
+}

@@ -1,0 +1,51 @@
+//! `foothold-agent operator bpa`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::common::Place;
+use super::run::{Settings, run};
+use crate::operators::kit::command;
+
+/// What `operator bpa` takes.
+#[derive(Debug, Args)]
+pub struct Bpa {
+    /// Kubeconfig; without it that of the pod.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of clusters, all without it.
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Address at which servers reach the box's content and registry.
+    #[arg(long, value_name = "ADDRESS")]
+    r#box: IpAddr,
+    /// Version of Kubernetes that clusters get when they ask for none.
+    #[arg(long, value_name = "VERSION")]
+    kubernetes: String,
+    /// Folder in which each cluster has one: inventory, logs, kubeconfig.
+    #[arg(long, value_name = "DIR", default_value = "/opt/kud/multi-cluster")]
+    clusters: PathBuf,
+    /// Files with DHCP's leases, of dnsmasq or ISC dhcpd; one that is not there is passed over.
+    #[arg(long, value_name = "FILE", default_values = ["/var/lib/dhcp/dhcpd.leases", "/opt/icn/dhcp/dhcpd.leases"])]
+    leases: Vec<PathBuf>,
+    /// Where metrics and health are served.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8086")]
+    metrics_address: SocketAddr,
+}
+
+impl Bpa {
+    /// Runs until a signal ends it.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let settings = Settings {
+            kubeconfig: self.kubeconfig.clone(),
+            namespace: self.namespace.clone(),
+            place: Place { address: self.r#box, version: self.kubernetes.clone() },
+            folder: self.clusters.clone(),
+            leases: self.leases.clone(),
+            serve: Some(self.metrics_address),
+        };
+        command::run(async move |stop| run(&settings, &stop).await)
+    }
+}

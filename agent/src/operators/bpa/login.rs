@@ -1,0 +1,131 @@
+//! How the servers of a cluster are entered: the key of its own, the user's key, the user's password.
+
+use std::sync::Arc;
+
+use agent_api::clusters::provisioning::Provisioning;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectMeta;
+
+use super::common::Common;
+use crate::operators::kit::{Object as _, ObjectError};
+use crate::ssh::{self, Identity, SshError};
+
+/// Secret with the user's key where the spec names none: ICN's.
+const DEFAULT_SECRET: &str = "ssh-key-secret";
+/// Keys of a Secret with a private key: Kubernetes' own, and ICN's.
+const PRIVATE: [&str; 2] = ["ssh-privatekey", "id_rsa"];
+const PASSWORD: &str = "password";
+/// Who changes objects here.
+const MANAGER: &str = "bpa-operator";
+
+/// How the servers of a cluster are entered.
+pub struct Login {
+    /// Who logs in.
+    pub user: String,
+    /// Where.
+    pub port: u16,
+    /// With what.
+    pub identity: Identity,
+    /// Line for `authorized_keys` of the cluster's own key.
+    pub authorized: String,
+}
+
+/// Why nobody can be entered.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    /// The API server.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// A key that cannot be read.
+    #[error(transparent)]
+    Key(#[from] SshError),
+    /// Something is missing, in words.
+    #[error("{0}")]
+    Lacking(String),
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    let bytes = &secret.data.as_ref()?.get(key)?.0;
+    // `kubectl create secret --from-file` keeps the newline at the end of the file.
+    String::from_utf8(bytes.clone()).ok().filter(|text| !text.trim().is_empty())
+}
+
+impl Common {
+    /// How its servers are entered: with the key of its own, which is made here the first time, else with what the user's
+    /// Secret has.
+    pub async fn login(&self, object: &Provisioning) -> Result<Login, LoginError> {
+        let (namespace, _) = object.key();
+        let objects = &self.base.objects;
+        let wish = object.spec.ssh.clone().unwrap_or_default();
+        let named = wish.secret_ref.as_ref().map(|reference| reference.name.clone());
+        let users = objects.secret(&namespace, named.as_deref().unwrap_or(DEFAULT_SECRET)).await?;
+        let own = objects.secret(&namespace, &key_name(object)).await?;
+        let own = if let Some(own) = own {
+            own
+        } else {
+            let (private, public) = ssh::new_key(&format!("foothold {}", object.cluster()))?;
+            let data = [("ssh-privatekey", private), ("ssh-publickey", public)];
+            objects.apply(&secret(object, &key_name(object), "kubernetes.io/ssh-auth", data), MANAGER).await?
+        };
+        let lacking = |what: &str| {
+            let name = key_name(object);
+            LoginError::Lacking(format!(
+                "Secret `{namespace}/{name}` has no `{what}`; hint: delete it, and it is made anew"
+            ))
+        };
+        let private = text(&own, "ssh-privatekey").ok_or_else(|| lacking("ssh-privatekey"))?;
+        let authorized = text(&own, "ssh-publickey").ok_or_else(|| lacking("ssh-publickey"))?;
+        let mut identity =
+            Identity { keys: vec![Arc::new(ssh::private_key(&private, "the cluster's own key")?)], password: None };
+        match (users, named) {
+            (Some(users), _) => {
+                for key in PRIVATE {
+                    if let Some(private) = text(&users, key) {
+                        let what = format!(
+                            "`{key}` of Secret `{namespace}/{}`",
+                            users.metadata.name.clone().unwrap_or_default()
+                        );
+                        identity.keys.push(Arc::new(ssh::private_key(&private, &what)?));
+                    }
+                }
+                identity.password = text(&users, PASSWORD).map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
+            }
+            (None, Some(name)) => {
+                return Err(LoginError::Lacking(format!(
+                    "Secret `{namespace}/{name}`, which `spec.ssh.secretRef` names, is not there"
+                )));
+            }
+            (None, None) => {}
+        }
+        Ok(Login {
+            user: wish.user.unwrap_or_else(|| "root".to_owned()),
+            port: wish.port.unwrap_or(22),
+            identity,
+            authorized,
+        })
+    }
+}
+
+/// Name of the Secret with the cluster's own key.
+pub fn key_name(object: &Provisioning) -> String {
+    format!("{}-ssh", object.cluster())
+}
+
+/// A Secret of the cluster. It goes with the object.
+pub fn secret<const N: usize>(object: &Provisioning, name: &str, kind: &str, data: [(&str, String); N]) -> Secret {
+    let (namespace, _) = object.key();
+    let bytes = |(key, text): (&str, String)| (key.to_owned(), ByteString(text.into_bytes()));
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace),
+            labels: Some([("cluster".to_owned(), object.cluster().to_owned())].into()),
+            owner_references: kube::Resource::controller_owner_ref(object, &()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        type_: Some(kind.to_owned()),
+        data: Some(data.into_iter().map(bytes).collect()),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,20 @@
+//! Application clusters of the site, by the kinds of Akraino ICN's Binary Provisioning Agent.
+//!
+//! ```text
+//! command       its command line
+//! run           starts all of it, in one process
+//! common        what its controllers share: the hosts, the box and what it has for nodes
+//! login         how servers are entered       servers   the agent on them
+//! provisioning  clusters            (`Provisioning`)
+//! software      packages of nodes   (`Software`)
+//! ```
+
+pub mod command;
+mod common;
+mod login;
+mod provisioning;
+mod run;
+mod servers;
+mod software;
+
+pub use run::{Settings, run};

@@ -1,0 +1,337 @@
+//! Claims hosts, starts the work, keeps what it made, and gives everything back.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use agent_api::clusters::provisioning::{
+    Cni, FINALIZER, NODE_ANNOTATION, NodePhase, NodeRole, NodeStatus, Provisioning,
+};
+use agent_api::metal3::{BareMetalHost, ProvisioningState};
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, ObjectMeta};
+use kube::runtime::controller::Action as Next;
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+
+use super::controller::Controller;
+use super::decide::{Chosen, is_of, reference};
+use super::install::{Made, Order, Work, install};
+use super::inventory::{self, KUBESPRAY, LEGACY};
+use super::tell::{Told, What};
+use super::wishes::Wanted;
+use crate::host::files;
+use crate::operators::bpa::login::{LoginError, key_name, secret};
+use crate::operators::bpa::servers::reset;
+use crate::operators::kit::{Object as _, ObjectError};
+use crate::ssh::Target;
+use crate::steps::chain;
+
+/// Who changes objects here.
+const MANAGER: &str = "bpa-operator";
+/// Label of ICN for clusters of virtual machines.
+const VM: (&str, &str) = ("cluster-type", "virtlet-vm");
+/// Annotation of a `Provisioning` that is deleted: servers that do not answer are given back as they are.
+const ABANDON: &str = "bpa.akraino.org/abandon";
+/// Until servers that do not answer are asked again.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Name of the Secret with the kubeconfig, as Cluster API has it.
+pub(super) fn kubeconfig_name(object: &Provisioning) -> String {
+    format!("{}-kubeconfig", object.cluster())
+}
+
+impl Controller {
+    /// Makes the chosen hosts the cluster's, each unless it was changed since it was seen. False when somebody was faster.
+    pub(super) async fn claim(&self, object: &Provisioning, chosen: &[Chosen]) -> Result<bool, ObjectError> {
+        for node in chosen {
+            let Some(host) = self.host(&node.host).await? else { return Ok(false) };
+            if is_of(&host, object) && host.annotations().get(NODE_ANNOTATION) == Some(&node.name) {
+                continue;
+            }
+            if host.spec.consumer_ref.is_some() && !is_of(&host, object) {
+                return Ok(false);
+            }
+            let change = json!({
+                "metadata": {"annotations": {NODE_ANNOTATION: node.name}},
+                "spec": {"consumerRef": reference(object)},
+            });
+            match self.common.base.objects.merge(&host, change).await {
+                Ok(_) => {}
+                Err(error) if error.is_stale() || error.is_gone() => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    async fn host(&self, (namespace, name): &(String, String)) -> Result<Option<BareMetalHost>, ObjectError> {
+        self.common.base.objects.get(namespace, name).await
+    }
+
+    /// Whether the cluster is as it was asked for.
+    pub(super) fn is_current(object: &Provisioning, chosen: &[Chosen]) -> bool {
+        let Some(status) = &object.status else { return false };
+        let same = |node: &Chosen| {
+            let told = status.nodes.iter().find(|told| told.name == node.name);
+            told.is_some_and(|told| {
+                told.phase == NodePhase::Installed
+                    && told.host == format!("{}/{}", node.host.0, node.host.1)
+                    && told.roles == node.roles
+            })
+        };
+        status.finished_at.is_some()
+            && status.kubeconfig_secret.is_some()
+            && status.phase == agent_api::clusters::provisioning::ClusterPhase::Ready
+            && status.observed_generation == object.metadata.generation
+            && status.nodes.len() == chosen.len()
+            && chosen.iter().all(same)
+    }
+
+    /// The cluster's folder: of its object where two clusters of one name would share it.
+    fn folder(&self, object: &Provisioning) -> PathBuf {
+        self.common.folder.join(object.cluster())
+    }
+
+    /// Writes the inventories, and starts the work on the servers.
+    pub(super) async fn start(
+        &self,
+        object: &Provisioning,
+        wanted: Wanted,
+        chosen: Vec<Chosen>,
+    ) -> Result<Next, ObjectError> {
+        let order = match self.order(object, wanted, chosen).await {
+            Ok(order) => order,
+            Err(StartError::Object(error)) => return Err(error),
+            Err(StartError::Told(why)) => {
+                let rest = self.failures.one_more(object);
+                self.tell(object, Told::new(What::Failing, why)).await?;
+                return Ok(Next::requeue(rest));
+            }
+        };
+        let before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
+        let work = Arc::new(Work::new(&order.chosen, &before));
+        self.works.lock().unwrap_or_else(PoisonError::into_inner).insert(object.key(), Arc::clone(&work));
+        self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Installing, work.sentence()) }).await?;
+        let (wake, key) = (self.wake.clone(), object.key());
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
+            let made = install(&order, &work).await;
+            work.end(made.map_err(|error| format!("{error:#}")));
+            // Nobody is left to wake when the controller ends.
+            let _ = wake.send(key);
+        });
+        Ok(Next::requeue(Duration::from_secs(1)))
+    }
+
+    async fn order(&self, object: &Provisioning, wanted: Wanted, chosen: Vec<Chosen>) -> Result<Order, StartError> {
+        let told = |error: anyhow::Error| StartError::Told(format!("{error:#}"));
+        let login = self.common.login(object).await?;
+        let folder = self.folder(object);
+        let vm = object.labels().get(VM.0).is_some_and(|kind| kind == VM.1);
+        let inventories = [
+            (LEGACY, inventory::legacy(&chosen, login.port, vm)),
+            (KUBESPRAY, inventory::kubespray(&chosen, &login.user, login.port)),
+        ];
+        for (name, text) in inventories {
+            files::replace_below(&self.common.folder, &folder.join(name), text.as_bytes())
+                .map_err(|error| told(error.into()))?;
+        }
+        let version = object.spec.kubernetes.as_ref().and_then(|kubernetes| kubernetes.version.clone());
+        let before = object.status.as_ref().and_then(|status| status.version.clone());
+        let version = version.or(before).unwrap_or_else(|| self.common.place.version.clone());
+        let mut goods = self.common.place.goods(&version).await.map_err(told)?;
+        if wanted.cni == Cni::None {
+            goods.flannel = None;
+        } else if goods.flannel.is_none() {
+            let why = "the box has no flannel for servers; hint: add `services: { clusters: {} }` to its definition, or say `cni: none`";
+            return Err(StartError::Told(why.to_owned()));
+        }
+        let status = object.status.clone().unwrap_or_default();
+        let leaves = |node: &NodeStatus| !chosen.iter().any(|chosen| chosen.name == node.name);
+        let (namespace, name) = object.key();
+        Ok(Order {
+            id: format!("{namespace}/{name}/{}", object.metadata.uid.clone().unwrap_or_default()),
+            wanted,
+            version,
+            goods,
+            place: self.common.place.clone(),
+            login,
+            agent: Arc::clone(&self.common.agent),
+            existed: status.finished_at.is_some(),
+            leaving: status.nodes.iter().filter(|node| leaves(node)).cloned().collect(),
+            logs: folder.join("log"),
+            chosen,
+        })
+    }
+
+    /// Keeps what the work made: the Secret with the kubeconfig, ICN's `ConfigMap`, and the file in the cluster's folder.
+    pub(super) async fn keep(&self, object: &Provisioning, work: &Work, made: &Made) -> Result<(), ObjectError> {
+        let objects = &self.common.base.objects;
+        let data = [("value", made.kubeconfig.clone()), ("admin.conf", made.kubeconfig.clone())];
+        let kept = secret(object, &kubeconfig_name(object), "cluster.x-k8s.io/secret", data);
+        objects.apply(&kept, MANAGER).await?;
+        objects.apply(&addresses(object, &work.nodes()), MANAGER).await?;
+        let path = self.folder(object).join("artifacts/admin.conf");
+        let written = files::replace_below(&self.common.folder, &path, made.kubeconfig.as_bytes());
+        if let Err(error) = written {
+            log::warn!("{error}");
+        }
+        Ok(())
+    }
+
+    /// Gives back hosts that are the cluster's no more.
+    pub(super) async fn release_others(&self, object: &Provisioning, chosen: &[Chosen]) -> Result<(), ObjectError> {
+        for host in self.common.hosts.state() {
+            if is_of(&host, object) && !chosen.iter().any(|chosen| chosen.host == host.key()) {
+                self.release(&host).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn release(&self, host: &BareMetalHost) -> Result<(), ObjectError> {
+        let change = json!({"metadata": {"annotations": {NODE_ANNOTATION: null}}, "spec": {"consumerRef": null}});
+        match self.common.base.objects.merge(host, change).await {
+            Err(error) if error.is_gone() => Ok(()),
+            released => released.map(drop),
+        }
+    }
+
+    /// Resets the servers, then gives them back, and removes what was made.
+    pub(super) async fn leave(&self, object: &Provisioning) -> Result<Next, ObjectError> {
+        if !object.held_by(FINALIZER) {
+            return Ok(Next::await_change());
+        }
+        let key = object.key();
+        // What runs is not cut off in the middle of kubeadm: a reset waits on the server until that has ended.
+        if let Some(work) = self.work(&key) {
+            if work.ended().is_none() {
+                self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Deleting, work.sentence()) })
+                    .await?;
+                return Ok(Next::requeue(Duration::from_secs(3)));
+            }
+            self.works.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        }
+        let own: Vec<Arc<BareMetalHost>> =
+            self.common.hosts.state().into_iter().filter(|host| is_of(host, object)).collect();
+        let failed = self.reset_all(object, &own).await?;
+        if !failed.is_empty() && !object.annotations().contains_key(ABANDON) {
+            let why = format!(
+                "{}\nhint: the annotation `{ABANDON}` gives back servers that do not answer, as they are",
+                failed.join("\n")
+            );
+            self.tell(object, Told::new(What::Deleting, why)).await?;
+            return Ok(Next::requeue(AGAIN));
+        }
+        for host in &own {
+            if let Some(host) = self.host(&host.key()).await?.filter(|host| is_of(host, object)) {
+                self.release(&host).await?;
+            }
+        }
+        self.forget(object).await?;
+        self.failures.none(&key);
+        self.common.base.objects.let_go(object, FINALIZER).await?;
+        Ok(Next::await_change())
+    }
+
+    /// Resets the servers of nodes that were begun, beside each other. What failed, in words.
+    async fn reset_all(&self, object: &Provisioning, own: &[Arc<BareMetalHost>]) -> Result<Vec<String>, ObjectError> {
+        let nodes = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
+        // A server that is being provisioned anew has nothing to reset.
+        let runs = |node: &NodeStatus| {
+            let host = own.iter().find(|host| format!("{}/{}", host.key().0, host.key().1) == node.host);
+            host.is_some_and(|host| {
+                let unmanaged = host.spec.bmc.as_ref().is_none_or(|bmc| bmc.address.is_empty());
+                unmanaged
+                    || matches!(host.state(), ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned)
+            })
+        };
+        // One whose key was never seen was never entered.
+        let nodes: Vec<&NodeStatus> = nodes.iter().filter(|node| node.host_key.is_some() && runs(node)).collect();
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let login = match self.common.login(object).await {
+            Ok(login) => login,
+            Err(LoginError::Object(error)) => return Err(error),
+            Err(error) => return Ok(vec![error.to_string()]),
+        };
+        let told = nodes.iter().map(|node| NodeStatus { phase: NodePhase::Removing, ..(*node).clone() }).collect();
+        self.tell(object, Told { nodes: Some(told), ..Told::new(What::Deleting, "resetting the servers") }).await?;
+        let agent = &self.common.agent;
+        let one = async |node: &&NodeStatus| {
+            let address = node.ip.parse().map_err(|_| format!("{}: no address", node.name))?;
+            let target =
+                Target { address, port: login.port, user: login.user.clone(), host_key: node.host_key.clone() };
+            reset(&target, &login, agent).await.map_err(|error| format!("{}: {}", node.name, chain(&error)))
+        };
+        let ended: Vec<Result<(), String>> = join_all(nodes.iter().map(one)).await;
+        Ok(ended.into_iter().filter_map(Result::err).collect())
+    }
+
+    /// Secrets, `ConfigMap` and folder of the cluster.
+    async fn forget(&self, object: &Provisioning) -> Result<(), ObjectError> {
+        let (namespace, _) = object.key();
+        let client = &self.common.base.client;
+        let gone = |result: Result<(), kube::Error>, what: String| match result {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map_err(crate::operators::kit::doing(what)),
+        };
+        let secrets = Api::<Secret>::namespaced(client.clone(), &namespace);
+        for name in [kubeconfig_name(object), key_name(object)] {
+            let deleted = secrets.delete(&name, &DeleteParams::default()).await.map(drop);
+            gone(deleted, format!("deleting Secret `{namespace}/{name}`"))?;
+        }
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
+        let name = addresses_name(object);
+        let deleted = maps.delete(&name, &DeleteParams::default()).await.map(drop);
+        gone(deleted, format!("deleting ConfigMap `{namespace}/{name}`"))?;
+        let folder = self.folder(object);
+        if folder.exists()
+            && let Err(error) = fs_err::remove_dir_all(&folder)
+        {
+            log::warn!("{error}");
+        }
+        Ok(())
+    }
+}
+
+fn addresses_name(object: &Provisioning) -> String {
+    format!("{}-configmap", object.cluster())
+}
+
+/// ICN's `ConfigMap`: the address of each node, by role and name.
+fn addresses(object: &Provisioning, nodes: &[NodeStatus]) -> ConfigMap {
+    let (namespace, _) = object.key();
+    let key = |node: &NodeStatus| {
+        let role = if node.roles.contains(&NodeRole::Master) { "MASTER" } else { "WORKER" };
+        (format!("{role}_{}", node.name), node.ip.clone())
+    };
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(addresses_name(object)),
+            namespace: Some(namespace),
+            labels: Some([("cluster".to_owned(), object.cluster().to_owned())].into()),
+            owner_references: kube::Resource::controller_owner_ref(object, &()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        data: Some(nodes.iter().map(key).collect()),
+        ..ConfigMap::default()
+    }
+}
+
+/// Why the work was not begun.
+enum StartError {
+    Object(ObjectError),
+    Told(String),
+}
+
+impl From<LoginError> for StartError {
+    fn from(error: LoginError) -> Self {
+        match error {
+            LoginError::Object(error) => Self::Object(error),
+            other => Self::Told(chain(&other)),
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Which host each node gets. Pure: hosts, leases and wishes in, a choice with its reasons out.
+//!
+//! Nodes that have a host keep it. Then those with a MAC address, then the most demanding first; each takes the smallest
+//! host that will do, of equal ones the first by name: the same hosts give the same choice each time.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use agent_api::clusters::provisioning::{NODE_ANNOTATION, NodeRole, NotChosen, Provisioning};
+use agent_api::metal3::annotations::{DETACHED, PAUSED};
+use agent_api::metal3::{BareMetalHost, Nic, ObjectReference, ProvisioningState};
+use agent_api::net::MacAddress;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::wishes::{Wanted, WantedNode};
+use crate::operators::kit::{Key, Object as _};
+use crate::provisioning::segment::leases::{Lease, address_of};
+
+/// Kind of a consumer, as a host names it.
+const KIND: &str = "Provisioning";
+/// Group and version of a consumer, as a host names it.
+const API_VERSION: &str = "bpa.akraino.org/v1alpha1";
+/// Label by which users say what inspection does not tell of a host.
+const QAT: &str = "bpa.akraino.org/qat";
+/// The same.
+const SRIOV: &str = "bpa.akraino.org/sriov";
+/// Vendor and device of cards that can do SR-IOV, as inspection writes them: Intel's 82599, X540, X550, X710, XL710, XXV710,
+/// E810; all of Mellanox' `ConnectX` are matched by their vendor.
+const SRIOV_CARDS: [&str; 14] = [
+    "0x8086 0x10fb",
+    "0x8086 0x1528",
+    "0x8086 0x1563",
+    "0x8086 0x1572",
+    "0x8086 0x1581",
+    "0x8086 0x1583",
+    "0x8086 0x1584",
+    "0x8086 0x1589",
+    "0x8086 0x158a",
+    "0x8086 0x158b",
+    "0x8086 0x1592",
+    "0x8086 0x1593",
+    "0x8086 0x159b",
+    "0x15b3 ",
+];
+
+/// A node and its host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The node.
+    pub name: String,
+    /// What it does.
+    pub roles: Vec<NodeRole>,
+    /// Its host.
+    pub host: Key,
+    /// The card whose address it has.
+    pub mac: MacAddress,
+    /// Its address.
+    pub ip: IpAddr,
+}
+
+/// What came of choosing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Nodes with a host, masters first.
+    pub chosen: Vec<Chosen>,
+    /// Why the others have none, each a sentence.
+    pub lacking: Vec<String>,
+    /// Every host that was looked at and not chosen, while nodes are lacking.
+    pub not_chosen: Vec<NotChosen>,
+}
+
+/// How a host names a cluster.
+pub fn reference(object: &Provisioning) -> ObjectReference {
+    let (namespace, name) = object.key();
+    ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some(KIND.to_owned()),
+        namespace: Some(namespace),
+        name: Some(name),
+        uid: object.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// The cluster that a host names, as namespace and name.
+pub fn consumer(host: &BareMetalHost) -> Option<(&str, &str)> {
+    let by = host.spec.consumer_ref.as_ref()?;
+    let group = by.api_version.as_deref().and_then(|version| version.split('/').next());
+    let ours = by.kind.as_deref() == Some(KIND) && group == Some("bpa.akraino.org");
+    if ours { Some((by.namespace.as_deref()?, by.name.as_deref()?)) } else { None }
+}
+
+/// Whether a host is a node of the cluster, or shall become one.
+pub fn is_of(host: &BareMetalHost, object: &Provisioning) -> bool {
+    let (namespace, name) = object.key();
+    consumer(host) == Some((&namespace, &name))
+}
+
+/// Leases that DHCP gave, and the time at which they are looked at.
+#[derive(Clone, Debug)]
+pub struct Leases {
+    /// Of all files.
+    pub all: Vec<Lease>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// Chooses.
+pub fn choose(object: &Provisioning, wanted: &Wanted, hosts: &[Arc<BareMetalHost>], leases: &Leases) -> Choice {
+    let mut hosts: Vec<&BareMetalHost> = hosts.iter().map(AsRef::as_ref).collect();
+    hosts.sort_by_key(|host| host.key());
+    let mut choice = Choice::default();
+    let mut taken: BTreeSet<Key> = BTreeSet::new();
+    let mut order: Vec<&WantedNode> = wanted.nodes.iter().collect();
+    let claimed = |node: &WantedNode| {
+        let own =
+            |host: &&&BareMetalHost| is_of(host, object) && host.annotations().get(NODE_ANNOTATION) == Some(&node.name);
+        hosts.iter().find(own).copied()
+    };
+    // A stable sort: equal wishes stay in the order of the spec.
+    order.sort_by_key(|node| {
+        let demand = (node.memory_mib, node.cpu, node.sriov, node.qat);
+        (claimed(node).is_none(), node.mac.is_none(), Reverse(demand))
+    });
+    for node in order {
+        let found = match claimed(node) {
+            Some(host) => card_of(host, node, leases).map(|(mac, ip)| (host, mac, ip)),
+            None => find(object, node, &hosts, &taken, leases),
+        };
+        match found {
+            Ok((host, mac, ip)) => {
+                taken.insert(host.key());
+                choice.chosen.push(Chosen {
+                    name: node.name.clone(),
+                    roles: node.roles.clone(),
+                    host: host.key(),
+                    mac,
+                    ip,
+                });
+            }
+            Err(why) => choice.lacking.push(why),
+        }
+    }
+    let place = |chosen: &Chosen| wanted.nodes.iter().position(|node| node.name == chosen.name);
+    choice.chosen.sort_by_key(place);
+    if !choice.lacking.is_empty() {
+        let open: Vec<&WantedNode> =
+            wanted.nodes.iter().filter(|node| !choice.chosen.iter().any(|chosen| chosen.name == node.name)).collect();
+        for host in hosts.iter().filter(|host| !taken.contains(&host.key())) {
+            let (namespace, name) = host.key();
+            choice
+                .not_chosen
+                .push(NotChosen { host: format!("{namespace}/{name}"), why: why_not(object, host, &open) });
+        }
+    }
+    choice
+}
+
+fn why_not(object: &Provisioning, host: &BareMetalHost, open: &[&WantedNode]) -> String {
+    if let Err(why) = is_usable(host, object) {
+        return why;
+    }
+    let reasons: BTreeSet<String> = open
+        .iter()
+        .map(|node| match &node.mac {
+            Some((mac, _)) if !macs(host).contains(mac) => format!("it has no card {mac} ({})", node.name),
+            _ => shortfall(host, node)
+                .map_or_else(|| "it has no address".to_owned(), |why| format!("{why} ({})", node.name)),
+        })
+        .collect();
+    reasons.into_iter().collect::<Vec<_>>().join("; ")
+}
+
+/// A host for a node that has none yet.
+fn find<'a>(
+    object: &Provisioning,
+    node: &WantedNode,
+    hosts: &[&'a BareMetalHost],
+    taken: &BTreeSet<Key>,
+    leases: &Leases,
+) -> Result<(&'a BareMetalHost, MacAddress, IpAddr), String> {
+    if let Some((mac, written)) = &node.mac {
+        let host = hosts.iter().find(|host| macs(host).contains(mac));
+        let host = host.ok_or_else(|| format!("Host with MAC Address {written} not found"))?;
+        let named = || host.key();
+        if taken.contains(&host.key()) {
+            let (namespace, name) = named();
+            return Err(format!(
+                "BareMetalHost {namespace}/{name} has the card {written}, and is another node already"
+            ));
+        }
+        let told = |why: String| {
+            let (namespace, name) = named();
+            format!("node {}: BareMetalHost {namespace}/{name} cannot be used: {why}", node.name)
+        };
+        is_usable(host, object).map_err(told)?;
+        if let Some(why) = shortfall(host, node) {
+            return Err(told(why));
+        }
+        return card_of(host, node, leases).map(|(mac, ip)| (*host, mac, ip));
+    }
+    let fitting = |host: &&&BareMetalHost| !taken.contains(&host.key()) && shortfall(host, node).is_none();
+    let mut usable: Vec<&&BareMetalHost> =
+        hosts.iter().filter(fitting).filter(|host| is_usable(host, object).is_ok()).collect();
+    usable.sort_by_key(|host| (memory(host), processors(host), host.key()));
+    let mut last = None;
+    for host in &usable {
+        match card_of(host, node, leases) {
+            Ok((mac, ip)) => return Ok((**host, mac, ip)),
+            Err(why) => last = Some(why),
+        }
+    }
+    if let Some(why) = last {
+        return Err(why);
+    }
+    let later: Vec<String> = hosts
+        .iter()
+        .filter(fitting)
+        .filter_map(|host| is_usable(host, object).err().map(|why| told(host, &why)))
+        .collect();
+    let asked = asked(node);
+    Err(if later.is_empty() {
+        format!("node {}: no host has {asked}", node.name)
+    } else {
+        format!("node {}: no host with {asked} can be used: {}", node.name, later.join("; "))
+    })
+}
+
+fn told(host: &BareMetalHost, why: &str) -> String {
+    let (namespace, name) = host.key();
+    format!("{namespace}/{name}: {why}")
+}
+
+fn asked(node: &WantedNode) -> String {
+    let mut all = Vec::new();
+    if node.cpu > 0 {
+        all.push(format!("{} processors", node.cpu));
+    }
+    if node.memory_mib > 0 {
+        all.push(format!("{} MiB of memory", node.memory_mib));
+    }
+    if node.sriov {
+        all.push("a card for SR-IOV".to_owned());
+    }
+    if node.qat {
+        all.push(format!("QAT (label `{QAT}: \"true\"`)"));
+    }
+    all.extend(node.labels.iter().map(|(key, value)| format!("the label `{key}: {value}`")));
+    all.join(", ")
+}
+
+/// Whether a host may become a node of the cluster, now.
+fn is_usable(host: &BareMetalHost, object: &Provisioning) -> Result<(), String> {
+    if host.leaves() {
+        return Err("it is being deleted".to_owned());
+    }
+    if let Some(by) = &host.spec.consumer_ref
+        && !is_of(host, object)
+    {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        return Err(format!("it is used by {} {}/{}", text(&by.kind), text(&by.namespace), text(&by.name)));
+    }
+    if let Some(annotation) = [PAUSED, DETACHED].into_iter().find(|name| host.annotations().contains_key(*name)) {
+        return Err(format!("it has the annotation `{annotation}`"));
+    }
+    let error = host.status.as_ref().map(|status| status.error_message.trim()).filter(|message| !message.is_empty());
+    if let Some(error) = error {
+        return Err(format!("it has an error: {error}"));
+    }
+    match host.state() {
+        ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned => Ok(()),
+        // Nobody provisions it here: it runs what its user gave it.
+        _ if host.spec.bmc.as_ref().is_none_or(|bmc| bmc.address.is_empty()) => Ok(()),
+        ProvisioningState::Available | ProvisioningState::Ready => {
+            Err("it is available and has no OS: give it an `image`".to_owned())
+        }
+        state => Err(format!("it is {state}, and not provisioned yet")),
+    }
+}
+
+/// What a host lacks for a node.
+fn shortfall(host: &BareMetalHost, node: &WantedNode) -> Option<String> {
+    let mut all = Vec::new();
+    if processors(host) < node.cpu {
+        all.push(format!("{} processors of {}", processors(host), node.cpu));
+    }
+    if memory(host) < node.memory_mib {
+        all.push(format!("{} MiB of memory of {}", memory(host), node.memory_mib));
+    }
+    let says = |label: &str| host.labels().get(label).is_some_and(|value| value == "true");
+    let sriov = || {
+        nics(host)
+            .any(|nic| nic.model.as_deref().is_some_and(|model| SRIOV_CARDS.iter().any(|card| model.starts_with(card))))
+    };
+    if node.sriov && !says(SRIOV) && !sriov() {
+        all.push("no card for SR-IOV".to_owned());
+    }
+    if node.qat && !says(QAT) {
+        all.push(format!("no label `{QAT}: \"true\"`"));
+    }
+    for (key, value) in &node.labels {
+        if host.labels().get(key) != Some(value) {
+            all.push(format!("no label `{key}: {value}`"));
+        }
+    }
+    (!all.is_empty()).then(|| format!("it has {}", all.join(", ")))
+}
+
+fn nics(host: &BareMetalHost) -> impl Iterator<Item = &Nic> {
+    let hardware = host.status.as_ref().and_then(|status| status.hardware.as_ref());
+    hardware.and_then(|hardware| hardware.nics.as_ref()).into_iter().flatten()
+}
+
+fn processors(host: &BareMetalHost) -> i64 {
+    let hardware = host.status.as_ref().and_then(|status| status.hardware.as_ref());
+    hardware.and_then(|hardware| hardware.cpu.as_ref()?.count).map_or(0, i64::from)
+}
+
+fn memory(host: &BareMetalHost) -> i64 {
+    let hardware = host.status.as_ref().and_then(|status| status.hardware.as_ref());
+    hardware.and_then(|hardware| hardware.ram_mebibytes).unwrap_or_default()
+}
+
+/// MAC addresses of a host: the card that it boots from first, then those that were found in it.
+fn macs(host: &BareMetalHost) -> Vec<MacAddress> {
+    let boot = host.spec.boot_mac_address.as_deref().and_then(MacAddress::from_any);
+    let found = nics(host).filter_map(|nic| MacAddress::from_any(nic.mac.as_deref()?));
+    let mut all: Vec<MacAddress> = boot.into_iter().chain(found).collect();
+    let mut seen = BTreeSet::new();
+    all.retain(|mac| seen.insert(*mac));
+    all
+}
+
+/// The card of a host and its address: as inspection found it, else by the newest active lease. IPv4 comes first.
+fn card_of(host: &BareMetalHost, node: &WantedNode, leases: &Leases) -> Result<(MacAddress, IpAddr), String> {
+    let wished = node.mac.as_ref().map(|(mac, _)| *mac);
+    let cards = wished.map_or_else(|| macs(host), |mac| vec![mac]);
+    let written = if node.mac.is_some() {
+        node.written().to_owned()
+    } else {
+        cards.first().map(ToString::to_string).unwrap_or_default()
+    };
+    let mut expired = false;
+    for mac in &cards {
+        let mut found: Vec<IpAddr> = nics(host)
+            .filter(|nic| nic.mac.as_deref().and_then(MacAddress::from_any) == Some(*mac))
+            .filter_map(|nic| nic.ip.as_deref()?.split('%').next()?.parse().ok())
+            .filter(|ip| !is_local(*ip))
+            .collect();
+        found.sort_by_key(IpAddr::is_ipv6);
+        if let Some(&ip) = found.first() {
+            return Ok((*mac, ip));
+        }
+        match address_of(&leases.all, *mac, leases.now) {
+            Ok(ip) => return Ok((*mac, ip.into())),
+            Err(_) => expired |= leases.all.iter().any(|lease| lease.mac == *mac),
+        }
+    }
+    Err(if expired {
+        format!("No active ip address lease found for MAC address {written}")
+    } else {
+        format!("IP address not found for host with MAC address {written}")
+    })
+}
+
+/// An address that no other machine reaches.
+fn is_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_unspecified() || ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_unspecified() || ip.is_loopback(),
+    }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

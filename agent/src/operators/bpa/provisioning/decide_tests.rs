@@ -1,0 +1,190 @@
+//! Which host each node gets.
+
+use std::sync::Arc;
+
+use agent_api::clusters::provisioning::Provisioning;
+use agent_api::metal3::BareMetalHost;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Choice, Leases, choose};
+use crate::operators::bpa::provisioning::wishes::Wanted;
+use crate::provisioning::segment::leases;
+
+fn host(number: u8, memory: i64, change: &Value) -> Arc<BareMetalHost> {
+    let mac = format!("52:54:00:00:00:{number:02x}");
+    let mut object = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": {"name": format!("host{number}"), "namespace": "metal3", "labels": {}, "annotations": {}},
+        "spec": {"online": true, "bootMACAddress": mac, "bmc": {"address": "ipmi://192.0.2.1", "credentialsName": "c"}},
+        "status": {"operationalStatus": "OK", "errorMessage": "", "errorCount": 0, "poweredOn": true,
+            "provisioning": {"state": "provisioned", "ID": "u"},
+            "hardware": {"ramMebibytes": memory, "cpu": {"count": 8},
+                "nics": [{"mac": mac.to_uppercase(), "ip": format!("172.22.0.{number}"), "model": "0x1af4 0x0001"}]}}});
+    for (path, value) in change.as_object().into_iter().flatten() {
+        let (parent, field) = path.rsplit_once('/').expect("a path");
+        object.pointer_mut(parent).expect("a parent")[field] = value.clone();
+    }
+    Arc::new(serde_json::from_value(object).expect("a host"))
+}
+
+fn object(spec: &Value) -> Provisioning {
+    let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
+        "metadata": {"name": "p", "namespace": "default", "uid": "1"}, "spec": spec});
+    serde_json::from_value(object).expect("a Provisioning")
+}
+
+fn chosen(spec: &Value, hosts: &[Arc<BareMetalHost>], leases: &str) -> Choice {
+    let object = object(spec);
+    let wanted = Wanted::of(&object).expect("good wishes");
+    let leases = Leases { all: leases::read(leases), now: Timestamp::from_second(1000).expect("a time") };
+    choose(&object, &wanted, hosts, &leases)
+}
+
+fn names(choice: &Choice) -> Vec<(&str, &str)> {
+    assert!(choice.lacking.is_empty(), "{:?}", choice.lacking);
+    choice.chosen.iter().map(|chosen| (&*chosen.name, &*chosen.host.1)).collect()
+}
+
+fn by_mac(mac: &str) -> Value {
+    json!({"masters": [{"m": {"mac-address": mac}}]})
+}
+
+#[test]
+fn a_host_is_found_by_a_whole_mac_address_in_any_spelling() {
+    let hosts = [host(0x11, 1, &json!({})), host(0x12, 1, &json!({}))];
+    for spelling in ["52:54:00:00:00:12", "52-54-00-00-00-12", "5254.0000.0012"] {
+        let choice = chosen(&by_mac(spelling), &hosts, "");
+        assert_eq!(names(&choice), [("m", "host18")], "{spelling}");
+        assert_eq!(choice.chosen[0].ip.to_string(), "172.22.0.18");
+    }
+}
+
+#[test]
+fn the_four_texts_of_icn() {
+    let bare = host(1, 1, &json!({"/status/hardware": {"nics": [{"mac": "52:54:00:00:00:01"}]}}));
+    for (spec, hosts, leases, expected) in [
+        (by_mac("52:54:00:00:00:09"), vec![], "", "Host with MAC Address 52:54:00:00:00:09 not found"),
+        (
+            by_mac("52:54:00:00:00:01"),
+            vec![bare.clone()],
+            "",
+            "IP address not found for host with MAC address 52:54:00:00:00:01",
+        ),
+        (
+            by_mac("52:54:00:00:00:01"),
+            vec![bare.clone()],
+            "900 52:54:00:00:00:01 172.22.0.9 * *",
+            "No active ip address lease found for MAC address 52:54:00:00:00:01",
+        ),
+    ] {
+        assert_eq!(chosen(&spec, &hosts, leases).lacking, [expected]);
+    }
+    let choice = chosen(&by_mac("52:54:00:00:00:01"), &[bare], "2000 52:54:00:00:00:01 172.22.0.9 * *");
+    assert_eq!(choice.chosen[0].ip.to_string(), "172.22.0.9");
+}
+
+#[test]
+fn resources_choose_the_smallest_host_that_will_do_and_the_most_demanding_first() {
+    let hosts = [host(1, 64_000, &json!({})), host(2, 8000, &json!({})), host(3, 16_000, &json!({}))];
+    let spec = json!({"masters": [{"m": {"memory": "4Gi"}}], "workers": [{"small": {"cpu": 4}}, {"large": {"memory": "32Gi"}}]});
+    assert_eq!(names(&chosen(&spec, &hosts, "")), [("m", "host2"), ("small", "host3"), ("large", "host1")]);
+    let mut turned = hosts.clone();
+    turned.reverse();
+    assert_eq!(chosen(&spec, &hosts, ""), chosen(&spec, &turned, ""));
+}
+
+#[test]
+fn a_shortfall_is_named() {
+    let hosts = [host(1, 2000, &json!({}))];
+    let spec = json!({"masters": [{"m": {"mac-address": "52:54:00:00:00:01", "memory": "4Gi", "cpu": 16}}]});
+    let why = chosen(&spec, &hosts, "").lacking.join("");
+    assert!(why.contains("8 processors of 16, 2000 MiB of memory of 4096"), "{why}");
+    let spec = json!({"masters": [{"m": {"sriov": true, "qat": true}}]});
+    let choice = chosen(&spec, &hosts, "");
+    assert!(choice.lacking[0].contains("no host has a card for SR-IOV, QAT"), "{choice:?}");
+    assert!(choice.not_chosen[0].why.contains("no card for SR-IOV, no label"), "{choice:?}");
+}
+
+#[test]
+fn sriov_is_read_from_the_cards_and_qat_from_a_label() {
+    let nics = json!([{"mac": "52:54:00:00:00:02", "ip": "172.22.0.2", "model": "0x8086 0x1572"}]);
+    let hosts = [
+        host(1, 1, &json!({})),
+        host(
+            2,
+            1,
+            &json!({"/status/hardware/nics": nics,
+        "/metadata/labels": {"bpa.akraino.org/qat": "true"}}),
+        ),
+    ];
+    assert_eq!(
+        names(&chosen(&json!({"masters": [{"m": {"sriov": true, "qat": true}}]}), &hosts, "")),
+        [("m", "host2")]
+    );
+}
+
+#[test]
+fn labels_of_a_role_are_demanded() {
+    let hosts = [host(1, 1, &json!({})), host(2, 1, &json!({"/metadata/labels": {"rack": "b"}}))];
+    let spec = json!({"masters": [{"m": {}}], "nodeSelector": {"masters": {"rack": "b"}}});
+    assert_eq!(names(&chosen(&spec, &hosts, "")), [("m", "host2")]);
+}
+
+#[test]
+fn a_host_that_cannot_be_used_is_not_and_the_reason_is_told() {
+    for (path, value, word) in [
+        (
+            "/spec/consumerRef",
+            json!({"kind": "HostClaim", "apiVersion": "metal3.io/v1alpha1", "namespace": "a", "name": "b"}),
+            "used by HostClaim a/b",
+        ),
+        (
+            "/spec/consumerRef",
+            json!({"kind": "Provisioning", "apiVersion": "bpa.akraino.org/v1alpha1", "namespace": "default", "name": "q"}),
+            "used by Provisioning default/q",
+        ),
+        ("/status/provisioning/state", json!("available"), "give it an `image`"),
+        ("/status/provisioning/state", json!("provisioning"), "not provisioned yet"),
+        ("/status/errorMessage", json!("BMC is away"), "BMC is away"),
+        ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"), "being deleted"),
+        ("/metadata/annotations", json!({"baremetalhost.metal3.io/paused": ""}), "paused"),
+    ] {
+        let hosts = [host(1, 8000, &json!({path: value}))];
+        for spec in [by_mac("52:54:00:00:00:01"), json!({"masters": [{"m": {"memory": "1Gi"}}]})] {
+            let choice = chosen(&spec, &hosts, "");
+            assert!(choice.lacking.len() == 1 && choice.lacking[0].contains(word), "{path}: {choice:?}");
+            assert!(choice.not_chosen[0].why.contains(word), "{path}: {choice:?}");
+        }
+    }
+}
+
+#[test]
+fn a_host_without_a_bmc_runs_what_its_user_gave_it() {
+    let hosts = [host(1, 1, &json!({"/spec/bmc": null, "/status/provisioning/state": "unmanaged"}))];
+    assert_eq!(names(&chosen(&by_mac("52:54:00:00:00:01"), &hosts, "")), [("m", "host1")]);
+}
+
+#[test]
+fn a_node_keeps_its_host() {
+    let consumer =
+        json!({"kind": "Provisioning", "apiVersion": "bpa.akraino.org/v1alpha1", "namespace": "default", "name": "p"});
+    let claimed = host(
+        9,
+        64_000,
+        &json!({"/spec/consumerRef": consumer, "/metadata/annotations": {"bpa.akraino.org/node": "m"},
+        "/status/provisioning/state": "deprovisioning"}),
+    );
+    let hosts = [host(1, 8000, &json!({})), claimed];
+    assert_eq!(names(&chosen(&json!({"masters": [{"m": {"memory": "4Gi"}}]}), &hosts, "")), [("m", "host9")]);
+}
+
+#[test]
+fn two_nodes_never_share_a_host() {
+    let nics =
+        json!([{"mac": "52:54:00:00:00:01", "ip": "172.22.0.1"}, {"mac": "52:54:00:00:00:aa", "ip": "172.22.0.3"}]);
+    let hosts = [host(1, 8000, &json!({"/status/hardware/nics": nics}))];
+    let spec = json!({"masters": [{"m": {"mac-address": "52:54:00:00:00:01"}}], "workers": [{"w": {"mac-address": "52:54:00:00:00:aa"}}]});
+    let choice = chosen(&spec, &hosts, "");
+    assert_eq!(choice.chosen.len(), 1);
+    assert!(choice.lacking[0].contains("another node already"), "{choice:?}");
+}

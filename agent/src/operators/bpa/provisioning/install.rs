@@ -1,0 +1,450 @@
+//! The work on a cluster's servers, from the first connection to nodes that are Ready: a task of the operator. It can end at
+//! any instant and be begun anew: what was done is known by the servers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent_api::clusters::provisioning::{NodePhase, NodeRole, NodeStatus};
+use agent_api::events::State;
+use agent_api::meta::Time;
+use futures_util::future::{join_all, try_join_all};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node as KubernetesNode;
+use kube::Api;
+use serde::de::DeserializeOwned;
+
+use super::decide::Chosen;
+use super::kubeadm;
+use super::wishes::Wanted;
+use crate::node::plan::{CheckPlan, Invitation, Line, NodeFacts, NodePlan, Task};
+use crate::operators::bpa::common::{Goods, Place};
+use crate::operators::bpa::login::Login;
+use crate::operators::bpa::servers::{bring_agent, reset};
+use crate::ssh::{Session, SshError, Target};
+
+/// A server that has just been provisioned boots.
+const BOOT: Duration = Duration::from_secs(600);
+/// A node that has joined becomes Ready when its network runs: images are pulled and started.
+const NODE_READY: Duration = Duration::from_secs(1800);
+/// Pause between two looks at the nodes.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// What a cluster is made of.
+pub(super) struct Order {
+    /// `namespace/name/uid` of the object.
+    pub id: String,
+    pub wanted: Wanted,
+    pub chosen: Vec<Chosen>,
+    pub version: String,
+    pub goods: Goods,
+    pub place: Place,
+    pub login: Login,
+    pub agent: Arc<[u8]>,
+    /// The cluster was whole before: it is never begun anew.
+    pub existed: bool,
+    /// Nodes that go.
+    pub leaving: Vec<NodeStatus>,
+    /// Where each node's log is written.
+    pub logs: PathBuf,
+}
+
+/// What came of it.
+#[derive(Clone)]
+pub(super) struct Made {
+    pub kubeconfig: String,
+    pub version: String,
+    pub endpoint: String,
+}
+
+/// Work that runs, as its turns see it.
+pub(super) struct Work {
+    state: Mutex<Shared>,
+}
+
+struct Shared {
+    nodes: BTreeMap<String, NodeStatus>,
+    order: Vec<String>,
+    sentence: String,
+    steps: BTreeMap<String, (usize, usize)>,
+    ended: Option<Result<Made, String>>,
+}
+
+impl Work {
+    /// Work on these nodes, none of which has begun.
+    pub fn new(chosen: &[Chosen], before: &[NodeStatus]) -> Self {
+        let known = |name: &str| before.iter().find(|node| node.name == name);
+        let node = |chosen: &Chosen| NodeStatus {
+            name: chosen.name.clone(),
+            roles: chosen.roles.clone(),
+            host: format!("{}/{}", chosen.host.0, chosen.host.1),
+            mac_address: chosen.mac.to_string(),
+            ip: chosen.ip.to_string(),
+            phase: NodePhase::Waiting,
+            step: None,
+            since: None,
+            error: None,
+            // A host that was exchanged has another key.
+            host_key: known(&chosen.name)
+                .filter(|known| known.host == format!("{}/{}", chosen.host.0, chosen.host.1))
+                .and_then(|known| known.host_key.clone()),
+            secs: known(&chosen.name).and_then(|known| known.secs),
+        };
+        let nodes: BTreeMap<String, NodeStatus> =
+            chosen.iter().map(|chosen| (chosen.name.clone(), node(chosen))).collect();
+        let order = chosen.iter().map(|chosen| chosen.name.clone()).collect();
+        let sentence = "reaching the servers by SSH".to_owned();
+        Self { state: Mutex::new(Shared { nodes, order, sentence, steps: BTreeMap::new(), ended: None }) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
+        // Each change is whole: a panic elsewhere leaves it valid.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its nodes now.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        let shared = self.lock();
+        shared.order.iter().filter_map(|name| shared.nodes.get(name).cloned()).collect()
+    }
+
+    /// What it does, in words.
+    pub fn sentence(&self) -> String {
+        self.lock().sentence.clone()
+    }
+
+    /// Its result, once it has ended.
+    pub fn ended(&self) -> Option<Result<Made, String>> {
+        self.lock().ended.clone()
+    }
+
+    /// It has ended.
+    pub fn end(&self, result: Result<Made, String>) {
+        self.lock().ended = Some(result);
+    }
+
+    fn say(&self, sentence: impl Into<String>) {
+        self.lock().sentence = sentence.into();
+    }
+
+    fn change(&self, name: &str, change: impl FnOnce(&mut NodeStatus)) {
+        if let Some(node) = self.lock().nodes.get_mut(name) {
+            change(node);
+        }
+    }
+
+    /// What a server's line says.
+    fn hear(&self, name: &str, line: &Line) {
+        let mut shared = self.lock();
+        let counted = shared.steps.get(name).copied().unwrap_or_default();
+        match line {
+            Line::Steps(all) => {
+                shared.steps.insert(name.to_owned(), (0, *all));
+            }
+            Line::Event(event) => {
+                let (done, all) = counted;
+                let step = format!("{}/{}", event.phase, event.step);
+                let Some(node) = shared.nodes.get_mut(name) else { return };
+                match event.state {
+                    State::Started => {
+                        node.phase = NodePhase::Installing;
+                        node.step = Some(format!("{step} ({} of {all})", done + 1));
+                        node.since = Some(Time(Timestamp::now()));
+                        node.error = None;
+                    }
+                    State::Done | State::Skipped => {
+                        node.error = None;
+                        shared.steps.insert(name.to_owned(), (done + 1, all));
+                    }
+                    State::Failed => {
+                        node.phase = NodePhase::Failing;
+                        node.error = event.text("cause").map(str::to_owned);
+                    }
+                    State::Progress | State::Waiting => {}
+                }
+            }
+            Line::Alive | Line::Done(_) => {}
+        }
+    }
+}
+
+/// A server, connected.
+struct Server<'a> {
+    node: &'a Chosen,
+    session: Session,
+    agent: &'static str,
+    facts: NodeFacts,
+}
+
+impl Server<'_> {
+    fn is_master(&self) -> bool {
+        self.node.roles.contains(&NodeRole::Master)
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, arguments: &[&str], plan: &[u8]) -> anyhow::Result<T> {
+        let mut argv = vec![self.agent, "node"];
+        argv.extend(arguments);
+        let answer = self.session.output(&argv, plan).await?;
+        Ok(serde_json::from_slice(&answer.stdout)?)
+    }
+}
+
+/// Does the work.
+pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> {
+    let mut servers = reach(order, work).await?;
+    work.say("checking the servers");
+    check(order, &mut servers).await?;
+    let first_at = first_master(order, &servers)?;
+    let first = &servers[first_at];
+    work.say(format!("making {} the control plane", first.node.name));
+    let manifests = order.goods.flannel.iter().map(|text| flannel(text, &order.wanted.pod_cidr)).collect();
+    let config = kubeadm::init(&order.wanted, &order.version, first.node);
+    let kubeconfig = apply(order, work, first, Task::Init { config, manifests }).await?;
+    let kubeconfig = kubeconfig.ok_or_else(|| anyhow::anyhow!("{} gave no kubeconfig", first.node.name))?;
+    join(order, work, &servers, first_at).await?;
+    work.say("removing nodes that are not wanted any more");
+    remove(order, work, &servers[first_at]).await?;
+    work.say("waiting for the nodes to be Ready");
+    until_ready(order, work, &kubeconfig).await?;
+    for server in servers {
+        server.session.close().await;
+    }
+    let endpoint = kubeadm::endpoint(&order.wanted, &order.chosen[0]);
+    Ok(Made { kubeconfig, version: order.version.clone(), endpoint })
+}
+
+/// Connects to all servers beside each other, leaves the cluster's key there, and brings the agent.
+async fn reach<'a>(order: &'a Order, work: &Work) -> anyhow::Result<Vec<Server<'a>>> {
+    let one = async |node: &'a Chosen| -> Result<Server<'a>, SshError> {
+        let known = work.lock().nodes.get(&node.name).and_then(|node| node.host_key.clone());
+        let target =
+            Target { address: node.ip, port: order.login.port, user: order.login.user.clone(), host_key: known };
+        let session = Session::connect(&target, &order.login.identity, BOOT).await?;
+        work.change(&node.name, |status| status.host_key = Some(session.host_key().to_owned()));
+        leave_key(&session, &order.login).await?;
+        let agent = bring_agent(&session, &order.agent).await?;
+        Ok(Server { node, session, agent, facts: NodeFacts::default() })
+    };
+    let told = async |node: &'a Chosen| {
+        let reached = one(node).await;
+        if let Err(error) = &reached {
+            work.change(&node.name, |status| status.error = Some(crate::steps::chain(error)));
+        }
+        reached
+    };
+    let reached = join_all(order.chosen.iter().map(told)).await;
+    let failed: Vec<String> =
+        reached.iter().filter_map(|one| one.as_ref().err()).map(|error| crate::steps::chain(error)).collect();
+    anyhow::ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(reached.into_iter().flatten().collect())
+}
+
+/// The cluster's key is good for the next connection, when the password may be another one.
+async fn leave_key(session: &Session, login: &Login) -> Result<(), SshError> {
+    let home = if login.user == "root" { "/root".to_owned() } else { format!("/home/{}", login.user) };
+    let script = "home=$(getent passwd \"$1\" | cut -d: -f6); home=${home:-$2}; f=$home/.ssh/authorized_keys; \
+                  grep -qxF \"$3\" \"$f\" 2>/dev/null || { install -d -m 700 -o \"$1\" \"$home/.ssh\" && printf '%s\\n' \"$3\" >> \"$f\" && \
+                  chmod 600 \"$f\" && chown \"$1\" \"$f\"; }";
+    session.output(&["sh", "-c", script, "sh", &login.user, &home, login.authorized.trim()], b"").await.map(drop)
+}
+
+/// Asks every server what speaks against it, before any is touched.
+async fn check(order: &Order, servers: &mut [Server<'_>]) -> anyhow::Result<()> {
+    let brought: Vec<String> = order.goods.programs.iter().map(|program| program.path.clone()).collect();
+    let one = async |server: &mut Server<'_>| -> anyhow::Result<()> {
+        let plan = CheckPlan {
+            cluster: order.id.clone(),
+            control_plane: server.is_master(),
+            address: server.node.ip,
+            reach: order.place.reach(),
+            now: Timestamp::now().as_second(),
+            brought: brought.clone(),
+        };
+        server.facts = server.ask(&["check"], &serde_json::to_vec(&plan)?).await?;
+        Ok(())
+    };
+    try_join_all(servers.iter_mut().map(one)).await?;
+    let mut problems = Vec::new();
+    for (at, server) in servers.iter().enumerate() {
+        problems.extend(server.facts.problems.iter().map(|problem| format!("{}: {problem}", server.node.name)));
+        let twin = servers[..at].iter().find(|other| other.facts.machine_id == server.facts.machine_id);
+        if let Some(twin) = twin.filter(|_| !server.facts.machine_id.is_empty()) {
+            problems.push(format!(
+                "{} and {} have the same machine id; hint: empty /etc/machine-id in their image, and boot them again",
+                twin.node.name, server.node.name
+            ));
+        }
+    }
+    anyhow::ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(())
+}
+
+/// The master that has the cluster; the first one where there is none yet.
+fn first_master(order: &Order, servers: &[Server<'_>]) -> anyhow::Result<usize> {
+    let masters = || servers.iter().enumerate().filter(|(_, server)| server.is_master());
+    if let Some((at, _)) = masters().find(|(_, server)| server.facts.member) {
+        return Ok(at);
+    }
+    anyhow::ensure!(
+        !order.existed,
+        "no master of the cluster is left, and it is not begun anew over its remains; hint: bring one back, or delete the \
+         Provisioning and make it again"
+    );
+    masters().map(|(at, _)| at).next().ok_or_else(|| anyhow::anyhow!("there is no master"))
+}
+
+/// The others: masters one after the other, for etcd's sake, then all workers beside each other.
+async fn join(order: &Order, work: &Work, servers: &[Server<'_>], first_at: usize) -> anyhow::Result<()> {
+    let first = &servers[first_at];
+    let others = || servers.iter().enumerate().filter(|(at, _)| *at != first_at).map(|(_, server)| server);
+    let one = async |server: &Server<'_>, invitation: &Invitation| {
+        let config = kubeadm::join(&order.wanted, first.node, server.node, invitation);
+        apply(order, work, server, Task::Join { config, control_plane: server.is_master() }).await.map(drop)
+    };
+    for master in others().filter(|server| server.is_master()) {
+        work.say(format!("{} joins the control plane", master.node.name));
+        let invitation: Invitation = first.ask(&["invite", "--control-plane"], b"").await?;
+        one(master, &invitation).await?;
+    }
+    let workers: Vec<&Server<'_>> = others().filter(|server| !server.is_master()).collect();
+    if workers.is_empty() {
+        return Ok(());
+    }
+    work.say(format!("{} workers join", workers.len()));
+    let invitation: Invitation = first.ask(&["invite"], b"").await?;
+    let ended = join_all(workers.into_iter().map(|worker| one(worker, &invitation))).await;
+    let failed: Vec<String> = ended.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    anyhow::ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(())
+}
+
+/// Has a server do its part, and follows it. Returns the kubeconfig, if it has one to give.
+async fn apply(order: &Order, work: &Work, server: &Server<'_>, task: Task) -> anyhow::Result<Option<String>> {
+    let name = &server.node.name;
+    let plan = NodePlan {
+        cluster: order.id.clone(),
+        node: name.clone(),
+        address: server.node.ip,
+        version: order.version.clone(),
+        hosts_toml: order.goods.hosts_toml.clone(),
+        programs: order.goods.programs.clone(),
+        task,
+    };
+    let begun = Timestamp::now();
+    let mut log = Vec::new();
+    let mut kubeconfig = None;
+    let hear = |text: &str| match serde_json::from_str::<Line>(text) {
+        Ok(Line::Done(made)) => kubeconfig = made,
+        Ok(line) => {
+            if let Line::Event(event) = &line {
+                log.push(format!("{} {}", Timestamp::now(), serde_json::json!(event)));
+            }
+            work.hear(name, &line);
+        }
+        Err(_) => log.push(text.to_owned()),
+    };
+    let ran = server.session.run(&[server.agent, "node", "apply"], &serde_json::to_vec(&plan)?, hear).await;
+    write_log(order, name, &log);
+    if let Err(error) = ran {
+        work.change(name, |status| {
+            status.phase = NodePhase::Failing;
+            status.error = Some(crate::steps::chain(&error));
+        });
+        return Err(error.into());
+    }
+    let secs = Timestamp::now().as_second() - begun.as_second();
+    work.change(name, |status| {
+        status.phase = NodePhase::Installed;
+        status.step = None;
+        status.since = None;
+        status.error = None;
+        if !server.facts.member {
+            status.secs = Some(secs);
+        }
+    });
+    Ok(kubeconfig)
+}
+
+/// A log that cannot be written stops nothing.
+fn write_log(order: &Order, node: &str, lines: &[String]) {
+    let path = order.logs.join(format!("{node}.log"));
+    let written = fs_err::create_dir_all(&order.logs).and_then(|()| {
+        let mut text = fs_err::read_to_string(&path).unwrap_or_default();
+        text.extend(lines.iter().map(|line| format!("{line}\n")));
+        crate::host::files::replace(&path, text.as_bytes())
+    });
+    if let Err(error) = written {
+        log::warn!("{error}");
+    }
+}
+
+/// Nodes that are not wanted any more are drained, as `PodDisruptionBudget`s let it, and leave the cluster. Their servers are
+/// reset when they are let go.
+async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Result<()> {
+    let kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"];
+    for node in &order.leaving {
+        work.say(format!("draining {}", node.name));
+        let there = first
+            .session
+            .output(&[&kubectl[..], &["get", "node", &node.name, "--ignore-not-found", "-o", "name"]].concat(), b"")
+            .await?;
+        if there.stdout.is_empty() {
+            continue;
+        }
+        let drain = ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
+        first.session.output(&[&kubectl[..], &drain[..]].concat(), b"").await?;
+        reset_one(order, node).await?;
+        first
+            .session
+            .output(&[&kubectl[..], &["delete", "node", &node.name, "--ignore-not-found"]].concat(), b"")
+            .await?;
+    }
+    Ok(())
+}
+
+/// Resets the server of a node that leaves.
+async fn reset_one(order: &Order, node: &NodeStatus) -> anyhow::Result<()> {
+    let address = node.ip.parse()?;
+    let target =
+        Target { address, port: order.login.port, user: order.login.user.clone(), host_key: node.host_key.clone() };
+    reset(&target, &order.login, &order.agent).await.map_err(Into::into)
+}
+
+/// flannel's manifest, for this cluster's addresses.
+fn flannel(manifest: &str, pod_cidr: &str) -> String {
+    manifest.replace("10.244.0.0/16", pod_cidr)
+}
+
+/// Asks the new cluster until every node is Ready.
+async fn until_ready(order: &Order, work: &Work, kubeconfig: &str) -> anyhow::Result<()> {
+    let read = kube::config::Kubeconfig::from_yaml(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await?;
+    let nodes = Api::<KubernetesNode>::all(kube::Client::try_from(config)?);
+    let network = order.wanted.cni != agent_api::clusters::provisioning::Cni::None;
+    let begun = tokio::time::Instant::now();
+    loop {
+        let missing = match nodes.list(&kube::api::ListParams::default()).await {
+            Ok(list) => missing(&order.chosen, &list.items, network),
+            Err(error) => Some(format!("the API of the cluster: {error}")),
+        };
+        let Some(missing) = missing else { return Ok(()) };
+        anyhow::ensure!(begun.elapsed() < NODE_READY, "not Ready after {} min: {missing}", NODE_READY.as_secs() / 60);
+        work.say(format!("waiting for {missing}"));
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The first node that is not there or not Ready, and why. Without a network of ours, to be there is enough.
+fn missing(chosen: &[Chosen], nodes: &[KubernetesNode], network: bool) -> Option<String> {
+    chosen.iter().find_map(|chosen| {
+        let Some(node) = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(&chosen.name)) else {
+            return Some(format!("node {}: the cluster does not know it yet", chosen.name));
+        };
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+        let holds = ready.is_some_and(|condition| condition.status == "True");
+        let why = ready.and_then(|condition| condition.message.clone()).unwrap_or_default();
+        (network && !holds).then(|| format!("node {}: {why}", chosen.name))
+    })
+}

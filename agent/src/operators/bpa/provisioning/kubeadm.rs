@@ -1,0 +1,180 @@
+//! kubeadm's configurations (`kubeadm.k8s.io/v1beta4`), made from what is wanted. Pure.
+
+use std::net::IpAddr;
+
+use agent_api::clusters::provisioning::NodeRole;
+use serde_json::{Value, json};
+
+use super::decide::Chosen;
+use super::wishes::Wanted;
+use crate::node::plan::Invitation;
+
+const API: &str = "kubeadm.k8s.io/v1beta4";
+const SOCKET: &str = "unix:///run/containerd/containerd.sock";
+/// A server that boots from a slow disk, or is emulated, takes its time: kubeadm's own limits are 4 and 5 minutes.
+const PATIENCE: &str = "20m0s";
+/// A token is needed while nodes join, and no longer.
+const TOKEN: &str = "15m0s";
+
+/// `HOST:PORT` of the API.
+pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
+    match &wanted.endpoint {
+        Some((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
+        Some((host, port)) => format!("{host}:{port}"),
+        None => address(first.ip, 6443),
+    }
+}
+
+fn address(ip: IpAddr, port: u16) -> String {
+    std::net::SocketAddr::new(ip, port).to_string()
+}
+
+fn timeouts() -> Value {
+    json!({
+        "controlPlaneComponentHealthCheck": PATIENCE,
+        "discovery": PATIENCE,
+        "etcdAPICall": PATIENCE,
+        "kubeletHealthCheck": PATIENCE,
+        "kubernetesAPICall": PATIENCE,
+        "tlsBootstrap": PATIENCE,
+    })
+}
+
+fn registration(node: &Chosen) -> Value {
+    let mut all = json!({
+        "name": node.name,
+        "criSocket": SOCKET,
+        "kubeletExtraArgs": [{"name": "node-ip", "value": node.ip}],
+    });
+    // A master that is a worker, too, runs everybody's pods.
+    if node.roles.contains(&NodeRole::Master) && node.roles.contains(&NodeRole::Worker) {
+        all["taints"] = json!([]);
+    }
+    all
+}
+
+/// Of the first member of the control plane.
+pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
+    let init = json!({
+        "apiVersion": API,
+        "kind": "InitConfiguration",
+        "bootstrapTokens": [{
+            "ttl": TOKEN,
+            "usages": ["signing", "authentication"],
+            "groups": ["system:bootstrappers:kubeadm:default-node-token"],
+        }],
+        "localAPIEndpoint": {"advertiseAddress": first.ip, "bindPort": 6443},
+        "nodeRegistration": registration(first),
+        "timeouts": timeouts(),
+    });
+    let cluster = json!({
+        "apiVersion": API,
+        "kind": "ClusterConfiguration",
+        "clusterName": wanted.cluster,
+        "controlPlaneEndpoint": endpoint(wanted, first),
+        "kubernetesVersion": version,
+        "networking": {"podSubnet": wanted.pod_cidr, "serviceSubnet": wanted.service_cidr},
+    });
+    let kubelet = json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "systemd"});
+    let proxy =
+        json!({"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables"});
+    documents(&[init, cluster, kubelet, proxy])
+}
+
+/// Of a node that joins.
+pub fn join(wanted: &Wanted, first: &Chosen, node: &Chosen, invitation: &Invitation) -> String {
+    let mut join = json!({
+        "apiVersion": API,
+        "kind": "JoinConfiguration",
+        "discovery": {
+            "bootstrapToken": {
+                "apiServerEndpoint": endpoint(wanted, first),
+                "token": invitation.token,
+                "caCertHashes": [invitation.ca_hash],
+            },
+            "tlsBootstrapToken": invitation.token,
+        },
+        "nodeRegistration": registration(node),
+        "timeouts": timeouts(),
+    });
+    if node.roles.contains(&NodeRole::Master) {
+        join["controlPlane"] = json!({
+            "certificateKey": invitation.certificate_key,
+            "localAPIEndpoint": {"advertiseAddress": node.ip, "bindPort": 6443},
+        });
+    }
+    documents(&[join])
+}
+
+/// JSON is YAML.
+fn documents(all: &[Value]) -> String {
+    let texts: Vec<String> = all.iter().map(|document| format!("{document:#}\n")).collect();
+    texts.join("---\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::clusters::provisioning::NodeRole::{Master, Worker};
+    use agent_api::clusters::provisioning::{Cni, NodeRole};
+    use serde_json::{Value, json};
+
+    use super::{Chosen, Invitation, Wanted, init, join};
+
+    fn node(name: &str, number: u8, roles: &[NodeRole]) -> Chosen {
+        Chosen {
+            name: name.to_owned(),
+            roles: roles.to_vec(),
+            host: ("metal3".to_owned(), name.to_owned()),
+            mac: "52:54:00:00:00:01".parse().expect("a MAC address"),
+            ip: [172, 22, 0, number].into(),
+        }
+    }
+
+    fn wanted(endpoint: Option<(&str, u16)>) -> Wanted {
+        Wanted {
+            cluster: "one".to_owned(),
+            nodes: Vec::new(),
+            pod_cidr: "10.244.64.0/18".to_owned(),
+            service_cidr: "10.244.0.0/18".to_owned(),
+            endpoint: endpoint.map(|(host, port)| (host.to_owned(), port)),
+            cni: Cni::Flannel,
+        }
+    }
+
+    fn read(text: &str) -> Vec<Value> {
+        text.split("---\n").map(|document| serde_json::from_str(document).expect("JSON")).collect()
+    }
+
+    #[test]
+    fn a_lone_master_runs_pods_and_is_the_endpoint() {
+        let all = read(&init(&wanted(None), "v1.36.4", &node("m", 10, &[Master, Worker])));
+        assert_eq!(all[0]["nodeRegistration"]["taints"], json!([]));
+        assert_eq!(all[0]["bootstrapTokens"][0]["ttl"], "15m0s");
+        assert_eq!(all[1]["controlPlaneEndpoint"], "172.22.0.10:6443");
+        assert_eq!(all[1]["networking"], json!({"podSubnet": "10.244.64.0/18", "serviceSubnet": "10.244.0.0/18"}));
+        assert_eq!(all.len(), 4);
+        let apart = read(&init(&wanted(Some(("api.site", 443))), "v1.36.4", &node("m", 10, &[Master])));
+        assert!(apart[0]["nodeRegistration"].get("taints").is_none(), "kubeadm's own taint");
+        assert_eq!(apart[1]["controlPlaneEndpoint"], "api.site:443");
+    }
+
+    #[test]
+    fn who_joins_as_a_master_gets_the_certificates() {
+        let invitation = Invitation {
+            token: "abcdef.0123456789abcdef".to_owned(),
+            ca_hash: "sha256:00".to_owned(),
+            certificate_key: Some("k".to_owned()),
+        };
+        let first = node("m", 10, &[Master]);
+        let worker = &read(&join(&wanted(None), &first, &node("w", 11, &[Worker]), &invitation))[0];
+        assert!(worker.get("controlPlane").is_none());
+        assert_eq!(worker["discovery"]["bootstrapToken"]["apiServerEndpoint"], "172.22.0.10:6443");
+        assert_eq!(
+            worker["nodeRegistration"]["kubeletExtraArgs"],
+            json!([{"name": "node-ip", "value": "172.22.0.11"}])
+        );
+        let master = &read(&join(&wanted(None), &first, &node("n", 12, &[Master]), &invitation))[0];
+        assert_eq!(master["controlPlane"]["certificateKey"], "k");
+        assert_eq!(master["controlPlane"]["localAPIEndpoint"]["advertiseAddress"], "172.22.0.12");
+    }
+}

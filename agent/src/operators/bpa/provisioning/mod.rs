@@ -1,0 +1,27 @@
+//! `Provisioning`: servers of the site become a Kubernetes cluster.
+//!
+//! ```text
+//! finalizer ─► decide: which host for which node ─► host.spec.consumerRef ─► hosts.ini ─► install ─► kubeconfig ─► Ready
+//!              (MAC, resources, labels; pure)       (compare-and-swap)                    │ each node by SSH:
+//!                                                                                         │ `foothold-agent node`
+//! (deleted) ─► nodes are reset ─► Secrets, files ─► consumerRef goes ─► finalizer goes
+//!
+//! wishes   what the spec asks for, checked   inventory  hosts.ini, old form and new
+//! decide   hosts for nodes                   kubeadm    its configurations
+//! look     leases                            install    the work itself, a task of the operator
+//! act      claims, Secrets, files            tell       status, conditions, events
+//! ```
+//! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
+//! them, and an operator that comes back goes on.
+
+mod act;
+mod controller;
+mod decide;
+mod install;
+mod inventory;
+mod kubeadm;
+mod look;
+mod tell;
+mod wishes;
+
+pub use controller::run;

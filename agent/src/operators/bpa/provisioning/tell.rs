@@ -1,0 +1,157 @@
+//! The status of a cluster, its conditions and events.
+
+use agent_api::clusters::provisioning::{
+    ClusterPhase, HOSTS_CHOSEN, NodePhase, NodeStatus, NotChosen, Provisioning, ProvisioningStatus, READY,
+};
+use agent_api::meta::Time;
+use jiff::Timestamp;
+use kube::Resource as _;
+use serde_json::json;
+
+use super::controller::Controller;
+use super::install::Made;
+use crate::operators::kit::conditions::merge;
+use crate::operators::kit::{Event, NewCondition, Object as _, ObjectError, Reason};
+
+/// What is told; the reason of its condition and of its event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// The spec is wrong.
+    Invalid,
+    /// Hosts are missing.
+    Unschedulable,
+    /// Nodes are installed.
+    Installing,
+    /// Something failed; it is tried again.
+    Failing,
+    /// Every node runs.
+    Ready,
+    /// Nodes are reset.
+    Deleting,
+}
+
+impl Reason for What {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Invalid => "InvalidSpec",
+            Self::Unschedulable => "Unschedulable",
+            Self::Installing => "Installing",
+            Self::Failing => "InstallationFailed",
+            Self::Ready => "ClusterReady",
+            Self::Deleting => "Deleting",
+        }
+    }
+
+    fn is_warning(self) -> bool {
+        match self {
+            Self::Invalid | Self::Unschedulable | Self::Failing => true,
+            Self::Installing | Self::Ready | Self::Deleting => false,
+        }
+    }
+}
+
+impl What {
+    fn phase(self) -> ClusterPhase {
+        match self {
+            Self::Unschedulable => ClusterPhase::Pending,
+            Self::Installing | Self::Failing => ClusterPhase::Installing,
+            Self::Ready => ClusterPhase::Ready,
+            Self::Invalid => ClusterPhase::Failed,
+            Self::Deleting => ClusterPhase::Deleting,
+        }
+    }
+}
+
+/// What is known of a cluster.
+pub(super) struct Told {
+    pub what: What,
+    pub why: String,
+    /// Its nodes; as they were told before when `None`.
+    pub nodes: Option<Vec<NodeStatus>>,
+    pub not_chosen: Vec<NotChosen>,
+    pub made: Option<Made>,
+}
+
+impl Told {
+    pub fn new(what: What, why: impl Into<String>) -> Self {
+        Self { what, why: why.into(), nodes: None, not_chosen: Vec::new(), made: None }
+    }
+}
+
+impl Controller {
+    /// Writes the status, when it is another one; an event when the reason is another one.
+    pub(super) async fn tell(&self, object: &Provisioning, told: Told) -> Result<(), ObjectError> {
+        let before = object.status.clone().unwrap_or_default();
+        let what = told.what;
+        let status = status(object, told, Timestamp::now());
+        if status == before {
+            return Ok(());
+        }
+        let ready = |status: &ProvisioningStatus| {
+            let all = status.conditions.iter().flatten();
+            all.clone()
+                .find(|condition| condition.kind == READY)
+                .map(|condition| (condition.reason.clone(), condition.message.clone()))
+        };
+        let (was, is) = (ready(&before), ready(&status));
+        // It is merged into the status: a field that is gone must be written as `null`.
+        let mut change = json!(status);
+        for (field, _) in json!(before).as_object().into_iter().flatten() {
+            if change.get(field).is_none() {
+                change[field] = json!(null);
+            }
+        }
+        self.common.base.objects.merge_status(object, change).await?;
+        let same = was.as_ref().map(|(reason, _)| reason) == is.as_ref().map(|(reason, _)| reason);
+        if let Some((_, message)) = is.filter(|is| !same || what.is_warning() && was.as_ref() != Some(is)) {
+            let (namespace, name) = object.key();
+            log::info!("Provisioning `{namespace}/{name}`: {} {message}", what.word());
+            self.common.base.tell(&object.object_ref(&()), &Event::new(what, message)).await;
+        }
+        Ok(())
+    }
+}
+
+fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStatus {
+    let before = object.status.clone().unwrap_or_default();
+    let generation = object.metadata.generation;
+    let nodes = told.nodes.unwrap_or_else(|| before.nodes.clone());
+    let installed = nodes.iter().filter(|node| node.phase == NodePhase::Installed).count();
+    let message = if told.what == What::Ready { format!("{installed} nodes run") } else { told.why };
+    let mut conditions = vec![NewCondition {
+        kind: READY,
+        holds: told.what == What::Ready,
+        reason: told.what.word(),
+        message: message.clone(),
+        generation,
+    }];
+    let chosen = match told.what {
+        What::Unschedulable | What::Invalid => Some((false, told.what.word(), message)),
+        What::Installing | What::Failing | What::Ready => Some((true, "Chosen", String::new())),
+        What::Deleting => None,
+    };
+    conditions.extend(chosen.map(|(holds, reason, message)| NewCondition {
+        kind: HOSTS_CHOSEN,
+        holds,
+        reason,
+        message,
+        generation,
+    }));
+    let begun = before.started_at.or_else(|| (told.what == What::Installing).then_some(Time(now)));
+    let done = before.finished_at.or_else(|| (told.what == What::Ready).then_some(Time(now)));
+    let made = told.made;
+    ProvisioningStatus {
+        cluster: Some(object.cluster().to_owned()),
+        phase: told.what.phase(),
+        conditions: Some(merge(before.conditions.as_ref(), conditions, now)),
+        observed_generation: generation,
+        summary: (!nodes.is_empty()).then(|| format!("{installed}/{}", nodes.len())),
+        version: made.as_ref().map(|made| made.version.clone()).or(before.version),
+        endpoint: made.as_ref().map(|made| made.endpoint.clone()).or(before.endpoint),
+        kubeconfig_secret: made.as_ref().map(|_| super::act::kubeconfig_name(object)).or(before.kubeconfig_secret),
+        started_at: begun,
+        finished_at: done,
+        nodes,
+        not_chosen: told.not_chosen,
+    }
+}

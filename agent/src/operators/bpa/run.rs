@@ -1,0 +1,78 @@
+//! Starts all of it: the watches, the controllers, and what tells how they are.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agent_api::metal3::BareMetalHost;
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::common::{Common, Place};
+use super::{provisioning, software};
+use crate::operators::kit::{Base, Objects, command, serve};
+
+/// Name of the operator in events.
+const NAME: &str = "bpa-operator";
+
+/// Settings of the operator.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Kubeconfig; that of the pod, or of the environment, when `None`.
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the clusters; all when `None`.
+    pub namespace: Option<String>,
+    /// The box, as the servers reach it.
+    pub place: Place,
+    /// Folder with a folder for each cluster.
+    pub folder: PathBuf,
+    /// Files with DHCP's leases.
+    pub leases: Vec<PathBuf>,
+    /// Where metrics and health are served; nowhere when `None`.
+    pub serve: Option<SocketAddr>,
+}
+
+/// Runs until told to stop.
+pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Result<()> {
+    let client = command::client(settings.kubeconfig.as_deref()).await?;
+    // No Secret is watched: each is read when it is needed.
+    let (secrets, _writer) = reflector::store::<Secret>();
+    let (hosts, host_writer) = reflector::store::<BareMetalHost>();
+    let base = Base {
+        client: client.clone(),
+        namespace: settings.namespace.clone(),
+        objects: Objects::new(client.clone(), secrets),
+        recorder: Recorder::new(client, Reporter { controller: NAME.to_owned(), instance: None }),
+    };
+    let agent = fs_err::read("/proc/self/exe").context("reading this program, which servers get")?;
+    let common = Common {
+        base,
+        hosts: hosts.clone(),
+        place: settings.place.clone(),
+        folder: settings.folder.clone(),
+        leases: settings.leases.clone(),
+        agent: agent.into(),
+    };
+    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    if let Some(address) = settings.serve {
+        let ready = move || {
+            let hosts = hosts.clone();
+            async move {
+                let listed = tokio::time::timeout(Duration::from_millis(100), hosts.wait_until_ready()).await;
+                listed.ok().and_then(Result::ok).ok_or("the hosts are not listed yet")
+            }
+        };
+        serve::start(&mut tasks, address, serve::router(String::new, ready), stop).await?;
+    }
+    tokio::select! {
+        () = provisioning::run(common.clone(), host_writer) => {}
+        () = software::run(common) => {}
+        () = stop.cancelled() => {}
+        Some(ended) = tasks.join_next() => ended.context("a server of the operator")??,
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! The controller of application clusters on the box (`Provisioning`): its kinds, its rights, its folder, and its pod.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_api::clusters::crds;
+use agent_api::events::{Phase, PhaseWord};
+use futures_util::future::BoxFuture;
+use serde_json::json;
+
+use super::deployed::{self, Controller, USER, place, rule};
+use super::ironic::{Ironic, addresses};
+use super::{EVERY, Ground, Mount, PODS_LOG, Service, metal3};
+use crate::cluster::api::Api;
+use crate::cluster::objects::{ObjectsError, Placed};
+use crate::machine::Machine;
+use crate::provisioning::dhcp;
+use crate::provisioning::segment::dnsmasq::LEASES;
+use crate::steps::{Missing, Outcome, Step};
+
+/// The controller of clusters, with its kinds and rights.
+pub const STEP: Step = Step {
+    phase: PhaseWord::new(Phase::Services.name()),
+    name: "bpa-operator",
+    next: "it is tried again",
+    log: PODS_LOG,
+};
+
+/// Name of all its objects.
+const NAME: &str = "bpa-operator";
+/// What it is for a user.
+const TITLE: &str = "the controller of clusters";
+/// Inventories, logs and kubeconfigs of clusters, on DATA.
+pub const FOLDER: &str = "/var/lib/foothold/clusters";
+/// Where the pod finds that: ICN's own place.
+const MOUNTED: &str = "/opt/kud/multi-cluster";
+/// Where the pod finds what DHCP leased.
+const DHCP: &str = "/var/run/dhcp";
+/// Metrics and health, on the loopback address.
+const METRICS: u16 = 8086;
+/// Pause between two looks at the box's address.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The controller.
+#[derive(Debug)]
+pub struct Clusters {
+    image: String,
+    ironic: Arc<Ironic>,
+}
+
+impl Clusters {
+    /// None where the release does not declare it.
+    pub fn of(machine: &Machine, ironic: &Arc<Ironic>) -> Option<Self> {
+        machine.release().clusters.as_ref()?;
+        let image = machine.release().image(metal3::IMAGE)?.reference.clone();
+        Some(Self { image, ironic: Arc::clone(ironic) })
+    }
+
+    /// Starts it once the box has its address on the servers' network, and waits until it is there.
+    async fn bring_up(&self, on: Ground<'_>, api: &Api) {
+        let act = || async {
+            on.steps.wait(&STEP, EVERY, || async { self.own().map(drop) }).await;
+            make_folder(&on.machine.at(FOLDER))?;
+            let made = self.place(on.machine, api).await?;
+            on.steps.wait(&STEP, EVERY, || is_there(api)).await;
+            Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })
+        };
+        on.steps.perform(&STEP, act).await;
+    }
+
+    /// The box's address on the servers' network.
+    fn own(&self) -> Result<Ipv4Addr, Missing> {
+        let why = "it has none: give it one with `services.provisioning.address`, or by Site";
+        let segment = self.ironic.plan().segment(&addresses());
+        segment.map(|(_, own)| own).ok_or_else(|| Missing::new("the box's address on the network of the servers", why))
+    }
+
+    /// Brings its objects up to date. Returns how many are new.
+    async fn place(&self, machine: &Machine, api: &Api) -> anyhow::Result<usize> {
+        let own = self.own().map_err(|missing| anyhow::anyhow!("{}: {}", missing.what, missing.why))?;
+        let objects = objects(&self.image, own, &machine.release().kubernetes.version)?;
+        deployed::apply(api, &objects).await
+    }
+
+    /// Tells it when servers reach the box at another address. Ends only when it is dropped.
+    async fn follow_address(&self, machine: &Machine) {
+        let mut known = self.own().ok();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let own = self.own().ok();
+            if own.is_none() || own == known {
+                continue;
+            }
+            let placed = async { self.place(machine, &machine.api()?).await };
+            match placed.await {
+                Ok(_) => known = own,
+                Err(error) => log::error!("{TITLE} is not told: {error:#}"),
+            }
+        }
+    }
+}
+
+impl Service for Clusters {
+    fn step(&self) -> &'static Step {
+        &STEP
+    }
+
+    fn start<'a>(&'a self, on: Ground<'a>, api: &'a Api) -> BoxFuture<'a, ()> {
+        Box::pin(self.bring_up(on, api))
+    }
+
+    fn ask<'a>(&'a self, _machine: &'a Machine, api: &'a Api) -> BoxFuture<'a, Result<(), Missing>> {
+        Box::pin(is_there(api))
+    }
+
+    fn tend<'a>(&'a self, on: Ground<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.follow_address(on.machine))
+    }
+}
+
+/// Whether its pod is ready.
+async fn is_there(api: &Api) -> Result<(), Missing> {
+    deployed::ask(api, &Controller::path(NAME), TITLE).await
+}
+
+/// The pod, which is not root, writes there.
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    fs_err::create_dir_all(folder)?;
+    let user = u32::try_from(USER)?;
+    Ok(std::os::unix::fs::chown(folder, Some(user), Some(user))?)
+}
+
+/// All objects, in the order in which they are needed.
+fn objects(image: &str, own: Ipv4Addr, version: &str) -> Result<Vec<Placed>, ObjectsError> {
+    let mut objects: Vec<Placed> = crds::all().iter().map(place).collect::<Result<_, _>>()?;
+    let controller = controller(image, own, version);
+    objects.extend(controller.rights()?);
+    objects.push(controller.deployment()?);
+    Ok(objects)
+}
+
+fn controller(image: &str, own: Ipv4Addr, version: &str) -> Controller {
+    let args = [
+        "operator".to_owned(),
+        "bpa".to_owned(),
+        "--box".to_owned(),
+        own.to_string(),
+        "--kubernetes".to_owned(),
+        version.to_owned(),
+        "--clusters".to_owned(),
+        MOUNTED.to_owned(),
+        "--leases".to_owned(),
+        format!("{DHCP}/{LEASES}"),
+        "--metrics-address".to_owned(),
+        format!("127.0.0.1:{METRICS}"),
+    ];
+    Controller {
+        name: NAME,
+        image: image.to_owned(),
+        args: args.to_vec(),
+        rules: vec![
+            rule(&["bpa.akraino.org"], &["*"], &["*"]),
+            // Hosts are found and claimed, and not made.
+            rule(&["metal3.io"], &["baremetalhosts"], &["get", "list", "watch", "patch"]),
+            // Keys, passwords and kubeconfigs of clusters, in their namespaces.
+            rule(&[""], &["secrets", "configmaps"], &["get", "create", "patch", "delete"]),
+            rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
+        ],
+        health_port: METRICS,
+        memory_limit: Some("512Mi"),
+        mounts: vec![Mount::folder("clusters", FOLDER).at(MOUNTED), Mount::folder_or_new("dhcp", DHCP, dhcp::STATE)],
+        generation: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Controller, NAME, objects};
+
+    #[test]
+    fn kinds_come_first_and_the_pod_last() {
+        let all = objects("foothold.dev/agent:1", [172, 22, 0, 1].into(), "v1.36.4").expect("placed");
+        assert_eq!(all.len(), 2 + 4);
+        assert!(all[..2].iter().all(|placed| placed.object["kind"] == "CustomResourceDefinition"));
+        assert_eq!(all[5].path(), Controller::path(NAME));
+        let pod = &all[5].object["spec"]["template"]["spec"];
+        assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/var/lib/foothold/clusters");
+        assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], "/opt/kud/multi-cluster");
+        let args = pod["containers"][0]["args"].as_array().expect("arguments");
+        assert_eq!(args[2..6], [json!("--box"), json!("172.22.0.1"), json!("--kubernetes"), json!("v1.36.4")]);
+    }
+}
