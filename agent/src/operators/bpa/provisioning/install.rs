@@ -28,6 +28,8 @@ use crate::ssh::{Session, SshError, Target};
 const BOOT: Duration = Duration::from_secs(600);
 /// A node that has joined becomes Ready when its network runs: images are pulled and started.
 const NODE_READY: Duration = Duration::from_secs(1800);
+/// What stands for the addresses of pods in flannel's manifest (`packages/flannel/kube-flannel.yaml`).
+const POD_CIDR: &str = "{podCIDR}";
 /// Pause between two looks at the nodes.
 const LOOK: Duration = Duration::from_secs(3);
 
@@ -413,7 +415,7 @@ async fn reset_one(order: &Order, node: &NodeStatus) -> anyhow::Result<()> {
 
 /// flannel's manifest, for this cluster's addresses.
 fn flannel(manifest: &str, pod_cidr: &str) -> String {
-    manifest.replace("10.244.0.0/16", pod_cidr)
+    manifest.replace(POD_CIDR, pod_cidr)
 }
 
 /// Asks the new cluster until every node is Ready.
@@ -447,4 +449,41 @@ fn missing(chosen: &[Chosen], nodes: &[KubernetesNode], network: bool) -> Option
         let why = ready.and_then(|condition| condition.message.clone()).unwrap_or_default();
         (network && !holds).then(|| format!("node {}: {why}", chosen.name))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::clusters::provisioning::NodeRole;
+    use k8s_openapi::api::core::v1::Node as KubernetesNode;
+    use serde_json::json;
+
+    use super::{Chosen, flannel, missing};
+
+    #[test]
+    fn flannels_own_manifest_gets_the_addresses_of_the_cluster() {
+        let carried = include_str!("../../../../../packages/flannel/kube-flannel.yaml");
+        let applied = flannel(carried, "10.9.0.0/16");
+        assert!(applied.contains(r#""Network": "10.9.0.0/16""#) && !applied.contains("\"{podCIDR}\""), "{applied}");
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_is_named_with_its_reason() {
+        let chosen = Chosen {
+            name: "w".to_owned(),
+            roles: vec![NodeRole::Worker],
+            host: ("metal3".to_owned(), "w".to_owned()),
+            mac: "52:54:00:00:00:01".parse().expect("a MAC address"),
+            ip: [172, 22, 0, 20].into(),
+        };
+        let node = |status: &str| -> Vec<KubernetesNode> {
+            let object = json!({"metadata": {"name": "w"}, "status": {"conditions": [
+                {"type": "Ready", "status": status, "message": "cni plugin not initialized"}]}});
+            vec![serde_json::from_value(object).expect("a node")]
+        };
+        let told = |nodes: &[KubernetesNode], network| missing(std::slice::from_ref(&chosen), nodes, network);
+        assert_eq!(told(&[], true).as_deref(), Some("node w: the cluster does not know it yet"));
+        assert_eq!(told(&node("False"), true).as_deref(), Some("node w: cni plugin not initialized"));
+        assert_eq!(told(&node("False"), false), None, "the user brings the network");
+        assert_eq!(told(&node("True"), true), None);
+    }
 }
