@@ -93,7 +93,8 @@ async fn serve_on(root: &Path, content: [SocketAddr; 1], registry: [SocketAddr; 
     };
     let carried: Vec<Held> = blobs.iter().map(held).collect();
     let manifest = blobs.first().context("an empty store")?.digest.clone();
-    let image = Image { reference: "docker.io/library/app:1".to_owned(), index: None, manifest, blobs };
+    let image =
+        Image { reference: "docker.io/library/app:1".to_owned(), index: None, inner: Vec::new(), manifest, blobs };
     let release = Release { images: vec![image], ..Release::default() };
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     let (certificate, _) = own_certificate(&root.join("web"))?;

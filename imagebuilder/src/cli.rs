@@ -83,7 +83,7 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct Definition {
     /// The definition, or a directory with an `appliance.yaml`
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", default_value = ".")]
     pub file: PathBuf,
 }
 
@@ -96,7 +96,7 @@ pub struct Sources {
     /// Use nothing but the cache
     #[arg(long)]
     pub offline: bool,
-    /// A Debian mirror [default: the one that this host's apt uses]
+    /// A Debian mirror, the security archive beside it [default: the one that this host's apt uses]
     #[arg(long, value_name = "URL")]
     pub mirror: Option<String>,
     /// Credentials for registries [default: what `docker login` or `podman login` left]

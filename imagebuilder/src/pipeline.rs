@@ -15,6 +15,7 @@ use crate::builder::{Builder, SETS, package_names};
 use crate::config::{Appliance, ByteSize};
 use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
+use crate::format::qcow2::Compression;
 use crate::format::{self, ImagePlan, OutputFile};
 use crate::host::needs;
 use crate::kubernetes::binaries::{Binaries, Source};
@@ -24,6 +25,7 @@ use crate::layer::{os, seal};
 use crate::lock::Lock;
 use crate::lock::apt::{Apt, Mirror};
 use crate::lock::fetch;
+use crate::lock::known::Known;
 use crate::oci::service;
 use crate::release::{sbom, sign::Signer};
 use crate::rootfs::kernel;
@@ -44,8 +46,9 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
         let work = at.cache.work_dir()?;
         let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(at.network.mirror.as_deref())?)?;
         step.waiting("the Debian mirror", "its package lists");
-        apt.update()?;
+        let security = apt.update()?;
         let mut lock = Lock::new(apt.archive_date()?);
+        lock.without_security = !security;
         for (set, base) in SETS {
             let names = package_names(&at.packages().join(set).join("packages.txt"))?;
             let mut debs = apt.resolve(&names, base)?;
@@ -67,6 +70,10 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
         }
         service::resolve(&service::declared(&at.images(), &appliance.services)?, &apt, &mut lock)?;
         content::resolve(at, appliance, &apt, &mut lock)?;
+        let mut known = Known::read(&at.cache)?;
+        known.warnings(&lock).iter().for_each(|warning| at.report.say(warning));
+        known.learn(&lock);
+        known.write(&at.cache)?;
         Ok::<_, anyhow::Error>(lock)
     })
 }
@@ -134,7 +141,7 @@ pub fn stock_cluster(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result
 pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built> {
     let (toolbox, key) = toolbox(at, lock)?;
     let signer = Signer::open(appliance.sign.as_ref())?;
-    content::manifests::check(&appliance.content, &appliance.directory, lock)?;
+    content::manifests::check(at, appliance, lock)?;
     let site = Site::new(at, appliance, Some(lock), (&toolbox, &key), Some(&signer))?;
     let list: Vec<Stage<'_>> = stages::system(&site)?.into_iter().chain(stages::carried(&site)?).collect();
     let results = stages::make(at, &list)?;
@@ -206,8 +213,6 @@ fn manifest(
     let (os, initrd) = (results.of("os")?, results.of("initrd")?);
     let layers = LAYERS.iter().map(|name| seal::layer_of(results.of(name)?)).collect::<Result<Vec<Layer>>>()?;
     let packages: Vec<Package> = os.fact("packages")?;
-    let mut command_line: Vec<String> = DEFAULT_PARAMETERS.iter().map(|word| (*word).to_owned()).collect();
-    command_line.extend(appliance.boot.kernel_parameters.iter().cloned());
     Ok(Release {
         api_version: "foothold.dev/v1".into(),
         kind: "Release".into(),
@@ -221,7 +226,7 @@ fn manifest(
             name: "default".into(),
             kernel: os.file(os::KERNEL)?.clone(),
             initrd: initrd.file("initrd")?.clone(),
-            command_line: command_line.join(" "),
+            command_line: appliance.boot.command_line().join(" "),
             kernel_release: os.fact("kernelRelease")?,
         }],
         kubernetes: Kubernetes {
@@ -248,9 +253,6 @@ fn manifest(
 
 /// Stages that make a layer, from the bottom to the top.
 pub const LAYERS: [&str; 4] = ["os", "kubernetes-layer", "containers-layer", "appliance-layer"];
-
-/// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.
-const DEFAULT_PARAMETERS: &[&str] = &["quiet", "loglevel=4", "panic=60", "audit=0", "no_timer_check"];
 
 /// Everything of the medium, signed.
 fn assemble(
@@ -331,7 +333,7 @@ pub fn outputs(at: &Builder, appliance: &Appliance, lock: &Lock, built: &Built, 
             site: Vec::new(),
             virtual_bytes: output.size.map(crate::config::ByteSize::bytes),
             max_bytes: output.max_size.map(crate::config::ByteSize::bytes),
-            zstd_level: QCOW2_LEVEL,
+            compression: compression_of(output),
             cache: at.cache.path(IMAGES),
             out: out.to_owned(),
         };
@@ -363,6 +365,14 @@ fn one_output(at: &Builder, format: format::Format, plan: &ImagePlan, tools: &Im
             step.failed(&error.to_string());
             Err(anyhow::Error::new(error).context(format!("writing the {} image", format.name())))
         }
+    }
+}
+
+/// How an output is compressed.
+fn compression_of(output: &crate::config::Output) -> Compression {
+    match output.compression {
+        Some(crate::config::Compression::Zlib) => Compression::Zlib,
+        Some(crate::config::Compression::Zstd) | None => Compression::Zstd(QCOW2_LEVEL),
     }
 }
 

@@ -10,6 +10,7 @@
 mod failure;
 mod human;
 mod outcome;
+mod shell;
 mod step;
 #[cfg(test)]
 pub mod text;
@@ -23,6 +24,7 @@ use serde_json::{Map, Value, json};
 
 pub use self::failure::CommandError;
 pub use self::outcome::{BuiltOutput, Outcome, ProofStep, Pull, Timings};
+pub use self::shell::shell_word;
 pub use self::step::Step;
 
 use self::human::Human;

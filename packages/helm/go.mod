@@ -4,7 +4,7 @@ go 1.26.0
 
 toolchain go1.26.8
 
-tool helm.sh/helm/v4/cmd/helm
+tool foothold.dev/packages/helm/helm
 
 require (
 	dario.cat/mergo v1.0.1 // indirect

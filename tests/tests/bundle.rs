@@ -98,6 +98,7 @@ fn sample(version: &str, seeds: [u64; 5], signer: &Signer) -> Sample {
         images: vec![Image {
             reference: "example.org/a:1".to_owned(),
             index: None,
+            inner: Vec::new(),
             manifest: image.digest.clone(),
             blobs: vec![image],
         }],

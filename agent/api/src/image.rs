@@ -150,6 +150,7 @@ mod tests {
         let image = |reference: &str, digit: char| Image {
             reference: reference.into(),
             index: None,
+            inner: Vec::new(),
             manifest: Digest::from_hex(&digit.to_string().repeat(64)).expect("a digest"),
             blobs: Vec::new(),
         };

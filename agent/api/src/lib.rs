@@ -16,6 +16,7 @@
 //! bundle   what turns a release into one  `foothold diff` writes, agent takes
 //! image    names of container images      both read them the same way
 //! menu     GRUB's menu                   builder writes it for an image, the box for a release that came later
+//! console  consoles of the kernel         definition, recipes and menu say them the same way
 //! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
 //! servers  the network of the site's servers  user writes in definition or site, both read it
@@ -36,6 +37,7 @@ pub mod bundle;
 pub mod clusters;
 #[cfg(test)]
 mod committed;
+pub mod console;
 pub mod events;
 pub mod hash;
 pub mod host_story;

@@ -11,6 +11,8 @@
 //! whole memory image (58 MiB) byte by byte, which takes 2 s under emulation. `edd=off` skips the setup code's look at
 //! every disk, which hangs on some BIOSes and which nothing here needs.
 
+use crate::console::{Console, NoConsole, Options, Parity};
+
 /// What the menu offers, and on which consoles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Menu {
@@ -70,16 +72,18 @@ pub enum MenuError {
         text: String,
     },
     /// The kernel would not see the end of its parameters.
-    #[error("the kernel parameters of `{title}` have {found} bytes, {MAX_PARAMETERS} are possible")]
+    #[error("the kernel parameters of `{title}` have {found} bytes, {most} are possible")]
     TooLong {
         /// The entry.
         title: String,
         /// Bytes it has.
         found: usize,
+        /// Bytes that the kernel reads.
+        most: usize,
     },
-    /// A console is neither `tty0` nor a `ttyS` port.
-    #[error("the console `{0}` is not known\nhint: use `tty0` to `tty63` or `ttyS0` to `ttyS3`")]
-    Console(String),
+    /// A console is none of the kernel's.
+    #[error(transparent)]
+    Console(#[from] NoConsole),
 }
 
 /// A mode of the same release that the menu offers.
@@ -109,7 +113,7 @@ const START: &str = r#"function start {
   fi
   explain
   if [ "$grub_platform" = efi ]; then
-    if serial --unit=SERIAL_UNIT --speed=BAUD; then
+    if serial SERIAL; then
       terminal_output serial
       explain
       terminal_output console
@@ -122,20 +126,28 @@ function explain {
   echo
   echo "Foothold cannot start: kernel or initrd of release $id cannot be read or is damaged."
   echo "Looked for: /foothold/boot/$id/vmlinuz and initrd, on every disk."
-  echo "What to do: write the image to the medium again, or use another medium."
+  echo "What to do: write the image to the medium again, or use another medium: byte by byte,"
+  echo "with dd, or with Rufus in DD mode. Ventoy wants the ISO itself as a file."
   echo "Esc restarts the machine; Esc during the countdown shows the other entries."
 }
 "#;
+
+/// Where menus of others look for ours, in an image that they have looped (`loopback loop $iso_path`).
+pub const LOOPBACK_CFG: &str = "boot/grub/loopback.cfg";
+/// What they find there: the menu of the image, from whatever device it is.
+pub const LOOPBACK: &str = "configfile /EFI/debian/grub.cfg\n";
 
 const SETTINGS: &str = "set default=0\nset timeout=TIMEOUT_SECS\nset timeout_style=countdown\n";
 
 impl Menu {
     /// The text of `grub.cfg`.
     pub fn grub_cfg(&self) -> Result<String, MenuError> {
-        let consoles = consoles(&self.consoles)?;
-        let unit = self.consoles.iter().find_map(|name| name.strip_prefix("ttyS"));
-        let mut text = START.replace("SERIAL_UNIT", unit.unwrap_or("0")).replace("BAUD", &BAUD.to_string());
-        text.push_str(&unit.map_or_else(String::new, terminals));
+        let consoles = self.consoles.iter().map(|name| name.parse()).collect::<Result<Vec<Console>, _>>()?;
+        let consoles: Vec<Console> = consoles.into_iter().map(|console| console.with_speed(BAUD)).collect();
+        let serial = consoles.iter().find_map(|console| Some(serial(console.unit()?, console.options())));
+        let mut text = START.replace("SERIAL", serial.as_deref().unwrap_or(&serial_default()));
+        text.push_str(&serial.as_deref().map_or_else(String::new, terminals));
+        let consoles: Vec<String> = consoles.iter().map(|console| format!("console={console}")).collect();
         text.push_str(&SETTINGS.replace("TIMEOUT_SECS", &TIMEOUT_SECS.to_string()));
         text.push_str(&menu_entry(&self.current, &NORMAL, &consoles)?);
         if let Some(previous) = &self.previous {
@@ -147,24 +159,29 @@ impl Menu {
     }
 }
 
-/// `console=` parameters in the given order.
-fn consoles(names: &[String]) -> Result<Vec<String>, MenuError> {
-    let parameter = |name: &String| {
-        let number = |prefix| name.strip_prefix(prefix).and_then(|rest: &str| rest.parse::<u8>().ok());
-        match (number("ttyS"), number("tty")) {
-            (Some(0..=3), _) => Ok(format!("console={name},{BAUD}")),
-            (None, Some(0..=63)) => Ok(format!("console={name}")),
-            _ => Err(MenuError::Console(name.clone())),
-        }
-    };
-    names.iter().map(parameter).collect()
+/// Arguments of GRUB's `serial` for a port (GRUB manual, "serial").
+fn serial(unit: u16, options: Option<Options>) -> String {
+    let mut text = format!("--unit={unit} --speed={}", options.map_or(BAUD, |options| options.speed));
+    match options.and_then(|options| options.parity) {
+        Some(Parity::Odd) => text.push_str(" --parity=odd"),
+        Some(Parity::Even) => text.push_str(" --parity=even"),
+        Some(Parity::None) | None => {}
+    }
+    let word = options.and_then(|options| options.bits).map(|bits| format!(" --word={bits}"));
+    text.extend(word);
+    text
+}
+
+/// The first port, where no console is one that GRUB knows.
+fn serial_default() -> String {
+    serial(0, None)
 }
 
 /// GRUB's own terminals: the screen always, the first serial console too under BIOS where the port exists.
-fn terminals(unit: &str) -> String {
+fn terminals(serial: &str) -> String {
     format!(
         "if [ \"$grub_platform\" = pc ]; then\n  \
-           if serial --unit={unit} --speed={BAUD}; then\n    \
+           if serial {serial}; then\n    \
              terminal_input --append serial\n    \
              terminal_output --append serial\n  \
            fi\n\
@@ -181,7 +198,7 @@ fn menu_entry(entry: &MenuEntry, mode: &MenuMode, consoles: &[String]) -> Result
         parameters.map(|parameter| quote("the kernel parameter", &parameter)).collect::<Result<_, _>>()?;
     let parameters = parameters.join(" ");
     if parameters.len() > MAX_PARAMETERS {
-        return Err(MenuError::TooLong { title: entry.title.clone(), found: parameters.len() });
+        return Err(MenuError::TooLong { title: entry.title.clone(), found: parameters.len(), most: MAX_PARAMETERS });
     }
     Ok(format!("menuentry {title} {{\n  start {} {parameters}\n}}\n", entry.id16()))
 }
@@ -259,14 +276,24 @@ mod tests {
         assert!(matches!(error, MenuError::Text { .. }), "{error}");
     }
 
-    #[rstest]
-    #[case::unknown("hvc0")]
-    #[case::beyond_the_four_ports("ttyS4")]
-    #[case::no_number("tty")]
-    #[case::with_options("ttyS0,9600")]
-    fn a_console_that_is_not_known_is_refused(#[case] console: &str) {
-        let error = menu(&[], &[console]).grub_cfg().expect_err("unknown");
-        assert_eq!(error, MenuError::Console(console.to_owned()));
+    #[test]
+    fn every_console_of_the_kernel_has_a_menu_and_what_is_none_is_refused() {
+        for (consoles, words) in [
+            (["tty0", "ttyS1,115200"], ["console=tty0 console=ttyS1,115200\n", "serial --unit=1 --speed=115200;"]),
+            (
+                ["tty0", "ttyS0,9600e7r"],
+                ["console=ttyS0,9600e7r\n", "serial --unit=0 --speed=9600 --parity=even --word=7;"],
+            ),
+            (["ttyS0", "hvc0"], ["console=ttyS0,115200 console=hvc0\n", "serial --unit=0 --speed=115200;"]),
+            (["ttyS5", "ttyS2,38400n8"], ["console=ttyS5,115200 ", "serial --unit=2 --speed=38400 --word=8;"]),
+        ] {
+            let text = menu(&[], &consoles).grub_cfg().expect("a menu");
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        }
+        let text = menu(&[], &["hvc0"]).grub_cfg().expect("a menu");
+        assert!(!text.contains("terminal_input"), "{text}");
+        let error = menu(&[], &["ttyS0,fast"]).grub_cfg().expect_err("no console");
+        assert!(matches!(error, MenuError::Console(_)), "{error}");
     }
 
     #[test]

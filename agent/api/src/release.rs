@@ -146,6 +146,9 @@ pub struct Image {
     /// Digest of the image index, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<Digest>,
+    /// Digests of indexes that lie in that one, down to the manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inner: Vec<Digest>,
     /// Digest of the platform's manifest.
     pub manifest: Digest,
     /// Manifest, config and layers: all blobs that must be in the store.

@@ -163,8 +163,8 @@ impl Site {
     /// Reads and checks the YAML text of a Site.
     pub fn parse(text: &str) -> Result<Self, SiteError> {
         let options = serde_saphyr::options! { strict_booleans: true };
-        let site: Self =
-            serde_saphyr::from_str_with_options(text, options).map_err(|error| SiteError::Shape(error.to_string()))?;
+        let site: Self = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| SiteError::Shape(crate::yaml::told(&error)))?;
         site.check()?;
         Ok(site)
     }

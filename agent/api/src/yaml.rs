@@ -8,7 +8,7 @@
 //! memory. So values are bounded by the text's length, and what anchors and aliases make of it by a fixed size.
 
 use serde_saphyr::budget::BudgetBreach;
-use serde_saphyr::{Error, Options, budget, options};
+use serde_saphyr::{Error, Options, UserMessageFormatter, budget, options};
 
 /// Most bytes of texts in a file, with all that aliases repeat: some ten thousand hosts with their inventories.
 pub const MOST_BYTES: usize = 64 << 20;
@@ -54,7 +54,8 @@ pub fn told(error: &Error) -> String {
             let most = MOST_BYTES >> 20;
             format!("{line}found more than fits, expected at most {most} MiB with all that aliases (`*name`) repeat")
         }
-        _ => error.to_string(),
+        // The words for developers name options of the reader.
+        _ => error.render_with_formatter(&UserMessageFormatter),
     }
 }
 
@@ -113,5 +114,11 @@ mod tests {
             assert!(!said.contains("budget") && !said.contains('{'), "{said}");
         }
         assert!(read("a: [\n").expect_err("torn").contains('1'), "other errors are told as they are");
+        for text in ["a: 1\na: 2\n", "a: !!binary gA==\n", "a: *b\n"] {
+            let said = serde_saphyr::from_str::<std::collections::BTreeMap<String, String>>(text)
+                .map_err(|error| told(&error));
+            let said = said.expect_err("wrong");
+            assert!(!said.contains("Options") && said.contains("line "), "{said}");
+        }
     }
 }

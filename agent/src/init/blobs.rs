@@ -191,6 +191,7 @@ mod tests {
         let image = |(n, blobs): (usize, &[Blob])| Image {
             reference: format!("docker.io/library/app{n}:1"),
             index: None,
+            inner: Vec::new(),
             manifest: blobs[0].digest.clone(),
             blobs: blobs.to_vec(),
         };
@@ -247,6 +248,7 @@ mod tests {
         let image = |name: &str| Image {
             reference: name.to_owned(),
             index: None,
+            inner: Vec::new(),
             manifest: all[0].digest.clone(),
             blobs: all.clone(),
         };

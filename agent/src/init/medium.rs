@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::fatal::Fatal;
+use super::in_file;
 use super::layers::{self, OpenLayer};
 use super::loader::Loader;
 use super::release::{self, WRITE_AGAIN};
@@ -35,6 +36,8 @@ const QUIET: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(55);
 /// How long another medium may take to turn up after a damaged one was found.
 const QUIET_WITH_DAMAGED: Duration = Duration::from_secs(4);
+/// Without a medium for this long, images that lie as files on partitions are looked for.
+const IN_FILES_AFTER: Duration = Duration::from_secs(5);
 /// The message comes again for whoever looks later.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Longest wait without looking at the devices: an announcement may be lost.
@@ -97,6 +100,10 @@ struct Seen {
     bytes: u64,
     what: String,
     damage: Option<Fatal>,
+    /// The file system on it whose files were not looked at yet, and how it is mounted.
+    files: Option<(&'static str, &'static str)>,
+    /// Who made it, where that is why it does not start.
+    maker: Option<&'static str>,
 }
 
 /// A device that may be the medium.
@@ -132,6 +139,13 @@ impl Finder<'_> {
             if seen.len() > before {
                 last_new = Instant::now();
                 told = None;
+            }
+            if last_new.elapsed() >= IN_FILES_AFTER
+                && let Some(medium) = self.find_in_files(&mut seen)
+            {
+                let device = &medium.device;
+                self.report.done(step, &format!("release {} found in a file on {device}", &self.id[..16]));
+                return medium;
             }
             let damaged = seen.values().any(|seen| seen.damage.is_some());
             let quiet = if damaged { QUIET_WITH_DAMAGED } else { QUIET };
@@ -214,6 +228,57 @@ impl Finder<'_> {
             manifest,
             layers,
             _loop_device: held,
+        })
+    }
+
+    /// Looks into the images that lie as files on partitions, each partition once.
+    fn find_in_files(&self, seen: &mut BTreeMap<String, Seen>) -> Option<Medium> {
+        for disk in block::list(Path::new(block::SYS_BLOCK)).unwrap_or_default() {
+            let parts = disk.partitions.iter().map(|part| part.name.clone());
+            for device in std::iter::once(disk.name.clone()).chain(parts) {
+                if self.only.is_some_and(|only| only != disk.name) {
+                    continue;
+                }
+                let Some((kind, options)) = seen.get_mut(&device).and_then(|seen| seen.files.take()) else { continue };
+                self.loader.load(kind);
+                let place = Path::new(in_file::PLACE);
+                let node = block::node(&device);
+                let mounted = fs_err::create_dir_all(place).is_ok()
+                    && mount::mount(kind, &node.to_string_lossy(), place, MountOptions::read_only(options)).is_ok();
+                if !mounted {
+                    continue;
+                }
+                let images = in_file::images(place, ISO_LABEL);
+                let found = images.iter().find_map(|image| self.attempt_file(&device, &disk, image));
+                // What is used of it stays: the loop device holds the file.
+                let _ = mount::unmount(place, true);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    fn attempt_file(&self, device: &str, disk: &Disk, image: &Path) -> Option<Medium> {
+        self.loader.load_all(self.loader.first());
+        self.loader.load("isofs");
+        let root = Path::new(MEDIUM);
+        let held = loopdev::attach(image, 512, false).ok()?;
+        mount::mount("iso9660", &held.path.to_string_lossy(), root, MountOptions::read_only("")).ok()?;
+        let Ok((manifest, release, layers)) = self.read(device, root) else {
+            let _ = mount::unmount(root, true);
+            return None;
+        };
+        Some(Medium {
+            device: device.to_owned(),
+            disk: disk.clone(),
+            covered: 0,
+            id: self.id.to_owned(),
+            release,
+            manifest,
+            layers,
+            _loop_device: Some(held),
         })
     }
 
@@ -312,7 +377,9 @@ fn look(seen: &mut BTreeMap<String, Seen>) -> Vec<Candidate> {
                 continue;
             }
             let (what, contents) = probe_device(device, bytes);
-            seen.insert(device.to_owned(), Seen { bytes, what, damage: None });
+            let files = contents.iter().find_map(in_file::file_system);
+            let maker = contents.iter().find_map(|content| in_file::maker(content, ISO_LABEL));
+            seen.insert(device.to_owned(), Seen { bytes, what, damage: None, files, maker });
             if contents.iter().any(|content| is_ext4(content, DATA_LABEL)) {
                 with_data.insert(disk.name.clone());
             }
@@ -349,7 +416,7 @@ fn list_disks(seen: &mut BTreeMap<String, Seen>) -> Vec<Disk> {
         let Some(what) = announce_partitions(disk) else { continue };
         let next = "write the image again, to a medium that is large enough";
         let damage = Some(Fatal::medium("find", what.clone(), "the whole image", next));
-        seen.insert(disk.name.clone(), Seen { bytes: disk.bytes, what, damage });
+        seen.insert(disk.name.clone(), Seen { bytes: disk.bytes, what, damage, files: None, maker: None });
     }
     list()
 }
@@ -399,7 +466,15 @@ fn summary(id: &str, seen: &BTreeMap<String, Seen>) -> Fatal {
     if seen.is_empty() {
         found.push_str("\nno disk, stick or disc at all");
     }
-    let next = "plug the medium in again, into another port, or write the image again; the box goes on by itself when it turns up";
+    for (device, maker) in seen.iter().filter_map(|(device, seen)| Some((device, seen.maker?))) {
+        let _ = write!(found, "\n{device}: {maker}");
+    }
+    let next = if seen.values().any(|seen| seen.maker.is_some()) {
+        "write the image as it is, byte by byte: `foothold write`, `dd`, or Rufus in DD mode; from Ventoy, put the ISO \
+         itself on its partition"
+    } else {
+        "plug the medium in again, into another port, or write the image again; the box goes on by itself when it turns up"
+    };
     Fatal::medium("find", found, "a medium with this release", next)
 }
 
@@ -424,7 +499,7 @@ mod tests {
     }
 
     fn seen(what: &str) -> Seen {
-        Seen { bytes: 1, what: what.to_owned(), damage: None }
+        Seen { bytes: 1, what: what.to_owned(), damage: None, files: None, maker: None }
     }
 
     #[test]

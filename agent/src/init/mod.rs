@@ -29,6 +29,7 @@ mod data;
 mod data_disk;
 pub mod fatal;
 pub mod guard;
+mod in_file;
 mod install;
 mod kmod;
 mod kmsg;

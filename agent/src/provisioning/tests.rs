@@ -17,7 +17,8 @@ fn plan(root: &std::path::Path) -> IronicPlan {
     fs_err::write(empty, b"SQLite format 3\0").expect("written");
     let manifest = Digest::from_hex(&"a".repeat(64)).expect("a digest");
     let blobs = vec![Blob { digest: manifest.clone(), size: 1 }];
-    let image = Image { reference: "foothold.dev/ironic:29.0.5".to_owned(), index: None, manifest, blobs };
+    let image =
+        Image { reference: "foothold.dev/ironic:29.0.5".to_owned(), index: None, inner: Vec::new(), manifest, blobs };
     IronicPlan { declared: Provisioning::default(), image, built: 1_790_000_000, root: root.to_owned() }
 }
 

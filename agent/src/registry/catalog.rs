@@ -72,7 +72,8 @@ impl Repository {
         let carried = |digest: &Digest| image.blobs.iter().any(|blob| blob.digest == *digest);
         let index = image.index.as_ref().filter(|index| carried(index));
         let top = index.unwrap_or(&image.manifest).clone();
-        self.manifests.extend([&image.manifest].into_iter().chain(index).cloned());
+        let inner = image.inner.iter().filter(|index| carried(index));
+        self.manifests.extend([&image.manifest].into_iter().chain(index).chain(inner).cloned());
         self.layers.extend(image.blobs.iter().map(|blob| blob.digest.clone()));
         self.layers.retain(|digest| !self.manifests.contains(digest));
         if let Some(tag) = tag {
@@ -96,6 +97,7 @@ pub(super) mod tests {
         Image {
             reference: reference.to_owned(),
             index: index.map(digest),
+            inner: Vec::new(),
             manifest: digest(blobs[0]),
             blobs: blobs.iter().map(|letter| Blob { digest: digest(letter), size: 5 }).collect(),
         }
@@ -113,6 +115,14 @@ pub(super) mod tests {
         assert_eq!(catalog.blob("library/nginx", &digest("b")), Some(5));
         assert_eq!(catalog.blob("library/nginx", &digest("d")), None);
         assert_eq!(catalog.blob("library/httpd", &digest("b")), None);
+    }
+
+    #[test]
+    fn an_index_in_an_index_is_found_by_its_digest() {
+        let nested = Image { inner: vec![digest("d")], ..image("quay.io/org/app:2", Some("c"), &["a", "b", "c", "d"]) };
+        let catalog = Catalog::new(&[nested]);
+        assert_eq!(catalog.manifest("org/app", "2"), Some(&digest("c")));
+        assert_eq!(catalog.manifest("org/app", &digest("d").to_string()), Some(&digest("d")));
     }
 
     #[test]

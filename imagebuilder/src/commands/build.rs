@@ -44,7 +44,7 @@ impl Job {
             .iter()
             .map(|format| {
                 let listed = outputs.iter().find(|output| output.format == *format).cloned();
-                listed.unwrap_or(crate::config::Output { format: *format, size: None, max_size: None })
+                listed.unwrap_or(crate::config::Output::of(*format))
             })
             .collect();
     }

@@ -10,6 +10,7 @@ use crate::config::{self, Appliance};
 use crate::host::{environment, userns};
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
+use crate::lock::known::Known;
 use crate::pipeline;
 use crate::report::Report;
 use crate::store::Cache;
@@ -87,6 +88,12 @@ pub fn locked(at: &Builder, job: &Job, update: bool) -> Result<Lock> {
                 path.display()
             );
         }
+    }
+    if let Ok(Some(before)) = Lock::read(&path) {
+        // It may be of another host: what comes instead should not be older.
+        let mut known = Known::read(&at.cache)?;
+        known.learn(&before);
+        known.write(&at.cache)?;
     }
     let lock = pipeline::resolve(at, &job.appliance)?;
     lock.write(&path)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli;
-use crate::content::{files, images};
+use crate::content::{files, images, manifests};
 use crate::lock::fetch;
 use crate::pipeline;
 use crate::report::{CommandError, Outcome, Report};
@@ -24,6 +24,7 @@ pub fn run(args: &cli::Fetch, report: &Report) -> Result<Outcome, CommandError> 
     }
     step.done();
     files::fetch(&at, &job.appliance, &lock)?;
+    bytes += manifests::charts::bring(&at, &job.appliance, &lock)?;
     bytes += images::bring(&at, &job.appliance, &lock)?;
     let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
     pipeline::programs(&at, &job.appliance, &lock, &toolbox)?;

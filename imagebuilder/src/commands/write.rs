@@ -22,7 +22,7 @@ use crate::error::WrongUsage;
 use crate::host::block::{self, Block, Target, Use};
 use crate::medium::Medium;
 use crate::medium::sectors::{self, LARGE, Patch};
-use crate::report::{CommandError, Outcome, Report, Step};
+use crate::report::{CommandError, Outcome, Report, Step, shell_word};
 
 /// Bytes that are copied and compared at once: a multiple of every sector size.
 const PIECE: usize = 4 << 20;
@@ -210,7 +210,7 @@ fn judge_block(block: &Block, kind: Kind, bytes: u64) -> Result<(), Refusal> {
         Some(Use::Mount(device, point)) => {
             return refuse(
                 format!("is in use: `{device}` is mounted on `{}`", point.display()),
-                format!("if its content may be lost: `umount {}`", point.display()),
+                format!("if its content may be lost: `umount {}`", shell_word(point)),
             );
         }
         Some(Use::Swap(device)) => {

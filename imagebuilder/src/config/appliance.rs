@@ -8,7 +8,7 @@ use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget, Provisionin
 use agent_api::site::Site;
 use serde::Serialize;
 
-use super::input::{Closure, DiskFormat, Format};
+use super::input::{Closure, Compression, DiskFormat, Format};
 use super::types::{
     ByteSize, Console, ImageReference, Ipv4Network, KubernetesVersion, Name, SecretReference, Version, duration_as_text,
 };
@@ -87,6 +87,16 @@ pub struct Output {
     pub size: Option<ByteSize>,
     /// Largest file.
     pub max_size: Option<ByteSize>,
+    /// How it is compressed. Always given for a qcow2, and for nothing else.
+    pub compression: Option<Compression>,
+}
+
+impl Output {
+    /// One of that format, as it is when nothing else is said.
+    pub fn of(format: Format) -> Self {
+        let compression = (format == Format::Qcow2).then_some(Compression::Zstd);
+        Self { format, size: None, max_size: None, compression }
+    }
 }
 
 /// How the image boots.
@@ -100,6 +110,17 @@ pub struct Boot {
     /// More kernel parameters.
     pub kernel_parameters: Vec<String>,
 }
+
+impl Boot {
+    /// What the kernel is given, less its consoles and the release.
+    pub fn command_line(&self) -> Vec<String> {
+        let all = PARAMETERS.iter().map(|word| (*word).to_owned());
+        all.chain(self.kernel_parameters.iter().cloned()).collect()
+    }
+}
+
+/// Kernel parameters of every release: little on the consoles but what matters, and a reboot after a panic.
+const PARAMETERS: [&str; 5] = ["quiet", "loglevel=4", "panic=60", "audit=0", "no_timer_check"];
 
 /// Firmware that must be able to start the image; at least one is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -130,6 +151,8 @@ pub struct Content {
     pub registries: BTreeMap<String, RegistryAccess>,
     /// What an image that is named and not there means.
     pub closure: Closure,
+    /// What looks like an image in objects and is none; `*` stands for anything.
+    pub not_images: Vec<String>,
     /// OS images for servers, each name once.
     pub os_images: Vec<OsImage>,
     /// Debian packages for servers: `NAME` or `NAME=VERSION`.
@@ -172,10 +195,20 @@ pub struct Chart {
     pub name: Name,
     /// Namespace of the release.
     pub namespace: Name,
-    /// Directory or archive.
-    pub chart: PathBuf,
+    /// Where it comes from.
+    pub chart: ChartOrigin,
     /// File with values.
     pub values: Option<PathBuf>,
+}
+
+/// Where a chart comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum ChartOrigin {
+    /// A directory or an archive.
+    Path(PathBuf),
+    /// A registry: `oci://` and this.
+    Registry(ImageReference),
 }
 
 /// An OS image for servers.

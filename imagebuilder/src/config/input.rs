@@ -125,6 +125,18 @@ pub struct Output {
     /// The build fails when the file gets larger, such as `28GiB`.
     #[schemars(title = "a size such as `28GiB`", extend("x-form" = "size"))]
     pub max_size: Option<String>,
+    /// How a qcow2 is compressed. Default: `zstd`; `zlib` is for hypervisors older than QEMU 5.1.
+    pub compression: Option<Compression>,
+}
+
+/// How a qcow2 is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compression {
+    /// Small and fast; QEMU 5.1 and newer read it.
+    Zstd,
+    /// Every hypervisor that reads qcow2 reads it.
+    Zlib,
 }
 
 /// Formats of images.
@@ -270,6 +282,8 @@ pub struct Content {
     pub registries: Option<BTreeMap<String, RegistryAccess>>,
     /// Whether an image that objects name and the release does not hold is an error. Default: strict.
     pub closure: Option<Closure>,
+    /// What looks like an image in objects and is none; `*` stands for anything, as in `example.org/policy:*`.
+    pub not_images: Option<Vec<String>>,
     /// OS images for servers.
     pub os_images: Option<Vec<OsImage>>,
     /// Packages for servers.
@@ -343,8 +357,9 @@ pub struct Chart {
     /// Namespace of the release; it is made.
     #[schemars(required, title = "a DNS label")]
     pub namespace: Option<String>,
-    /// Directory or `.tgz` of the chart, its dependencies inside; relative to this file.
-    #[schemars(required, title = "a path")]
+    /// Directory or `.tgz` of the chart, its dependencies inside; relative to this file. Or `oci://REGISTRY/CHART:VERSION`:
+    /// the lock holds what that is.
+    #[schemars(required, title = "a path, or `oci://REGISTRY/CHART:VERSION`")]
     pub chart: Option<String>,
     /// File with values; relative to this file.
     #[schemars(title = "a path")]

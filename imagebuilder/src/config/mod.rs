@@ -25,10 +25,10 @@ use std::path::Path;
 pub use agent_api::release::Provisioning;
 
 pub use self::appliance::{
-    Appliance, Boot, Budgets, CarriedImage, Chart, Content, Firmware, FirstBoot, Kubernetes, KubernetesSource, Origin,
-    OsImage, OsImageSource, Output, RegistryAccess, ServedFile, Services,
+    Appliance, Boot, Budgets, CarriedImage, Chart, ChartOrigin, Content, Firmware, FirstBoot, Kubernetes,
+    KubernetesSource, Origin, OsImage, OsImageSource, Output, RegistryAccess, ServedFile, Services,
 };
-pub use self::input::{Closure, DiskFormat, Format};
+pub use self::input::{Closure, Compression, DiskFormat, Format};
 pub use self::schema::json_schema;
 pub use self::types::{
     ByteSize, Console, ImageReference, Invalid, Ipv4Network, KubernetesVersion, Name, SecretReference, Version,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use agent_api::console::NoConsole;
 use agent_api::image::ImageName;
 use agent_api::net::{Cidr, InterfaceAddress};
 use serde::{Serialize, Serializer};
@@ -436,23 +437,18 @@ fn is_variable(name: &str) -> bool {
 
 /// A console of the kernel: `tty0`, `ttyS0`, `ttyS1,115200`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Console(String);
+pub struct Console(agent_api::console::Console);
 
 impl Console {
-    /// The text after `console=`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// The device without its options.
-    pub fn device(&self) -> &str {
-        self.0.split(',').next().unwrap_or(&self.0)
+    pub fn device(&self) -> String {
+        self.0.device()
     }
 }
 
 impl fmt::Display for Console {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.fmt(f)
     }
 }
 
@@ -461,25 +457,7 @@ impl FromStr for Console {
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let expected = "a console such as `tty0`, `ttyS0` or `ttyS1,115200`";
-        let (device, options) = text.split_once(',').map_or((text, None), |(device, options)| (device, Some(options)));
-        let numbered = ["ttyS", "ttyAMA", "ttyUSB", "hvc", "tty"].iter().find_map(|kind| device.strip_prefix(kind));
-        let good_device =
-            numbered.is_some_and(|n| !n.is_empty() && n.len() <= 3 && n.bytes().all(|b| b.is_ascii_digit()));
-        if !good_device {
-            let hint = text.strip_prefix("/dev/").map_or_else(
-                || "serial ports are `ttyS0` to `ttyS3`, the screen is `tty0`".to_owned(),
-                |bare| format!("write `{bare}`"),
-            );
-            return Err(Invalid::new(expected, hint));
-        }
-        let good = options.is_none_or(|o| {
-            o.starts_with(|c: char| c.is_ascii_digit()) && o.bytes().all(|b| b.is_ascii_alphanumeric())
-        });
-        if good {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(Invalid::new(expected, "after the comma comes the speed, such as `115200`"))
-        }
+        text.parse().map(Self).map_err(|error: NoConsole| Invalid::new(expected, error.hint))
     }
 }
 

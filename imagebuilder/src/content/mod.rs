@@ -67,7 +67,7 @@ pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) 
     if let Some(ramdisk) = Ramdisk::declared(&at.images(), &appliance.services)? {
         ramdisk.resolve(apt, lock)?;
     }
-    manifests::resolve(&appliance.content, &appliance.directory, &at.workspace.join("packages"), lock)?;
+    manifests::resolve(at, appliance, lock)?;
     images::resolve(at, appliance, apt, lock)
 }
 

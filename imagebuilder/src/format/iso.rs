@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use agent_api::menu;
 use fs_err::File;
 use hadris_fat::FatKind;
 use hadris_fs::{DateTime, Node, Owner, Permissions, Report, SetAttr, Tree};
@@ -58,6 +59,8 @@ pub fn write(
     let mut files = plan.store.clone();
     files.extend(esp::kernel_files(&plan.entries)?);
     files.extend(loader.iter().filter(|file| file.path == esp::GRUB_CFG).cloned());
+    let loopback = Content::Bytes(menu::LOOPBACK.as_bytes().to_vec());
+    files.push(SourceFile { path: menu::LOOPBACK_CFG.to_owned(), content: loopback });
     let boot_image = grub::core_image(grub::Target::Cd, tools, &plan.cache)?;
     files.push(SourceFile { path: BOOT_IMAGE.to_owned(), content: Content::Bytes(boot_image) });
     let esp = esp_image(plan, &loader)?;

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::compose::DiskSize;
 use self::output::Output;
+use self::qcow2::Compression;
 pub use self::record::{follow, recall};
 use crate::boot::BootEntries;
 use crate::boot::esp::EspError;
@@ -83,8 +84,8 @@ pub struct ImagePlan {
     pub virtual_bytes: Option<u64>,
     /// Largest size of the output file in bytes.
     pub max_bytes: Option<u64>,
-    /// zstd level of qcow2.
-    pub zstd_level: i32,
+    /// How a qcow2 is compressed.
+    pub compression: Compression,
     /// Folder for what formats and builds share.
     pub cache: PathBuf,
     /// Folder that the output goes to.
@@ -173,7 +174,7 @@ pub fn write(
         Format::Qcow2 => {
             let size = plan.virtual_bytes.map_or(DiskSize::Roomy, DiskSize::Bytes);
             let image = compose::disk(plan, tools, size, None)?;
-            qcow2::write(&image, file, plan.zstd_level, progress).map_err(writing)?;
+            qcow2::write(&image, file, plan.compression, progress).map_err(writing)?;
             hash(file)?
         }
         Format::Iso => {

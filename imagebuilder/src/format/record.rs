@@ -84,12 +84,12 @@ pub(super) fn inputs(format: Format, plan: &ImagePlan, tools: &dyn Tools) -> Res
         site,
         virtual_bytes,
         max_bytes,
-        zstd_level,
+        compression,
         cache: _,
         out: _,
     } = plan;
     let mut all = Inputs(Sha256::new());
-    all.text(&format!("{format:?} {release_id} {built} {virtual_bytes:?} {max_bytes:?} {zstd_level}"));
+    all.text(&format!("{format:?} {release_id} {built} {virtual_bytes:?} {max_bytes:?} {compression:?}"));
     all.text(&format!("{name} {version}"));
     all.builder()?;
     all.files("store", store)?;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rstest::rstest;
 
+use super::qcow2::Compression;
 use super::tests::{plan, written};
 use super::{Format, ImagePlan, OutputFile, recall};
 use crate::disk::testbench::Toolbox;
@@ -66,6 +67,7 @@ fn an_output_that_was_changed_is_made_anew(#[case] change: fn(&Path)) {
 #[case::site(|plan: &mut ImagePlan| plan.site.truncate(1))]
 #[case::store(|plan: &mut ImagePlan| plan.store.truncate(2))]
 #[case::size(|plan: &mut ImagePlan| plan.virtual_bytes = Some(1 << 30))]
+#[case::compression(|plan: &mut ImagePlan| plan.compression = Compression::Zlib)]
 #[case::limit(|plan: &mut ImagePlan| plan.max_bytes = Some(1 << 30))]
 #[case::kernel(|plan: &mut ImagePlan| change_unnoticed(&plan.entries.current.kernel))]
 fn an_output_of_other_inputs_is_made_anew(#[case] change: fn(&mut ImagePlan)) {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use agent_api::menu::MenuEntry;
 
+use super::qcow2::Compression;
 use super::{Format, ImagePlan, OutputFile, write};
 use crate::boot::{BootEntries, BootEntry};
 use crate::disk::testbench::Toolbox;
@@ -60,7 +61,7 @@ pub(super) fn plan(dir: &Path) -> ImagePlan {
         ],
         virtual_bytes: None,
         max_bytes: None,
-        zstd_level: 3,
+        compression: Compression::Zstd(3),
         cache: dir.join("cache"),
         out: dir.join("out"),
     }
@@ -190,6 +191,10 @@ fn a_cd_image_holds_the_files_with_roots_ownership() {
         };
         assert!(extracted == expected, "`{}` differs", source.path);
     }
+    // Menus of others start the image's own.
+    let loopback = fs_err::read_to_string(Path::new(&out).join("boot/grub/loopback.cfg")).expect("extracted");
+    let named = loopback.strip_prefix("configfile /").expect("it names a menu").trim_end();
+    assert!(Path::new(&out).join(named).is_file(), "{loopback}");
 }
 
 #[test]

@@ -4,14 +4,14 @@
 //! foothold -> unshare (mount, PID, [user] namespaces) -> foothold __enter SPEC -> program in the tree
 //! ```
 //! The tree itself is never written: the new root is a tmpfs on which the tree's top directories are
-//! bound read-only and the caller's directories at the paths they have outside. All of it ends with the
-//! namespace.
+//! bound read-only and the caller's directories at the paths they have outside, wherever that is. All of it ends with
+//! the namespace.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::mount::{MsFlags, mount};
 use serde::{Deserialize, Serialize};
 
@@ -130,17 +130,81 @@ fn bind_devices(host: &Path, root: &Path) -> Result<()> {
 }
 
 fn bind_one(bind: &Bind, source: &Path, root: &Path) -> Result<()> {
-    let inside = bind.to.strip_prefix("/").unwrap_or(&bind.to);
-    let target = root.join(inside);
-    if source.is_dir() {
-        fs_err::create_dir_all(&target)?;
-    } else if !target.exists() {
-        if let Some(parent) = target.parent() {
-            fs_err::create_dir_all(parent)?;
+    let target = inside(root, &bind.to)?;
+    let is_directory = source.is_dir();
+    if !target.exists()
+        && let Err(error) = make_target(&target, is_directory)
+    {
+        // The tree's own directories are read-only: one of them makes room.
+        if error.raw_os_error() != Some(libc::EROFS) {
+            return Err(error).with_context(|| format!("making `{}`", target.display()));
         }
-        fs_err::write(&target, "")?;
+        make_room(&target)?;
+        make_target(&target, is_directory)?;
     }
     bind_path(source, &target, bind.writable)
+}
+
+fn make_target(target: &Path, is_directory: bool) -> std::io::Result<()> {
+    if is_directory {
+        return fs_err::create_dir_all(target);
+    }
+    if let Some(parent) = target.parent() {
+        fs_err::create_dir_all(parent)?;
+    }
+    fs_err::write(target, "")
+}
+
+/// Makes the deepest directory above `target` that is there a writable one that holds all that it held.
+fn make_room(target: &Path) -> Result<()> {
+    let there = target.ancestors().skip(1).find(|path| path.is_dir()).context("the new root is a directory")?;
+    let before = open_path(there)?;
+    mount_fs("tmpfs", there, "mode=0755")?;
+    for entry in fs_err::read_dir(through(&before))? {
+        let entry = entry?;
+        let (path, again) = (through(&before).join(entry.file_name()), there.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            fs_err::os::unix::fs::symlink(fs_err::read_link(&path)?, &again)?;
+            continue;
+        }
+        if kind.is_dir() {
+            fs_err::create_dir(&again)?;
+        } else {
+            fs_err::write(&again, "")?;
+        }
+        bind_path(&path, &again, false)?;
+    }
+    Ok(())
+}
+
+/// Where a path of the new root lies now. Links are those of the new root: followed from here, an absolute one would lead
+/// into the host's.
+fn inside(root: &Path, path: &Path) -> Result<PathBuf> {
+    /// As many as Linux follows (`path_resolution(7)`).
+    const MOST_LINKS: usize = 40;
+    let mut rest: Vec<OsString> = path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
+    let (mut at, mut links) = (root.to_owned(), 0);
+    while let Some(part) = rest.pop() {
+        match part.as_bytes() {
+            b"/" => root.clone_into(&mut at),
+            b"." => {}
+            b".." => {
+                if at != root {
+                    at.pop();
+                }
+            }
+            _ => match fs_err::read_link(at.join(&part)) {
+                Ok(target) => {
+                    links += 1;
+                    ensure!(links <= MOST_LINKS, "`{}` has too many links in the tree", path.display());
+                    rest.extend(target.components().rev().map(|part| part.as_os_str().to_owned()));
+                }
+                Err(_) => at.push(part),
+            },
+        }
+    }
+    Ok(at)
 }
 
 fn bind_path(source: &Path, target: &Path, writable: bool) -> Result<()> {
@@ -179,4 +243,35 @@ fn mount_fs(kind: &str, target: &Path, options: &str) -> Result<()> {
 /// Whether these arguments ask to enter a tree; the JSON of what to enter.
 pub fn asked(args: &[OsString]) -> Option<String> {
     (args.get(1)?.as_bytes() == ENTER.as_bytes()).then(|| args.get(2))?.map(|spec| spec.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::inside;
+
+    #[test]
+    fn links_of_the_new_root_lead_to_the_new_root() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let link = |target: &str, name: &str| {
+            fs_err::os::unix::fs::symlink(target, dir.path().join(name)).expect("linked");
+        };
+        fs_err::create_dir_all(dir.path().join("usr/lib")).expect("made");
+        fs_err::create_dir_all(dir.path().join("var")).expect("made");
+        link("usr/lib", "lib");
+        link("/run", "var/run");
+        link("../../../../etc", "var/out");
+        link("round", "round");
+        for (path, expected) in [
+            ("/srv/a b", "srv/a b"),
+            ("/lib/x", "usr/lib/x"),
+            ("/var/run/x", "run/x"),
+            ("/var/out/x", "etc/x"),
+            ("/a/../../b/./c", "b/c"),
+        ] {
+            assert_eq!(inside(dir.path(), Path::new(path)).expect("a path"), dir.path().join(expected), "{path}");
+        }
+        assert!(inside(dir.path(), Path::new("/round/x")).is_err());
+    }
 }

@@ -43,6 +43,8 @@ pub const CONFIG: &str = "/etc/kubeadm.yaml";
 /// Certificate of the cluster's authority, below the scratch root.
 pub const CA_FILE: &str = "/etc/kubernetes/pki/ca.crt";
 const SUPER_ADMIN: &str = "/etc/kubernetes/super-admin.conf";
+/// What the API server serves, one a line, below the scratch root.
+pub const API_VERSIONS: &str = "/tmp/api-versions";
 /// Objects of kubeadm as one List, below the scratch root.
 const OBJECTS: &str = "/tmp/objects.json";
 /// Pods of a new cluster: two of CoreDNS and one of kube-proxy.
@@ -195,6 +197,7 @@ fn rehearse(spec: &Rehearsal) -> Result<Vec<u8>> {
         }
         Ok(state::bound_pods(&entries) == PODS && last.1.elapsed() >= SETTLED)
     })?;
+    fs_err::write(API_VERSIONS, served()?.join("\n"))?;
     Ok(answer)
 }
 
@@ -220,6 +223,28 @@ fn create(list: &Value) -> Result<()> {
 fn kubectl(args: &[&str]) -> Result<Vec<u8>> {
     let run = Run::new("/bin/kubectl").arg("--kubeconfig").arg(SUPER_ADMIN).args(args);
     Ok(run.env("HOME", "/tmp").output()?)
+}
+
+/// `group/version`, and `group/version/Kind` for each kind there, as Helm asks for them.
+fn served() -> Result<Vec<String>> {
+    let versions = String::from_utf8(kubectl(&["api-versions"])?).context("kubectl prints no text")?;
+    let mut all = Vec::new();
+    for version in versions.split_whitespace() {
+        let root = if version.contains('/') { "apis" } else { "api" };
+        let list = kubectl(&["get", "--raw", &format!("/{root}/{version}")])?;
+        let list: Value = serde_json::from_slice(&list).with_context(|| format!("reading the kinds of {version}"))?;
+        all.extend(kinds(version, &list));
+        all.push(version.to_owned());
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+/// The kinds of an `APIResourceList`, those of subresources among them.
+fn kinds(version: &str, list: &Value) -> Vec<String> {
+    let resources = list["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    resources.iter().filter_map(|one| one["kind"].as_str()).map(|kind| format!("{version}/{kind}")).collect()
 }
 
 fn etcdctl(args: &[&str]) -> Result<Vec<u8>> {
@@ -254,7 +279,7 @@ fn node(mut labels: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{Objects, Rehearsal, advertised_address, command_of, objects};
+    use super::{Objects, Rehearsal, advertised_address, command_of, kinds, objects};
 
     fn spec() -> Rehearsal {
         let manifest =
@@ -271,6 +296,14 @@ mod tests {
         assert_eq!(command_of(&spec(), "kube-apiserver").expect("a command").len(), 2);
         assert_eq!(advertised_address(&spec()).expect("an address"), [198, 18, 0, 1]);
         assert!(command_of(&spec(), "etcd").is_err());
+    }
+
+    #[test]
+    fn kinds_are_told_with_their_version() {
+        let list = serde_json::json!({"resources": [
+            {"name": "deployments", "kind": "Deployment"}, {"name": "deployments/scale", "kind": "Scale"},
+        ]});
+        assert_eq!(kinds("apps/v1", &list), ["apps/v1/Deployment", "apps/v1/Scale"]);
     }
 
     #[test]

@@ -58,6 +58,9 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     })
 }
 
+/// Name of the fact with what the API server serves: `group/version`, and `group/version/Kind` for each of its kinds.
+pub const API_VERSIONS: &str = "apiVersions";
+
 /// What the state of a new cluster is made from.
 pub struct StateInput<'a> {
     /// The builder's cache.
@@ -76,7 +79,7 @@ pub struct StateInput<'a> {
 
 /// Makes the state that a new box begins with, or takes it from the cache.
 pub fn state(input: &StateInput<'_>) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("cluster-state", 2);
+    let mut key = StageKey::new("cluster-state", 3);
     for (program, _) in rehearsal::PROGRAMS {
         key = key.with(program, &input.programs.file(program)?.digest);
     }
@@ -92,6 +95,8 @@ pub fn state(input: &StateInput<'_>) -> Result<(Made, bool)> {
         let text = state::canonical(&state::read(&answer)?, &ca)?;
         let mut made = Made::default();
         made.files.insert(state::FILE.to_owned(), input.cache.adopt_bytes(text.as_bytes())?);
+        let versions = fs_err::read_to_string(root.join(rehearsal::API_VERSIONS.trim_start_matches('/')))?;
+        made.set_fact(API_VERSIONS, &versions.lines().collect::<Vec<_>>())?;
         Ok(made)
     })
 }

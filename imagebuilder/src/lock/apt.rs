@@ -9,66 +9,15 @@ use std::path::{Path, PathBuf};
 use agent_api::release::Digest;
 use anyhow::{Context, Result, bail};
 
+pub use super::mirror::{Mirror, SUITE};
 use super::{Deb, names};
-use crate::error::HostLacks;
 use crate::host::command::Run;
-use crate::host::needs::KEYRING;
-
-/// The Debian release everything is made of.
-pub const SUITE: &str = "trixie";
-/// Parts of the archive that packages are taken from: Debian's own, and what devices load into themselves.
-const COMPONENTS: [&str; 2] = ["main", "non-free-firmware"];
-
-/// Where the archive is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mirror {
-    /// The main archive.
-    pub main: String,
-    /// The security archive.
-    pub security: Option<String>,
-}
-
-impl Mirror {
-    /// The mirror that this host's apt uses for Debian, or `given` by the user.
-    pub fn of_host(given: Option<&str>) -> Result<Self> {
-        if let Some(main) = given {
-            return Ok(Self { main: main.to_owned(), security: None });
-        }
-        let format = "$(REPO_URI)|$(LABEL)|$(SITE)";
-        let out = Run::new("apt-get").args(["indextargets", "--format", format, "Created-By: Packages"]).output()?;
-        Self::from_targets(&String::from_utf8_lossy(&out)).ok_or_else(|| {
-            let hint = "name one: `foothold build --mirror URL`, or give apt a Debian source and run `apt-get update`";
-            HostLacks { what: "a Debian mirror in apt's sources".into(), hint: hint.into() }.into()
-        })
-    }
-
-    fn from_targets(text: &str) -> Option<Self> {
-        let with_label = |label: &str| {
-            text.lines().find_map(|line| {
-                let mut fields = line.split('|');
-                let (uri, found) = (fields.next()?, fields.next()?);
-                (found == label && !uri.starts_with('$')).then(|| uri.to_owned())
-            })
-        };
-        Some(Self { main: with_label("Debian")?, security: with_label("Debian-Security") })
-    }
-
-    fn sources(&self) -> String {
-        let line = |uri: &str, suite: &str| {
-            format!("deb [arch=amd64 signed-by={KEYRING}] {uri} {suite} {}\n", COMPONENTS.join(" "))
-        };
-        let mut text = line(&self.main, SUITE) + &line(&self.main, &format!("{SUITE}-updates"));
-        if let Some(security) = &self.security {
-            text += &line(security, &format!("{SUITE}-security"));
-        }
-        text
-    }
-}
 
 /// apt with its own state folder.
 #[derive(Debug)]
 pub struct Apt {
     dir: PathBuf,
+    mirror: Mirror,
 }
 
 impl Apt {
@@ -80,21 +29,32 @@ impl Apt {
         for empty in ["status", "extended_states"] {
             fs_err::write(dir.join(empty), "")?;
         }
-        fs_err::write(dir.join("sources.list"), mirror.sources())?;
         fs_err::write(dir.join("apt.conf"), configuration(dir))?;
-        Ok(Self { dir: dir.to_owned() })
+        Ok(Self { dir: dir.to_owned(), mirror: mirror.clone() })
     }
 
     fn run(&self, program: &str) -> Run {
         Run::new(program).arg("-c").arg(self.dir.join("apt.conf")).env("LC_ALL", "C.UTF-8").cwd(&self.dir)
     }
 
-    /// Fetches the lists of packages.
-    pub fn update(&self) -> Result<()> {
-        let update = self.run("apt-get").args(["update", "--error-on=any"]);
-        update.output().context(
+    /// Fetches the lists of packages. Returns whether those of the security archive are among them.
+    pub fn update(&self) -> Result<bool> {
+        self.update_with(None).context(
             "fetching Debian's package lists\nhint: is the network there? `--offline` builds from the cache alone",
         )?;
+        for security in &self.mirror.security {
+            match self.update_with(Some(security)) {
+                Ok(()) => return Ok(true),
+                Err(error) => log::info!("no security archive at `{security}`: {error:#}"),
+            }
+        }
+        self.update_with(None)?;
+        Ok(false)
+    }
+
+    fn update_with(&self, security: Option<&str>) -> Result<()> {
+        fs_err::write(self.dir.join("sources.list"), self.mirror.sources(security))?;
+        self.run("apt-get").args(["update", "--error-on=any"]).output()?;
         Ok(())
     }
 
@@ -346,7 +306,7 @@ fn release_date(text: &str) -> Result<u64> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Mirror, beyond, parse_simulation, parse_stanza, release_date};
+    use super::{beyond, parse_simulation, parse_stanza, release_date};
 
     #[test]
     fn an_archive_says_when_it_was_changed() {
@@ -368,15 +328,6 @@ mod tests {
         let expected = "Package: a\nStatus: install ok installed\nVersion: 1\nProvides: c\n\nPackage: b\n\
                         Status: install ok installed\n";
         assert_eq!(super::as_installed(shown), expected);
-    }
-
-    #[test]
-    fn the_hosts_mirror_is_the_one_labelled_debian() {
-        let text = "http://sec.example/d/|Debian-Security|x\nhttp://vendor.example/|nodistro|x\nhttp://m.example/debian/|Debian|x\n";
-        let mirror = Mirror::from_targets(text).expect("found");
-        assert_eq!(mirror.main, "http://m.example/debian/");
-        assert_eq!(mirror.security.as_deref(), Some("http://sec.example/d/"));
-        assert_eq!(Mirror::from_targets("http://v.example/|Ubuntu|x\n"), None);
     }
 
     #[test]

@@ -22,6 +22,16 @@ impl Piece {
     }
 }
 
+/// A Helm chart of a registry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct LockedChart {
+    /// The manifest that its reference stands for.
+    pub manifest: Piece,
+    /// Its archive.
+    pub content: Piece,
+}
+
 /// An image: reference -> index, if there is one -> manifest of the platform -> configuration and layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -29,6 +39,9 @@ pub struct LockedImage {
     /// The index that the reference stands for. It may name other platforms' manifests, which are not carried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<Piece>,
+    /// Indexes that the first one names, down to the manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inner: Vec<Piece>,
     /// The manifest for linux/amd64.
     pub manifest: Piece,
     /// Its configuration.
@@ -40,7 +53,7 @@ pub struct LockedImage {
 impl LockedImage {
     /// All of it, top down.
     pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
-        self.index.iter().chain([&self.manifest, &self.config]).chain(&self.layers)
+        self.index.iter().chain(&self.inner).chain([&self.manifest, &self.config]).chain(&self.layers)
     }
 
     /// What the reference stands for: the index, where there is one, or the manifest.
@@ -57,6 +70,7 @@ impl LockedImage {
             }
         }
         let index = self.index.as_ref().map(|index| index.digest.clone());
-        Image { reference, index, manifest: self.manifest.digest.clone(), blobs }
+        let inner = self.inner.iter().map(|index| index.digest.clone()).collect();
+        Image { reference, index, inner, manifest: self.manifest.digest.clone(), blobs }
     }
 }

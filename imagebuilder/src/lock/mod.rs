@@ -11,6 +11,8 @@ pub mod fetch;
 pub mod http;
 pub mod images;
 pub mod index;
+pub mod known;
+pub mod mirror;
 mod names;
 #[cfg(test)]
 pub(crate) mod testserver;
@@ -23,7 +25,7 @@ use agent_api::release::{Blob, Digest};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use self::images::LockedImage;
+use self::images::{LockedChart, LockedImage};
 
 /// Version of the lock's own shape.
 const FORMAT: u32 = 1;
@@ -60,6 +62,9 @@ pub struct Lock {
     /// Seconds since 1970 at which Debian's archive was as it is locked here: the build time of every image made from it.
     /// Two locks of the same archive have the same, so that their images share what is made of the same packages.
     pub made: u64,
+    /// Whether Debian's security archive was not there when it was made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_security: bool,
     /// Package sets by name: `toolbox`, `os`, `kernel`; `repository` is served to servers, `os-image/NAME` makes one.
     pub debian: BTreeMap<String, Vec<Deb>>,
     /// What the sets were resolved from.
@@ -73,6 +78,9 @@ pub struct Lock {
     /// Digest of the files of each entry of `content.manifests` and `content.charts`, by what messages call it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub manifests: BTreeMap<String, Digest>,
+    /// Charts of registries, by reference.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub charts: BTreeMap<String, LockedChart>,
     /// Container images of the definition, by reference.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub images: BTreeMap<String, LockedImage>,
@@ -87,11 +95,13 @@ impl Lock {
         Self {
             lock_version: FORMAT,
             made,
+            without_security: false,
             debian: BTreeMap::new(),
             asked: BTreeMap::new(),
             modules: BTreeMap::new(),
             binaries: BTreeMap::new(),
             manifests: BTreeMap::new(),
+            charts: BTreeMap::new(),
             images: BTreeMap::new(),
             files: BTreeMap::new(),
         }

@@ -1,13 +1,15 @@
 //! qcow2 read back: the disk that a file of [`format::qcow2`](crate::format::qcow2) holds.
 //!
-//! Source: QEMU `docs/interop/qcow2.rst`. Versions 2 and 3; clusters plain, zero, absent or compressed with zstd. What
+//! Source: QEMU `docs/interop/qcow2.rst`. Versions 2 and 3; clusters plain, zero, absent or compressed with zstd or zlib. What
 //! needs another file (a backing file, external data) or another codec is refused by name.
 
 use std::cell::RefCell;
 use std::io::{self, Read as _};
 
 use super::bytes::{Bytes, Disk, read};
-use crate::format::qcow2::{COMPRESSED, COMPRESSION_ZSTD, COPIED, ENTRY, INCOMPATIBLE_COMPRESSION, MAGIC, SECTOR};
+use crate::format::qcow2::{
+    COMPRESSED, COMPRESSION_ZLIB, COMPRESSION_ZSTD, COPIED, ENTRY, INCOMPATIBLE_COMPRESSION, MAGIC, SECTOR,
+};
 
 /// Incompatible feature bit 0: refcounts may be stale, which matters to writers only.
 const INCOMPATIBLE_DIRTY: u64 = 1;
@@ -37,8 +39,26 @@ pub struct Qcow2 {
     file: Disk,
     size: u64,
     cluster_bits: u32,
+    codec: Codec,
     l1: Vec<u64>,
     last: RefCell<Last>,
+}
+
+/// How clusters are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Codec {
+    Zlib,
+    Zstd,
+}
+
+impl Codec {
+    /// Unpacks what fills `into`; behind it may be bytes of others.
+    fn unpack(self, packed: &[u8], into: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::Zlib => flate2::read::DeflateDecoder::new(packed).read_exact(into),
+            Self::Zstd => zstd::Decoder::new(packed)?.single_frame().read_exact(into),
+        }
+    }
 }
 
 /// What was read last: neighbouring reads hit the same table and the same cluster.
@@ -79,13 +99,15 @@ impl Qcow2 {
         if incompatible & !(INCOMPATIBLE_DIRTY | INCOMPATIBLE_COMPRESSION) != 0 {
             return Err(Qcow2Error::Unsupported("uses features that are not known here"));
         }
-        if incompatible & INCOMPATIBLE_COMPRESSION != 0 && header[104] != COMPRESSION_ZSTD {
-            return Err(Qcow2Error::Unsupported("is compressed in a way that is not known here"));
-        }
+        let codec = match (incompatible & INCOMPATIBLE_COMPRESSION != 0).then_some(header[104]) {
+            None | Some(COMPRESSION_ZLIB) => Codec::Zlib,
+            Some(COMPRESSION_ZSTD) => Codec::Zstd,
+            Some(_) => return Err(Qcow2Error::Unsupported("is compressed in a way that is not known here")),
+        };
         let per_l1_entry = ((1_u64 << cluster_bits) / ENTRY) << cluster_bits;
         let entries = u64::from(u32_at(36)).min(size.div_ceil(per_l1_entry));
         let l1 = table(&*file, u64_at(40), entries)?;
-        Ok(Self { file, size, cluster_bits, l1, last: RefCell::default() })
+        Ok(Self { file, size, cluster_bits, codec, l1, last: RefCell::default() })
     }
 
     fn place_in(&self, cluster: u64, last: &mut Last) -> io::Result<Place> {
@@ -118,9 +140,7 @@ impl Qcow2 {
                 let most = most.min(self.file.size().saturating_sub(at)).max(1);
                 let packed = read(&*self.file, at, usize::try_from(most).map_err(io::Error::other)?)?;
                 let mut bytes = vec![0; length];
-                let unpacked = zstd::Decoder::new(packed.as_slice())
-                    .and_then(|decoder| decoder.single_frame().read_exact(&mut bytes));
-                unpacked.map_err(|error| {
+                self.codec.unpack(&packed, &mut bytes).map_err(|error| {
                     io::Error::new(error.kind(), format!("unpacking the cluster at byte {at} of the qcow2: {error}"))
                 })?;
                 Ok(bytes)

@@ -10,7 +10,9 @@ use super::check::{Findings, check};
 use super::keys::{Key, Keys, Trust};
 use super::sectors;
 use crate::disk::Content;
-use crate::format::Format;
+use crate::disk::extents::Extents;
+use crate::format::qcow2::Compression;
+use crate::format::{self, Format};
 use crate::release::testbench::{Sample, noise};
 
 fn checked(image: &Path, keys: &Keys) -> Findings {
@@ -70,6 +72,21 @@ fn every_format_is_read_back_whole(#[case] format: Format) {
     let medium = Medium::open(&image).expect("a medium");
     assert_eq!(medium.format, format);
     assert_eq!(medium.carried_key(&sample.id).expect("readable"), Some(sample.public_key.clone()));
+}
+
+#[test]
+fn a_qcow2_with_zlib_is_read_back_whole() {
+    let sample = Sample::new();
+    let dir = tempfile::tempdir().expect("a folder");
+    let raw = sample.write(Format::Raw);
+    let mut image = Extents::new(fs_err::metadata(&raw).expect("metadata").len());
+    image.push(0, &Content::File { path: raw, bytes: image.size() }).expect("a piece");
+    let qcow2 = dir.path().join("a.qcow2");
+    let options = fs_err::OpenOptions::new().read(true).write(true).create_new(true).open(&qcow2);
+    format::qcow2::write(&image, &mut options.expect("a file"), Compression::Zlib, &mut |_, _| ()).expect("a qcow2");
+    let findings = checked(&qcow2, &sample.keys());
+    assert_eq!(findings.problems, []);
+    assert_eq!(findings.files, sample.files(Format::Raw));
 }
 
 /// The raw image as it is written on a disk of larger blocks.

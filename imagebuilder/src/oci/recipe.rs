@@ -60,7 +60,7 @@ impl Recipe {
         let text = fs_err::read_to_string(path)?;
         let options = serde_saphyr::options! { strict_booleans: true };
         serde_saphyr::from_str_with_options(&text, options)
-            .map_err(|error| anyhow::anyhow!("`{}`: {error}", path.display()))
+            .map_err(|error| anyhow::anyhow!("`{}`: {}", path.display(), agent_api::yaml::told(&error)))
     }
 
     /// The recipes below `images/` of what every box runs, by folder name.
@@ -157,6 +157,7 @@ impl Recipe {
         let image = Image {
             reference,
             index: None,
+            inner: Vec::new(),
             manifest: manifest.digest.clone(),
             blobs: vec![manifest.clone(), config, layer],
         };

@@ -23,6 +23,7 @@ fn what_servers_run_is_only_served_and_only_where_clusters_are_declared() {
     let image = Image {
         reference: carried[0].recipe.reference.clone(),
         index: None,
+        inner: Vec::new(),
         manifest: Digest::of("manifest"),
         blobs: vec![Blob { digest: Digest::of("manifest"), size: 8 }],
     };

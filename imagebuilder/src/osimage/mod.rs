@@ -22,7 +22,8 @@ use anyhow::{Context, Result};
 use self::recipe::Recipe;
 use crate::config::DiskFormat;
 use crate::disk::extents::Extents;
-use crate::format::{qcow2, raw};
+use crate::format::qcow2::{self, Compression};
+use crate::format::raw;
 use crate::lock::Deb;
 use crate::store::{Cache, Made, StageKey, hash};
 use crate::toolbox::Toolbox;
@@ -101,7 +102,7 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
 fn write(image: &Extents, format: DiskFormat, path: &Path) -> Result<()> {
     let mut file = fs_err::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     match format {
-        DiskFormat::Qcow2 => qcow2::write(image, &mut file, LEVEL, &mut |_, _| ())?,
+        DiskFormat::Qcow2 => qcow2::write(image, &mut file, Compression::Zstd(LEVEL), &mut |_, _| ())?,
         DiskFormat::Raw => {
             raw::write(image, &mut file, &mut |_, _| ())?;
         }

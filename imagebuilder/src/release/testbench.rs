@@ -13,6 +13,7 @@ use crate::boot::{self, files};
 use crate::config::SecretReference;
 use crate::disk::testbench::Toolbox;
 use crate::disk::{Content, SourceFile};
+use crate::format::qcow2::Compression;
 use crate::format::{Format, ImagePlan, write};
 use crate::layer::verity;
 use crate::store::{Cache, Made, hash};
@@ -85,6 +86,7 @@ impl Sample {
         let image = |reference: &str, blobs: &[&Blob]| Image {
             reference: reference.to_owned(),
             index: None,
+            inner: Vec::new(),
             manifest: manifest.digest.clone(),
             blobs: blobs.iter().map(|blob| (*blob).clone()).collect(),
         };
@@ -226,7 +228,7 @@ fn plan(dir: &Path, id: &str, store: Vec<SourceFile>, current: boot::BootEntry) 
         site: Vec::new(),
         virtual_bytes: None,
         max_bytes: None,
-        zstd_level: 3,
+        compression: Compression::Zstd(3),
         cache: dir.join("images"),
         out: dir.join("out"),
     }

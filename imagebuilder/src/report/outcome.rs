@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::CommandError;
+use super::shell::shell_word;
 use crate::error::Exit;
 
 /// What a command achieved. As JSON it is the last line on stdout; its `Display` is for people.
@@ -194,7 +195,7 @@ impl fmt::Display for Outcome {
             Self::Linted { file, warnings: 0, .. } => write!(f, "`{}` is good", file.display()),
             Self::Linted { file, warnings, .. } => write!(f, "`{}` is good, with {warnings} warnings", file.display()),
             Self::Initialised { file } => {
-                write!(f, "wrote `{0}`; next: `foothold up {0}`", file.display())
+                write!(f, "wrote `{}`; next: `foothold up {}`", file.display(), shell_word(file))
             }
             Self::Written { device, bytes, secs, .. } => {
                 write!(

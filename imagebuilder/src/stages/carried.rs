@@ -4,13 +4,14 @@ use agent_api::release::InitrdConfig;
 use anyhow::{Context, Result};
 
 use super::system::module_set;
-use super::{CLUSTERS, KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage};
+use super::{CLUSTER_STATE, CLUSTERS, KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage};
 use crate::config::{OsImage, OsImageSource};
 use crate::content::clusters;
 use crate::content::debian::{self, Repository};
-use crate::content::manifests::{self, inputs};
+use crate::content::manifests::{self, ClusterApi};
 use crate::content::os_images;
 use crate::kubernetes::modules::{HELM, KUBERNETES};
+use crate::kubernetes::templates::API_VERSIONS;
 use crate::osimage::recipe::Recipe;
 use crate::problems::count;
 use crate::release::{initrd, sbom};
@@ -98,24 +99,31 @@ fn cluster_files<'a>(site: &'a Site<'_>) -> Result<Option<Stage<'a>>> {
 }
 
 /// Helm, when there are charts, and what it and kustomize render.
-fn rendered_manifests<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
+pub fn rendered_manifests<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let content = &site.appliance.content;
-    let sources = inputs::sources(content, &site.appliance.directory)?;
+    let sources = manifests::sources(site.at, site.appliance, site.lock)?;
     if sources.is_empty() {
         return Ok(Vec::new());
     }
     let mut stages = Vec::new();
+    let needs_helm = !content.charts.is_empty();
     let mut needs = vec![KUBERNETES.name];
-    if !content.charts.is_empty() {
+    if needs_helm {
         stages.push(module_set(site, &HELM)?);
-        needs.push(HELM.name);
+        // Charts are told what the box's API server serves.
+        needs.extend([HELM.name, CLUSTER_STATE]);
     }
     let note = count(sources.len(), "manifest or chart");
     let make = move |results: &Results, say: Say<'_>| {
+        let versions = match results.0.get(CLUSTER_STATE) {
+            Some(state) if needs_helm => state.fact(API_VERSIONS)?,
+            _ => Vec::new(),
+        };
+        let api = ClusterApi::new(versions, site.appliance.services.provisioning.is_some());
         let mut tools = results.0.get(HELM.name).cloned().unwrap_or_default();
         tools.files.insert("kubectl".into(), results.of(KUBERNETES.name)?.file("kubectl")?.clone());
         let (cache, toolbox, version) = (&site.at.cache, site.toolbox, site.version());
-        manifests::Stage { cache, toolbox, tools: &tools, version: &version, waiting: say }.make(&sources)
+        manifests::Stage { cache, toolbox, tools: &tools, version: &version, api: &api, waiting: say }.make(&sources)
     };
     stages.push(Stage::new("manifests", note, needs, make).serving(|made| Ok(manifests::files(made))));
     Ok(stages)

@@ -17,9 +17,9 @@ use std::path::PathBuf;
 use agent_api::release::ContentFile;
 use anyhow::{Context, Result};
 
-pub use self::carried::carried;
+pub use self::carried::{carried, rendered_manifests};
 pub use self::make::make;
-pub use self::system::{programs, system, templates};
+pub use self::system::{cluster_state, programs, system, templates};
 
 use crate::builder::Builder;
 use crate::config::Appliance;
@@ -34,6 +34,8 @@ use crate::toolbox::Toolbox;
 
 /// Name of the step that writes the lock, for stages that need it.
 pub const LOCK: &str = "lock";
+/// Name of the stage that runs a control plane once.
+pub const CLUSTER_STATE: &str = "cluster-state";
 /// What some stages need that the user may not have yet: the first build makes it.
 pub const KEY: &str = "development key";
 /// Name of the stage of what servers become nodes of a cluster with.
@@ -218,7 +220,7 @@ impl Results {
     /// Templates, and what a new cluster begins with.
     pub fn templates(&self) -> Result<Made> {
         let mut all = self.of("templates")?.clone();
-        all.files.extend(self.of("cluster-state")?.files.clone());
+        all.files.extend(self.of(CLUSTER_STATE)?.files.clone());
         Ok(all)
     }
 

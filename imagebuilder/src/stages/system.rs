@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{LOCK, Results, Site, Stage, with_programs};
+use super::{CLUSTER_STATE, LOCK, Results, Site, Stage, with_programs};
 use crate::kubernetes::binaries::{self, Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet};
 use crate::kubernetes::templates as rendered;
@@ -103,8 +103,9 @@ pub fn templates<'a>(site: &'a Site<'_>) -> Stage<'a> {
     })
 }
 
-fn cluster_state<'a>(site: &'a Site<'_>) -> Stage<'a> {
-    Stage::new("cluster-state", "what a new cluster begins with", with_programs(&["templates"]), move |results, say| {
+/// What a new cluster begins with.
+pub fn cluster_state<'a>(site: &'a Site<'_>) -> Stage<'a> {
+    Stage::new(CLUSTER_STATE, "what a new cluster begins with", with_programs(&["templates"]), move |results, say| {
         rendered::state(&rendered::StateInput {
             cache: &site.at.cache,
             toolbox: site.toolbox,
@@ -188,7 +189,7 @@ fn containers_layer<'a>(site: &'a Site<'_>) -> Stage<'a> {
 }
 
 fn appliance_layer<'a>(site: &'a Site<'_>) -> Stage<'a> {
-    let needs = [LOCK, "agent", "templates", "cluster-state"].map(str::to_owned).into_iter().chain(service_names(site));
+    let needs = [LOCK, "agent", "templates", CLUSTER_STATE].map(str::to_owned).into_iter().chain(service_names(site));
     let make = move |results: &Results, say: super::Say<'_>| {
         appliance::make(&appliance::Input {
             cache: &site.at.cache,

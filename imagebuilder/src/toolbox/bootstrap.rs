@@ -61,7 +61,7 @@ pub fn ensure(cache: &Cache, debs: &[Deb], helper: &Path, say: &mut dyn FnMut(&s
         .arg(format!("--include={}", include.join(",")))
         .arg(SUITE)
         .arg(&fresh)
-        .arg(format!("deb [trusted=yes] copy://{} ./", repository.display()))
+        .arg(format!("deb [trusted=yes] copy://{} ./", quoted(&repository)))
         .reproducible()
         .env("TMPDIR", "/tmp")
         .output()
@@ -73,6 +73,20 @@ pub fn ensure(cache: &Cache, debs: &[Deb], helper: &Path, say: &mut dyn FnMut(&s
     fs_err::rename(&fresh, &tree)?;
     point_current(cache, &tree)?;
     Ok(toolbox)
+}
+
+/// A path in a URI (RFC 3986, section 2.1).
+fn quoted(path: &Path) -> String {
+    use std::fmt::Write as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    path.as_os_str().as_bytes().iter().fold(String::new(), |mut text, &byte| {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            text.push(byte.into());
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+        text
+    })
 }
 
 /// Files onto which the host's are bound, and the mark of completeness.
@@ -99,4 +113,12 @@ fn point_current(cache: &Cache, tree: &Path) -> Result<()> {
     fs_err::os::unix::fs::symlink(tree, &partial)?;
     fs_err::rename(partial, link)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_repository_may_lie_anywhere() {
+        assert_eq!(super::quoted("/srv/my cache/a%é-1.0".as_ref()), "/srv/my%20cache/a%25%C3%A9-1.0");
+    }
 }

@@ -76,6 +76,7 @@ fn fixture(images: &[&str], writable: Option<u64>) -> Fixture {
     let image = |reference: &&str| Image {
         reference: (*reference).to_owned(),
         index: None,
+        inner: Vec::new(),
         manifest: digest(MANIFEST),
         blobs: blobs.clone(),
     };

@@ -15,6 +15,7 @@ use crate::cli;
 use crate::config::Output;
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
+use crate::lock::known::Known;
 use crate::report::{CommandError, Outcome, Report};
 use crate::store::Cache;
 
@@ -32,6 +33,8 @@ pub fn run(args: &cli::Plan, report: &Report) -> Result<Outcome, CommandError> {
     if lock.is_none() {
         report.info(&format!("there is no lock `{}`: a build would resolve and write it first", path.display()));
     }
+    let warnings = lock.as_ref().map(|lock| Known::read(&at.cache).map(|known| known.warnings(lock))).transpose()?;
+    warnings.iter().flatten().for_each(|warning| report.info(warning));
     let step = report.step("plan", "cache");
     let survey = step.run(|_| survey(&at, &job.appliance, lock.as_ref()))?;
     let outputs = &job.appliance.outputs;
@@ -40,6 +43,7 @@ pub fn run(args: &cli::Plan, report: &Report) -> Result<Outcome, CommandError> {
     let outputs: Vec<_> = outputs.iter().map(|output| json!({ "format": output.format, "state": "toWrite" })).collect();
     let data = json!({
         "lock": { "path": path, "exists": lock.is_some() },
+        "warnings": warnings.unwrap_or_default(),
         "stages": survey.stages,
         "outputs": outputs,
         "fetch": survey.fetch,

@@ -22,7 +22,7 @@ use crate::builder::Builder;
 use crate::cli::{self, MachineFirmware, Network};
 use crate::config::simulation::{self, Firmware, SimulatedBox, Simulation};
 use crate::host::files::write_whole;
-use crate::report::{CommandError, Outcome, Report};
+use crate::report::{CommandError, Outcome, Report, shell_word};
 
 /// Programs of the toolbox that a site takes beside QEMU; an old toolbox lacks them.
 const PROGRAMS: [&str; 2] = ["usr/bin/ip", "usr/bin/ipmi_sim"];
@@ -117,7 +117,7 @@ fn explain(report: &Report, manifests: Option<&Path>, told: &Value) {
     }
     report.info(&format!("from this machine: nsenter --net={} COMMAND", text(&told["namespace"])));
     if let Some(file) = manifests {
-        report.info(&format!("hosts and their Secrets: kubectl apply -f {}", file.display()));
+        report.info(&format!("hosts and their Secrets: kubectl apply -f {}", shell_word(file)));
     }
 }
 

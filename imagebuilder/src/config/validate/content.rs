@@ -1,17 +1,16 @@
 //! `content` and `services`: what the image carries and what the box offers.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use agent_api::release::{Clusters, Digest};
 
 use super::{Exists, Validate};
-use crate::config::appliance::{Chart, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
+use crate::config::appliance::{Chart, ChartOrigin, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
 use crate::config::input::{self, DiskFormat};
 use crate::config::path::KeyPath;
 use crate::config::site::servers_network;
-use crate::config::types::{ByteSize, Invalid, Name};
+use crate::config::types::{ByteSize, ImageReference, Invalid, Name};
 
 /// Name of a recipe in its directory.
 const OS_RECIPE: &str = "os-image.yaml";
@@ -46,7 +45,9 @@ impl Validate<'_, '_, '_> {
         let manifests: Vec<_> = manifests
             .filter_map(|(i, text)| self.existing(&path.key("manifests").index(i), text, Exists::Any))
             .collect();
-        let mut content = Content { images, registries, closure, debian_packages, manifests, ..Content::default() };
+        let not_images = self.each(&path.key("notImages"), input.not_images.as_deref(), not_an_image);
+        let mut content =
+            Content { images, registries, closure, not_images, debian_packages, manifests, ..Content::default() };
         for (i, image) in input.os_images.iter().flatten().enumerate() {
             content.os_images.extend(self.os_image(image, &path.key("osImages").index(i)));
         }
@@ -81,14 +82,18 @@ impl Validate<'_, '_, '_> {
         charts
     }
 
-    fn chart(&mut self, path: &KeyPath, text: &str) -> Option<PathBuf> {
+    fn chart(&mut self, path: &KeyPath, text: &str) -> Option<ChartOrigin> {
+        if text.starts_with("oci://") {
+            return self.parse(path, Some(text), registry_chart).map(ChartOrigin::Registry);
+        }
         let chart = self.existing(path, text, Exists::Any)?;
         let archive = chart.is_file() && chart.extension().is_some_and(|ending| ending == "tgz");
         if archive || chart.join("Chart.yaml").is_file() {
-            return Some(chart);
+            return Some(ChartOrigin::Path(chart));
         }
         let found = format!("`{text}` is no chart");
-        let expected = "a directory with a `Chart.yaml`, or a `.tgz` that `helm package` or `helm pull` made";
+        let expected = "a directory with a `Chart.yaml`, a `.tgz` that `helm package` or `helm pull` made, or \
+                        `oci://REGISTRY/CHART:VERSION`";
         self.findings.at(path, &found, expected, "`helm pull --untar` fetches a chart of a repository");
         None
     }
@@ -191,6 +196,15 @@ impl Validate<'_, '_, '_> {
     }
 }
 
+/// `oci://REGISTRY/CHART:VERSION`. A tag has no `+`: Helm writes `_` for that of a version.
+fn registry_chart(text: &str) -> Result<ImageReference, Invalid> {
+    let reference = text.strip_prefix("oci://").unwrap_or(text).replace('+', "_");
+    reference.parse().map_err(|invalid: Invalid| {
+        let expected = "a chart of a registry such as `oci://registry.example/charts/web:1.2.0`";
+        Invalid { expected: expected.to_owned(), hint: invalid.hint }
+    })
+}
+
 /// A path below `files/` that means the same in a URL and on every file system.
 fn served_name(text: &str) -> Result<String, Invalid> {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"._-+~/@=,:".contains(&b);
@@ -223,6 +237,17 @@ fn file_url(text: &str) -> Result<String, Invalid> {
     })
 }
 
+/// A text, or a part of it with `*` for the rest.
+fn not_an_image(text: &str) -> Result<String, Invalid> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    Err(Invalid {
+        expected: "a text as objects have it, in which `*` stands for anything".to_owned(),
+        hint: "for example `example.org/policy:*`".to_owned(),
+    })
+}
+
 /// `NAME` or `NAME=VERSION` (Debian Policy, 5.6.1 and 5.6.12).
 fn debian_package(text: &str) -> Result<String, Invalid> {
     let (name, version) = text.split_once('=').map_or((text, None), |(name, version)| (name, Some(version)));
@@ -236,6 +261,9 @@ fn debian_package(text: &str) -> Result<String, Invalid> {
     }
     Err(Invalid {
         expected: "the name of a Debian package, with or without `=VERSION`".to_owned(),
-        hint: "names have lower-case letters, digits, `+`, `-` and `.`: `lldpd` or `lldpd=1.0.18-1`".to_owned(),
+        hint:
+            "names have lower-case letters, digits, `+`, `-` and `.`; versions are those that `apt-cache policy NAME` \
+               shows: `lldpd`, or `lldpd=` and one of them"
+                .to_owned(),
     })
 }

@@ -2,9 +2,11 @@
 
 use std::str::FromStr;
 
+use agent_api::menu::{Menu, MenuEntry, MenuError};
+
 use super::{LEAST_IMAGE, Validate};
 use crate::config::appliance::{Boot, Firmware, Output};
-use crate::config::input::{self, Format};
+use crate::config::input::{self, Compression, Format};
 use crate::config::path::KeyPath;
 use crate::config::types::{ByteSize, Console};
 
@@ -15,7 +17,7 @@ impl Validate<'_, '_, '_> {
     pub(super) fn outputs(&mut self, input: Option<&[input::Output]>) -> Vec<Output> {
         let path = KeyPath::of("outputs");
         let Some(list) = input else {
-            return vec![Output { format: Format::Qcow2, size: None, max_size: None }];
+            return vec![Output::of(Format::Qcow2)];
         };
         if list.is_empty() {
             self.findings.at(
@@ -65,7 +67,12 @@ impl Validate<'_, '_, '_> {
             );
         }
         let size = size.or((format == Format::Qcow2).then_some(QCOW2_DISK));
-        Some(Output { format, size, max_size })
+        if format != Format::Qcow2 && input.compression.is_some() {
+            let found = format!("a {} image is not compressed as a whole", format.name());
+            self.findings.at(&path.key("compression"), &found, "`compression` only for a qcow2", "remove it");
+        }
+        let compression = (format == Format::Qcow2).then(|| input.compression.unwrap_or(Compression::Zstd));
+        Some(Output { format, size, max_size, compression })
     }
 
     pub(super) fn boot(&mut self, input: &input::Boot) -> Boot {
@@ -102,7 +109,25 @@ impl Validate<'_, '_, '_> {
         for (i, parameter) in kernel_parameters.iter().enumerate() {
             self.kernel_parameter(parameter, &path.key("kernelParameters").index(i));
         }
-        Boot { firmware, consoles, kernel_parameters }
+        let boot = Boot { firmware, consoles, kernel_parameters };
+        self.menu(&boot, &path);
+        boot
+    }
+
+    /// GRUB's menu is written when the image is: what it cannot say is found here already.
+    fn menu(&mut self, boot: &Boot, path: &KeyPath) {
+        let parameters = boot.command_line();
+        let current = MenuEntry { release_id: "0".repeat(64), title: "the image".to_owned(), parameters };
+        let consoles = boot.consoles.iter().map(ToString::to_string).collect();
+        let found = match (Menu { current, previous: None, consoles }).grub_cfg() {
+            Err(MenuError::TooLong { found, most, .. }) => {
+                format!("the kernel would be given {found} bytes of parameters, {most} are possible")
+            }
+            // Each parameter and console was looked at by itself.
+            Err(MenuError::Text { .. } | MenuError::Console(_)) | Ok(_) => return,
+        };
+        let expected = "parameters that the kernel reads to their end";
+        self.findings.at(&path.key("kernelParameters"), &found, expected, "leave out what is not needed");
     }
 
     pub(super) fn firmware(&mut self, input: Option<&[input::Firmware]>, path: &KeyPath) -> Firmware {

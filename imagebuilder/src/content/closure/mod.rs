@@ -4,8 +4,10 @@
 //! objects (YAML, JSON) --named--> image, object, line --Known::holds--> Unmet: what the box could not pull
 //! ```
 //! Images are looked for wherever containers stand (`containers`, `initContainers`, `ephemeralContainers`, volumes of
-//! images), however deep: so pods, what makes pods, and kinds that nobody here knows are all read alike.
+//! images), however deep: so pods, what makes pods, and kinds that nobody here knows are all read alike. What only looks like
+//! an image ([`references`]) is told, too, unless the definition says that it is none (`content.notImages`).
 
+pub mod references;
 pub mod yaml;
 
 use std::collections::BTreeSet;
@@ -22,6 +24,8 @@ use crate::builder::Builder;
 use crate::config::{Appliance, Closure};
 use crate::store::{Cache, Made};
 
+/// How an object without a name is called.
+const NAMELESS: &str = "an object without a name";
 /// Keys whose lists hold containers.
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
@@ -34,15 +38,32 @@ pub struct Named {
     pub object: String,
     /// Line, from 1.
     pub line: usize,
+    /// Whether a container is made of it; otherwise it only looks like an image.
+    pub sure: bool,
 }
 
 /// Every image that the objects of a text name.
 pub fn named(text: &str) -> Result<Vec<Named>> {
     let mut found = Vec::new();
     for document in yaml::documents(text)? {
-        walk(&document, "an object without a name", &mut found);
+        walk(&document, NAMELESS, &mut found);
+        let mut looks = Vec::new();
+        look(&document, &mut looks);
+        looks.retain(|look: &Named| !found.iter().any(|sure| (&sure.image, sure.line) == (&look.image, look.line)));
+        found.extend(looks);
     }
     Ok(found)
+}
+
+/// What looks like an image in a document, or in the objects of a list.
+fn look(node: &Node, found: &mut Vec<Named>) {
+    if let Some(Value::List(items)) = node.get("items").map(|items| &items.value) {
+        return items.iter().for_each(|item| look(item, found));
+    }
+    let object = title(node).unwrap_or_else(|| NAMELESS.to_owned());
+    let mut all = Vec::new();
+    references::of_object(node, &mut all);
+    found.extend(all.into_iter().map(|(image, line)| Named { image, object: object.clone(), line, sure: false }));
 }
 
 fn walk(node: &Node, object: &str, found: &mut Vec<Named>) {
@@ -61,7 +82,7 @@ fn walk(node: &Node, object: &str, found: &mut Vec<Named>) {
                     };
                     found.extend(items.iter().filter_map(image).filter_map(|image| {
                         let text = image.text().filter(|text| !text.is_empty())?;
-                        Some(Named { image: text.to_owned(), object: object.to_owned(), line: image.line })
+                        Some(Named { image: text.to_owned(), object: object.to_owned(), line: image.line, sure: true })
                     }));
                 }
                 walk(value, object, found);
@@ -126,7 +147,7 @@ pub struct Unmet {
 
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Named { image, object, line } = &self.named;
+        let Named { image, object, line, sure: _ } = &self.named;
         write!(f, "`{image}` of {object} ({}:{line})", self.file)
     }
 }
@@ -138,24 +159,63 @@ pub fn unmet(file: &str, text: &str, known: &Known) -> Result<Vec<Unmet>> {
     Ok(unmet.map(|named| Unmet { file: file.to_owned(), named }).collect())
 }
 
+/// Whether the definition says that this is no image: a text, in which `*` stands for anything.
+fn is_none(image: &str, none: &[String]) -> bool {
+    none.iter().any(|pattern| {
+        let (mut rest, mut parts) = (image, pattern.split('*').peekable());
+        let Some(start) = parts.next().and_then(|start| rest.strip_prefix(start)) else { return false };
+        rest = start;
+        if parts.peek().is_none() {
+            return rest.is_empty();
+        }
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                return rest.ends_with(part);
+            }
+            let Some(at) = rest.find(part) else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        true
+    })
+}
+
 /// What to say of images that are not there; `None` when all are.
 pub fn complaint(mut unmet: Vec<Unmet>) -> Option<anyhow::Error> {
     unmet.sort();
     unmet.dedup();
-    let images: BTreeSet<String> = unmet.iter().map(|unmet| unmet.named.image.clone()).collect();
-    if images.is_empty() {
+    let (sure, looks): (Vec<_>, Vec<_>) = unmet.into_iter().partition(|unmet| unmet.named.sure);
+    let whole = |image: &String| image.parse::<ImageName>().map_or(image.clone(), |name| name.to_string());
+    let quoted = |images: &BTreeSet<String>, text: &dyn Fn(&String) -> String| -> String {
+        images.iter().map(|image| format!("\"{}\"", text(image))).collect::<Vec<_>>().join(", ")
+    };
+    let (images, looking) = (images_of(&sure), images_of(&looks));
+    let mut text = Vec::new();
+    if !images.is_empty() {
+        let many = if images.len() == 1 { "an image is".to_owned() } else { format!("{} images are", images.len()) };
+        text.push(format!("{many} named by objects and not in the release:\n{}", lines(&sure)));
+    }
+    if !looking.is_empty() {
+        let many = if looking.len() == 1 { "a text looks".to_owned() } else { format!("{} texts look", looking.len()) };
+        text.push(format!("{many} like an image that is not in the release:\n{}", lines(&looks)));
+    }
+    if text.is_empty() {
         return None;
     }
-    let lines: Vec<_> = unmet.iter().map(|unmet| format!("  {unmet}")).collect();
-    let whole = |image: &String| image.parse::<ImageName>().map_or(image.clone(), |name| name.to_string());
-    let add: Vec<_> = images.iter().map(|image| format!("\"{}\"", whole(image))).collect();
-    Some(anyhow!(
-        "{} named by objects and not in the release:\n{}\nhint: add to the definition: `content: {{ images: [{}] }}`, \
-         or give up the check: `content: {{ closure: off }}`",
-        if images.len() == 1 { "an image is".to_owned() } else { format!("{} images are", images.len()) },
-        lines.join("\n"),
-        add.join(", ")
-    ))
+    let all: BTreeSet<String> = images.union(&looking).cloned().collect();
+    let mut hint = format!("add to the definition: `content: {{ images: [{}] }}`", quoted(&all, &whole));
+    if !looking.is_empty() {
+        let none = quoted(&looking, &String::clone);
+        hint.extend([", or say what is no image: `content: { notImages: [", &none, "] }`"]);
+    }
+    Some(anyhow!("{}\nhint: {hint}, or give up the check: `content: {{ closure: off }}`", text.join("\n")))
+}
+
+fn images_of(unmet: &[Unmet]) -> BTreeSet<String> {
+    unmet.iter().map(|unmet| unmet.named.image.clone()).collect()
+}
+
+fn lines(unmet: &[Unmet]) -> String {
+    unmet.iter().map(|unmet| format!("  {unmet}")).collect::<Vec<_>>().join("\n")
 }
 
 /// Checks the objects that the content holds. With `closure: off` it only says what it found.
@@ -167,6 +227,7 @@ pub fn check(at: &Builder, appliance: &Appliance, carried: &Carried, own: &[Imag
         let text = fs_err::read_to_string(at.cache.blob_path(&file.digest))?;
         all.extend(unmet(&file.path, &text, &known)?.into_iter().map(|unmet| as_written(unmet, &sources)));
     }
+    all.retain(|unmet| unmet.named.sure || !is_none(&unmet.named.image, &appliance.content.not_images));
     match (complaint(all), appliance.content.closure) {
         (None, _) => Ok(()),
         (Some(error), Closure::Strict) => Err(error),
@@ -184,7 +245,7 @@ pub fn check_own(cache: &Cache, templates: &Made, images: &[Image]) -> Result<()
     for (name, blob) in &templates.files {
         if name.starts_with("manifests/") || name == "objects.json" {
             let text = fs_err::read_to_string(cache.blob_path(&blob.digest))?;
-            all.extend(unmet(name, &text, &known)?);
+            all.extend(unmet(name, &text, &known)?.into_iter().filter(|unmet| unmet.named.sure));
         }
     }
     complaint(all).map_or(Ok(()), Err)
@@ -202,7 +263,7 @@ fn sources(manifests: &[std::path::PathBuf]) -> Vec<(String, String)> {
 fn as_written(unmet: Unmet, sources: &[(String, String)]) -> Unmet {
     let found = sources.iter().find_map(|(file, text)| {
         let named = named(text).ok()?.into_iter();
-        let mut same = named.filter(|named| named.image == unmet.named.image);
+        let mut same = named.filter(|named| (&named.image, named.sure) == (&unmet.named.image, unmet.named.sure));
         same.next().map(|named| (file.clone(), named.line))
     });
     match found {

@@ -1,7 +1,7 @@
 use agent_api::release::{Digest, Image};
 use rstest::rstest;
 
-use super::{Known, Named, complaint, named, unmet};
+use super::{Known, Named, complaint, is_none, named, unmet};
 
 fn images(text: &str) -> Vec<String> {
     named(text).expect("YAML").into_iter().map(|named| named.image).collect()
@@ -54,7 +54,7 @@ fn what_only_looks_like_an_image_is_none() {
 fn each_image_is_told_with_its_object_and_line() {
     let text = "kind: List\nitems:\n- kind: Pod\n  metadata: { name: a, namespace: n }\n  spec:\n    containers:\n    - name: x\n      image: one\n\
                 - { kind: Pod, metadata: { generateName: b- }, spec: { containers: [{ image: two }] } }\n---\n{\"kind\": \"Pod\", \"spec\": {\"containers\": [\n{\"image\": \"three\"}]}}\n";
-    let of = |image: &str, object: &str, line| Named { image: image.into(), object: object.into(), line };
+    let of = |image: &str, object: &str, line| Named { image: image.into(), object: object.into(), line, sure: true };
     assert_eq!(
         named(text).expect("YAML"),
         [of("one", "Pod n/a", 8), of("two", "Pod b-", 9), of("three", "an object without a name", 12)]
@@ -71,6 +71,7 @@ fn known() -> Known {
     let image = |reference: &str, index, manifest| Image {
         reference: reference.into(),
         index,
+        inner: Vec::new(),
         manifest: digest(manifest),
         blobs: Vec::new(),
     };
@@ -118,4 +119,41 @@ fn what_is_missing_is_told_with_what_to_add() {
          `content: { closure: off }`"
     );
     assert!(complaint(Vec::new()).is_none());
+}
+
+#[test]
+fn what_looks_like_an_image_is_told_apart_and_can_be_said_to_be_none() {
+    let text = "kind: Prometheus\nmetadata: { name: p, namespace: m }\nspec:\n  image: quay.io/prometheus/prometheus:v3\n  \
+                containers: [{ image: \"two:2\" }]\n---\nkind: List\nitems:\n- kind: ConfigMap\n  metadata: { name: c }\n  \
+                data: { helper: \"quay.io/org/app:1\" }\n";
+    let all = named(text).expect("YAML");
+    let told: Vec<_> = all.iter().map(|one| (one.image.as_str(), one.object.as_str(), one.sure)).collect();
+    let expected = [
+        ("two:2", "Prometheus m/p", true),
+        ("quay.io/prometheus/prometheus:v3", "Prometheus m/p", false),
+        ("quay.io/org/app:1", "ConfigMap c", false),
+    ];
+    assert_eq!(told, expected);
+    let error = complaint(unmet("x.yaml", text, &known()).expect("YAML")).expect("three are missing").to_string();
+    for words in [
+        "an image is named by objects and not in the release:\n  `two:2` of Prometheus m/p (x.yaml:5)",
+        "2 texts look like an image that is not in the release:\n  `quay.io/org/app:1` of ConfigMap c",
+        "`content: { notImages: [\"quay.io/org/app:1\", \"quay.io/prometheus/prometheus:v3\"] }`",
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[rstest]
+#[case("quay.io/org/app:1", true)]
+#[case("quay.io/org/*", true)]
+#[case("*/app:*", true)]
+#[case("*", true)]
+#[case("quay.io/*:1", true)]
+#[case("quay.io/org/app", false)]
+#[case("*/app", false)]
+#[case("ghcr.io/*", false)]
+#[case("", false)]
+fn a_pattern_says_what_is_no_image(#[case] pattern: &str, #[case] fits: bool) {
+    assert_eq!(is_none("quay.io/org/app:1", &[pattern.to_owned()]), fits);
 }

@@ -1,9 +1,12 @@
 //! Credentials for registries, from where `docker login` and `podman login` leave them.
 //!
 //! ```text
-//! $REGISTRY_AUTH_FILE, else $DOCKER_CONFIG/config.json, else ~/.docker/config.json, else
-//! $XDG_RUNTIME_DIR/containers/auth.json:   credHelpers[host]  ->  auths[host/path..host]  ->  credsStore
+//! $REGISTRY_AUTH_FILE, $DOCKER_AUTH_CONFIG (the text itself), $DOCKER_CONFIG/config.json
+//! podman:  $XDG_RUNTIME_DIR/containers/auth.json, /run/user/UID/..., /run/containers/UID/auth.json, ~/.config/containers/auth.json
+//! docker:  ~/.docker/config.json, ~/.dockercfg
 //! ```
+//! The first place that knows the host counts; in each: `credHelpers[host]`, `auths[host/path..host]`, `credsStore`.
+//! Source: containers-auth.json(5), docker login.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,17 +17,27 @@ use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
 use crate::host::command::Run;
+use crate::host::userns;
 
 /// Where Docker's own registry is in configurations.
 const DOCKER_HUB: [&str; 4] = ["docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
 /// User name of a helper's answer that is no password but a token to get tokens with.
 const TOKEN_USER: &str = "<token>";
+/// Variable that holds a configuration itself, as continuous integration gives it.
+const AUTH_CONFIG: &str = "DOCKER_AUTH_CONFIG";
 
-/// The user's configuration; empty when there is none.
+/// The user's configurations, the first one that knows a host first.
 #[derive(Debug, Default)]
 pub struct Credentials {
-    file: PathBuf,
-    config: Config,
+    places: Vec<Place>,
+}
+
+/// A configuration, or why it cannot be read: that matters only when nothing before it knows the host.
+#[derive(Debug)]
+struct Place {
+    /// As messages name it.
+    name: String,
+    config: Result<Config, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,6 +69,38 @@ impl std::fmt::Debug for Entry {
     }
 }
 
+/// What to say to a registry, and where that is from.
+#[derive(Clone, PartialEq)]
+pub struct Login {
+    /// What to say.
+    pub auth: RegistryAuth,
+    /// Who was asked for, as it is logged in to.
+    host: String,
+    /// The file or program that knew it.
+    from: Option<String>,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("host", &self.host).field("from", &self.from).finish_non_exhaustive()
+    }
+}
+
+impl Login {
+    /// What to do when the registry refuses.
+    pub fn hint(&self) -> String {
+        let host = &self.host;
+        if let Some(from) = &self.from {
+            return format!("hint: it refuses the credentials of {from}: log in to `{host}` again");
+        }
+        let elsewhere = std::env::var("SUDO_USER").ok().filter(|user| !user.is_empty()).map(|user| {
+            format!("; under `sudo` those of `{user}` are not looked for: name their file with `--authfile`")
+        });
+        let elsewhere = elsewhere.unwrap_or_default();
+        format!("hint: log in with `docker login {host}` or `podman login {host}`{elsewhere}")
+    }
+}
+
 /// What a helper prints.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -64,48 +109,131 @@ struct Said {
     secret: String,
 }
 
+/// Where this user's tools look, in order.
+struct User {
+    runtime: Option<PathBuf>,
+    config: Option<PathBuf>,
+    home: Option<PathBuf>,
+    docker: Option<PathBuf>,
+    named: Option<PathBuf>,
+    uid: u32,
+}
+
+impl User {
+    fn of_this_process() -> Self {
+        let variable = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self {
+            runtime: variable("XDG_RUNTIME_DIR"),
+            config: variable("XDG_CONFIG_HOME"),
+            home: variable("HOME"),
+            docker: variable("DOCKER_CONFIG"),
+            named: variable("REGISTRY_AUTH_FILE"),
+            uid: userns::outer_uid(),
+        }
+    }
+
+    fn named(&self) -> Vec<PathBuf> {
+        self.named.iter().cloned().chain(self.docker.iter().map(|dir| dir.join("config.json"))).collect()
+    }
+
+    fn usual(&self) -> Vec<PathBuf> {
+        let uid = self.uid;
+        let mut files: Vec<PathBuf> = self.runtime.iter().map(|dir| dir.join("containers/auth.json")).collect();
+        files.push(format!("/run/user/{uid}/containers/auth.json").into());
+        files.push(format!("/run/containers/{uid}/auth.json").into());
+        let config = self.config.clone().or_else(|| self.home.as_ref().map(|home| home.join(".config")));
+        files.extend(config.map(|dir| dir.join("containers/auth.json")));
+        files.extend(self.home.iter().flat_map(|home| [home.join(".docker/config.json"), home.join(".dockercfg")]));
+        files
+    }
+}
+
 impl Credentials {
     /// Those of this user.
-    pub fn of_user() -> Result<Self> {
-        let variable = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let named =
-            variable("REGISTRY_AUTH_FILE").or_else(|| variable("DOCKER_CONFIG").map(|dir| dir.join("config.json")));
-        if let Some(file) = named.filter(|file| file.exists()) {
-            return Self::read(&file);
+    pub fn of_user() -> Self {
+        let user = User::of_this_process();
+        let mut places = files(user.named());
+        if let Some(text) = std::env::var(AUTH_CONFIG).ok().filter(|text| !text.trim().is_empty()) {
+            let config = Config::parse(text.as_bytes(), false).map_err(|error| format!("{error:#}"));
+            places.push(Place { name: format!("the variable `{AUTH_CONFIG}`"), config });
         }
-        let usual = variable("HOME").map(|home| home.join(".docker/config.json"));
-        let other = variable("XDG_RUNTIME_DIR").map(|dir| dir.join("containers/auth.json"));
-        match usual.into_iter().chain(other).find(|file| file.exists()) {
-            Some(file) => Self::read(&file),
-            None => Ok(Self::default()),
-        }
+        places.extend(files(user.usual()));
+        Self { places }
     }
 
     /// Those of a file.
     pub fn read(file: &Path) -> Result<Self> {
-        let text = fs_err::read(file)?;
-        let config = serde_json::from_slice(&text).with_context(|| format!("reading `{}`", file.display()))?;
-        Ok(Self { file: file.to_owned(), config })
+        let config = Config::read(file).with_context(|| format!("reading `{}`", file.display()))?;
+        Ok(Self { places: vec![Place { name: format!("`{}`", file.display()), config: Ok(config) }] })
     }
 
     /// What to say to the registry `host` about the repository `path`.
-    pub fn of(&self, host: &str, path: &str) -> Result<RegistryAuth> {
-        if let Some((name, helper)) = self.config.cred_helpers.iter().find(|(name, _)| names(name, host)) {
-            return ask(helper, name).map(|said| said.unwrap_or(RegistryAuth::Anonymous));
+    pub fn of(&self, host: &str, path: &str) -> Result<Login> {
+        for place in &self.places {
+            let config = match &place.config {
+                Ok(config) => config,
+                Err(error) => bail!("reading the credentials in {}: {error}\nhint: mend it, or remove it", place.name),
+            };
+            if let Some((auth, from)) = config.of(host, path, &place.name)? {
+                return Ok(Login { auth, host: host.to_owned(), from: Some(from) });
+            }
+        }
+        Ok(Login { auth: RegistryAuth::Anonymous, host: host.to_owned(), from: None })
+    }
+}
+
+/// Those of these files that are there, each once.
+fn files(paths: Vec<PathBuf>) -> Vec<Place> {
+    let mut known = Vec::new();
+    let mut places = Vec::new();
+    for path in paths {
+        if !path.is_file() || known.contains(&path) {
+            continue;
+        }
+        let config = Config::read(&path).map_err(|error| format!("{error:#}"));
+        places.push(Place { name: format!("`{}`", path.display()), config });
+        known.push(path);
+    }
+    places
+}
+
+impl Config {
+    fn read(file: &Path) -> Result<Self> {
+        // Docker's oldest file is the list of hosts itself.
+        let is_old = file.file_name().is_some_and(|name| name == ".dockercfg");
+        Self::parse(&fs_err::read(file)?, is_old)
+    }
+
+    fn parse(text: &[u8], is_old: bool) -> Result<Self> {
+        if text.trim_ascii().is_empty() {
+            return Ok(Self::default());
+        }
+        if is_old {
+            return Ok(Self { auths: serde_json::from_slice(text)?, ..Self::default() });
+        }
+        Ok(serde_json::from_slice(text)?)
+    }
+
+    /// What it knows of the host, and where that is from.
+    fn of(&self, host: &str, path: &str, place: &str) -> Result<Option<(RegistryAuth, String)>> {
+        let helped = |helper: &str| format!("`docker-credential-{helper}`, which {place} names");
+        if let Some((name, helper)) = self.cred_helpers.iter().find(|(name, _)| names(name, host)) {
+            return Ok(ask(helper, name)?.map(|auth| (auth, helped(helper))));
         }
         if let Some((name, entry)) = self.entry(host, path)
-            && let Some(auth) = entry.read().with_context(|| self.about(name))?
+            && let Some(auth) =
+                entry.read().with_context(|| format!("reading the credentials for `{name}` in {place}"))?
         {
-            return Ok(auth);
+            return Ok(Some((auth, place.to_owned())));
         }
-        let Some(store) = &self.config.creds_store else { return Ok(RegistryAuth::Anonymous) };
+        let Some(store) = &self.creds_store else { return Ok(None) };
         let name = if DOCKER_HUB.contains(&host) { "https://index.docker.io/v1/" } else { host };
         match ask(store, name) {
-            Ok(said) => Ok(said.unwrap_or(RegistryAuth::Anonymous)),
+            Ok(said) => Ok(said.map(|auth| (auth, helped(store)))),
             // Docker keeps the store for every registry, most of which need nothing.
             Err(error) => {
-                log::warn!("going on without credentials for {host}: {error:#}");
-                Ok(RegistryAuth::Anonymous)
+                log::warn!("going on without the credentials for {host} of {}: {error:#}", helped(store));
+                Ok(None)
             }
         }
     }
@@ -118,12 +246,8 @@ impl Credentials {
             let inside = below.is_empty() || path == below || path.starts_with(&format!("{below}/"));
             (names(at, host) && inside).then_some(below.len())
         };
-        let all = self.config.auths.iter().filter_map(|(key, entry)| Some((fits(key)?, key, entry)));
+        let all = self.auths.iter().filter_map(|(key, entry)| Some((fits(key)?, key, entry)));
         all.max_by_key(|(length, ..)| *length).map(|(_, key, entry)| (key.as_str(), entry))
-    }
-
-    fn about(&self, name: &str) -> String {
-        format!("reading the credentials for `{name}` in `{}`", self.file.display())
     }
 }
 
@@ -185,7 +309,7 @@ mod tests {
 
     use oci_client::secrets::RegistryAuth;
 
-    use super::Credentials;
+    use super::{Credentials, User, files};
 
     fn config(dir: &Path, text: &str) -> Credentials {
         let file = dir.join("config.json");
@@ -206,7 +330,7 @@ mod tests {
             r#"{"auths": {"quay.io": {"auth": "YTpi"}, "quay.io/org": {"auth": "b3JnOnNlY3JldDp3aXRoOmNvbG9ucw=="},
                 "https://index.docker.io/v1/": {"auth": "aHViOng="}, "http://plain.example:5000/v2/": {"username": "u", "password": "p"}}}"#,
         );
-        let of = |host, path| credentials.of(host, path).expect("readable");
+        let of = |host, path| credentials.of(host, path).expect("readable").auth;
         assert_eq!(of("quay.io", "app"), basic("a", "b"));
         assert_eq!(of("quay.io", "org/app"), basic("org", "secret:with:colons"));
         assert_eq!(of("quay.io", "organisation/app"), basic("a", "b"));
@@ -231,5 +355,64 @@ mod tests {
             let text = format!("{:#}", credentials.of(host, "x").expect_err("refused"));
             assert!(text.contains(part) && !text.contains("hunter2"), "{text}");
         }
+    }
+
+    /// A user whose folders all lie in `dir`.
+    fn user(dir: &Path) -> User {
+        User {
+            runtime: Some(dir.join("run")),
+            config: None,
+            home: Some(dir.join("home")),
+            docker: None,
+            named: None,
+            uid: 4_000_000_000,
+        }
+    }
+
+    fn write(dir: &Path, name: &str, host: &str, auth: &str) {
+        let file = dir.join(name);
+        fs_err::create_dir_all(file.parent().expect("a folder")).expect("made");
+        let entry = format!(r#"{{"{host}": {{"auth": "{auth}"}}}}"#);
+        let text = if name.ends_with(".dockercfg") { entry } else { format!(r#"{{"auths": {entry}}}"#) };
+        fs_err::write(file, text).expect("written");
+    }
+
+    #[test]
+    fn each_host_is_taken_from_the_place_that_knows_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        // The texts are `a:b` and `hub:x`.
+        write(dir.path(), "run/containers/auth.json", "quay.io", "YTpi");
+        write(dir.path(), "home/.config/containers/auth.json", "quay.io", "aHViOng=");
+        write(dir.path(), "home/.docker/config.json", "docker.io", "aHViOng=");
+        write(dir.path(), "home/.dockercfg", "https://old.example/v1/", "YTpi");
+        let credentials = Credentials { places: files(user(dir.path()).usual()) };
+        let of = |host| credentials.of(host, "x").expect("readable");
+        assert_eq!(of("quay.io").auth, basic("a", "b"));
+        assert_eq!(of("docker.io").auth, basic("hub", "x"));
+        assert_eq!(of("old.example").auth, basic("a", "b"));
+        assert_eq!(of("ghcr.io").auth, RegistryAuth::Anonymous);
+        let hint = of("quay.io").hint();
+        assert!(hint.contains("run/containers/auth.json`: log in to `quay.io` again"), "{hint}");
+        let hint = of("ghcr.io").hint();
+        assert!(hint.contains("`docker login ghcr.io` or `podman login ghcr.io`"), "{hint}");
+        let named = User { docker: Some(dir.path().join("d")), named: Some(dir.path().join("n")), ..user(dir.path()) };
+        assert_eq!(named.named(), [dir.path().join("n"), dir.path().join("d/config.json")]);
+        let root = User { runtime: None, uid: 0, ..user(dir.path()) };
+        assert!(root.usual().contains(&"/run/containers/0/auth.json".into()), "root has no runtime folder of its own");
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_read_matters_only_to_hosts_that_no_other_knows() {
+        let dir = tempfile::tempdir().expect("a folder");
+        write(dir.path(), "run/containers/auth.json", "quay.io", "YTpi");
+        fs_err::create_dir_all(dir.path().join("home/.docker")).expect("made");
+        fs_err::write(dir.path().join("home/.docker/config.json"), "{").expect("written");
+        let credentials = Credentials { places: files(user(dir.path()).usual()) };
+        assert_eq!(credentials.of("quay.io", "x").expect("known").auth, basic("a", "b"));
+        let error = credentials.of("ghcr.io", "x").expect_err("it may be there").to_string();
+        assert!(error.contains(".docker/config.json`") && error.contains("hint: mend it"), "{error}");
+        fs_err::write(dir.path().join("home/.docker/config.json"), "\n").expect("written");
+        let credentials = Credentials { places: files(user(dir.path()).usual()) };
+        assert_eq!(credentials.of("ghcr.io", "x").expect("nothing").auth, RegistryAuth::Anonymous);
     }
 }

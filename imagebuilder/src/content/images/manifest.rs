@@ -1,5 +1,7 @@
 //! Indexes, manifests and configurations of images: OCI's and Docker's (schema 2), read and checked without any I/O.
 
+use std::collections::BTreeSet;
+
 use agent_api::release::Digest;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -157,18 +159,75 @@ pub fn read(bytes: &[u8]) -> Result<(String, Document)> {
     Ok((media_type, document))
 }
 
-/// The manifest for the box among those of an index: the one that every processor runs, if there are several.
-pub fn for_the_box(entries: &[Entry]) -> Result<&Entry> {
-    let fits = |entry: &&Entry| {
-        entry.platform.as_ref().is_some_and(|platform| (&*platform.os, &*platform.architecture) == PLATFORM)
-    };
-    let needs = |entry: &&Entry| entry.platform.as_ref().and_then(|platform| platform.variant.clone());
-    entries.iter().filter(fits).min_by_key(needs).with_context(|| {
-        let platforms: Vec<_> =
-            entries.iter().filter_map(|entry| entry.platform.as_ref()).map(ToString::to_string).collect();
-        let (os, architecture) = PLATFORM;
-        format!("it has no image for {os}/{architecture}, only for {}", platforms.join(", "))
-    })
+/// Brings the bytes of an index, a manifest or a configuration, checked.
+pub type Fetch<'a> = dyn FnMut(&Piece) -> Result<Vec<u8>> + 'a;
+
+/// The way from an index down to the manifest for the box.
+struct Way {
+    /// Indexes on it.
+    inner: Vec<Piece>,
+    manifest: Piece,
+    parts: Parts,
+}
+
+/// How deep indexes may lie in each other.
+const DEEPEST: usize = 8;
+
+/// The way to the box's manifest among those of an index: the one that every processor runs, if there are several. An
+/// entry that does not say its platform is asked: its index or its configuration says it. `seen` is told all platforms.
+fn way_to_the_box(
+    entries: &[Entry],
+    depth: usize,
+    fetch: &mut Fetch<'_>,
+    seen: &mut BTreeSet<String>,
+) -> Result<Option<Way>> {
+    ensure!(depth < DEEPEST, "its indexes lie in each other more than {DEEPEST} deep");
+    let mut able: Vec<&Entry> = entries.iter().filter(|entry| entry.may_be_for_the_box()).collect();
+    // What says its platform needs no look; the plainest variant comes first.
+    able.sort_by_key(|entry| {
+        (entry.platform.is_none(), entry.platform.as_ref().and_then(|platform| platform.variant.clone()))
+    });
+    seen.extend(entries.iter().filter_map(|entry| entry.platform.as_ref()).map(ToString::to_string));
+    for entry in able {
+        let piece = entry.piece();
+        let (media_type, document) = read(&fetch(&piece)?).with_context(|| format!("reading {}", entry.digest))?;
+        let piece = Piece { media_type, ..piece };
+        match document {
+            Document::Index(inner) => {
+                if let Some(mut way) = way_to_the_box(&inner, depth + 1, fetch, seen)? {
+                    way.inner.insert(0, piece);
+                    return Ok(Some(way));
+                }
+            }
+            Document::Manifest(parts) => {
+                let is_image = CONFIGS.contains(&parts.config.media_type.as_str());
+                if entry.platform.is_some() {
+                    return Ok(Some(Way { inner: Vec::new(), manifest: piece, parts }));
+                }
+                if !is_image {
+                    continue;
+                }
+                let config = Config::parse(&fetch(&parts.config)?)?;
+                if config.is_for_the_box() {
+                    return Ok(Some(Way { inner: Vec::new(), manifest: piece, parts }));
+                }
+                seen.insert(format!("{}/{}", config.os, config.architecture));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether one of a layout's entries is an image for the box.
+pub fn is_for_the_box(entry: &Entry, fetch: &mut Fetch<'_>) -> Result<bool> {
+    Ok(way_to_the_box(std::slice::from_ref(entry), 0, fetch, &mut BTreeSet::new())?.is_some())
+}
+
+impl Entry {
+    fn may_be_for_the_box(&self) -> bool {
+        let fits = self.platform.as_ref().is_none_or(|platform| (&*platform.os, &*platform.architecture) == PLATFORM);
+        fits && is_manifest(&self.media_type)
+    }
 }
 
 /// What a configuration says.
@@ -185,12 +244,22 @@ struct RootFs {
 }
 
 impl Config {
+    /// Reads a configuration of whatever platform.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        serde_json::from_slice(bytes).context("its configuration cannot be read")
+    }
+
+    /// Whether it is for the platform of every box.
+    pub fn is_for_the_box(&self) -> bool {
+        (&*self.os, &*self.architecture) == PLATFORM
+    }
+
     /// Reads a configuration; one for another platform is an error.
     pub fn read(bytes: &[u8]) -> Result<Self> {
-        let config: Self = serde_json::from_slice(bytes).context("its configuration cannot be read")?;
+        let config = Self::parse(bytes)?;
         let (os, architecture) = (&*config.os, &*config.architecture);
         ensure!(
-            (os, architecture) == PLATFORM,
+            config.is_for_the_box(),
             "it is an image for {os}/{architecture}, {}/{} is expected",
             PLATFORM.0,
             PLATFORM.1
@@ -206,7 +275,7 @@ impl Config {
 
 /// Reads an image from its top down to its configuration. `fetch` brings the bytes of a manifest or configuration, which
 /// need not have been checked.
-pub fn resolve(top: &[u8], fetch: &mut dyn FnMut(&Piece) -> Result<Vec<u8>>) -> Result<LockedImage> {
+pub fn resolve(top: &[u8], fetch: &mut Fetch<'_>) -> Result<LockedImage> {
     let mut whole = |piece: &Piece| {
         let bytes = fetch(piece)?;
         let found = (hash::bytes(&bytes), bytes.len() as u64);
@@ -222,13 +291,14 @@ pub fn resolve(top: &[u8], fetch: &mut dyn FnMut(&Piece) -> Result<Vec<u8>>) -> 
     };
     let (media_type, document) = read(top)?;
     let first = Piece { media_type, digest: hash::bytes(top), size: top.len() as u64 };
-    let (index, manifest, parts) = match document {
-        Document::Manifest(parts) => (None, first, parts),
+    let (index, inner, manifest, parts) = match document {
+        Document::Manifest(parts) => (None, Vec::new(), first, parts),
         Document::Index(entries) => {
-            let entry = for_the_box(&entries)?.piece();
-            let (media_type, document) = read(&whole(&entry)?).with_context(|| format!("reading {}", entry.digest))?;
-            let Document::Manifest(parts) = document else { bail!("its index names another index") };
-            (Some(first), Piece { media_type, ..entry }, parts)
+            let mut seen = BTreeSet::new();
+            let Some(Way { inner, manifest, parts }) = way_to_the_box(&entries, 0, &mut whole, &mut seen)? else {
+                bail!(none_for_the_box(&seen, entries.len()))
+            };
+            (Some(first), inner, manifest, parts)
         }
     };
     let kind = &parts.config.media_type;
@@ -244,10 +314,110 @@ pub fn resolve(top: &[u8], fetch: &mut dyn FnMut(&Piece) -> Result<Vec<u8>>) -> 
     let config = Config::read(&whole(&parts.config)?)?;
     let (layers, ids) = (parts.layers.len(), config.diff_ids().len());
     ensure!(layers == ids, "it has {layers} layers, its configuration names {ids}");
-    Ok(LockedImage { index, manifest, config: parts.config, layers: parts.layers })
+    Ok(LockedImage { index, inner, manifest, config: parts.config, layers: parts.layers })
+}
+
+/// What to say of an index without an image for the box.
+fn none_for_the_box(seen: &BTreeSet<String>, entries: usize) -> String {
+    let (os, architecture) = PLATFORM;
+    let has = if seen.is_empty() {
+        format!("none of its {entries} entries is an image that says its platform")
+    } else {
+        format!("only for {}", seen.iter().cloned().collect::<Vec<_>>().join(", "))
+    };
+    format!("it has no image for {os}/{architecture}, {has}")
 }
 
 /// Whether a media type is that of an index or a manifest.
 pub fn is_manifest(media_type: &str) -> bool {
     [OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST].contains(&media_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use super::{LockedImage, OCI_INDEX, OCI_MANIFEST, Piece, resolve};
+    use crate::store::hash;
+
+    /// Blobs by digest, as a registry has them.
+    #[derive(Default)]
+    struct Blobs(BTreeMap<String, Vec<u8>>);
+
+    impl Blobs {
+        fn add(&mut self, kind: &str, value: &Value) -> Value {
+            let bytes = value.to_string().into_bytes();
+            let entry = json!({"mediaType": kind, "digest": hash::bytes(&bytes), "size": bytes.len()});
+            self.0.insert(hash::bytes(&bytes).to_string(), bytes);
+            entry
+        }
+
+        fn image(&mut self, architecture: &str) -> Value {
+            let config = json!({"os": "linux", "architecture": architecture, "rootfs": {"diff_ids": []}});
+            let config = self.add("application/vnd.oci.image.config.v1+json", &config);
+            self.add(OCI_MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}))
+        }
+
+        fn artifact(&mut self) -> Value {
+            let config = self.add("application/vnd.example.config.v1+json", &json!({}));
+            self.add(OCI_MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}))
+        }
+
+        fn index(&mut self, entries: &[Value]) -> Value {
+            self.add(OCI_INDEX, &json!({"schemaVersion": 2, "manifests": entries}))
+        }
+
+        fn resolve(&self, top: &Value) -> anyhow::Result<LockedImage> {
+            let bytes = |digest: &str| self.0[digest].clone();
+            let top = bytes(top["digest"].as_str().expect("a digest"));
+            resolve(&top, &mut |piece: &Piece| Ok(bytes(&piece.digest.to_string())))
+        }
+    }
+
+    fn on(mut entry: Value, platform: &str) -> Value {
+        let (os, architecture) = platform.split_once('/').expect("a platform");
+        entry["platform"] = json!({"os": os, "architecture": architecture});
+        entry
+    }
+
+    #[test]
+    fn an_index_inside_of_an_index_is_followed_and_carried() {
+        let mut blobs = Blobs::default();
+        let (ours, other) = (blobs.image("amd64"), blobs.image("arm64"));
+        let inner = blobs.index(&[on(other.clone(), "linux/arm64"), on(ours.clone(), "linux/amd64")]);
+        let arm = blobs.index(&[on(other, "linux/arm64")]);
+        let top = blobs.index(&[arm, inner.clone()]);
+        let locked = blobs.resolve(&top).expect("an image");
+        assert_eq!(json!(locked.manifest.digest), ours["digest"]);
+        assert_eq!(locked.inner.iter().map(|piece| json!(piece.digest)).collect::<Vec<_>>(), [inner["digest"].clone()]);
+        let pieces: Vec<Value> = locked.pieces().map(|piece| json!(piece.digest)).collect();
+        assert_eq!(pieces[..3], [top["digest"].clone(), inner["digest"].clone(), ours["digest"].clone()]);
+    }
+
+    #[test]
+    fn an_entry_without_a_platform_is_what_its_configuration_says() {
+        let mut blobs = Blobs::default();
+        let (ours, other, artifact) = (blobs.image("amd64"), blobs.image("arm64"), blobs.artifact());
+        let attestation = on(artifact.clone(), "unknown/unknown");
+        let top = blobs.index(&[attestation, artifact, other, ours.clone()]);
+        assert_eq!(json!(blobs.resolve(&top).expect("an image").manifest.digest), ours["digest"]);
+    }
+
+    #[test]
+    fn what_is_there_instead_is_named() {
+        let mut blobs = Blobs::default();
+        let (other, artifact) = (blobs.image("s390x"), blobs.artifact());
+        let arm = on(other.clone(), "linux/arm64");
+        for (entries, words) in [
+            (vec![other, arm], "no image for linux/amd64, only for linux/arm64, linux/s390x"),
+            (vec![artifact], "none of its 1 entries is an image"),
+            (vec![], "none of its 0 entries is an image"),
+        ] {
+            let top = blobs.index(&entries);
+            let error = blobs.resolve(&top).expect_err("nothing for a box").to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
 }

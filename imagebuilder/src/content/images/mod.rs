@@ -15,16 +15,19 @@ pub mod recipe;
 pub mod registry;
 pub mod verify;
 
+use std::path::Path;
+
 use agent_api::image::{ImageName, plain_names};
 use agent_api::release::Image;
 use anyhow::{Context, Result, bail, ensure};
 
+use self::archive::Imported;
 use self::credentials::Credentials;
 use self::fetch::Wanted;
 use self::registry::Registries;
 use super::Input;
 use crate::builder::Builder;
-use crate::config::{Appliance, CarriedImage};
+use crate::config::{Appliance, CarriedImage, ImageReference};
 use crate::lock::Lock;
 use crate::lock::apt::Apt;
 use crate::lock::images::LockedImage;
@@ -49,7 +52,13 @@ pub fn resolve_fetched(at: &Builder, appliance: &Appliance, lock: &mut Lock) -> 
             step.count(done as u64, images.len() as u64, "images");
             let locked = match &image.from {
                 None => mirrored(&at.cache, &registries, image.reference.name()),
-                Some(from) => archive::import(&at.cache, from, image.reference.name()),
+                Some(from) => archive::import(&at.cache, from, image.reference.name()).map(|imported| {
+                    let Imported { image: locked, called } = imported;
+                    if !called.is_empty() {
+                        at.report.say(&contradicts(from, &image.reference, &called));
+                    }
+                    locked
+                }),
             };
             let locked = locked.with_context(|| format!("resolving the image `{}`", image.reference))?;
             lock.images.insert(image.reference.to_string(), locked);
@@ -66,10 +75,11 @@ fn fetched(images: &[CarriedImage]) -> impl Iterator<Item = &CarriedImage> {
     images.iter().filter(|image| recipe::folder(image).is_none())
 }
 
-fn registries<'a>(at: &Builder, appliance: &'a Appliance) -> Result<Registries<'a>> {
+/// The registries of a definition, with the user's credentials.
+pub(super) fn registries<'a>(at: &Builder, appliance: &'a Appliance) -> Result<Registries<'a>> {
     let credentials = match &at.network.authfile {
         Some(file) => Credentials::read(file)?,
-        None => Credentials::of_user()?,
+        None => Credentials::of_user(),
     };
     Registries::new(&appliance.content.registries, credentials)
 }
@@ -92,6 +102,17 @@ fn mirrored(cache: &Cache, registries: &Registries<'_>, name: &ImageName) -> Res
         fetch::bring(cache, registries, &[Wanted { name, piece }], &|_, _| ())?;
         Ok(fs_err::read(path)?)
     })
+}
+
+/// What to say of an archive that calls its image something else.
+fn contradicts(from: &Path, reference: &ImageReference, called: &[String]) -> String {
+    let called: Vec<String> = called.iter().map(|name| format!("`{name}`")).collect();
+    format!(
+        "warning: `{}` calls its image {}, and the definition calls it `{reference}`: the box serves it under the \
+         definition's name",
+        from.display(),
+        called.join(", ")
+    )
 }
 
 /// What to say about images that are the same but for their registry.

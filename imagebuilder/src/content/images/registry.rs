@@ -19,11 +19,10 @@ use fs_err::File;
 use futures_util::Stream as _;
 use oci_client::client::{BlobResponse, Certificate, CertificateEncoding, Client, ClientConfig, ClientProtocol};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
-use oci_client::secrets::RegistryAuth;
 use oci_client::{Reference, RegistryOperation};
 use tokio::runtime::Runtime;
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, Login};
 use super::manifest::{DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST};
 use crate::config::{RegistryAccess, is_loopback};
 use crate::lock::http::{Failed, patiently, persist};
@@ -122,7 +121,7 @@ impl<'a> Registries<'a> {
         Ok(registry)
     }
 
-    fn auth(&self, registry: &Registry, name: &ImageName) -> Result<RegistryAuth> {
+    fn login(&self, registry: &Registry, name: &ImageName) -> Result<Login> {
         self.credentials.of(&registry.endpoint.server, &registry.endpoint.repository(name))
     }
 
@@ -130,17 +129,17 @@ impl<'a> Registries<'a> {
     pub fn manifest(&self, name: &ImageName, digest: Option<&Digest>) -> Result<Vec<u8>> {
         const ACCEPTED: [&str; 4] = [OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST];
         let registry = self.registry(&name.host)?;
-        let auth = self.auth(&registry, name)?;
+        let login = self.login(&registry, name)?;
         let reference = registry.endpoint.reference(name, digest);
         let bytes = persist(
             &reference.whole(),
             || Ok(0),
             || {
                 self.runtime.block_on(async {
-                    let ask = registry.client.auth(&reference, &auth, RegistryOperation::Pull);
-                    patiently(ask).await?.map_err(|error| failed(error, &auth))?;
-                    let pull = registry.client.pull_manifest_raw(&reference, &auth, &ACCEPTED);
-                    patiently(pull).await?.map_err(|error| failed(error, &auth))
+                    let ask = registry.client.auth(&reference, &login.auth, RegistryOperation::Pull);
+                    patiently(ask).await?.map_err(|error| failed(error, &login))?;
+                    let pull = registry.client.pull_manifest_raw(&reference, &login.auth, &ACCEPTED);
+                    patiently(pull).await?.map_err(|error| failed(error, &login))
                 })
             },
         );
@@ -159,12 +158,12 @@ impl<'a> Registries<'a> {
     /// Downloads a blob behind what is in `file` already. `on_bytes` is told how long the file is.
     pub fn blob(&self, name: &ImageName, piece: &Piece, file: &Path, on_bytes: &dyn Fn(u64)) -> Result<()> {
         let registry = self.registry(&name.host)?;
-        let auth = self.auth(&registry, name)?;
+        let login = self.login(&registry, name)?;
         let reference = registry.endpoint.reference(name, None);
         let mut out = fs_err::OpenOptions::new().append(true).create(true).open(file)?;
         let size = || Ok(fs_err::metadata(file)?.len());
         let what = format!("{}@{}", reference.whole(), piece.digest);
-        persist(&what, size, || self.runtime.block_on(registry.rest(&reference, &auth, piece, &mut out, on_bytes)))?;
+        persist(&what, size, || self.runtime.block_on(registry.rest(&reference, &login, piece, &mut out, on_bytes)))?;
         Ok(out.sync_all()?)
     }
 }
@@ -174,7 +173,7 @@ impl Registry {
     async fn rest(
         &self,
         reference: &Reference,
-        auth: &RegistryAuth,
+        login: &Login,
         piece: &Piece,
         file: &mut File,
         on_bytes: &dyn Fn(u64),
@@ -187,10 +186,10 @@ impl Registry {
         if have == piece.size {
             return Ok(());
         }
-        self.client.store_auth_if_needed(reference.resolve_registry(), auth).await;
+        self.client.store_auth_if_needed(reference.resolve_registry(), &login.auth).await;
         let digest = piece.digest.to_string();
         let ask = self.client.pull_blob_stream_partial(reference, digest.as_str(), have, None);
-        let mut stream = match patiently(ask).await?.map_err(|error| failed(error, auth))? {
+        let mut stream = match patiently(ask).await?.map_err(|error| failed(error, login))? {
             BlobResponse::Partial(stream) => stream,
             BlobResponse::Full(stream) => {
                 file.set_len(0)?;
@@ -215,15 +214,8 @@ impl Registry {
 }
 
 /// Whether another attempt may do better, and what to say of this one.
-fn failed(error: OciDistributionError, auth: &RegistryAuth) -> Failed {
-    let login = || match auth {
-        RegistryAuth::Anonymous => {
-            "\nhint: it wants credentials: `docker login`, or `podman login`, leaves them where they are found"
-        }
-        RegistryAuth::Basic(..) | RegistryAuth::Bearer(_) => {
-            "\nhint: are the credentials that `docker login` left still right?"
-        }
-    };
+fn failed(error: OciDistributionError, login: &Login) -> Failed {
+    let login = || format!("\n{}", login.hint());
     match error {
         OciDistributionError::RequestError(error) if is_about_certificates(&error) => {
             Failed::ForGood(anyhow::Error::new(error.without_url()).context(
@@ -240,7 +232,8 @@ fn failed(error: OciDistributionError, auth: &RegistryAuth) -> Failed {
             let busy = envelope.errors.iter().any(|error| error.code == OciErrorCode::Toomanyrequests);
             let denied = envelope.errors.iter().any(|error| error.code == OciErrorCode::Denied);
             let words: Vec<_> = envelope.errors.into_iter().map(|error| error.message).collect();
-            let said = anyhow!("the registry says: {}{}", words.join("; "), if denied { login() } else { "" });
+            let said =
+                anyhow!("the registry says: {}{}", words.join("; "), if denied { login() } else { String::new() });
             if busy { Failed::ForNow(said) } else { Failed::ForGood(said) }
         }
         OciDistributionError::UnauthorizedError { .. } => Failed::ForGood(anyhow!("the registry says 401{}", login())),

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::store::hash;
+
 /// One object, and where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
@@ -9,6 +11,8 @@ pub struct Object {
     pub value: Value,
     /// `web.yaml, document 2, line 14`.
     pub place: String,
+    /// Which file of a chart it is from, or empty: `web/templates/deployment.yaml`.
+    pub template: String,
 }
 
 /// A text that holds something else.
@@ -43,55 +47,130 @@ impl Object {
         format!("{} {namespace}{}", self.text("kind"), self.name())
     }
 
+    /// Group of its API, empty for Kubernetes' first one.
+    pub fn group(&self) -> &str {
+        self.text("apiVersion").split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// Whether it is a namespace.
+    pub fn is_namespace(&self) -> bool {
+        self.text("kind") == "Namespace" && self.group().is_empty()
+    }
+
+    /// Whether it defines a custom resource.
+    pub fn is_definition(&self) -> bool {
+        self.text("kind") == "CustomResourceDefinition" && self.group() == "apiextensions.k8s.io"
+    }
+
+    /// Whether Helm installs it before it renders: it lies in the folder `crds` of the chart, or of one below it.
+    pub fn is_of_crds(&self) -> bool {
+        let mut folders = self.template.split('/').skip(1);
+        loop {
+            match folders.next() {
+                Some("charts") => drop(folders.next()),
+                folder => return folder == Some("crds"),
+            }
+        }
+    }
+
     /// An annotation, or empty.
     pub fn annotation(&self, key: &str) -> &str {
         self.value["metadata"]["annotations"][key].as_str().unwrap_or_default()
     }
 }
 
-/// One YAML document as a value. Numbers and booleans are those of YAML 1.1, as Kubernetes reads them: `0644` is octal,
-/// `yes` is true.
+/// One YAML document as a value, as Kubernetes' tools read it. Numbers and booleans are those of YAML 1.1: `0644` is
+/// octal, `yes` is true. Of a key that stands twice the last value counts.
 pub fn value(text: &str) -> Result<Value, String> {
     // What a build reads is the user's own: large CRDs are no attack.
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, strict_booleans: false, budget: None };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        strict_booleans: false,
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+        budget: None,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| agent_api::yaml::told(&error))
 }
 
 /// The objects of a text, lists taken apart. `file` is how messages name it.
 pub fn read(text: &str, file: &str) -> Result<Vec<Object>, DocumentError> {
-    let mut objects = Vec::new();
-    for (number, (line, document)) in split(text).into_iter().enumerate() {
-        let place = format!("{}, document {}, line {line}", source_of(document, file), number + 1);
-        let wrong = |what: String| DocumentError { place: place.clone(), what };
-        let value = value(document).map_err(|error| wrong(format!("this is no YAML: {error}")))?;
+    let (mut objects, mut template, mut number) = (Vec::new(), String::new(), 0);
+    for (line, document) in split(text) {
+        // Helm says in a comment which file what follows is from; a file may begin with a document of comments only.
+        if let Some(source) = source_of(document) {
+            source.clone_into(&mut template);
+        }
+        if document.lines().all(|line| line.trim().is_empty() || line.starts_with('#')) {
+            continue;
+        }
+        number += 1;
+        let from = if template.is_empty() { file.to_owned() } else { format!("{file}: {template}") };
+        let place = format!("{from}, document {number}, line {line}");
+        let value = value(document)
+            .map_err(|error| DocumentError { place: place.clone(), what: format!("this is no YAML: {error}") })?;
         if !value.is_null() {
-            take(value, &place, &mut objects)?;
+            take(value, &Place { place, template: template.clone() }, &mut objects)?;
         }
     }
     Ok(objects)
 }
 
-fn take(value: Value, place: &str, objects: &mut Vec<Object>) -> Result<(), DocumentError> {
-    let wrong = |what: &str| DocumentError { place: place.to_owned(), what: what.to_owned() };
+/// Where objects stand.
+struct Place {
+    place: String,
+    template: String,
+}
+
+impl Place {
+    fn wrong(&self, what: impl Into<String>) -> DocumentError {
+        DocumentError { place: self.place.clone(), what: what.into() }
+    }
+}
+
+fn take(mut value: Value, at: &Place, objects: &mut Vec<Object>) -> Result<(), DocumentError> {
     let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     if !value.is_object() {
-        return Err(wrong("expected an object with `apiVersion`, `kind` and `metadata.name`"));
+        return Err(at.wrong("expected an object with `apiVersion`, `kind` and `metadata.name`"));
     }
     for key in ["apiVersion", "kind"] {
         if !is_text(&value[key]) {
-            return Err(wrong(&format!("the object has no `{key}`")));
+            return Err(at.wrong(format!("the object has no `{key}`")));
         }
     }
-    let is_list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
-    if let Some(items) = value["items"].as_array().filter(|_| is_list) {
-        return items.iter().try_for_each(|item| take(item.clone(), place, objects));
+    let has_name = is_text(&value["metadata"]["name"]);
+    let of_list = value["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).map(str::to_owned);
+    if let Some(kind) = of_list.filter(|_| value["items"].is_array() || (value.get("items").is_some() && !has_name)) {
+        return items(&mut value, &kind, at, objects);
     }
-    if !is_text(&value["metadata"]["name"]) {
-        let kind = value["kind"].as_str().unwrap_or_default();
-        return Err(wrong(&format!("the {kind} has no `metadata.name`")));
+    if !has_name {
+        let Some(name) = generated(&value) else {
+            let kind = value["kind"].as_str().unwrap_or_default();
+            return Err(at.wrong(format!("the {kind} has no `metadata.name`")));
+        };
+        value["metadata"]["name"] = name.into();
     }
-    objects.push(Object { value, place: place.to_owned() });
+    objects.push(Object { value, place: at.place.clone(), template: at.template.clone() });
     Ok(())
+}
+
+/// The items of a list. Those of a list of one kind need not say it (`ConfigMapList`).
+fn items(list: &mut Value, kind: &str, at: &Place, objects: &mut Vec<Object>) -> Result<(), DocumentError> {
+    let Value::Array(items) = list["items"].take() else { return Ok(()) };
+    for (number, mut item) in items.into_iter().enumerate() {
+        if let Some(item) = item.as_object_mut().filter(|_| !kind.is_empty()) {
+            item.entry("apiVersion").or_insert_with(|| list["apiVersion"].clone());
+            item.entry("kind").or_insert_with(|| kind.into());
+        }
+        let at = Place { place: format!("{}, item {}", at.place, number + 1), template: at.template.clone() };
+        take(item, &at, objects)?;
+    }
+    Ok(())
+}
+
+/// A name for an object with `generateName`: the letters behind it are the same for the same object.
+fn generated(object: &Value) -> Option<String> {
+    let stem = object["metadata"]["generateName"].as_str().filter(|stem| !stem.is_empty())?;
+    Some(format!("{stem}{}", &hash::bytes(object.to_string().as_bytes()).hex()[..5]))
 }
 
 /// Documents with the number of the line at which each begins. A line that begins with `---` always ends one.
@@ -106,15 +185,13 @@ fn split(text: &str) -> Vec<(usize, &str)> {
         at += line.len();
     }
     documents.push((first, &text[begin..]));
-    documents.retain(|(_, document)| document.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#')));
     documents
 }
 
-/// Helm says in a comment which template a document is from.
-fn source_of<'a>(document: &'a str, file: &'a str) -> String {
-    let source = document.lines().take_while(|line| line.starts_with('#') || line.trim().is_empty());
-    let source = source.filter_map(|line| line.strip_prefix("# Source: ")).last();
-    source.map_or_else(|| file.to_owned(), |template| format!("{file}: {template}"))
+/// The file of a chart that a document is from, as Helm's comment says it.
+fn source_of(document: &str) -> Option<&str> {
+    let comments = document.lines().take_while(|line| line.starts_with('#') || line.trim().is_empty());
+    comments.filter_map(|line| line.strip_prefix("# Source: ")).last()
 }
 
 #[cfg(test)]
@@ -128,6 +205,7 @@ mod tests {
         let objects = read(text, "x.yaml").expect("objects");
         let titles: Vec<_> = objects.iter().map(super::Object::title).collect();
         assert_eq!(titles, ["Secret a", "ConfigMap web/b"]);
+        assert_eq!(objects[0].place, "x.yaml, document 1, line 3, item 1");
         assert_eq!(objects[1].place, "x.yaml, document 2, line 10");
         assert_eq!(objects[1].value["data"]["x"], "a\n ---\nb\n");
     }
@@ -148,15 +226,53 @@ mod tests {
         for (text, words) in [
             ("kind: Secret\nmetadata: {name: a}\n", "the object has no `apiVersion`"),
             ("apiVersion: v1\nmetadata: {name: a}\n", "the object has no `kind`"),
-            ("apiVersion: v1\nkind: Secret\nmetadata: {generateName: a-}\n", "the Secret has no `metadata.name`"),
+            ("apiVersion: v1\nkind: Secret\nmetadata: {generateName: \"\"}\n", "the Secret has no `metadata.name`"),
             ("- a\n", "expected an object"),
             ("a: [\n", "this is no YAML"),
-            ("a: 1\na: 2\n", "this is no YAML"),
+            ("apiVersion: v1\nkind: List\nitems: [{metadata: {name: a}}]\n", "the object has no `apiVersion`"),
         ] {
             let error =
                 read(&format!("{good}# Source: web/templates/x.yaml\n{text}"), "chart `web`").expect_err("wrong");
-            assert_eq!(error.place, "chart `web`: web/templates/x.yaml, document 2, line 5");
+            let place = "chart `web`: web/templates/x.yaml, document 2, line 5";
+            assert!(error.place.starts_with(place), "{error}");
             assert!(error.what.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn what_kubectl_and_helm_take_is_taken() {
+        let twice = read(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels: {x: one, x: two}\ndata:\n  k: a\n  k: b\n",
+            "x",
+        );
+        let twice = twice.expect("objects").remove(0).value;
+        assert_eq!((&twice["metadata"]["labels"]["x"], &twice["data"]["k"]), (&json!("two"), &json!("b")));
+
+        let items = "items:\n- {metadata: {name: a}}\n- {kind: ConfigMap, apiVersion: v1, metadata: {name: b}}\n";
+        let list =
+            read(&format!("apiVersion: v1\nkind: ConfigMapList\nmetadata: {{}}\n{items}"), "x").expect("objects");
+        assert_eq!(list.iter().map(super::Object::title).collect::<Vec<_>>(), ["ConfigMap a", "ConfigMap b"]);
+        for empty in ["items: []", "items:", "items: null"] {
+            assert_eq!(read(&format!("apiVersion: v1\nkind: List\n{empty}\n"), "x").expect("nothing"), []);
+        }
+        let own = "apiVersion: example.org/v1\nkind: AllowList\nmetadata: {name: a}\nitems: \n";
+        assert_eq!(read(own, "x").expect("objects")[0].title(), "AllowList a");
+
+        let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: migrate-}\nspec: {a: %}\n";
+        let name = |spec: &str| read(&job.replace('%', spec), "x").expect("objects")[0].name().to_owned();
+        assert_eq!(name("1"), name("1"));
+        assert!(name("1") != name("2") && name("1").starts_with("migrate-"), "{}", name("1"));
+
+        let merged = value("a: &a {b: 1, c: 2}\nd:\n  <<: *a\n  c: 3\n").expect("YAML");
+        assert_eq!(merged["d"], json!({"b": 1, "c": 3}));
+    }
+
+    #[test]
+    fn what_lies_in_a_folder_for_definitions_is_known() {
+        let text = "---\n# Source: web/crds/a.yaml\n# made by a generator\n---\napiVersion: v1\nkind: A\nmetadata: {name: a}\n---\napiVersion: v1\nkind: A\nmetadata: {name: b}\n---\n# Source: web/charts/sub/crds/a.yaml\napiVersion: v1\nkind: A\nmetadata: {name: c}\n---\n# Source: web/templates/crds/a.yaml\napiVersion: v1\nkind: A\nmetadata: {name: d}\n";
+        let objects = read(text, "chart `web`").expect("objects");
+        let told: Vec<_> = objects.iter().map(|object| (object.name(), object.is_of_crds())).collect();
+        assert_eq!(told, [("a", true), ("b", true), ("c", true), ("d", false)]);
+        assert_eq!(objects[1].place, "chart `web`: web/crds/a.yaml, document 2, line 9");
     }
 }

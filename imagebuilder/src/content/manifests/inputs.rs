@@ -1,37 +1,53 @@
 //! What the definition names, with the digest of every file that can change what is rendered.
 
-use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use agent_api::release::Digest;
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
-use super::documents;
-use crate::config::{Chart, Content};
-use crate::store::hash;
+use super::kustomization::{self, Kustomization};
+use crate::config::{Chart, ChartOrigin, Content};
+use crate::lock::images::LockedChart;
+use crate::store::{Cache, hash};
 
-/// Names of a kustomization's file, as kustomize knows them.
-const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 /// Endings of files with objects.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
-/// Fields of a kustomization that may name other directories.
-const DIRECTORIES: [&str; 3] = ["resources", "components", "bases"];
 
 /// What is rendered, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Files with objects, in this order: the name that messages use, and the path.
-    Files(Vec<(String, PathBuf)>),
-    /// A directory with a kustomization.
-    Kustomization {
-        /// The directory.
-        directory: PathBuf,
-        /// It, and every other directory that it builds on.
-        reads: Vec<PathBuf>,
-    },
+    /// Files and kustomizations, in this order.
+    Manifests(Vec<Part>),
     /// A chart.
-    Chart(Chart),
+    Chart(ChartInput),
+}
+
+/// One part of an entry of `content.manifests`, and the name that messages use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A file with objects.
+    File(String, PathBuf),
+    /// A directory with a kustomization.
+    Kustomization(String, Kustomization),
+}
+
+/// What of a chart is on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChartInput {
+    /// The chart itself.
+    pub from: ChartFiles,
+    /// File with values.
+    pub values: Option<PathBuf>,
+}
+
+/// The files of a chart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChartFiles {
+    /// Those of a directory: name in the chart, and where it is. Links are followed, as Helm follows them.
+    Directory(Vec<(String, PathBuf)>),
+    /// An archive.
+    Archive(PathBuf),
 }
 
 /// One entry of the definition.
@@ -49,60 +65,155 @@ pub struct Source {
     pub digest: Digest,
 }
 
-/// All sources in the order in which they are applied: manifests, then charts. Paths in them are absolute.
-pub fn sources(content: &Content, directory: &Path) -> Result<Vec<Source>> {
-    let manifests = content.manifests.iter().map(|path| manifests(path, directory));
-    manifests.chain(content.charts.iter().map(chart)).collect()
+/// Where sources are looked for.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// `content` of the definition.
+    pub content: &'a Content,
+    /// Directory of the definition.
+    pub directory: &'a Path,
+    /// The charts of registries, as far as they are locked; none: there is no lock, and nothing will be rendered.
+    pub charts: Option<&'a BTreeMap<String, LockedChart>>,
+    /// Holds what came from registries.
+    pub cache: &'a Cache,
+}
+
+impl Inputs<'_> {
+    /// All sources in the order in which they are applied: manifests, then charts. Paths in them are absolute.
+    pub fn sources(&self) -> Result<Vec<Source>> {
+        let manifests = self.content.manifests.iter().map(|path| manifests(path, self.directory));
+        manifests.chain(self.content.charts.iter().map(|chart| self.chart(chart))).collect()
+    }
+
+    fn chart(&self, chart: &Chart) -> Result<Source> {
+        let title = format!("chart `{}`", chart.name);
+        let values = chart.values.as_deref().map(fs_err::canonicalize).transpose()?;
+        let (name, namespace) = (chart.name.to_string(), chart.namespace.to_string());
+        let mut words = vec![name.clone(), namespace.clone()];
+        let (from, mut files) = match &chart.chart {
+            ChartOrigin::Path(path) => {
+                let path = fs_err::canonicalize(path)?;
+                if path.is_dir() {
+                    let files = files_below(&path).with_context(|| format!("looking at {title}"))?;
+                    (ChartFiles::Directory(files.clone()), files)
+                } else {
+                    (ChartFiles::Archive(path.clone()), vec![("chart.tgz".to_owned(), path)])
+                }
+            }
+            ChartOrigin::Registry(reference) => {
+                let reference = reference.to_string();
+                let locked = self.charts.and_then(|charts| charts.get(&reference));
+                if self.charts.is_some() && locked.is_none() {
+                    bail!("the lock does not name the chart `oci://{reference}`\nhint: `foothold lock --update`");
+                }
+                let blob = locked.map(|locked| locked.content.digest.clone());
+                words.push(blob.as_ref().map_or(reference, |digest| digest.hex().to_owned()));
+                let path = blob.map(|digest| self.cache.blob_path(&digest)).unwrap_or_default();
+                (ChartFiles::Archive(path), Vec::new())
+            }
+        };
+        files.extend(values.iter().map(|file| (" values".to_owned(), file.clone())));
+        let digest = digest(&files, &words)?;
+        Ok(Source { title, name, namespace, origin: Origin::Chart(ChartInput { from, values }), digest })
+    }
 }
 
 fn manifests(path: &Path, directory: &Path) -> Result<Source> {
     let shown = path.strip_prefix(directory).unwrap_or(path).display().to_string();
     let title = format!("manifests `{shown}`");
     let path = fs_err::canonicalize(path)?;
-    let (origin, files) = if path.is_dir() && kustomization_of(&path).is_some() {
-        let reads = reachable(&path).with_context(|| format!("looking at {title}"))?;
-        let mut files = Vec::new();
-        for (i, read) in reads.iter().enumerate() {
-            files.extend(files_below(read)?.into_iter().map(|(name, file)| (format!("{i}/{name}"), file)));
+    let shown = shown.trim_end_matches('/');
+    let parts = parts(&path, shown).with_context(|| format!("looking at {title}"))?;
+    if parts.is_empty() {
+        bail!("{title} holds no file that ends with `.yaml`, `.yml` or `.json`\nhint: remove it, or put objects there");
+    }
+    let mut files = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        match part {
+            Part::File(_, file) => {
+                let name = file.strip_prefix(&path).ok().filter(|name| !name.as_os_str().is_empty());
+                let name = name.or_else(|| file.file_name().map(Path::new)).unwrap_or(file);
+                files.push((name.display().to_string(), file.clone()));
+            }
+            Part::Kustomization(_, kustomization) => {
+                for (i, read) in kustomization.reads().into_iter().enumerate() {
+                    let below = files_below(read)?.into_iter();
+                    files.extend(below.map(|(name, file)| (format!("{number}/{i}/{name}"), file)));
+                }
+            }
         }
-        (Origin::Kustomization { directory: path.clone(), reads }, files)
-    } else if path.is_dir() {
-        let mut files = files_below(&path)?;
-        files.retain(|(_, file)| has_objects(file));
-        if files.is_empty() {
-            bail!(
-                "{title} holds no file that ends with `.yaml`, `.yml` or `.json`\nhint: remove it, or put objects there"
-            );
-        }
-        let shown = shown.trim_end_matches('/');
-        let named = files.iter().map(|(name, file)| (format!("{shown}/{name}"), file.clone())).collect();
-        (Origin::Files(named), files)
-    } else {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        (Origin::Files(vec![(shown, path.clone())]), vec![(name, path.clone())])
-    };
+    }
     let stem = if path.is_dir() { path.file_name() } else { path.file_stem() };
     let name = label(&stem.unwrap_or_default().to_string_lossy());
-    Ok(Source { title, name, namespace: "default".to_owned(), origin, digest: digest(&files, &[])? })
+    let digest = digest(&files, &[])?;
+    Ok(Source { title, name, namespace: "default".to_owned(), origin: Origin::Manifests(parts), digest })
 }
 
-fn chart(chart: &Chart) -> Result<Source> {
-    let title = format!("chart `{}`", chart.name);
-    let absolute = |path: &Path| fs_err::canonicalize(path);
-    let (from, values) = (absolute(&chart.chart)?, chart.values.as_deref().map(absolute).transpose()?);
-    let mut files = if from.is_dir() { files_below(&from)? } else { vec![("chart.tgz".to_owned(), from.clone())] };
-    files.extend(values.iter().map(|file| (" values".to_owned(), file.clone())));
-    let (name, namespace): (String, String) = (chart.name.to_string(), chart.namespace.to_string());
-    let digest = digest(&files, &[name.as_str(), namespace.as_str()])?;
-    let chart = Chart { chart: from, values, ..chart.clone() };
-    Ok(Source { title, name, namespace, origin: Origin::Chart(chart), digest })
+/// What an entry of `content.manifests` is made of.
+fn parts(path: &Path, shown: &str) -> Result<Vec<Part>> {
+    if path.is_file() && !kustomization::is_file_of(path) {
+        return Ok(vec![Part::File(shown.to_owned(), path.to_owned())]);
+    }
+    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    if kustomization::file_in(directory).is_some() {
+        return Ok(vec![Part::Kustomization(shown.to_owned(), Kustomization::read(directory)?)]);
+    }
+    let mut parts = Vec::new();
+    let mut walk = walkdir::WalkDir::new(directory).min_depth(1).follow_links(true).sort_by_file_name().into_iter();
+    while let Some(entry) = walk.next() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) if error.path().is_some_and(is_hidden) => continue,
+            Err(error) => return Err(not_there(error)),
+        };
+        let name = entry.path().strip_prefix(directory)?.display();
+        if is_hidden(entry.path()) {
+            // Of version control and editors.
+            if entry.file_type().is_dir() {
+                walk.skip_current_dir();
+            }
+        } else if entry.file_type().is_dir() && kustomization::file_in(entry.path()).is_some() {
+            walk.skip_current_dir();
+            parts.push(Part::Kustomization(format!("{shown}/{name}"), Kustomization::read(entry.path())?));
+        } else if entry.file_type().is_file() && has_objects(entry.path()) {
+            parts.push(Part::File(format!("{shown}/{name}"), entry.path().to_owned()));
+        }
+    }
+    without_bases(parts)
 }
 
-/// All files below `directory`, by relative name, sorted.
+/// Leaves out the kustomizations that others build on, and components: their objects come with those others.
+fn without_bases(parts: Vec<Part>) -> Result<Vec<Part>> {
+    let all: Vec<Kustomization> = parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Kustomization(_, kustomization) => Some(kustomization.clone()),
+            Part::File(..) => None,
+        })
+        .collect();
+    let mut kept = Vec::new();
+    for part in parts {
+        if let Part::Kustomization(_, own) = &part {
+            let used = |other: &Kustomization| other != own && other.builds_on.contains(&own.directory);
+            if all.iter().any(used) || own.is_component()? {
+                continue;
+            }
+        }
+        kept.push(part);
+    }
+    Ok(kept)
+}
+
+/// All files below `directory`, by relative name, sorted. What version control and locks of editors leave is none.
 fn files_below(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
-    for entry in walkdir::WalkDir::new(directory).follow_links(true).sort_by_file_name() {
-        let entry = entry.with_context(|| format!("reading `{}`", directory.display()))?;
+    let walk = walkdir::WalkDir::new(directory).follow_links(true).sort_by_file_name().into_iter();
+    for entry in walk.filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git") {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) if error.path().is_some_and(is_hidden) => continue,
+            Err(error) => return Err(not_there(error)),
+        };
         if entry.file_type().is_file() {
             let name = entry.path().strip_prefix(directory)?.to_string_lossy().into_owned();
             files.push((name, entry.path().to_owned()));
@@ -112,7 +223,31 @@ fn files_below(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-fn digest(files: &[(String, PathBuf)], words: &[&str]) -> Result<Digest> {
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// What to say of a link that leads nowhere or in a circle, and of what cannot be read.
+fn not_there(error: walkdir::Error) -> anyhow::Error {
+    let path = error.path().unwrap_or(Path::new("")).to_owned();
+    if let Some(ancestor) = error.loop_ancestor() {
+        return anyhow::anyhow!(
+            "`{}` is a link to `{}`, in which it lies itself\nhint: remove the link",
+            path.display(),
+            ancestor.display()
+        );
+    }
+    match fs_err::read_link(&path) {
+        Ok(target) => anyhow::anyhow!(
+            "`{}` is a link to `{}`, which is not there\nhint: remove the link, or bring back what it leads to",
+            path.display(),
+            target.display()
+        ),
+        Err(_) => error.into(),
+    }
+}
+
+fn digest(files: &[(String, PathBuf)], words: &[String]) -> Result<Digest> {
     let mut text = String::new();
     for word in words {
         text.extend([word, "\n"]);
@@ -128,60 +263,6 @@ fn has_objects(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known))
 }
 
-fn kustomization_of(directory: &Path) -> Option<PathBuf> {
-    KUSTOMIZATIONS.iter().map(|name| directory.join(name)).find(|file| file.is_file())
-}
-
-/// The directory and all directories of kustomizations that it names, directly or not.
-fn reachable(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut seen = BTreeSet::new();
-    let mut found = vec![directory.to_owned()];
-    let mut next = 0;
-    while let Some(directory) = found.get(next).cloned() {
-        next += 1;
-        if !seen.insert(directory.clone()) {
-            continue;
-        }
-        let Some(file) = kustomization_of(&directory) else { continue };
-        let text = fs_err::read_to_string(&file)?;
-        let value: Value = documents::value(&text)
-            .map_err(|error| anyhow::anyhow!("{error}"))
-            .with_context(|| format!("reading `{}`", file.display()))?;
-        for entry in DIRECTORIES.iter().filter_map(|field| value[*field].as_array()).flatten() {
-            let Some(entry) = entry.as_str() else { continue };
-            found.extend(directory_of(&directory, entry).with_context(|| format!("`{}`", file.display()))?);
-        }
-    }
-    let mut unique: Vec<PathBuf> = Vec::new();
-    for directory in found {
-        // What lies below another one is read with it.
-        if !unique.iter().any(|other| directory.starts_with(other)) {
-            unique.push(directory);
-        }
-    }
-    Ok(unique)
-}
-
-/// The directory that an entry of a kustomization names; none when it names a file.
-fn directory_of(base: &Path, entry: &str) -> Result<Option<PathBuf>> {
-    let path = base.join(entry);
-    if entry.contains("://") || (!path.exists() && entry.contains("github.com")) {
-        bail!(
-            "`{entry}` is not on this machine\nhint: a build renders without network: copy it beside the kustomization"
-        );
-    }
-    let climbs = Path::new(entry).components().any(|part| part == Component::ParentDir);
-    if path.is_dir() {
-        return Ok(Some(fs_err::canonicalize(&path)?));
-    }
-    if climbs && path.is_file() {
-        bail!(
-            "`{entry}` lies outside of the kustomization\nhint: kustomize reads files only from below its own directory"
-        );
-    }
-    Ok(None)
-}
-
 /// The nearest DNS label to a file's name.
 fn label(text: &str) -> String {
     let clean: String =
@@ -191,53 +272,5 @@ fn label(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{label, sources};
-    use crate::config::Content;
-
-    #[test]
-    fn names_become_labels() {
-        for (text, expected) in [("10_Base App", "10-base-app"), ("web", "web"), ("__", "objects"), ("é-a", "a")] {
-            assert_eq!(label(text), expected);
-        }
-    }
-
-    #[test]
-    fn the_digest_follows_every_file_that_is_read() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let file = |name: &str, text: &str| {
-            let path = dir.path().join(name);
-            fs_err::create_dir_all(path.parent().expect("a folder")).expect("made");
-            fs_err::write(path, text).expect("written");
-        };
-        file("base/kustomization.yaml", "resources: [a.yaml]\n");
-        file("base/a.yaml", "a: 1\n");
-        file("site/kustomization.yaml", "resources:\n- ../base\n");
-        file("site/unused.txt", "x");
-        let content = Content { manifests: vec![dir.path().join("site")], ..Content::default() };
-        let digest = || sources(&content, dir.path()).expect("sources").remove(0).digest;
-        let before = digest();
-        assert_eq!(digest(), before);
-        file("base/a.yaml", "a: 2\n");
-        assert_ne!(digest(), before, "the base is read, too");
-        file("site/kustomization.yaml", "resources:\n- https://example.org/x.yaml\n");
-        let error = format!("{:#}", sources(&content, dir.path()).expect_err("refused"));
-        assert!(error.contains("is not on this machine"), "{error}");
-    }
-
-    #[test]
-    fn a_folder_is_taken_in_the_order_of_its_names() {
-        let dir = tempfile::tempdir().expect("a folder");
-        for name in ["b.yml", "a.json", "sub/c.yaml", "README.md"] {
-            let path = dir.path().join("m").join(name);
-            fs_err::create_dir_all(path.parent().expect("a folder")).expect("made");
-            fs_err::write(path, "").expect("written");
-        }
-        let content = Content { manifests: vec![dir.path().join("m")], ..Content::default() };
-        let source = sources(&content, dir.path()).expect("sources").remove(0);
-        let super::Origin::Files(files) = source.origin else { panic!("files") };
-        let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["m/a.json", "m/b.yml", "m/sub/c.yaml"]);
-        assert_eq!((source.title.as_str(), source.name.as_str()), ("manifests `m`", "m"));
-    }
-}
+#[path = "inputs_tests.rs"]
+mod tests;

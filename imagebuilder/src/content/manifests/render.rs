@@ -1,9 +1,10 @@
 //! Helm and kustomize, run in the toolbox without any network.
 //!
-//! A chart is rendered twice, the second time at another second and in a time zone that is more than a year away. What
+//! Helm gets the API versions that the box will serve, those of the definitions in the chart's own folder `crds` among
+//! them. A chart is rendered twice, the second time at another second and in a time zone that is more than a year away. What
 //! differs would differ from build to build: it is refused and named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use serde_json::Value;
 
 use super::Stage;
 use super::documents::{self, Object};
-use super::inputs::{Origin, Source};
-use crate::config::Chart;
+use super::inputs::{ChartFiles, ChartInput, Origin, Part, Source};
+use super::sets::api_versions;
 use crate::host::command::pause;
 use crate::layer::kubernetes::place;
 use crate::toolbox::Tool;
@@ -43,62 +44,123 @@ impl<'a> Renderer<'a> {
         Ok(Self { stage, work: work.to_owned() })
     }
 
-    /// The objects of a source. `api_versions`: what earlier sets add to those that every cluster has.
-    pub fn objects(&self, source: &Source, api_versions: &[String]) -> Result<Vec<Object>> {
-        match &source.origin {
-            Origin::Files(files) => {
-                let mut objects = Vec::new();
-                for (name, file) in files {
-                    objects
-                        .extend(documents::read(&fs_err::read_to_string(file)?, name).map_err(|error| hinted(&error))?);
+    /// The objects of an entry of `content.manifests`.
+    pub fn manifests(&self, source: &Source, parts: &[Part]) -> Result<Vec<Object>> {
+        let mut objects = Vec::new();
+        for part in parts {
+            let (name, text) = match part {
+                Part::File(name, file) => (name, text_in(file)?),
+                Part::Kustomization(name, kustomization) => {
+                    let tool = self.tool("kubectl").arg("kustomize").arg(&kustomization.directory);
+                    let tool = kustomization.reads().into_iter().fold(tool, Tool::reads);
+                    (name, text_of(tool).with_context(|| format!("rendering {}: `{name}`", source.title))?)
                 }
-                Ok(objects)
-            }
-            Origin::Kustomization { directory, reads } => {
-                let tool = self.tool("kubectl").arg("kustomize").arg(directory);
-                let tool = reads.iter().fold(tool, |tool, read| tool.reads(read));
-                let text = text_of(tool).with_context(|| format!("rendering {}", source.title))?;
-                documents::read(&text, &source.title).map_err(|error| hinted(&error))
-            }
-            Origin::Chart(chart) => self.chart(source, chart, api_versions),
+            };
+            objects.extend(documents::read(&text, name).map_err(|error| hinted(&error))?);
         }
+        Ok(objects)
     }
 
-    fn chart(&self, source: &Source, chart: &Chart, api_versions: &[String]) -> Result<Vec<Object>> {
-        let here = self.template(source, chart, api_versions, None)?;
-        pause(ANOTHER_SECOND);
-        let there = self.template(source, chart, api_versions, Some(&self.work.join("far-away")))?;
-        let objects = documents::read(&here, &source.title).map_err(|error| hinted(&error))?;
-        if here == there {
-            return Ok(objects);
+    /// A chart as a cluster with these API versions would install it.
+    pub fn chart(&self, source: &Source, versions: &BTreeSet<String>) -> Result<(Rendering, Vec<Object>)> {
+        let Origin::Chart(chart) = &source.origin else { bail!("{} is no chart", source.title) };
+        let folder = self.lay_out(source, chart)?;
+        // Helm installs the folders `crds` first. Those of all parts of the chart: some may be switched off.
+        let all = text_of(self.helm(&folder, &["show", "crds", "./chart"]))
+            .with_context(|| format!("looking for definitions in {}", source.title))?;
+        let all = api_versions(&documents::read(&all, &source.title).map_err(|error| hinted(&error))?);
+        let mut rendering = Rendering { folder, sees: versions.union(&all).cloned().collect(), text: String::new() };
+        let mut objects = match self.template(source, &mut rendering) {
+            // A chart may refuse a cluster that has what it brings itself, if that part of it is switched off.
+            Err(error) if !all.is_empty() => {
+                rendering.sees.clone_from(versions);
+                self.template(source, &mut rendering).map_err(|_| error)?
+            }
+            made => made?,
+        };
+        let own = api_versions(objects.iter().filter(|object| object.is_of_crds()));
+        let exactly: BTreeSet<String> = versions.union(&own).cloned().collect();
+        if rendering.sees != exactly {
+            rendering.sees = exactly;
+            objects = self.template(source, &mut rendering)?;
         }
-        let differ = differing(&objects, &documents::read(&there, &source.title).map_err(|error| hinted(&error))?);
-        bail!(
-            "{} gives something else each time it is rendered: {}\nhint: it uses a function such as `genCA`, \
-             `randAlphaNum` or `now`: set the value in `values`, or let the cluster make it",
-            source.title,
-            if differ.is_empty() { "its comments or order".to_owned() } else { differ.join(", ") }
-        );
+        Ok((rendering, objects))
     }
 
-    fn template(&self, source: &Source, chart: &Chart, versions: &[String], zone: Option<&Path>) -> Result<String> {
-        let home = self.work.join("home");
-        let mut tool = self.tool("helm").args(["template", chart.name.as_str()]).arg(&chart.chart).reads(&chart.chart);
-        tool = tool.args(["--namespace", chart.namespace.as_str(), "--kube-version", self.stage.version]);
-        tool = tool.args(["--include-crds", "--skip-tests"]).writes(&home);
-        for version in versions {
-            tool = tool.args(["--api-versions", version]);
+    fn template(&self, source: &Source, rendering: &mut Rendering) -> Result<Vec<Object>> {
+        rendering.text = self.text(source, rendering, None)?;
+        documents::read(&rendering.text, &source.title).map_err(|error| hinted(&error))
+    }
+
+    /// Renders these once more, later and elsewhere: what differs would differ from build to build.
+    pub fn check_again<'b>(&self, all: impl Iterator<Item = (&'b Source, &'b Rendering)>) -> Result<()> {
+        for (number, (source, here)) in all.enumerate() {
+            if number == 0 {
+                pause(ANOTHER_SECOND);
+            }
+            let there = self.text(source, here, Some(&self.work.join("far-away")))?;
+            if here.text == there {
+                continue;
+            }
+            let read = |text: &str| documents::read(text, &source.title).map_err(|error| hinted(&error));
+            let differ = differing(&read(&here.text)?, &read(&there)?);
+            bail!(
+                "{} gives something else each time it is rendered: {}\nhint: it uses a function such as `genCA`, \
+                 `randAlphaNum` or `now`: set the value in `values`, or let the cluster make it",
+                source.title,
+                if differ.is_empty() { "its comments or order".to_owned() } else { differ.join(", ") }
+            );
         }
-        if let Some(values) = &chart.values {
-            tool = tool.arg("--values").arg(values).reads(values);
+        Ok(())
+    }
+
+    /// Lays a chart out in a folder of its own, with the files that its links lead to. There its path has no characters
+    /// that mean something to Helm.
+    fn lay_out(&self, source: &Source, chart: &ChartInput) -> Result<PathBuf> {
+        let folder = self.work.join("charts").join(&source.name);
+        if folder.exists() {
+            return Ok(folder);
         }
-        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-            tool = tool.env(variable, home.to_string_lossy());
+        let root = folder.join("chart");
+        fs_err::create_dir_all(&folder)?;
+        match &chart.from {
+            ChartFiles::Archive(archive) => drop(fs_err::copy(archive, &root)?),
+            ChartFiles::Directory(files) => {
+                for (name, file) in files {
+                    let to = root.join(name);
+                    fs_err::create_dir_all(to.parent().unwrap_or(&root))?;
+                    fs_err::copy(file, to)?;
+                }
+            }
         }
+        // There may be none: then the chart's own count alone.
+        let values = chart.values.as_ref().map(fs_err::read).transpose()?.unwrap_or_default();
+        fs_err::write(folder.join("values.yaml"), values)?;
+        Ok(folder)
+    }
+
+    fn text(&self, source: &Source, rendering: &Rendering, zone: Option<&Path>) -> Result<String> {
+        let versions = rendering.folder.join("api-versions");
+        let lines: Vec<&str> = rendering.sees.iter().map(String::as_str).collect();
+        fs_err::write(&versions, lines.join("\n"))?;
+        let words = ["template", &source.name, "./chart", "--namespace", &source.namespace, "--values", "values.yaml"];
+        let tool = self.helm(&rendering.folder, &words).args(["--kube-version", self.stage.version]);
+        let mut tool =
+            tool.args(["--include-crds", "--skip-tests"]).env("HELM_API_VERSIONS", versions.to_string_lossy());
         if let Some(zone) = zone {
             tool = tool.env("TZ", format!(":{}", zone.display()));
         }
         text_of(tool).with_context(|| format!("rendering {}", source.title))
+    }
+
+    /// Helm, in the folder of a chart.
+    fn helm(&self, folder: &Path, words: &[&str]) -> Tool<'_> {
+        let home = self.work.join("home");
+        let mut tool = self.tool("helm").args(words).cwd(folder).writes(&home);
+        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            tool = tool.env(variable, home.to_string_lossy());
+        }
+        tool
     }
 
     /// A program of ours in the toolbox, in a network namespace with nothing in it.
@@ -106,6 +168,23 @@ impl<'a> Renderer<'a> {
         let tool = self.stage.toolbox.tool("unshare").args(["--net", "--"]).arg(self.work.join("bin").join(program));
         tool.reads(&self.work)
     }
+}
+
+/// What Helm was given, and what it made of it.
+#[derive(Debug)]
+pub struct Rendering {
+    folder: PathBuf,
+    sees: BTreeSet<String>,
+    text: String,
+}
+
+/// The text of a file of the user, without a byte order mark.
+fn text_in(file: &Path) -> Result<String> {
+    let bytes = fs_err::read(file)?;
+    let text = String::from_utf8(bytes).ok().with_context(|| {
+        format!("`{}` is no text in UTF-8\nhint: save it as UTF-8, or take it out of the folder", file.display())
+    })?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 fn text_of(tool: Tool<'_>) -> Result<String> {

@@ -1,13 +1,19 @@
 //! Objects to files: hooks apart, namespaces given, what others need first.
+//!
+//! ```text
+//! [Source, its objects] --apart--> before, own, after --place, merge--> each object once
+//!     --needs (namespaces and definitions to where they are needed first)--> Set, one file each
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::documents::Object;
 use super::inputs::{Origin, Source};
+use super::same;
 
 /// Where the files lie.
 const FOLDER: &str = "manifests";
@@ -15,6 +21,10 @@ const FOLDER: &str = "manifests";
 const HOOK: &str = "helm.sh/hook";
 /// Namespaces that every cluster has.
 const SYSTEM: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// What the files of the parts of a source are called: what its hooks do before it, itself, what its hooks do after it.
+const PARTS: [&str; 3] = ["-before", "", "-after"];
+/// Longest name of an object that runs: it becomes a label of its pods.
+const LONGEST_NAME: usize = 63;
 /// Kinds of Kubernetes' own that lie in no namespace, by group.
 const CLUSTER_SCOPED: &[(&str, &[&str])] = &[
     ("", &["ComponentStatus", "Namespace", "Node", "PersistentVolume"]),
@@ -42,6 +52,11 @@ const CLUSTER_SCOPED: &[(&str, &[&str])] = &[
     ("storagemigration.k8s.io", &["StorageVersionMigration"]),
 ];
 
+/// Group and kind.
+pub type Kind = (String, String);
+/// Group, kind, namespace, name.
+type Key = [String; 4];
+
 /// One file to be.
 #[derive(Clone, Debug, PartialEq)]
 struct Set {
@@ -54,89 +69,51 @@ struct Set {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sets {
     all: Vec<Set>,
-    /// Group and kind of declared custom resources that lie in no namespace.
-    cluster_scoped: BTreeSet<(String, String)>,
-    /// Group, kind, namespace, name -> the place where it is declared.
-    seen: BTreeMap<[String; 4], String>,
-    namespaces: BTreeSet<String>,
+}
+
+/// An object, and where it is applied.
+struct Entry {
+    source: usize,
+    part: usize,
+    object: Object,
 }
 
 impl Sets {
-    /// What custom resource definitions so far add to a cluster: `group/version` and `group/version/Kind`.
-    pub fn api_versions(&self) -> Vec<String> {
-        let definitions = self.all.iter().flat_map(|set| &set.objects).filter(|object| is_definition(object));
-        let mut versions: Vec<String> = definitions.flat_map(served).collect();
-        versions.sort();
-        versions.dedup();
-        versions
-    }
-
-    /// Adds the objects of a source.
-    pub fn add(&mut self, source: &Source, objects: Vec<Object>) -> Result<()> {
-        let is_chart = matches!(source.origin, Origin::Chart(_));
-        let mut parts = if is_chart { apart(objects)? } else { [Vec::new(), objects, Vec::new()] };
-        for definition in parts.iter().flatten().filter(|object| is_definition(object)) {
-            if definition.value["spec"]["scope"] == "Cluster" {
-                let names = &definition.value["spec"];
-                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                self.cluster_scoped.insert((text(&names["group"]), text(&names["names"]["kind"])));
+    /// The sets of these sources, in this order. `cluster_scoped`: custom kinds of the box itself that lie in no namespace.
+    pub fn of(sources: Vec<(&Source, Vec<Object>)>, cluster_scoped: &[Kind]) -> Result<Self> {
+        let mut kinds: BTreeSet<Kind> = cluster_scoped.iter().cloned().collect();
+        kinds.extend(sources.iter().flat_map(|(_, objects)| objects).filter_map(kind_without_namespace));
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut first: BTreeMap<Key, usize> = BTreeMap::new();
+        let mut told = Vec::new();
+        for (number, (source, objects)) in sources.into_iter().enumerate() {
+            told.push(source);
+            let is_chart = matches!(source.origin, Origin::Chart(_));
+            let parts = if is_chart { apart(objects) } else { [Vec::new(), objects, Vec::new()] };
+            let parts = parts.into_iter().enumerate();
+            for (part, mut object) in parts.flat_map(|(part, all)| all.into_iter().map(move |object| (part, object))) {
+                let key = place(&mut object, &source.namespace, &kinds);
+                if let Some(before) = first.get(&key) {
+                    same::merge(&mut entries[*before].object, &object)?;
+                } else {
+                    first.insert(key, entries.len());
+                    entries.push(Entry { source: number, part, object });
+                }
             }
         }
-        for object in parts.iter_mut().flatten() {
-            self.place(object, &source.namespace)?;
-        }
-        let declared = parts.iter().flatten().filter(|object| is_namespace(object));
-        self.namespaces.extend(declared.map(|object| object.name().to_owned()));
-        let mut namespaces: Vec<Object> =
-            self.missing_namespaces(parts.iter().flatten()).iter().map(|name| namespace(name, &source.title)).collect();
-        for part in &mut parts {
-            namespaces.extend(part.extract_if(.., |object| is_namespace(object)));
-        }
-        // Hooks that come first lie in them, too.
-        let first = parts.iter().position(|part| !part.is_empty()).unwrap_or(1);
-        parts[first].splice(0..0, namespaces);
-        for (part, suffix) in parts.into_iter().zip(["-before", "", "-after"]) {
-            if !part.is_empty() {
-                let name = format!("{}{suffix}", source.name);
-                self.all.push(Set { name, title: source.title.clone(), objects: needed_first(part) });
+        needs(&told, &mut entries);
+        let mut all = Vec::new();
+        for (number, source) in told.iter().enumerate() {
+            for (part, suffix) in PARTS.iter().enumerate() {
+                let own = entries.extract_if(.., |entry| (entry.source, entry.part) == (number, part));
+                let objects: Vec<Object> = own.map(|entry| entry.object).collect();
+                if !objects.is_empty() {
+                    let (name, title) = (format!("{}{suffix}", source.name), source.title.clone());
+                    all.push(Set { name, title, objects: needed_first(objects) });
+                }
             }
         }
-        Ok(())
-    }
-
-    /// Gives the object its namespace, and refuses what was declared before.
-    fn place(&mut self, object: &mut Object, default: &str) -> Result<()> {
-        let (group, kind) = (group_of(object).to_owned(), object.text("kind").to_owned());
-        let known = CLUSTER_SCOPED.iter().any(|(of, kinds)| *of == group && kinds.contains(&kind.as_str()));
-        if known || self.cluster_scoped.contains(&(group.clone(), kind.clone())) {
-            if let Some(metadata) = object.value["metadata"].as_object_mut() {
-                metadata.shift_remove("namespace");
-            }
-        } else if object.namespace().is_empty() {
-            object.value["metadata"]["namespace"] = default.into();
-        }
-        let key = [group, kind, object.namespace().to_owned(), object.name().to_owned()];
-        if let Some(before) = self.seen.insert(key, object.place.clone()) {
-            let is_made = is_namespace(object) && before.is_empty();
-            let hint = if is_made { "put it before what lies in it" } else { "remove one of them" };
-            let before = if is_made { "something that lies in it".to_owned() } else { before };
-            bail!("`{}` is declared at {before} and again at {}\nhint: {hint}", object.title(), object.place);
-        }
-        Ok(())
-    }
-
-    /// Namespaces that these objects lie in and that nobody has declared.
-    fn missing_namespaces<'a>(&mut self, objects: impl Iterator<Item = &'a Object>) -> BTreeSet<String> {
-        let used = objects.map(Object::namespace).filter(|name| !name.is_empty() && !SYSTEM.contains(name));
-        let missing: BTreeSet<String> =
-            used.filter(|name| !self.namespaces.contains(*name)).map(str::to_owned).collect();
-        for name in &missing {
-            // An empty place: made here, not declared.
-            let key = [String::new(), "Namespace".to_owned(), String::new(), name.clone()];
-            self.seen.insert(key, String::new());
-        }
-        self.namespaces.extend(missing.iter().cloned());
-        missing
+        Ok(Self { all })
     }
 
     /// The files: path and text.
@@ -154,19 +131,96 @@ impl Sets {
     }
 }
 
+/// What objects add to the API of a cluster: `group/version`, and `group/version/Kind` for each kind they define.
+pub fn api_versions<'a>(objects: impl IntoIterator<Item = &'a Object>) -> BTreeSet<String> {
+    objects.into_iter().flat_map(served).collect()
+}
+
+fn served(object: &Object) -> Vec<String> {
+    let spec = &object.value["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let group = text(&spec["group"]);
+    if object.is_definition() {
+        let kind = text(&spec["names"]["kind"]);
+        let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let served = versions.iter().filter(|version| version["served"] == true).map(|version| text(&version["name"]));
+        return served
+            .flat_map(|version| [format!("{group}/{version}"), format!("{group}/{version}/{kind}")])
+            .collect();
+    }
+    // Somebody else's API server; which kinds it has, only it knows.
+    if object.text("kind") == "APIService" && object.group() == "apiregistration.k8s.io" {
+        return vec![format!("{group}/{}", text(&spec["version"]))];
+    }
+    Vec::new()
+}
+
+/// The kind that a definition makes, if it lies in no namespace.
+fn kind_without_namespace(object: &Object) -> Option<Kind> {
+    (object.is_definition() && object.value["spec"]["scope"] == "Cluster").then(|| defined(object))
+}
+
+/// Group and kind that a definition makes.
+fn defined(definition: &Object) -> Kind {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (text(&definition.value["spec"]["group"]), text(&definition.value["spec"]["names"]["kind"]))
+}
+
+/// Gives the object its namespace, or takes it away where its kind has none. Returns which object it is.
+fn place(object: &mut Object, default: &str, cluster_scoped: &BTreeSet<Kind>) -> Key {
+    let (group, kind) = (object.group().to_owned(), object.text("kind").to_owned());
+    let known = CLUSTER_SCOPED.iter().any(|(of, kinds)| *of == group && kinds.contains(&kind.as_str()));
+    if known || cluster_scoped.contains(&(group.clone(), kind.clone())) {
+        if let Some(metadata) = object.value["metadata"].as_object_mut() {
+            metadata.shift_remove("namespace");
+        }
+    } else if object.namespace().is_empty() {
+        object.value["metadata"]["namespace"] = default.into();
+    }
+    [group, kind, object.namespace().to_owned(), object.name().to_owned()]
+}
+
+/// Brings namespaces and definitions to where they are needed first, and makes the namespaces that nobody declares.
+fn needs(sources: &[&Source], entries: &mut Vec<Entry>) {
+    let mut there: BTreeSet<String> = SYSTEM.iter().map(|name| (*name).to_owned()).collect();
+    for (number, source) in sources.iter().enumerate() {
+        let own: Vec<&Entry> = entries.iter().filter(|entry| entry.source == number).collect();
+        // Hooks that come first lie in them, too.
+        let Some(part) = own.iter().map(|entry| entry.part).min() else { continue };
+        let used: BTreeSet<String> = own.iter().map(|entry| entry.object.namespace().to_owned()).collect();
+        let kinds: BTreeSet<Kind> =
+            own.iter().map(|entry| (entry.object.group().to_owned(), entry.object.text("kind").to_owned())).collect();
+        for entry in entries.iter_mut() {
+            let object = &entry.object;
+            let needed = (object.is_namespace() && used.contains(object.name()))
+                || (object.is_definition() && kinds.contains(&defined(object)));
+            // Helm installs the folder `crds` before anything else.
+            let before_hooks = entry.source == number && (object.is_namespace() || object.is_of_crds());
+            if before_hooks || (needed && entry.source >= number) {
+                (entry.source, entry.part) = (number, part);
+            }
+        }
+        let declared = entries.iter().filter(|entry| entry.object.is_namespace());
+        there.extend(declared.map(|entry| entry.object.name().to_owned()));
+        for name in used.into_iter().filter(|name| !name.is_empty() && !there.contains(name)).collect::<Vec<_>>() {
+            entries.push(Entry { source: number, part, object: namespace(&name, &source.title) });
+            there.insert(name);
+        }
+    }
+}
+
 /// Splits a chart into what its hooks do before the installation, the chart itself, and what they do after it.
-fn apart(objects: Vec<Object>) -> Result<[Vec<Object>; 3]> {
+fn apart(objects: Vec<Object>) -> [Vec<Object>; 3] {
     let (mut before, mut own, mut after) = (Vec::new(), Vec::new(), Vec::new());
     for object in objects {
         let hooks: Vec<&str> =
             object.annotation(HOOK).split(',').map(str::trim).filter(|hook| !hook.is_empty()).collect();
         match (hooks.contains(&"pre-install"), hooks.contains(&"post-install")) {
-            (true, true) => bail!(
-                "{}: the hook `{}` runs both before and after the installation\nhint: a box applies each object once: \
-                 make two of it, or switch it off in `values`",
-                object.place,
-                object.title()
-            ),
+            (true, true) => {
+                // What runs, runs twice; what others use is there from the first time on.
+                after.extend(runs(&object).then(|| again(&object)));
+                before.push(object);
+            }
             (true, false) => before.push(object),
             (false, true) => after.push(object),
             // `crd-install` is of Helm 2; what only runs at upgrades, deletions and tests is not installed.
@@ -177,37 +231,30 @@ fn apart(objects: Vec<Object>) -> Result<[Vec<Object>; 3]> {
     for hooks in [&mut before, &mut after] {
         hooks.sort_by_key(|object| object.annotation("helm.sh/hook-weight").parse::<i64>().unwrap_or(0));
     }
-    Ok([before, own, after])
+    [before, own, after]
+}
+
+/// Whether an object does something once.
+fn runs(object: &Object) -> bool {
+    matches!((object.group(), object.text("kind")), ("batch", "Job") | ("", "Pod"))
+}
+
+/// The same object once more: an object that has run does not run again.
+fn again(object: &Object) -> Object {
+    const SUFFIX: &str = "-after";
+    let mut second = object.clone();
+    let stem: String = object.name().chars().take(LONGEST_NAME - SUFFIX.len()).collect();
+    second.value["metadata"]["name"] = format!("{}{SUFFIX}", stem.trim_end_matches(['-', '.'])).into();
+    second
 }
 
 /// Namespaces, then definitions of custom resources, then everything else in its order.
 fn needed_first(mut objects: Vec<Object>) -> Vec<Object> {
-    objects.sort_by_key(|object| (!is_namespace(object), !is_definition(object)));
+    objects.sort_by_key(|object| (!object.is_namespace(), !object.is_definition()));
     objects
 }
 
 fn namespace(name: &str, title: &str) -> Object {
     let value = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    Object { value, place: title.to_owned() }
-}
-
-fn is_namespace(object: &Object) -> bool {
-    object.text("kind") == "Namespace" && group_of(object).is_empty()
-}
-
-fn is_definition(object: &Object) -> bool {
-    object.text("kind") == "CustomResourceDefinition" && group_of(object) == "apiextensions.k8s.io"
-}
-
-fn group_of(object: &Object) -> &str {
-    object.text("apiVersion").split_once('/').map_or("", |(group, _)| group)
-}
-
-fn served(definition: &Object) -> Vec<String> {
-    let spec = &definition.value["spec"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
-    let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let served = versions.iter().filter(|version| version["served"] == true).map(|version| text(&version["name"]));
-    served.flat_map(|version| [format!("{group}/{version}"), format!("{group}/{version}/{kind}")]).collect()
+    Object { value, place: title.to_owned(), template: String::new() }
 }

@@ -64,8 +64,13 @@ mod tests {
     fn package_urls_of_images_name_registry_tag_and_digest() {
         let digest = Digest::from_hex(&"ab".repeat(32)).expect("a digest");
         let purl = |reference: &str| {
-            let image =
-                Image { reference: reference.to_owned(), index: None, manifest: digest.clone(), blobs: Vec::new() };
+            let image = Image {
+                reference: reference.to_owned(),
+                index: None,
+                inner: Vec::new(),
+                manifest: digest.clone(),
+                blobs: Vec::new(),
+            };
             oci_purl(&image).replace(&"ab".repeat(32), "AB")
         };
         assert_eq!(purl("quay.io/org/app:1.2"), "pkg:oci/app@sha256%3AAB?repository_url=quay.io/org/app&tag=1.2");
