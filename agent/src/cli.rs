@@ -15,6 +15,7 @@ use crate::operators::Operator;
 use crate::provisioning::segment::command::Dhcp;
 use crate::ramdisk::RamdiskNetwork;
 use crate::terminal::show;
+use crate::uploads::publish::ReadUpload;
 use crate::{daemon, init};
 
 /// The agent of a Foothold box.
@@ -52,6 +53,8 @@ enum Command {
     ///
     /// If any file has a mistake, all mistakes are reported and no object is printed.
     Hosts(Hosts),
+    #[command(hide = true)]
+    ReadUpload(ReadUpload),
     /// Set up the network of a server that runs the deploy ramdisk, as its virtual medium says (started by systemd).
     #[command(hide = true)]
     RamdiskNetwork(RamdiskNetwork),
@@ -100,6 +103,10 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Node(node) => node.run().map(|()| ExitCode::SUCCESS),
         Command::Hosts(hosts) => hosts.run(),
         Command::Dhcp(dhcp) => dhcp.run(),
+        Command::ReadUpload(reader) => {
+            reader.run()?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::RamdiskNetwork(network) => {
             show(&network.run()?);
             Ok(ExitCode::SUCCESS)

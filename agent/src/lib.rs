@@ -36,6 +36,7 @@
 //! eta         when it will be ready, by the release's proof
 //! events      what happens, step by step, and the status that follows
 //! disk        disks of the box: what they hold, where DATA goes, how a medium gets on one
+//! tarball     members of tar archives, within bounds
 //! terminal    what a command prints
 //! fixtures    what tests of several modules begin with
 //! host        the only door to the machine: programs, mounts, devices, modules, clock
@@ -75,6 +76,7 @@ pub mod signs;
 pub mod ssh;
 pub mod steps;
 pub mod support;
+pub mod tarball;
 pub mod terminal;
 pub mod uploads;
 pub mod usage;

@@ -18,9 +18,9 @@ use agent_api::hash::Hashed;
 use agent_api::release::{Blob, Digest, MEDIUM_ROOT, Release, SBOM};
 use agent_api::rest::{HeldRelease, Taken};
 use minisign_verify::{PublicKey, Signature};
-use tar::{Archive, Entry};
 
 use crate::host::files;
+use crate::tarball::{Heads, Member, Stream, TarError};
 
 /// Bytes read and hashed at a time.
 const CHUNK: usize = 256 * 1024;
@@ -183,10 +183,8 @@ impl Releases {
     }
 
     fn take_into(&self, incoming: &Path, from: impl Read, running: &Running) -> Result<Taken, BundleRefused> {
-        let mut archive = Archive::new(from);
-        let mut entries = archive.entries().map_err(BundleRefused::Cut)?;
-        let mut next = || entries.next().transpose().map_err(BundleRefused::Cut);
-        let list = read_list(&mut next, running)?;
+        let mut archive = Heads::new(Stream(from));
+        let list = read_list(&mut archive, running)?;
         let taken =
             Taken { from: list.from.clone(), to: list.to.clone(), files: list.files.len(), bytes: list.bytes() };
         self.check_room(taken.bytes)?;
@@ -194,13 +192,13 @@ impl Releases {
         let _ = fs_err::remove_dir_all(incoming);
         fs_err::create_dir_all(incoming).map_err(disk)?;
         for (number, file) in list.files.iter().enumerate() {
-            let Some(entry) = next()? else {
+            let Some(member) = archive.next()? else {
                 let cause = format!("`{}` and what follows is missing", file.path);
                 return Err(BundleRefused::Cut(io::Error::new(io::ErrorKind::UnexpectedEof, cause)));
             };
-            keep(entry, file, &incoming.join(number.to_string()))?;
+            keep(&member, &mut archive, file, &incoming.join(number.to_string()))?;
         }
-        if next()?.is_some() {
+        if archive.next()?.is_some() {
             return Err(BundleRefused::Shape("there is more in it than its list says".to_owned()));
         }
         self.check_whole(&list, incoming, running)?;
@@ -282,18 +280,15 @@ impl Releases {
     }
 }
 
-/// The list and its signature, the first two entries.
-fn read_list<'a, R: Read + 'a>(
-    next: &mut impl FnMut() -> Result<Option<Entry<'a, R>>, BundleRefused>,
-    running: &Running,
-) -> Result<Bundle, BundleRefused> {
+/// The list and its signature, the first two members.
+fn read_list(archive: &mut Heads<Stream<impl Read>>, running: &Running) -> Result<Bundle, BundleRefused> {
     let mut text = |name: &str, most: u64| {
-        let entry = next()?.ok_or_else(|| BundleRefused::Shape(format!("it holds no `{name}`")))?;
-        if path_of(&entry) != name || entry.size() > most {
-            return Err(BundleRefused::Shape(format!("`{}` is where `{name}` should be", path_of(&entry))));
+        let member = archive.next()?.ok_or_else(|| BundleRefused::Shape(format!("it holds no `{name}`")))?;
+        if member.name != name || member.size > most {
+            return Err(BundleRefused::Shape(format!("`{}` is where `{name}` should be", member.name)));
         }
         let mut bytes = Vec::new();
-        entry.take(most).read_to_end(&mut bytes).map_err(BundleRefused::Cut)?;
+        archive.read_to_end(&mut bytes).map_err(BundleRefused::Cut)?;
         Ok(bytes)
     };
     let json = text(MANIFEST, MOST_MANIFEST)?;
@@ -319,25 +314,31 @@ fn verify(key: &PublicKey, bytes: &[u8], signature: &[u8]) -> Result<(), String>
     key.verify(bytes, &signature, false).map_err(|error| error.to_string())
 }
 
-fn path_of(entry: &Entry<'_, impl Read>) -> String {
-    String::from_utf8_lossy(&entry.path_bytes()).into_owned()
+impl From<TarError> for BundleRefused {
+    fn from(error: TarError) -> Self {
+        match error {
+            TarError::Cut => Self::Cut(io::ErrorKind::UnexpectedEof.into()),
+            TarError::Io(error) => Self::Cut(error),
+            TarError::Shape(told) => Self::Shape(told),
+        }
+    }
 }
 
 /// Writes one file, durably, and checks it on the way.
-fn keep(mut entry: Entry<'_, impl Read>, file: &File, target: &Path) -> Result<(), BundleRefused> {
-    let path = path_of(&entry);
-    if path != file.path {
+fn keep(member: &Member, bytes: &mut impl Read, file: &File, target: &Path) -> Result<(), BundleRefused> {
+    let path = &member.name;
+    if *path != file.path {
         return Err(BundleRefused::Shape(format!("`{path}` is where `{}` should be", file.path)));
     }
-    if !entry.header().entry_type().is_file() {
+    if !member.kind.is_file() {
         return Err(BundleRefused::Shape(format!("`{path}` is no file")));
     }
     let damaged = |found: String, expected: String| BundleRefused::Damaged { path: file.path.clone(), found, expected };
-    if entry.size() != file.size {
-        return Err(damaged(format!("{} bytes", entry.size()), format!("{} bytes", file.size)));
+    if member.size != file.size {
+        return Err(damaged(format!("{} bytes", member.size), format!("{} bytes", file.size)));
     }
     let mut out = fs_err::File::create_new(target).map_err(BundleRefused::Disk)?;
-    let mut content = Hashed::new(&mut entry);
+    let mut content = Hashed::new(bytes);
     let mut buffer = vec![0; CHUNK];
     loop {
         let count = content.read(&mut buffer).map_err(BundleRefused::Cut)?;

@@ -3,6 +3,7 @@
 mod addresses;
 pub mod block;
 pub mod clock;
+pub mod confined;
 pub mod dm;
 pub mod files;
 mod ioctl;

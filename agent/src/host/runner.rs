@@ -17,6 +17,8 @@ use rustix::time::Timespec;
 
 /// How much of standard error an error carries.
 const STDERR_TAIL: usize = 2000;
+/// Most that a program may print.
+const MOST_OUTPUT: usize = 128 << 20;
 
 /// What a program that ended with 0 printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,23 +143,27 @@ fn enter_root(command: &mut Command, root: PathBuf) {
 impl Runner for System {
     fn run(&self, argv: &[&str], stdin: &[u8], deadline: Duration) -> Result<Output, RunError> {
         let program = argv[0].to_owned();
-        let mut child =
-            self.command(argv).spawn().map_err(|source| RunError::Start { program: program.clone(), source })?;
-        let mut output = Output::default();
-        let ended = talk(&mut child, stdin, deadline, &mut output).map_err(|source| {
-            kill(&mut child);
-            RunError::Pipe { program, source }
-        })?;
-        let stderr = tail(&output.stderr);
-        let Some(status) = ended else {
-            kill(&mut child);
-            return Err(RunError::Deadline { call: argv.join(" "), after: deadline, stderr });
-        };
-        if status.success() {
-            return Ok(output);
-        }
-        Err(RunError::Failed { call: argv.join(" "), how: describe(status), code: status.code(), stderr })
+        let child = self.command(argv).spawn().map_err(|source| RunError::Start { program, source })?;
+        end(child, &argv.join(" "), stdin, deadline)
     }
+}
+
+/// Talks to a started program until it ends, or kills it at the deadline.
+pub(super) fn end(mut child: Child, call: &str, stdin: &[u8], deadline: Duration) -> Result<Output, RunError> {
+    let mut output = Output::default();
+    let ended = talk(&mut child, stdin, deadline, &mut output).map_err(|source| {
+        kill(&mut child);
+        RunError::Pipe { program: call.split(' ').next().unwrap_or_default().to_owned(), source }
+    })?;
+    let (call, stderr) = (call.to_owned(), tail(&output.stderr));
+    let Some(status) = ended else {
+        kill(&mut child);
+        return Err(RunError::Deadline { call, after: deadline, stderr });
+    };
+    if status.success() {
+        return Ok(output);
+    }
+    Err(RunError::Failed { call, how: describe(status), code: status.code(), stderr })
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -240,7 +246,9 @@ fn feed(pipe: &mut Option<impl Write>, left: &mut &[u8]) -> io::Result<()> {
 
 fn drain(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<()> {
     let Some(reader) = pipe else { return Ok(()) };
-    match reader.read_to_end(into) {
+    let room = MOST_OUTPUT.saturating_sub(into.len());
+    match reader.take(room as u64).read_to_end(into) {
+        Ok(read) if read == room => return Err(io::Error::other(format!("it prints more than {MOST_OUTPUT} bytes"))),
         Ok(_) => *pipe = None,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         Err(error) => return Err(error),

@@ -211,6 +211,8 @@ impl Uploads {
             published: Published::Incomplete,
             references: Vec::new(),
             problem: None,
+            attempts: 0,
+            control: None,
             key: key.clone(),
         };
         self.keep(&record)?;
@@ -262,6 +264,7 @@ impl Uploads {
         // What the registry calls it follows from the description.
         if record.description != announced.description && key.kind == Kind::ContainerImages && record.digest.is_some() {
             record.published = Published::Pending;
+            record.attempts = 0;
         }
         record.description = announced.description;
         self.keep(&record)?;
@@ -350,6 +353,39 @@ impl Uploads {
             self.keep(&record)?;
             entry.record = record;
         }
+        Ok(())
+    }
+
+    /// Notes that its bytes are being read; tells how often that was begun before and did not end.
+    fn begin_reading(&self, of: &Record) -> io::Result<u32> {
+        let mut before = 0;
+        self.change(of, |record| {
+            before = record.attempts;
+            record.attempts += 1;
+        })?;
+        Ok(before)
+    }
+
+    /// Notes that its reading came to an end.
+    fn end_reading(&self, of: &Record) -> io::Result<()> {
+        self.change(of, |record| record.attempts = 0)
+    }
+
+    /// Keeps what a package says about itself.
+    fn set_control(&self, of: &Record, control: &str) -> io::Result<()> {
+        self.change(of, |record| record.control = Some(control.to_owned()))
+    }
+
+    /// Changes a record for good, unless its bytes went in the meantime.
+    fn change(&self, of: &Record, change: impl FnOnce(&mut Record)) -> io::Result<()> {
+        let mut state = self.lock();
+        let Some(entry) = state.images.get_mut(&of.key).filter(|entry| entry.record.digest == of.digest) else {
+            return Ok(());
+        };
+        let mut record = entry.record.clone();
+        change(&mut record);
+        self.keep(&record)?;
+        entry.record = record;
         Ok(())
     }
 

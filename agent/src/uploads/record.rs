@@ -74,6 +74,12 @@ pub struct Record {
     pub references: Vec<String>,
     /// Why it is not published.
     pub problem: Option<String>,
+    /// How often its reading was begun and did not end.
+    #[serde(default)]
+    pub(super) attempts: u32,
+    /// What a package says about itself, once it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) control: Option<String>,
 }
 
 impl Record {

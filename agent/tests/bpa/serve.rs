@@ -1,7 +1,7 @@
 //! The server as a process of its own: this program again, asked for one "test".
 //!
 //! Uploads lie in `DIR/uploads`, the authority to trust in `DIR/web/ca.crt`; the address is in `DIR/address` once it
-//! listens.
+//! listens. Archives of images are read when `DIR/registry` has the address of a registry.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +9,12 @@ use std::sync::Arc;
 use agent_api::bpa::Kind;
 use agent_api::site::{Access, Site};
 use anyhow::Context;
+use clap::Parser as _;
 use foothold_agent::door::{Gate, own_certificate};
 use foothold_agent::events::Bus;
 use foothold_agent::rest;
 use foothold_agent::rest::uploads::Options;
+use foothold_agent::uploads::publish::{ReadUpload, Reader, Registry};
 use foothold_agent::uploads::{UploadLimits, Uploads, publish};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -37,6 +39,22 @@ fn the_server() {
     runtime.block_on(serve(Path::new(&dir))).expect("served until it was killed");
 }
 
+#[test]
+#[ignore = "it is what reads uploads for the server, which starts it"]
+fn the_reader() {
+    let mut words = std::env::args().skip_while(|word| word != "serve::the_reader").peekable();
+    if words.peek().is_some() {
+        ReadUpload::parse_from(words).run().expect("told");
+        std::process::exit(0);
+    }
+}
+
+fn reader() -> anyhow::Result<Reader> {
+    let exe = std::env::current_exe()?.display().to_string();
+    let words = [&exe, "--ignored", "--exact", "--nocapture", "--test-threads=1", "serve::the_reader"];
+    Ok(Reader::new(words.map(str::to_owned).to_vec()))
+}
+
 async fn serve(dir: &Path) -> anyhow::Result<()> {
     let access = Access { token_sha256: Some(hex::encode(Sha256::digest(TOKEN))), ..Access::default() };
     let gate = Arc::new(Gate::new(&dir.join("access")));
@@ -50,7 +68,9 @@ async fn serve(dir: &Path) -> anyhow::Result<()> {
     let options = Options { listen, gate, site: site.subscribe(), certificate, uploads: uploads.clone(), limits };
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     let addresses = rest::uploads::start(&mut tasks, options, &stop)?;
-    publish::start(&mut tasks, uploads, None, Bus::in_memory(), &stop);
+    let registry = fs_err::read_to_string(dir.join("registry")).ok();
+    let registry = registry.map(|url| anyhow::Ok(Registry::new(url.parse()?, None)?)).transpose()?;
+    publish::start(&mut tasks, uploads, reader()?, registry, Bus::in_memory(), &stop);
     let address = addresses.first().context("an address that is free")?;
     fs_err::write(dir.join("address.new"), address.to_string())?;
     fs_err::rename(dir.join("address.new"), dir.join("address"))?;

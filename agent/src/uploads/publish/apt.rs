@@ -18,7 +18,8 @@ use agent_api::openpgp::Key;
 use agent_api::release::{ContentKind, Digest};
 use md5::{Digest as _, Md5};
 
-use super::deb;
+use super::attempt;
+use super::reader::{Reader, Unread};
 use crate::content::Held;
 use crate::host::files;
 use crate::uploads::writer::is_package;
@@ -34,8 +35,6 @@ type Made = (String, ContentKind, Vec<u8>);
 /// What is kept between two looks.
 #[derive(Default)]
 pub(super) struct Apt {
-    /// What packages say about themselves; reading one again costs more than remembering it.
-    known: BTreeMap<Digest, Result<deb::Control, String>>,
     /// Stanzas of each owner at the last look.
     last: BTreeMap<String, String>,
     made: BTreeMap<String, Vec<Made>>,
@@ -44,24 +43,28 @@ pub(super) struct Apt {
 }
 
 impl Apt {
-    /// Brings the repositories up to date, and says so in the packages' records.
-    pub(super) fn refresh(&mut self, uploads: &Uploads, now: SystemTime) -> anyhow::Result<()> {
+    /// Brings the repositories up to date, and says so in the packages' records. Tells whether one could not be read and
+    /// may be later.
+    pub(super) fn refresh(&mut self, uploads: &Uploads, reader: &Reader, now: SystemTime) -> anyhow::Result<bool> {
         let packages: Vec<Record> =
             uploads.all().into_iter().filter(|record| is_package(record) && record.digest.is_some()).collect();
-        self.known.retain(|digest, _| packages.iter().any(|record| record.digest.as_ref() == Some(digest)));
         let mut stanzas: BTreeMap<String, String> = BTreeMap::new();
-        let (mut blobs, mut outcomes) = (Vec::new(), Vec::new());
+        let (mut blobs, mut outcomes, mut later) = (Vec::new(), Vec::new(), false);
         for record in packages {
-            match self.control(uploads, &record) {
+            match control(uploads, reader, &record) {
                 Ok(control) => {
                     let pool = format!("pool/{}/{}", record.key.cluster, record.key.name);
-                    let stanza = stanza(control, &record, &pool);
+                    let stanza = stanza(&control, &record, &pool);
                     stanzas.entry(record.key.owner.clone()).or_default().push_str(&stanza);
                     let path = format!("{FOLDER}/{}/{pool}", record.key.owner);
                     blobs.extend(held(uploads, &record, path.clone()));
                     outcomes.push((record, Published::Published, vec![path], None));
                 }
-                Err(why) => outcomes.push((record, Published::Failed, Vec::new(), Some(why.clone()))),
+                Err(Unread::Never(why)) => outcomes.push((record, Published::Failed, Vec::new(), Some(why))),
+                Err(Unread::Later(why)) => {
+                    later = true;
+                    outcomes.push((record, Published::Pending, Vec::new(), Some(why)));
+                }
             }
         }
         if stanzas != self.last {
@@ -72,16 +75,7 @@ impl Apt {
         for (record, published, references, problem) in outcomes {
             uploads.set_published(&record, published, references, problem)?;
         }
-        Ok(())
-    }
-
-    fn control(&mut self, uploads: &Uploads, record: &Record) -> &Result<deb::Control, String> {
-        let digest = record.digest.clone().unwrap_or_else(|| unreachable!("only whole packages are asked for"));
-        self.known.entry(digest).or_insert_with(|| {
-            let file = uploads.blob(record).ok_or_else(|| "it has no bytes".to_owned())?;
-            let file = fs_err::File::open(file).map_err(|error| error.to_string())?;
-            deb::control(io::BufReader::new(file)).map_err(|error| error.to_string())
-        })
+        Ok(later)
     }
 
     fn make(&mut self, uploads: &Uploads, stanzas: &BTreeMap<String, String>, now: SystemTime) -> anyhow::Result<()> {
@@ -104,15 +98,27 @@ impl Apt {
     }
 }
 
+/// The control file of a package. It is read once, whatever came of it.
+fn control(uploads: &Uploads, reader: &Reader, record: &Record) -> Result<String, Unread> {
+    if let Some(known) = &record.control {
+        return Ok(known.clone());
+    }
+    if record.published == Published::Failed {
+        return Err(Unread::Never(record.problem.clone().unwrap_or_default()));
+    }
+    let control = attempt(uploads, record, |path| reader.control(path))?.text;
+    uploads.set_control(record, &control).map_err(|error| Unread::Later(error.to_string()))?;
+    Ok(control)
+}
+
 fn held(uploads: &Uploads, record: &Record, path: String) -> Option<Held> {
     let file = uploads.blob(record)?;
     Some(Held { path, kind: ContentKind::Package, file, digest: record.digest.clone()?, size: record.length })
 }
 
-fn stanza(control: &deb::Control, record: &Record, pool: &str) -> String {
+fn stanza(text: &str, record: &Record, pool: &str) -> String {
     let sha256 = record.digest.as_ref().map(Digest::hex).unwrap_or_default();
     let md5 = record.md5.as_deref().unwrap_or_default();
-    let text = &control.text;
     format!("{text}\nFilename: ./{pool}\nSize: {}\nMD5sum: {md5}\nSHA256: {sha256}\n\n", record.length)
 }
 
@@ -188,6 +194,7 @@ mod tests {
     use agent_api::bpa::{Kind, Published};
 
     use super::super::deb::tests::package;
+    use super::super::reader::tests::reader;
     use super::Apt;
     use crate::content::Source;
     use crate::uploads::{Announced, UploadKey, UploadLimits, Uploads};
@@ -235,7 +242,7 @@ mod tests {
         upload(&uploads, "gamma", "tool_1_all.deb", &package(&control("tool", "1"), ".zst"));
         let broken = upload(&uploads, "alpha", "broken.deb", b"no package");
         let now = SystemTime::now();
-        apt.refresh(&uploads, now).expect("made");
+        apt.refresh(&uploads, &reader(), now).expect("made");
         let record = uploads.get(&key).expect("the package");
         assert_eq!(record.published, Published::Published);
         assert_eq!(record.references, ["debian-uploads/alpha/pool/edge/tool_1_all.deb"]);
@@ -249,13 +256,13 @@ mod tests {
         let by_hash: Vec<String> =
             uploads.list().into_iter().map(|held| held.path).filter(|path| path.contains("alpha/by-hash")).collect();
         let second = upload(&uploads, "alpha", "tool_2_all.deb", &package(&control("tool", "2"), ".gz"));
-        apt.refresh(&uploads, now + Duration::from_secs(1)).expect("made");
+        apt.refresh(&uploads, &reader(), now + Duration::from_secs(1)).expect("made");
         assert!(by_hash.iter().all(|path| uploads.find(path).is_some()), "the index of before is still there");
         assert_eq!(text(&uploads, "debian-uploads/alpha/Packages").matches("Package: tool\n").count(), 2);
         for key in [key, second, broken] {
             uploads.remove(&key).expect("removed");
         }
-        apt.refresh(&uploads, now).expect("made");
+        apt.refresh(&uploads, &reader(), now).expect("made");
         assert!(uploads.find("debian-uploads/alpha/InRelease").is_none());
         assert!(uploads.find("debian-uploads/gamma/InRelease").is_some());
     }
@@ -266,10 +273,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let uploads = store(dir.path());
         upload(&uploads, "alpha", "a.deb", &package(&control("a", "1"), ""));
-        Apt::default().refresh(&uploads, SystemTime::now()).expect("made");
+        Apt::default().refresh(&uploads, &reader(), SystemTime::now()).expect("made");
         let first = text(&uploads, "debian-uploads/alpha/key.asc");
         let again = store(dir.path());
-        Apt::default().refresh(&again, SystemTime::now()).expect("made");
+        Apt::default().refresh(&again, &reader(), SystemTime::now()).expect("made");
         assert_eq!(text(&again, "debian-uploads/alpha/key.asc"), first);
         let mode = fs_err::metadata(dir.path().join("apt.key")).expect("the key").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -281,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let (uploads, served) = (store(&dir.path().join("store")), dir.path().join("served"));
         upload(&uploads, "alpha", "tool_1.2-3_all.deb", &package(&control("tool", "1.2-3"), ".xz"));
-        Apt::default().refresh(&uploads, SystemTime::now()).expect("made");
+        Apt::default().refresh(&uploads, &reader(), SystemTime::now()).expect("made");
         lay_out(&uploads, &served);
         let root = dir.path().join("apt");
         for folder in [

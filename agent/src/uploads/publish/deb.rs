@@ -5,6 +5,9 @@ use std::io::{self, Read};
 use flate2::read::GzDecoder;
 use liblzma::read::XzDecoder;
 use liblzma::stream::Stream;
+use serde::{Deserialize, Serialize};
+
+use crate::tarball::{self, Heads, TarError};
 
 /// First bytes of an ar archive, and length of a member's head (ar(5)).
 const MAGIC: &[u8; 8] = b"!<arch>\n";
@@ -15,6 +18,8 @@ const CONTROL: u64 = 256 * 1024;
 const UNPACKED: u64 = 64 * 1024 * 1024;
 /// Most memory for unpacking it.
 const DECODER: u64 = 32 * 1024 * 1024;
+/// Most members before it: there is one, `debian-binary`, and there may be some whose names begin with `_`.
+const MEMBERS: usize = 16;
 
 /// Why a file is no package.
 #[derive(Debug, thiserror::Error)]
@@ -23,12 +28,23 @@ pub(super) enum DebError {
     Shape(&'static str),
     #[error("its control file has no `{0}`")]
     Field(&'static str),
+    #[error("it is no Debian package: {0}")]
+    Tar(String),
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
+impl From<TarError> for DebError {
+    fn from(error: TarError) -> Self {
+        match error {
+            TarError::Io(error) => Self::Io(error),
+            error @ (TarError::Shape(_) | TarError::Cut) => Self::Tar(format!("`control.tar`: {error}")),
+        }
+    }
+}
+
 /// The control file's text without its last line break; each line is as it stands in the package.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Control {
     pub(super) text: String,
     pub(super) architecture: String,
@@ -42,7 +58,7 @@ pub(super) fn control(package: impl Read) -> Result<Control, DebError> {
     if &magic != MAGIC {
         return Err(DebError::Shape("it does not begin with `!<arch>`"));
     }
-    loop {
+    for _ in 0..MEMBERS {
         let mut head = [0; HEAD];
         package.read_exact(&mut head).map_err(|_| DebError::Shape("there is no `control.tar`"))?;
         let head = std::str::from_utf8(&head).map_err(|_| DebError::Shape("a member's head is no text"))?;
@@ -69,19 +85,25 @@ pub(super) fn control(package: impl Read) -> Result<Control, DebError> {
             }
         }
     }
+    Err(DebError::Shape("there is no `control.tar` among its first members"))
 }
 
 fn in_tar(archive: impl Read) -> Result<Control, DebError> {
-    let mut archive = tar::Archive::new(archive.take(UNPACKED));
-    for entry in archive.entries()? {
-        let mut entry = entry?;
-        if entry.path()?.to_str().is_some_and(|path| path.trim_start_matches("./") == "control") {
-            if entry.size() > CONTROL {
+    let mut archive = archive.take(UNPACKED);
+    let found = control_file(&mut archive);
+    if archive.limit() == 0 { Err(DebError::Shape("`control.tar` unpacks to 64 MiB or more")) } else { parse(&found?) }
+}
+
+fn control_file(archive: impl Read) -> Result<String, DebError> {
+    let mut heads = Heads::new(tarball::Stream(archive));
+    while let Some(member) = heads.next()? {
+        if member.name.trim_start_matches("./") == "control" && member.kind.is_file() {
+            if member.size > CONTROL {
                 return Err(DebError::Shape("its control file is larger than 256 KiB"));
             }
             let mut text = String::new();
-            entry.read_to_string(&mut text).map_err(|_| DebError::Shape("its control file is no UTF-8"))?;
-            return parse(&text);
+            heads.read_to_string(&mut text).map_err(|_| DebError::Shape("its control file is no UTF-8"))?;
+            return Ok(text);
         }
     }
     Err(DebError::Shape("`control.tar` has no control file"))

@@ -1,10 +1,13 @@
 //! What arrived is used: containers' archives go into the registry, packages into the apt repository.
 //!
 //! ```text
-//! Uploads ─changes─► run ─┬─ Apt::refresh ─► Uploads::set_made        (files of the repository)
-//!                         ├─ Archive ─► names ─► Registry::push       (one archive at a time)
+//! Uploads ─changes─► run ─┬─ Reader ─► Apt::refresh ─► Uploads::set_made     (files of the repository)
+//!                         ├─ Reader ─► names ─► Registry::push               (one archive at a time)
 //!                         └─ collect, each hour
 //! ```
+//! A process of its own reads the bytes. That it begins is on the disk before it does: what ended the box three times is not
+//! read a fourth time.
+//!
 //! How it went is in the image's record, and a failure is told on the bus. What may be otherwise later is tried again.
 
 use std::collections::BTreeSet;
@@ -25,10 +28,14 @@ use crate::events::{Bus, uptime};
 mod apt;
 mod archive;
 mod deb;
+mod layout;
 mod names;
+mod reader;
 mod registry;
 
 use archive::{Archive, Image};
+pub use reader::{ReadUpload, Reader};
+use reader::Unread;
 use registry::PushError;
 pub use registry::Registry;
 
@@ -38,17 +45,20 @@ const STEP: &str = "publish";
 const AGAIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
 /// How often garbage is looked for.
 const COLLECT: Duration = Duration::from_secs(3600);
+/// Readings of one upload that came to no end before it is given up.
+const MOST_ATTEMPTS: u32 = 3;
 
 /// Publishes until told to stop. Without a registry archives stay pending. Needs a tokio runtime.
 pub fn start(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     uploads: Uploads,
+    reader: Reader,
     registry: Option<Registry>,
     bus: Bus,
     stop: &CancellationToken,
 ) {
     let stop = stop.clone();
-    let publisher = Publisher { uploads, registry, bus, told: BTreeSet::new() };
+    let publisher = Publisher { uploads, reader, registry, bus, told: BTreeSet::new() };
     tasks.spawn(async move {
         stop.run_until_cancelled(publisher.run()).await;
         Ok(())
@@ -64,6 +74,7 @@ enum Outcome {
 
 struct Publisher {
     uploads: Uploads,
+    reader: Reader,
     registry: Option<Registry>,
     bus: Bus,
     /// Failures that were told: paths in the index.
@@ -97,9 +108,9 @@ impl Publisher {
     /// Brings the apt repository up to date; tells whether it must be tried again.
     async fn packages(&self, apt: &mut Option<apt::Apt>) -> bool {
         let mut working = apt.take().unwrap_or_default();
-        let uploads = self.uploads.clone();
+        let (uploads, reader) = (self.uploads.clone(), self.reader.clone());
         let refreshed = spawn_blocking(move || {
-            let result = working.refresh(&uploads, SystemTime::now());
+            let result = working.refresh(&uploads, &reader, SystemTime::now());
             (working, result)
         });
         match refreshed.await {
@@ -108,7 +119,7 @@ impl Publisher {
                 if let Err(error) = &result {
                     self.fail(&format!("the apt repository of uploads is as it was before: {error:#}"));
                 }
-                result.is_err()
+                result.unwrap_or(true)
             }
             Err(error) => {
                 log::error!("the apt repository of uploads: {error}");
@@ -150,11 +161,10 @@ impl Publisher {
     }
 
     async fn publish(&self, registry: &Registry, record: &Record) -> Outcome {
-        let opened = self.open(record.clone()).await;
-        let (archive, images) = match opened {
+        let (archive, images) = match self.open(record.clone()).await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(archive::ArchiveError::Io(error))) => return Outcome::Later(error.to_string()),
-            Ok(Err(error)) => return Outcome::Never(error.to_string()),
+            Ok(Err(Unread::Later(why))) => return Outcome::Later(why),
+            Ok(Err(Unread::Never(why))) => return Outcome::Never(why),
             Err(error) => return Outcome::Never(error.to_string()),
         };
         let own: Vec<Vec<String>> = images.iter().map(|image| image.names.clone()).collect();
@@ -182,13 +192,12 @@ impl Publisher {
     async fn open(
         &self,
         record: Record,
-    ) -> Result<Result<(Arc<Archive>, Vec<Image>), archive::ArchiveError>, tokio::task::JoinError> {
-        let uploads = self.uploads.clone();
+    ) -> Result<Result<(Arc<Archive>, Vec<Image>), Unread>, tokio::task::JoinError> {
+        let (uploads, reader) = (self.uploads.clone(), self.reader.clone());
         spawn_blocking(move || {
-            let path = uploads.blob(&record).ok_or_else(|| io::Error::other("it has no bytes"))?;
-            let storage = uploads.storage()?;
-            let archive = Archive::open(&path, storage.free_bytes.saturating_sub(storage.reserve_bytes))?;
-            let images = archive.images()?;
+            let storage = uploads.storage().map_err(|error| Unread::Later(error.to_string()))?;
+            let most = storage.free_bytes.saturating_sub(storage.reserve_bytes);
+            let (archive, images) = attempt(&uploads, &record, |path| reader.images(path, most))?;
             Ok((Arc::new(archive), images))
         })
         .await
@@ -226,6 +235,24 @@ impl Publisher {
     }
 }
 
+/// Reads the bytes of an upload, having noted before that it begins.
+fn attempt<T>(
+    uploads: &Uploads,
+    record: &Record,
+    read: impl FnOnce(&std::path::Path) -> Result<T, Unread>,
+) -> Result<T, Unread> {
+    let later = |error: io::Error| Unread::Later(error.to_string());
+    let path = uploads.blob(record).ok_or_else(|| Unread::Never("it has no bytes".to_owned()))?;
+    let before = uploads.begin_reading(record).map_err(later)?;
+    if before >= MOST_ATTEMPTS {
+        let told = format!("it was read {before} times, and each time this agent or the box ended before it was done");
+        return Err(Unread::Never(format!("{told}; hint: DELETE it")));
+    }
+    let found = read(&path);
+    uploads.end_reading(record).map_err(later)?;
+    found
+}
+
 fn problem_of(record: Record) -> Option<(String, String)> {
     let super::UploadKey { kind, owner, cluster, name } = record.key;
     Some((format!("{kind}/{owner}/{cluster}/{name}"), record.problem?))
@@ -233,4 +260,35 @@ fn problem_of(record: Record) -> Option<(String, String)> {
 
 fn hex_of(bytes: &[u8]) -> String {
     Digest::of(bytes).hex().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::bpa::Kind;
+
+    use super::{Unread, attempt};
+    use crate::uploads::{Announced, UploadKey, UploadLimits, Uploads};
+
+    #[test]
+    fn what_ended_the_box_three_times_is_not_read_a_fourth_time() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let limits = || UploadLimits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 10 };
+        let uploads = Uploads::open(dir.path(), limits()).expect("a store");
+        let key = UploadKey::new(Kind::ContainerImages, "alpha", "edge", "a.tar").expect("a name");
+        uploads.create(key.clone(), Announced { length: 1, ..Announced::default() }).expect("created");
+        let mut writer = uploads.begin(&key, 0, Some(1)).expect("a writer");
+        writer.write(b"x").expect("written");
+        let record = writer.end().expect("whole");
+        for _ in 0..5 {
+            assert_eq!(attempt(&uploads, &record, |_| Ok(1)), Ok(1), "what ends well is not counted");
+        }
+        for _ in 0..3 {
+            // The box goes down while it is read: nothing after that line happens.
+            let uploads = Uploads::open(dir.path(), limits()).expect("a store");
+            uploads.begin_reading(&record).expect("noted");
+        }
+        let uploads = Uploads::open(dir.path(), limits()).expect("a store");
+        let refused = attempt(&uploads, &record, |_| -> Result<(), Unread> { panic!("it is read") });
+        assert!(matches!(&refused, Err(Unread::Never(told)) if told.contains("read 3 times")), "{refused:?}");
+    }
 }

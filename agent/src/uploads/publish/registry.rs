@@ -71,7 +71,7 @@ impl Registry {
         tag: &str,
     ) -> Result<(), PushError> {
         for child in &manifest.children {
-            let digest = format!("sha256:{}", super::hex_of(&child.bytes));
+            let digest = format!("sha256:{}", super::hex_of(child.text.as_bytes()));
             Box::pin(self.push(archive, child, repository, &digest)).await?;
         }
         for blob in &manifest.blobs {
@@ -79,7 +79,7 @@ impl Registry {
         }
         let url = self.at(&format!("v2/{repository}/manifests/{tag}"))?;
         let request = self.request(reqwest::Method::PUT, url).header(CONTENT_TYPE, &manifest.media_type);
-        let answer = send(request.body(manifest.bytes.clone())).await?;
+        let answer = send(request.body(manifest.text.clone())).await?;
         expect(answer, StatusCode::CREATED, || format!("the manifest of `{repository}:{tag}`")).await?;
         Ok(())
     }
