@@ -147,6 +147,7 @@ fn serve(
 ) -> anyhow::Result<Arc<Front>> {
     let release = machine.release();
     let recorder = pulls::start(tasks, bus, stop);
+    let known = gate.known();
     let front = Arc::new(Front::new(release, Path::new("/"), gate, recorder));
     if machine.facts().mode == Mode::Run {
         let mut sources: Vec<Arc<dyn Source>> =
@@ -155,7 +156,7 @@ fn serve(
             sources.push(Arc::new(uploads.clone()));
             let url = format!("http://127.0.0.1:{}/", ports::REGISTRY).parse()?;
             let registry = publish::Registry::new(url, Some(front.own_token().to_owned()))?;
-            publish::start(tasks, uploads, Some(registry), bus.clone(), stop);
+            publish::start(tasks, uploads, publish::Reader::of_box(), Some(registry), bus.clone(), stop);
         }
         if let Some(storage) = front.storage().filter(|storage| storage.limit().is_some()) {
             let stop = stop.clone();
@@ -168,7 +169,7 @@ fn serve(
             sources.push(Arc::new(Served::of(Path::new("/"))));
             signs::keep::start(tasks, "/".into(), fetches.clone(), stop);
         }
-        let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built).noting(fetches));
+        let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built).noting(fetches).knowing(known));
         let tls = door::tls(Arc::clone(&certificate.resolver))?;
         http::start(tasks, &anywhere(ports::REGISTRY), Arc::clone(&front), tls.clone(), stop);
         http::start(tasks, &anywhere(ports::CONTENT), content, tls, stop);

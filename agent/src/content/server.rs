@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use super::fetches::Fetches;
 use super::{Held, Source, listing};
 use crate::http::{Answer, File, Head, Method, Peer, Rewound, Sent, Service, Text};
+use crate::listen::Known;
 
 /// What other nodes put into `/etc/containerd/certs.d/_default/`.
 pub const HOSTS_TOML: &str = "/containerd/hosts.toml";
@@ -30,19 +31,26 @@ pub struct Content {
     medium: PathBuf,
     built: u64,
     fetches: Fetches,
+    known: Arc<Known>,
 }
 
 impl Content {
     /// The files of these sources. Those below `medium` are as old as the release, which was `built` then, in seconds
     /// since 1970; none is older.
     pub fn new(sources: Vec<Arc<dyn Source>>, medium: &Path, built: u64) -> Self {
-        Self { sources, medium: medium.to_owned(), built, fetches: Fetches::default() }
+        Self { sources, medium: medium.to_owned(), built, fetches: Fetches::default(), known: Arc::default() }
     }
 
     /// The same, which notes in `fetches` who fetched what.
     #[must_use]
     pub fn noting(self, fetches: Fetches) -> Self {
         Self { fetches, ..self }
+    }
+
+    /// The same, which keeps some of its seats for these networks.
+    #[must_use]
+    pub fn knowing(self, known: Arc<Known>) -> Self {
+        Self { known, ..self }
     }
 
     fn find(&self, path: &str) -> Option<Held> {
@@ -102,6 +110,10 @@ impl Service for Content {
             return nothing_at(&head.path);
         }
         Answer::Text(Text::problem(301, "it is a folder").with("Location", listing::encode(&format!("/{below}"))))
+    }
+
+    fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known)
     }
 
     fn sent(&self, head: &Head, peer: &Peer, sent: &Sent) {

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::host::files;
+use crate::listen::{Known, network_of};
 
 /// Letters of a claim code, 5 bits each: no I, L, O, U, which people misread.
 const LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -93,6 +94,7 @@ pub struct Gate {
     state: Mutex<State>,
     code: watch::Sender<Option<String>>,
     claimed: PathBuf,
+    known: Arc<Known>,
 }
 
 impl Gate {
@@ -101,7 +103,13 @@ impl Gate {
     pub fn new(dir: &Path) -> Self {
         let state =
             State { held: Held::Unknown, tokens: Limiter::new(WRONG_TOKENS), claims: Limiter::new(WRONG_CLAIMS) };
-        Self { state: Mutex::new(state), code: watch::Sender::new(None), claimed: dir.join("token.sha256") }
+        let claimed = dir.join("token.sha256");
+        Self { state: Mutex::new(state), code: watch::Sender::new(None), claimed, known: Arc::default() }
+    }
+
+    /// Networks from which a right token came.
+    pub fn known(&self) -> Arc<Known> {
+        Arc::clone(&self.known)
     }
 
     /// Tells what Site says about access; may be called again when Site changes.
@@ -122,13 +130,10 @@ impl Gate {
         self.code.subscribe()
     }
 
-    /// Judges the bearer token of a request.
+    /// Judges the bearer token of a request. A right one is always let in: others behind the same address may be guessing.
     pub fn check(&self, peer: IpAddr, token: Option<&str>) -> Verdict {
         let now = Instant::now();
         let mut state = self.lock();
-        if let Some(secs) = state.tokens.refuses(peer, now) {
-            return Verdict::TooMany(secs);
-        }
         let right = match &state.held {
             Held::Unknown => return Verdict::NotYet,
             Held::Unclaimed { .. } => return Verdict::Unclaimed,
@@ -136,7 +141,11 @@ impl Gate {
             Held::Token(hash) => token.is_some_and(|token| same(&sha256(token.as_bytes()), hash)),
         };
         if right {
+            self.known.remember(peer);
             return Verdict::Allowed;
+        }
+        if let Some(secs) = state.tokens.refuses(peer, now) {
+            return Verdict::TooMany(secs);
         }
         // Asking without a token is how clients find out that they need one: no guess was made.
         if token.is_some() {
@@ -293,14 +302,6 @@ impl Limiter {
     }
 }
 
-/// The network that counts as one peer: for IPv6 a whole /64.
-fn network_of(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
-        v4 @ IpAddr::V4(_) => v4,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
@@ -400,15 +401,18 @@ mod tests {
     }
 
     #[test]
-    fn ten_wrong_tokens_close_the_door_for_a_minute_for_this_peer_only() {
+    fn ten_wrong_tokens_close_the_door_to_guesses_of_this_peer_and_never_to_the_right_one() {
         let dir = tempfile::tempdir().expect("a folder");
         let gate = Gate::new(dir.path());
         gate.set_site(&Access { token_sha256: Some(hex::encode(sha256(b"secret"))), ..Access::default() });
         for _ in 0..10 {
             assert_eq!(gate.check(PEER, Some("guess")), Verdict::Denied);
         }
-        assert!(matches!(gate.check(PEER, Some("secret")), Verdict::TooMany(1..=60)));
+        assert!(matches!(gate.check(PEER, Some("guess")), Verdict::TooMany(1..=60)));
+        assert!(matches!(gate.check(PEER, None), Verdict::TooMany(1..=60)));
+        assert_eq!(gate.check(PEER, Some("secret")), Verdict::Allowed);
         let other = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        assert_eq!(gate.check(other, Some("guess")), Verdict::Denied);
         assert_eq!(gate.check(other, Some("secret")), Verdict::Allowed);
     }
 

@@ -6,8 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
-use hyper::body::Frame;
+use hyper::body::{Body as _, Frame, SizeHint};
 use tokio::sync::mpsc;
+
+use crate::listen::Busy;
 
 /// Pieces that may wait for a slow client.
 const WAITING: usize = 4;
@@ -80,5 +82,34 @@ impl hyper::body::Body for Fed {
                 return Pin::new(&mut self.body).poll_frame(cx);
             }
         }
+    }
+}
+
+/// A body of an answer whose connection is busy with it.
+pub(crate) struct Served {
+    body: Body,
+    _busy: Busy,
+}
+
+impl Served {
+    pub(crate) fn new(body: Body, busy: Busy) -> Self {
+        Self { body, _busy: busy }
+    }
+}
+
+impl hyper::body::Body for Served {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

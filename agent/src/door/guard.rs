@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::access::{Gate, Verdict};
 use super::refusal::{Refusal, refuse};
 use super::server::Peer;
+use crate::listen::Seat;
 
 /// An answer begins within this time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -24,8 +25,18 @@ pub(crate) async fn only_with_token(
     next: Next,
 ) -> Response {
     match gate.check(peer, bearer(request.headers())) {
-        Verdict::Allowed => next.run(request).await,
+        Verdict::Allowed => {
+            prove(&request);
+            next.run(request).await
+        }
         verdict => refuse(verdict).into_response(),
+    }
+}
+
+/// Whoever sent this belongs here: the connection is not closed for another's sake.
+pub(crate) fn prove(request: &Request) {
+    if let Some(seat) = request.extensions().get::<Arc<Seat>>() {
+        seat.prove();
     }
 }
 

@@ -1,8 +1,14 @@
 //! HTTPS for the agent's own interfaces: TLS, and the limits of a request.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -17,11 +23,14 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::listen::{self, ConnectionLimits, DEAD_PEER, HANDSHAKE, Seat};
+use super::body::Served;
+use crate::listen::{self, ConnectionLimits, DEAD_PEER, FIRST_BYTE, HANDSHAKE, Known, Seat};
 
-const CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 96, of_peer: 24, backlog: 64 };
+const CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 96, of_peer: 24, kept: 16, backlog: 64 };
 /// Most bytes of a request's head.
 const HEAD_BYTES: u32 = 16 * 1024;
+/// A connection that is closed is told so within this time.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS: u32 = 16;
 
@@ -61,19 +70,33 @@ pub(crate) fn start(
     addresses: &[SocketAddr],
     router: Router,
     tls: ServerConfig,
+    known: Arc<Known>,
     stop: &CancellationToken,
 ) -> Vec<SocketAddr> {
     let tls = TlsAcceptor::from(Arc::new(tls));
     let serve = move |stream, seat| connection(stream, seat, tls.clone(), router.clone());
-    listen::start(tasks, addresses, CONNECTIONS, serve, stop)
+    listen::start(tasks, addresses, (CONNECTIONS, known), serve, stop)
 }
 
 /// Serves one connection to its end. Its errors concern the client alone and are dropped.
 async fn connection(stream: TcpStream, seat: Seat, tls: TlsAcceptor, router: Router) {
+    let seat = Arc::new(seat);
+    tokio::select! {
+        () = seat.taken() => {}
+        () = serve(stream, Arc::clone(&seat), tls, router) => {}
+    }
+}
+
+async fn serve(stream: TcpStream, seat: Arc<Seat>, tls: TlsAcceptor, router: Router) {
+    if !matches!(timeout(FIRST_BYTE, stream.peek(&mut [0])).await, Ok(Ok(1))) {
+        return;
+    }
     let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let certificate = ClientCertificate(certificate.map(|certificate| certificate.clone().into_owned()));
+    let router = router.layer(middleware::from_fn_with_state(Arc::clone(&seat), count));
     let router = router.layer(axum::Extension(Peer(seat.peer()))).layer(axum::Extension(certificate));
+    let router = router.layer(axum::Extension(Arc::clone(&seat)));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(HEAD_BYTES as usize);
     builder
@@ -85,5 +108,18 @@ async fn connection(stream: TcpStream, seat: Seat, tls: TlsAcceptor, router: Rou
         .initial_stream_window_size(64 * 1024)
         .initial_connection_window_size(256 * 1024)
         .max_send_buf_size(64 * 1024);
-    let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await;
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        () = seat.too_quiet() => {}
+    }
+    serving.as_mut().graceful_shutdown();
+    let _ = timeout(FAREWELL, serving).await;
+}
+
+/// Notes that a request is being answered, until the last byte of its answer is handed on.
+async fn count(State(seat): State<Arc<Seat>>, request: Request, next: Next) -> Response {
+    let busy = seat.begin();
+    let response = next.run(request).await;
+    response.map(|body| Body::new(Served::new(body, busy)))
 }

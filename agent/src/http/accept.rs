@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::wire::Wire;
 use super::{Peer, Service, connection};
-use crate::listen::{self, ConnectionLimits, HANDSHAKE, Seat};
+use crate::listen::{self, ConnectionLimits, FIRST_BYTE, HANDSHAKE, Seat};
 
 /// Generous limits: a quiet connection costs some hundred bytes.
-const CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 512, of_peer: 256, backlog: 1024 };
+const CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 512, of_peer: 192, kept: 64, backlog: 1024 };
 /// Threads that may wait for the disk at a time.
 const HOPS: usize = 8;
 /// First byte of a TLS connection: a record of the handshake (RFC 8446, 5.1). No request begins with it.
@@ -33,8 +33,9 @@ pub fn start<S: Service>(
 ) -> Vec<SocketAddr> {
     let tls = TlsAcceptor::from(Arc::new(only_http_1(tls)));
     let hops = Arc::new(Semaphore::new(HOPS));
+    let known = service.known();
     let serve = move |stream, seat| connect(stream, seat, tls.clone(), Arc::clone(&service), Arc::clone(&hops));
-    listen::start(tasks, addresses, CONNECTIONS, serve, stop)
+    listen::start(tasks, addresses, (CONNECTIONS, known), serve, stop)
 }
 
 fn only_http_1(mut tls: ServerConfig) -> ServerConfig {
@@ -43,9 +44,16 @@ fn only_http_1(mut tls: ServerConfig) -> ServerConfig {
 }
 
 async fn connect<S: Service>(stream: TcpStream, seat: Seat, tls: TlsAcceptor, service: Arc<S>, hops: Arc<Semaphore>) {
+    tokio::select! {
+        () = seat.taken() => {}
+        () = serve(stream, &seat, tls, service, hops) => {}
+    }
+}
+
+async fn serve<S: Service>(stream: TcpStream, seat: &Seat, tls: TlsAcceptor, service: Arc<S>, hops: Arc<Semaphore>) {
     let Ok(local) = stream.local_addr() else { return };
     let mut first = [0];
-    let Ok(Ok(1)) = timeout(HANDSHAKE, stream.peek(&mut first)).await else { return };
+    let Ok(Ok(1)) = timeout(FIRST_BYTE, stream.peek(&mut first)).await else { return };
     let secret = first[0] == TLS_HANDSHAKE;
     let wire = if secret {
         let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
@@ -54,5 +62,5 @@ async fn connect<S: Service>(stream: TcpStream, seat: Seat, tls: TlsAcceptor, se
         Wire::Plain(Arc::new(stream))
     };
     let peer = Peer { ip: seat.peer(), local, tls: secret };
-    connection::serve(wire, peer, service, hops).await;
+    connection::serve(wire, (peer, seat), service, hops).await;
 }

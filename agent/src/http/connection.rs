@@ -11,19 +11,19 @@ use super::answer::{self, http_date, reason};
 use super::head::{self, Bad, Head};
 use super::wire::{self, Wire};
 use super::{Answer, File, Method, Peer, Sent, Service, Text};
+use crate::listen::{HANDSHAKE, IDLE, Seat};
 
 /// The head of a request is whole within this time.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// A connection without a request for so long is closed.
-const IDLE: Duration = Duration::from_secs(75);
 /// Bytes that are read at a time.
 const READ: usize = 2048;
 
 /// Serves a connection to its end. Its errors concern the client alone and are dropped.
-pub async fn serve<S: Service>(mut wire: Wire, peer: Peer, service: Arc<S>, hops: Arc<Semaphore>) {
-    let mut read = Vec::new();
+pub async fn serve<S: Service>(mut wire: Wire, (peer, seat): (Peer, &Seat), service: Arc<S>, hops: Arc<Semaphore>) {
+    let (mut read, mut quiet) = (Vec::new(), HANDSHAKE);
+    let mut busy;
     loop {
-        let (head, length) = match next_head(&mut wire, &mut read).await {
+        let (head, length) = match next_head(&mut wire, &mut read, quiet).await {
             Ok(Some(found)) => found,
             Ok(None) | Err(Refusal::Gone) => return,
             Err(Refusal::Bad(Bad(status))) => {
@@ -33,6 +33,8 @@ pub async fn serve<S: Service>(mut wire: Wire, peer: Peer, service: Arc<S>, hops
                 return;
             }
         };
+        busy = Some(seat.begin());
+        quiet = IDLE;
         let answer = service.answer(&head, &peer);
         if matches!(answer, Answer::PassOn) {
             break;
@@ -44,6 +46,7 @@ pub async fn serve<S: Service>(mut wire: Wire, peer: Peer, service: Arc<S>, hops
             Answer::PassOn => break,
         };
         service.sent(&head, &peer, &sent);
+        drop(busy.take());
         if sent.cut || !head.keep_alive {
             wire.shut_down().await;
             return;
@@ -56,6 +59,7 @@ pub async fn serve<S: Service>(mut wire: Wire, peer: Peer, service: Arc<S>, hops
     if let Some(io) = wire.rewind(read) {
         service.pass_on(io, peer).await;
     }
+    drop(busy);
 }
 
 enum Refusal {
@@ -69,9 +73,9 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// The next head and its length in `read`; `None` when the client closes.
-async fn next_head(wire: &mut Wire, read: &mut Vec<u8>) -> Result<Option<(Head, usize)>, Refusal> {
-    if read.is_empty() && !matches!(timeout(IDLE, wire.read(read, READ)).await, Ok(Ok(1..))) {
+/// The next head and its length in `read`; `None` when the client closes, or is quiet for so long.
+async fn next_head(wire: &mut Wire, read: &mut Vec<u8>, quiet: Duration) -> Result<Option<(Head, usize)>, Refusal> {
+    if read.is_empty() && !matches!(timeout(quiet, wire.read(read, READ)).await, Ok(Ok(1..))) {
         return Ok(None);
     }
     let rest = async {

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use agent_api::release::Digest;
 
+use crate::listen::Known;
+
 mod accept;
 mod answer;
 mod ask;
@@ -50,6 +52,11 @@ pub trait Service: Send + Sync + 'static {
 
     /// Called once an answer was sent. It must not block.
     fn sent(&self, _: &Head, _: &Peer, _: &Sent) {}
+
+    /// Networks for which seats are kept.
+    fn known(&self) -> Arc<Known> {
+        Arc::default()
+    }
 
     /// Serves a connection whose next request was answered with [`Answer::PassOn`], to its end.
     fn pass_on(self: Arc<Self>, io: Rewound, peer: Peer) -> Pin<Box<dyn Future<Output = ()> + Send>>;

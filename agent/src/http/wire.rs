@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, Re
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 /// A client that takes nothing for so long is gone.
@@ -110,7 +110,7 @@ impl Wire {
             Self::Plain(stream) => Inner::Plain(Arc::into_inner(stream)?),
             Self::Tls(stream) => Inner::Tls(stream),
         };
-        Some(Rewound { read, at: 0, inner })
+        Some(Rewound { read, at: 0, inner, waits: None })
     }
 }
 
@@ -204,11 +204,25 @@ async fn read_behind(mut buffer: Vec<u8>, file: File, at: u64, length: u64) -> i
     read.await?
 }
 
-/// A connection whose first bytes were read already.
+/// A connection whose first bytes were read already. A client that takes nothing of its answer for [`DEAD_PEER`] is gone.
 pub struct Rewound {
     read: Vec<u8>,
     at: usize,
     inner: Inner,
+    /// Runs while a write waits.
+    waits: Option<Pin<Box<Sleep>>>,
+}
+
+impl Rewound {
+    /// Lets a write wait for so long and no longer.
+    fn bounded<T>(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if write.is_ready() {
+            self.waits = None;
+            return write;
+        }
+        let waits = self.waits.get_or_insert_with(|| Box::pin(sleep(DEAD_PEER)));
+        waits.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 enum Inner {
@@ -239,12 +253,14 @@ impl AsyncRead for Rewound {
 }
 
 impl AsyncWrite for Rewound {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        inner!(self, inner => Pin::new(inner).poll_write(cx, bytes))
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = inner!(self.as_mut(), inner => Pin::new(inner).poll_write(cx, bytes));
+        self.get_mut().bounded(cx, written)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self, inner => Pin::new(inner).poll_flush(cx))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = inner!(self.as_mut(), inner => Pin::new(inner).poll_flush(cx));
+        self.get_mut().bounded(cx, flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -17,6 +17,7 @@ use super::catalog::Catalog;
 use super::{RegistryStorage, pod, proxy};
 use crate::door::{Gate, Verdict};
 use crate::http::{Answer, File, Head, Method, Peer, Rewound, Service};
+use crate::listen::Known;
 use crate::pulls::Recorder;
 
 /// Repositories, tags and blobs of the release, and the way to those that were uploaded.
@@ -117,6 +118,10 @@ impl Front {
 impl Service for Front {
     fn answer(&self, head: &Head, _: &Peer) -> Answer {
         self.carried_blob(head).map_or(Answer::PassOn, Answer::File)
+    }
+
+    fn known(&self) -> Arc<Known> {
+        self.gate.known()
     }
 
     fn pass_on(self: Arc<Self>, io: Rewound, peer: Peer) -> Pin<Box<dyn Future<Output = ()> + Send>> {

@@ -269,3 +269,15 @@ async fn a_fetch_that_its_client_leaves_is_noted_as_cut() {
     };
     assert!(fetch.cut && fetch.bytes == Some(BIG as u64), "{fetch:?}");
 }
+
+#[tokio::test]
+async fn silent_connections_close_the_door_to_nobody() {
+    let fixture = Fixture::start();
+    let mut silent = Vec::new();
+    for _ in 0..600 {
+        silent.push(tokio::net::TcpStream::connect(fixture.address).await.expect("connected"));
+    }
+    let asked = fixture.client.get(format!("http://{}/files/new", fixture.address)).send();
+    let answer = tokio::time::timeout(std::time::Duration::from_secs(5), asked).await.expect("at once");
+    assert_eq!(answer.expect("an answer").status(), StatusCode::OK);
+}

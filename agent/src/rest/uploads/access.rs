@@ -16,7 +16,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, RootCer
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::handlers::App;
-use crate::door::guard::bearer;
+use crate::door::guard::{bearer, prove};
 use crate::door::refusal::refuse;
 use crate::door::server::{ClientCertificate, Peer};
 use crate::door::{Refusal, Verdict};
@@ -60,6 +60,7 @@ pub(super) async fn only_known(
             verdict => return refuse(verdict).into_response(),
         },
     };
+    prove(&request);
     request.extensions_mut().insert(caller);
     next.run(request).await
 }

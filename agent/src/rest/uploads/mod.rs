@@ -71,8 +71,9 @@ pub fn start(
     let tls = server::tls_with(options.certificate, clients.clone())?;
     let uploads = (options.uploads.clone(), options.limits);
     tasks.spawn(follow_site(options.site.clone(), uploads, clients, stop.clone()));
+    let known = options.gate.known();
     let app = handlers::App { uploads: options.uploads, gate: options.gate, site: options.site };
-    Ok(server::start(tasks, &options.listen, handlers::router(app), tls, stop))
+    Ok(server::start(tasks, &options.listen, handlers::router(app), tls, known, stop))
 }
 
 /// Takes over what Site says about uploads, now and when it changes.

@@ -108,8 +108,8 @@ pub fn start(
     stop: &CancellationToken,
 ) -> Result<Vec<SocketAddr>, rustls::Error> {
     let tls = server::tls(Arc::clone(&options.certificate.resolver))?;
-    let listen = options.listen.clone();
-    Ok(server::start(tasks, &listen, routes::router(options), tls, stop))
+    let (listen, known) = (options.listen.clone(), options.gate.known());
+    Ok(server::start(tasks, &listen, routes::router(options), tls, known, stop))
 }
 
 #[cfg(test)]

@@ -214,17 +214,53 @@ async fn other_schemes_are_no_token() {
 }
 
 #[tokio::test]
-async fn guessing_ends_in_429_with_the_time_to_wait() {
+async fn guessing_ends_in_429_with_the_time_to_wait_and_locks_nobody_out() {
     let fixture = Fixture::with_token();
     for _ in 0..10 {
         let guess = fixture.client.get(fixture.url("/api/v1/status")).bearer_auth("guess");
         assert_eq!(guess.send().await.expect("an answer").status(), StatusCode::UNAUTHORIZED);
     }
-    let answer = fixture.ask("/api/v1/status").await;
+    let guess = fixture.client.get(fixture.url("/api/v1/status")).bearer_auth("guess").send();
+    let answer = guess.await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(answer.headers().contains_key("retry-after"));
+    assert_eq!(fixture.ask("/api/v1/status").await.status(), StatusCode::OK, "the right one is let in all the same");
     let health: Health = fixture.ask("/healthz").await.json().await.expect("health");
     assert!(health.ok);
+}
+
+/// Connections that send nothing: half of them after the handshake of TLS.
+async fn silent(fixture: &Fixture, count: usize) -> Vec<Box<dyn std::any::Any>> {
+    let mut roots = rustls::RootCertStore::empty();
+    let authority = rustls::pki_types::pem::PemObject::from_pem_slice(fixture.certificate.authority.as_bytes());
+    roots.add(authority.expect("PEM")).expect("the authority");
+    let mut config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let tls = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let mut held: Vec<Box<dyn std::any::Any>> = Vec::new();
+    for number in 0..count {
+        let stream = tokio::net::TcpStream::connect(fixture.address).await.expect("connected");
+        if number % 2 == 0 {
+            held.push(Box::new(stream));
+        } else {
+            let name = "localhost".try_into().expect("a name");
+            held.push(Box::new(tls.connect(name, stream).await.expect("the handshake")));
+        }
+    }
+    held
+}
+
+#[tokio::test]
+async fn silent_connections_close_the_door_to_nobody() {
+    let fixture = Fixture::with_token();
+    let held = silent(&fixture, 100).await;
+    for _ in 0..3 {
+        let client = client_of(&fixture.certificate);
+        let asked = client.get(fixture.url("/healthz")).send();
+        let answer = tokio::time::timeout(Duration::from_secs(5), asked).await.expect("at once").expect("an answer");
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    drop(held);
 }
 
 #[tokio::test]
