@@ -25,6 +25,11 @@ impl MacAddress {
         hardware_address(text)?.try_into().ok().map(Self)
     }
 
+    /// Whether no bit of it is set: it names nothing.
+    pub const fn is_zero(self) -> bool {
+        u64::from_be_bytes([0, 0, self.0[0], self.0[1], self.0[2], self.0[3], self.0[4], self.0[5]]) == 0
+    }
+
     /// Whether it names several interfaces at once (IEEE 802, the I/G bit).
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 == 1

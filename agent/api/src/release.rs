@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::net::{AddressRange, InterfaceAddress};
+use crate::net::{AddressRange, Cidr, InterfaceAddress};
 
 /// Directory on the medium that holds everything of ours.
 pub const MEDIUM_ROOT: &str = "foothold";
@@ -234,6 +234,14 @@ pub struct Kubernetes {
     /// Addresses of Services.
     #[serde(rename = "serviceCIDR")]
     pub service_cidr: String,
+}
+
+impl Kubernetes {
+    /// The cluster's networks, by their names in a definition.
+    pub fn networks(&self) -> Vec<(&'static str, Cidr)> {
+        let both = [("podCIDR", &self.pod_cidr), ("serviceCIDR", &self.service_cidr)];
+        both.into_iter().filter_map(|(name, text)| Some((name, Cidr::parse(text)?))).collect()
+    }
 }
 
 /// Where DATA may be made, in this order; the first that is possible is taken.

@@ -63,6 +63,22 @@ pub fn site_addresses(addresses: &[InterfaceAddress]) -> Vec<IpAddr> {
     found
 }
 
+/// Networks of the site that share addresses with the cluster's own: sentences, each with what to do.
+pub fn overlaps(addresses: &[InterfaceAddress], clusters: &[(&'static str, Cidr)]) -> Vec<String> {
+    let mut told: Vec<String> = Vec::new();
+    for one in addresses.iter().filter(|one| is_site(one)) {
+        let lan = Cidr { address: one.address, prefix: one.prefix };
+        for (name, own) in clusters.iter().filter(|(_, own)| own.overlaps(lan)) {
+            let InterfaceAddress { interface, address, prefix } = one;
+            told.push(format!(
+                "{interface} has {address}/{prefix}, which overlaps `{name}` {own} of the cluster: what has an address in both \
+                 is not reached from one of them"
+            ));
+        }
+    }
+    told
+}
+
 fn is_site(address: &InterfaceAddress) -> bool {
     let inner = ["lo", "foothold", "cni", "veth", "kube-", "nodelocaldns"];
     if inner.iter().any(|prefix| address.interface.starts_with(prefix)) {
@@ -132,11 +148,12 @@ pub fn chrony(peers: &[String], serve: bool) -> String {
 mod tests {
     use std::net::IpAddr;
 
+    use agent_api::net::Cidr;
     use agent_api::release::Provisioning;
     use agent_api::site::{Interface, Plane, Site};
 
     use super::{
-        InterfaceAddress, advertise, chrony, hostname, hosts, resolved, servers_network, site_addresses, static_network,
+        InterfaceAddress, advertise, chrony, hostname, hosts, overlaps, resolved, servers_network, site_addresses, static_network,
     };
 
     fn ip(text: &str) -> IpAddr {
@@ -144,7 +161,18 @@ mod tests {
     }
 
     fn on(interface: &str, address: &str) -> InterfaceAddress {
-        InterfaceAddress { interface: interface.to_owned(), address: ip(address) }
+        InterfaceAddress { interface: interface.to_owned(), address: ip(address), prefix: 24 }
+    }
+
+    #[test]
+    fn a_lan_that_the_cluster_hides_is_told() {
+        let clusters = [("podCIDR", "10.244.0.0/16"), ("serviceCIDR", "10.96.0.0/12")];
+        let clusters = clusters.map(|(name, text)| (name, Cidr::parse(text).expect("a CIDR")));
+        let told = |address: &str| overlaps(&[on("cni0", "10.244.0.1"), on("eth0", address)], &clusters);
+        assert_eq!(told("192.168.1.7"), Vec::<String>::new());
+        assert!(told("10.97.3.4")[0].starts_with("eth0 has 10.97.3.4/24, which overlaps `serviceCIDR` 10.96.0.0/12"));
+        let wide = InterfaceAddress { prefix: 8, ..on("eth0", "10.1.2.3") };
+        assert_eq!(overlaps(&[wide], &clusters).len(), 2);
     }
 
     #[test]

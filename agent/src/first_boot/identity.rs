@@ -14,19 +14,26 @@ const FACT_HOSTNAME: &str = "hostname";
 const ETC_IN_DATA: &str = "/var/lib/foothold/etc-kubernetes";
 const ETC_KUBERNETES: &str = "/etc/kubernetes";
 
-/// Finds Site.
+/// Finds Site. What is seen beside it and not used is told.
 pub async fn site(machine: &Machine, steps: &Steps) -> Site {
     let find = || async {
         let machine = machine.clone();
         let provisions = machine.release().provisioning.is_some();
-        let (site, origin) = blocking(move || site::find(&machine)).await?;
-        let mut detail = json!({"from": origin.to_string()});
-        if site.networks.provisioning.is_some() && !provisions {
+        let found = blocking(move || site::find(&machine)).await?;
+        let mut detail = json!({"from": found.origin.to_string()});
+        if found.site.networks.provisioning.is_some() && !provisions {
             detail["ignored"] = json!("`networks.provisioning`: this release installs no servers");
         }
-        Ok(Outcome::Done(site, detail))
+        if !found.empty.is_empty() {
+            detail["seen"] = json!(found.empty);
+        }
+        Ok(Outcome::Done(found, detail))
     };
-    steps.perform(&phase::SITE, find).await
+    let found = steps.perform(&phase::SITE, find).await;
+    if !found.passed_over.is_empty() {
+        steps.fail_aside(&phase::OTHER_SITE, &found.passed_over.join("; "));
+    }
+    found.site
 }
 
 /// Decides the name and gives it to the host.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use agent_api::ports::KUBERNETES_API;
 use agent_api::site::Site;
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::{Machine, decide, firewall, phase};
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, Node};
@@ -30,6 +31,8 @@ const SETTINGS: [(&str, &str); 3] = [
 const SYN_EACH_SECOND: &str = "60";
 /// How often a missing address is looked for.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often the site's networks are compared with the cluster's.
+const LOOK_AT_OVERLAPS: Duration = Duration::from_secs(5);
 
 /// Modules and settings of the kernel.
 pub async fn kernel(machine: &Machine, steps: &Steps) {
@@ -123,6 +126,25 @@ fn remove_others(dir: &Path, wanted: &[(String, String)]) -> std::io::Result<boo
         }
     }
     Ok(removed)
+}
+
+/// Tells when a network of the site, from whatever source, is one of the cluster's, and when it is not any more. Runs until
+/// it is dropped.
+pub async fn tell_overlaps(machine: &Machine, steps: &Steps) {
+    let clusters = machine.release().kubernetes.networks();
+    let mut told = Vec::new();
+    loop {
+        let found = decide::overlaps(&addresses().unwrap_or_default(), &clusters);
+        if found != told {
+            if found.is_empty() {
+                steps.bus.done(phase::OVERLAP.phase, phase::OVERLAP.name);
+            } else {
+                steps.fail_aside(&phase::OVERLAP, &found.join("; "));
+            }
+            told = found;
+        }
+        sleep(LOOK_AT_OVERLAPS).await;
+    }
 }
 
 /// The address that the cluster advertises; waits for it only if Site wants one of the site's.

@@ -21,6 +21,8 @@ macro_rules! steps {
 steps! {
     /// What is particular to this place.
     SITE = Identity "site", "correct `site.yaml` (the message names the line) and plug it in again; it is read anew", AGENT_LOG;
+    /// A Site that was seen and is not used.
+    OTHER_SITE = Identity "other-site", "send the Site by REST, or sign it; what is wrong with it is in the cause", AGENT_LOG;
     /// The name of host and node.
     HOSTNAME = Identity "hostname", "it is tried again", AGENT_LOG;
     /// `/etc/kubernetes` in DATA.
@@ -31,6 +33,8 @@ steps! {
     CLUSTER_ADDRESS = Network "cluster-address", "it is tried again", "dmesg";
     /// Interfaces of the site.
     INTERFACES = Network "interfaces", "it is tried again", "journalctl -u systemd-networkd";
+    /// No network of the site is one of the cluster's.
+    OVERLAP = Network "overlap", "give the site another network, or build the image with another `podCIDR` or `serviceCIDR`", "journalctl -u systemd-networkd";
     /// The address the cluster advertises.
     ADVERTISE = Network "advertise-address", "give an interface an address in `networks.controlPlane.cidrs`", "journalctl -u systemd-networkd";
     /// Where names are asked.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_api::events::{Status, StepStatus};
 use agent_api::site::Site;
 use tokio::sync::watch;
 
@@ -54,7 +55,8 @@ pub struct Cluster {
 /// Brings the box to `ready` and keeps it there. Ends only when it is dropped.
 pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Published, front: Arc<Front>) {
     let steps = steps(&machine, bus, ledger);
-    let (site, ()) = tokio::join!(identity::site(&machine, &steps), identity::etc_kubernetes(&machine, &steps));
+    let site = found_site(&machine, &steps, &published);
+    let (site, ()) = tokio::join!(site, identity::etc_kubernetes(&machine, &steps));
     let (machine, steps) = (&machine.at_site(&site), &steps);
     let declared = &Declared { objects: SiteObjects::of(machine, steps), services: Services::of(machine, &front) };
     let all = phase::all(declared.services.steps());
@@ -62,17 +64,40 @@ pub async fn run(machine: Machine, bus: Bus, ledger: Arc<Ledger>, published: Pub
     steps.bus.set_plan(planned.map(|step| (step.phase, step.name)));
     published.site.send_replace(Some(Arc::new(site.clone())));
     let name = identity::hostname(machine, steps, &site).await;
-    let cluster = bring_up_cluster(machine, steps, &site, name, declared, &front);
-    let beside = beside(machine, steps, &site);
-    let (cluster, ()) = tokio::join!(cluster, beside);
-    after::forever(machine, steps, cluster, declared, &front).await;
+    let all_of_it = async {
+        let cluster = bring_up_cluster(machine, steps, &site, name, declared, &front);
+        let beside = beside(machine, steps, &site);
+        let (cluster, ()) = tokio::join!(Box::pin(cluster), beside);
+        after::forever(machine, steps, cluster, declared, &front).await;
+    };
+    tokio::join!(all_of_it, network::tell_overlaps(machine, steps));
+}
+
+/// Site. As long as the one that counts cannot be used and there was none before it, the box is reached at the addresses
+/// that DHCP gives it, and can be claimed.
+async fn found_site(machine: &Machine, steps: &Steps, published: &Published) -> Site {
+    let reachable = async {
+        let mut status = steps.bus.status();
+        let is_site = |step: &StepStatus| step.phase == phase::SITE.phase.name() && step.step == phase::SITE.name;
+        let failed = |status: &Arc<Status>| status.failed().any(is_site);
+        if status.wait_for(failed).await.is_ok() {
+            let nothing = Site::default();
+            published.site.send_replace(Some(Arc::new(nothing.clone())));
+            tokio::join!(network::firewall(machine, steps, &nothing), network::interfaces(machine, steps, &nothing));
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        site = identity::site(machine, steps) => site,
+        () = reachable => Site::default(),
+    }
 }
 
 /// Whether every boot of this release comes to that step.
 fn is_planned(step: &Step, machine: &Machine, front: &Front, declared: &Declared) -> bool {
     let has_images = !front.catalog().repositories.is_empty();
     match step {
-        step if *step == phase::SSH || *step == phase::GATE => false,
+        step if [phase::SSH, phase::GATE, phase::OTHER_SITE, phase::OVERLAP].contains(step) => false,
         step if *step == phase::IMAGES => has_images,
         step if *step == phase::FILES => !machine.release().content.is_empty(),
         step if *step == phase::SITE_OBJECTS || *step == phase::SITE_HEALTH => declared.objects.is_some(),

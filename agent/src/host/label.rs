@@ -1,6 +1,10 @@
-//! Labels of file systems: set where one is mounted (`FS_IOC_SETFSLABEL`, linux/fs.h), read from FAT without mounting it.
+//! Labels of file systems: set where one is mounted (`FS_IOC_SETFSLABEL`, linux/fs.h), read from devices without mounting
+//! them.
+//!
+//! A volume may have several: of FAT that in the root directory, which other systems change, and that in the first sector;
+//! of a disc that of ISO 9660 and that of Joliet.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -10,6 +14,36 @@ use super::ioctl;
 
 /// `_IOW(0x94, 50, char[256])`.
 const FS_IOC_SETFSLABEL: u64 = (1 << 30) | (256 << 16) | (0x94 << 8) | 0x32;
+/// Most bytes of a root directory that are looked through: a label is its first entry, or nearly.
+const ROOT_BYTES: u64 = 256 * 1024;
+/// Bytes of an entry of a directory, FAT's and exFAT's.
+const ENTRY: usize = 32;
+/// Sector 16 of 2048 bytes, where the descriptors of a disc begin (ECMA-119, 6.3).
+const DESCRIPTORS: u64 = 16 * 2048;
+/// Descriptors that are looked at.
+const MOST_DESCRIPTORS: u64 = 16;
+
+/// A kind of file system that people put files on for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// FAT12, FAT16, FAT32.
+    Fat,
+    /// ISO 9660, with or without Joliet.
+    Iso9660,
+    /// exFAT.
+    Exfat,
+}
+
+impl Kind {
+    /// As `mount(2)` calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fat => "vfat",
+            Self::Iso9660 => "iso9660",
+            Self::Exfat => "exfat",
+        }
+    }
+}
 
 /// Sets the label of the file system mounted at `root`.
 #[expect(unsafe_code, reason = "FS_IOC_SETFSLABEL has no safe form")]
@@ -24,23 +58,136 @@ pub fn set(root: &Path, label: &str) -> io::Result<()> {
 
 /// Label of the FAT file system on `device`, in capitals. A drive without a medium and the like has none.
 pub fn of_fat(device: &Path) -> Option<String> {
-    let mut sector = [0; 512];
-    fs_err::File::open(device).ok()?.read_exact(&mut sector).ok()?;
-    in_sector(&sector)
+    let found = of_device(device).into_iter().find(|(kind, _)| *kind == Kind::Fat)?;
+    Some(found.1)
 }
 
-/// Volume label in the first sector of a FAT file system (fatgen103, "boot sector and BPB structure").
+/// The file systems on `device` and their labels, in capitals. A drive without a medium and the like has none.
+pub fn of_device(device: &Path) -> Vec<(Kind, String)> {
+    let Ok(mut file) = File::open(device) else { return Vec::new() };
+    let mut found: Vec<(Kind, String)> = of_disc(&mut file).into_iter().map(|label| (Kind::Iso9660, label)).collect();
+    let mut sector = [0; 512];
+    if read_at(&mut file, 0, &mut sector).is_ok() {
+        found.extend(in_fat(&mut file, &sector).map(|label| (Kind::Fat, label)));
+        found.extend(in_exfat(&mut file, &sector).map(|label| (Kind::Exfat, label)));
+    }
+    for (_, label) in &mut found {
+        *label = label.trim_end_matches(['\0', ' ']).to_uppercase();
+    }
+    found
+}
+
+fn read_at(file: &mut File, at: u64, into: &mut [u8]) -> io::Result<()> {
+    file.seek(SeekFrom::Start(at))?;
+    file.read_exact(into)
+}
+
+/// Volume label of FAT: that of the root directory, else that of the first sector (fatgen103, "boot sector and BPB
+/// structure" and "FAT directory structure").
+fn in_fat(file: &mut File, sector: &[u8; 512]) -> Option<String> {
+    let of_sector = in_sector(sector)?;
+    let in_root = fat_root(sector).and_then(|(at, bytes)| {
+        let mut root = vec![0; usize::try_from(bytes.min(ROOT_BYTES)).ok()?];
+        read_at(file, at, &mut root).ok()?;
+        root_label(&root)
+    });
+    Some(in_root.unwrap_or(of_sector))
+}
+
 fn in_sector(sector: &[u8; 512]) -> Option<String> {
     let signed = sector[510] == 0x55 && sector[511] == 0xaa;
     let at =
         |kind: usize, label: usize, name: &[u8]| (&sector[kind..kind + 3] == name).then(|| &sector[label..label + 11]);
     let label = at(82, 71, b"FAT").or_else(|| at(54, 43, b"FAT")).filter(|_| signed)?;
-    Some(String::from_utf8_lossy(label).trim_end().to_ascii_uppercase())
+    Some(String::from_utf8_lossy(label).into_owned())
+}
+
+/// Where the root directory lies, and how many bytes of it lie together.
+fn fat_root(sector: &[u8; 512]) -> Option<(u64, u64)> {
+    let bytes = u64::from(u16_at(sector, 11));
+    let (cluster, reserved) = (u64::from(sector[13]), u64::from(u16_at(sector, 14)));
+    let (fats, entries) = (u64::from(sector[16]), u64::from(u16_at(sector, 17)));
+    if !(512..=4096).contains(&bytes) || cluster == 0 {
+        return None;
+    }
+    let of_fat = match u16_at(sector, 22) {
+        0 => u64::from(u32_at(sector, 36)),
+        sectors => u64::from(sectors),
+    };
+    let behind = reserved + fats * of_fat;
+    if entries > 0 {
+        return Some((behind * bytes, entries * ENTRY as u64));
+    }
+    let first = u64::from(u32_at(sector, 44)).checked_sub(2)?;
+    Some(((behind + first * cluster) * bytes, cluster * bytes))
+}
+
+/// The entry of a root directory that is the volume's label.
+fn root_label(root: &[u8]) -> Option<String> {
+    /// Attributes: a label, and what all parts of a long name have.
+    const LABEL: u8 = 0x08;
+    const LONG_NAME: u8 = 0x0F;
+    let entries = root.chunks_exact(ENTRY).take_while(|entry| entry[0] != 0);
+    let mut labels = entries.filter(|entry| entry[0] != 0xE5 && entry[11] & LONG_NAME != LONG_NAME);
+    let label = labels.find(|entry| entry[11] & LABEL != 0)?;
+    Some(String::from_utf8_lossy(&label[..11]).into_owned())
+}
+
+/// Volume label of exFAT (exFAT file system specification, 3.1 and 7.3).
+fn in_exfat(file: &mut File, sector: &[u8; 512]) -> Option<String> {
+    const LABEL: u8 = 0x83;
+    if &sector[3..11] != b"EXFAT   " {
+        return None;
+    }
+    let (heap, root) = (u64::from(u32_at(sector, 88)), u64::from(u32_at(sector, 96)).checked_sub(2)?);
+    let (sector_shift, cluster_shift) = (u32::from(sector[108]), u32::from(sector[109]));
+    if !(9..=12).contains(&sector_shift) || sector_shift + cluster_shift > 25 {
+        return None;
+    }
+    let at = (heap + (root << cluster_shift)) << sector_shift;
+    let bytes = (1_u64 << (sector_shift + cluster_shift)).min(ROOT_BYTES);
+    let mut entries = vec![0; usize::try_from(bytes).ok()?];
+    read_at(file, at, &mut entries).ok()?;
+    let mut used = entries.chunks_exact(ENTRY).take_while(|entry| entry[0] != 0);
+    let label = used.find(|entry| entry[0] == LABEL)?;
+    let letters: Vec<u16> = (0..usize::from(label[1]).min(11)).map(|n| u16_at(label, 2 + 2 * n)).collect();
+    Some(String::from_utf16_lossy(&letters))
+}
+
+/// Volume identifiers of a disc: those of its primary descriptor, and of Joliet's (ECMA-119, 8.4 and 8.5).
+fn of_disc(file: &mut File) -> Vec<String> {
+    let mut found = Vec::new();
+    for number in 0..MOST_DESCRIPTORS {
+        let mut head = [0; 128];
+        if read_at(file, DESCRIPTORS + number * 2048, &mut head).is_err() || &head[1..6] != b"CD001" {
+            break;
+        }
+        let label = &head[40..72];
+        match head[0] {
+            1 => found.push(String::from_utf8_lossy(label).into_owned()),
+            // Joliet says so in its escape sequences.
+            2 if head[88..90] == *b"%/" => {
+                let letters: Vec<u16> = label.chunks_exact(2).map(|two| u16::from_be_bytes([two[0], two[1]])).collect();
+                found.push(String::from_utf16_lossy(&letters));
+            }
+            255 => break,
+            _ => {}
+        }
+    }
+    found
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::in_sector;
+    use super::{Kind, in_sector, of_device, of_fat};
 
     #[test]
     fn labels_of_both_kinds_of_fat_are_read() {
@@ -49,10 +196,102 @@ mod tests {
         sector[71..87].copy_from_slice(b"SITE       FAT32");
         assert_eq!(in_sector(&sector), None, "no signature");
         sector[510..].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(in_sector(&sector).as_deref(), Some("SITE"));
+        assert_eq!(in_sector(&sector).as_deref(), Some("SITE       "));
         let mut sector = [0; 512];
         sector[43..59].copy_from_slice(b"cidata     FAT16");
         sector[510..].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(in_sector(&sector).as_deref(), Some("CIDATA"));
+        assert_eq!(in_sector(&sector).as_deref(), Some("cidata     "));
+    }
+
+    /// A volume of FAT16 or FAT32 with these labels in its first sector and in its root directory, behind a long name and a
+    /// file that was deleted.
+    fn fat(large: bool, of_sector: &[u8; 11], of_root: Option<&[u8; 11]>) -> Vec<u8> {
+        let mut volume = vec![0; 64 * 512];
+        let mut put = |at: usize, bytes: &[u8]| volume[at..at + bytes.len()].copy_from_slice(bytes);
+        put(11, &512_u16.to_le_bytes());
+        // Two sectors a cluster, four reserved, two tables of eight.
+        put(13, &[2, 4, 0, 2]);
+        put(510, &[0x55, 0xAA]);
+        let root = if large {
+            put(36, &8_u32.to_le_bytes());
+            put(44, &5_u32.to_le_bytes());
+            put(71, of_sector);
+            put(82, b"FAT32   ");
+            (4 + 16 + 3 * 2) * 512
+        } else {
+            put(17, &64_u16.to_le_bytes());
+            put(22, &8_u16.to_le_bytes());
+            put(43, of_sector);
+            put(54, b"FAT16   ");
+            (4 + 16) * 512
+        };
+        put(root, b"\xE5ELETED BIN\x08");
+        put(root + 32, b"Along name \x0F");
+        put(root + 64, b"A FILE  TXT\x20");
+        if let Some(label) = of_root {
+            put(root + 96, &[&label[..], b"\x08"].concat());
+        }
+        volume
+    }
+
+    #[test]
+    fn a_label_of_the_root_directory_comes_before_that_of_the_first_sector() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("volume");
+        for large in [false, true] {
+            for (of_sector, of_root, expected) in [
+                (b"NO NAME    ", Some(b"cidata     "), "CIDATA"),
+                (b"SITE       ", Some(b"PHOTOS     "), "PHOTOS"),
+                (b"SITE       ", None, "SITE"),
+            ] {
+                fs_err::write(&path, fat(large, of_sector, of_root)).expect("written");
+                assert_eq!(of_device(&path), [(Kind::Fat, expected.to_owned())], "large: {large}");
+            }
+        }
+        fs_err::write(&path, &fat(true, b"SITE       ", Some(b"PHOTOS     "))[..512]).expect("written");
+        assert_eq!(of_fat(&path).as_deref(), Some("SITE"), "a root directory that is not there");
+    }
+
+    #[test]
+    fn discs_have_the_labels_of_iso_9660_and_joliet() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut disc = vec![0; 20 * 2048];
+        let mut descriptor = |sector: usize, kind: u8, label: &[u8]| {
+            let at = sector * 2048;
+            disc[at] = kind;
+            disc[at + 1..at + 6].copy_from_slice(b"CD001");
+            disc[at + 40..at + 40 + label.len()].copy_from_slice(label);
+            if kind == 2 {
+                disc[at + 88..at + 91].copy_from_slice(b"%/E");
+            }
+        };
+        descriptor(16, 1, b"cidata                          ");
+        let joliet: Vec<u8> = "Site".encode_utf16().flat_map(u16::to_be_bytes).collect();
+        descriptor(17, 2, &joliet);
+        descriptor(18, 255, b"");
+        let path = dir.path().join("disc.iso");
+        fs_err::write(&path, &disc).expect("written");
+        let told = of_device(&path);
+        assert_eq!(told, [(Kind::Iso9660, "CIDATA".to_owned()), (Kind::Iso9660, "SITE".to_owned())]);
+        fs_err::write(&path, &disc[..17 * 2048 + 10]).expect("written");
+        assert_eq!(of_device(&path).len(), 1, "a cut disc");
+    }
+
+    #[test]
+    fn exfat_has_its_label_in_the_root_directory() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut volume = vec![0; 64 * 1024];
+        volume[3..11].copy_from_slice(b"EXFAT   ");
+        volume[88..92].copy_from_slice(&16_u32.to_le_bytes());
+        volume[96..100].copy_from_slice(&4_u32.to_le_bytes());
+        (volume[108], volume[109]) = (9, 3);
+        let root = (16 + 2 * 8) * 512;
+        volume[root] = 0x81;
+        volume[root + 32..root + 34].copy_from_slice(&[0x83, 6]);
+        let letters: Vec<u8> = "cidata".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        volume[root + 34..root + 46].copy_from_slice(&letters);
+        let path = dir.path().join("volume");
+        fs_err::write(&path, &volume).expect("written");
+        assert_eq!(of_device(&path), [(Kind::Exfat, "CIDATA".to_owned())]);
     }
 }

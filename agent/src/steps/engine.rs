@@ -4,11 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_api::events::{Event, State};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{Key, Ledger, Missing, Step};
-use crate::events::Bus;
+use crate::events::{Bus, uptime};
 
 /// How patient steps are.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +111,13 @@ impl Steps {
     pub fn fail(&self, step: &Step, cause: &str) {
         log::warn!(phase = step.phase.name(), step = step.name; "{cause}");
         self.bus.failed(step.phase, step.name, cause, step.next, step.log);
+    }
+
+    /// Tells that something failed which keeps the box from nothing.
+    pub fn fail_aside(&self, step: &Step, cause: &str) {
+        log::warn!(phase = step.phase.name(), step = step.name; "{cause}");
+        let event = Event::of_box(uptime(), step.phase, step.name, State::Failed).with("cause", cause);
+        self.bus.emit(event.with("next", step.next).with("log", step.log).with("workload", true));
     }
 
     /// Whether the ledger has this step with this key.

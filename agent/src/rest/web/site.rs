@@ -1,7 +1,11 @@
 //! `PUT /api/v1/site` and `POST /api/v1/site/report`: a Site comes in, a report goes out.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use agent_api::boot::RELEASE;
+use agent_api::net::Cidr;
+use agent_api::release::Release;
 use agent_api::rest::SiteReport;
 use agent_api::site::Site;
 use axum::Json;
@@ -25,15 +29,22 @@ pub(super) async fn keep(
     let wrong = |error: &dyn std::fmt::Display| {
         Refusal::new(StatusCode::BAD_REQUEST, error.to_string(), "kind: Site, apiVersion: foothold.dev/v1")
     };
-    Site::parse(&text).map_err(|error| wrong(&error))?;
+    let clusters = clusters(&app.options.root);
+    Site::parse_beside(&text, &clusters).map_err(|error| wrong(&error))?;
     let path = app.options.stored_site.clone();
     let kept = spawn_blocking(move || files::write_durably(&path, text.as_bytes(), files::SECRET)).await;
     let failed = |error: &dyn std::fmt::Display| {
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), "look at the box's disk")
     };
     kept.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
-    // It is read at the next start; a SITE volume or the kernel command line still come before it.
+    // It is read at the next start, before whatever lies on volumes.
     Ok(StatusCode::ACCEPTED)
+}
+
+/// Networks of the box's cluster. A box that does not know its own release has none yet.
+fn clusters(root: &Path) -> Vec<(&'static str, Cidr)> {
+    let release = fs_err::read(root.join(RELEASE.trim_start_matches('/'))).unwrap_or_default();
+    serde_json::from_slice::<Release>(&release).map(|release| release.kubernetes.networks()).unwrap_or_default()
 }
 
 /// Asks for a report on the SITE partition. How that ends is told as the event `services/site-report`.

@@ -6,8 +6,14 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::net::{Cidr, MacAddress};
-use crate::servers::{ServersNetwork, Wrong};
+use crate::net::Cidr;
+use crate::servers::ServersNetwork;
+use crate::yaml;
+
+pub mod check;
+mod place;
+
+pub use check::Finding;
 
 /// The `Site` document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -89,6 +95,10 @@ pub struct Access {
     /// subject names as O, or without O as CN; `foothold:admin` acts for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<String>,
+    /// Public keys of minisign. A Site on a volume that one of them signed (`site.yaml.minisig` beside it) takes the place
+    /// of this one. Left out when there is none: releases that do not know it refuse the key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub site_keys: Vec<String>,
 }
 
 /// Rules of the Binary Provisioning Agent.
@@ -125,97 +135,51 @@ pub struct Ntp {
     pub peers: Vec<String>,
 }
 
+/// Most bytes of a Site, wherever it comes from.
+pub const MOST_BYTES: usize = 64 * 1024;
+
 /// Why a text is not a Site.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
+    /// More than [`MOST_BYTES`].
+    #[error("found more than {} KiB, expected a Site; hint: certificates and keys are its longest values", MOST_BYTES / 1024)]
+    TooLarge,
     /// Not YAML of the right shape; the message has line and column.
     #[error("{0}")]
     Shape(String),
-    /// Another kind of document.
-    #[error("found apiVersion `{api_version}`, kind `{kind}`; expected `foothold.dev/v1`, `Site`")]
-    Kind {
-        /// Found version.
-        api_version: String,
-        /// Found kind.
-        kind: String,
-    },
-    /// A value that cannot be used.
-    #[error("`{key}`: `{found}` is not {expected}")]
-    Value {
-        /// Key path.
-        key: &'static str,
-        /// What stands there.
-        found: String,
-        /// What should.
-        expected: &'static str,
-    },
-    /// Values of the servers' network that cannot be used.
-    #[error("{}", .0.iter().map(servers_sentence).collect::<Vec<_>>().join("; "))]
-    Servers(Vec<Wrong>),
+    /// Values that cannot be, each with its line.
+    #[error("{}", .0.iter().map(sentence).collect::<Vec<_>>().join("; "))]
+    Wrong(Vec<(Option<usize>, Finding)>),
 }
 
-fn servers_sentence(wrong: &Wrong) -> String {
-    let Wrong { key, found, expected, hint } = wrong;
-    format!("`networks.provisioning.{key}`: {found}, expected {expected} ({hint})")
+fn sentence((line, finding): &(Option<usize>, Finding)) -> String {
+    line.map_or_else(|| finding.to_string(), |line| format!("line {line}: {finding}"))
 }
 
 impl Site {
     /// Reads and checks the YAML text of a Site.
     pub fn parse(text: &str) -> Result<Self, SiteError> {
-        let options = serde_saphyr::options! { strict_booleans: true };
+        if text.len() > MOST_BYTES {
+            return Err(SiteError::TooLarge);
+        }
+        let mut options = yaml::options(text);
+        options.strict_booleans = true;
         let site: Self = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| SiteError::Shape(crate::yaml::told(&error)))?;
-        site.check()?;
-        Ok(site)
+            .map_err(|error| SiteError::Shape(yaml::told(&error)))?;
+        let wrong: Vec<_> = check::findings(&site).into_iter().filter(|finding| !finding.warning).collect();
+        if wrong.is_empty() {
+            return Ok(site);
+        }
+        Err(SiteError::Wrong(wrong.into_iter().map(|finding| (place::line_of(text, &finding.path), finding)).collect()))
     }
 
-    fn check(&self) -> Result<(), SiteError> {
-        if self.api_version != "foothold.dev/v1" || self.kind != "Site" {
-            return Err(SiteError::Kind { api_version: self.api_version.clone(), kind: self.kind.clone() });
-        }
-        let value = |key, found: &str, expected| Err(SiteError::Value { key, found: found.to_owned(), expected });
-        if let Some(name) = self.hostname.as_deref().filter(|name| !is_label(name)) {
-            return value("hostname", name, "an RFC 1123 label (a-z, 0-9, `-`, at most 63)");
-        }
-        if let Some(hash) = self.access.token_sha256.as_deref().filter(|hash| !is_sha256(hash)) {
-            return value("access.tokenSha256", hash, "a SHA-256 in 64 lower-case hex digits");
-        }
-        if let Some(pem) = self.access.client_ca.as_deref().filter(|pem| !pem.contains("-----BEGIN CERTIFICATE-----")) {
-            return value("access.clientCa", pem, "a certificate in PEM");
-        }
-        let shares = [self.uploads.binary_percent, self.uploads.container_percent, self.uploads.os_percent];
-        if let Some(share) = shares.into_iter().flatten().find(|share| *share > 84) {
-            return value("uploads", &share.to_string(), "at most 84 percent of DATA: the cluster needs the rest");
-        }
-        for cidr in &self.networks.control_plane.cidrs {
-            if Cidr::parse(cidr).is_none() {
-                return value("networks.controlPlane.cidrs", cidr, "a CIDR such as `10.0.0.0/24`");
-            }
-        }
-        for interface in &self.networks.interfaces {
-            if interface.mac_address.parse::<MacAddress>().is_err() {
-                return value("networks.interfaces.macAddress", &interface.mac_address, "a MAC address");
-            }
-            for address in &interface.addresses {
-                if Cidr::parse(address).is_none() {
-                    return value("networks.interfaces.addresses", address, "an address with prefix length");
-                }
-            }
-        }
-        match self.networks.provisioning.as_ref().map(ServersNetwork::resolve) {
-            Some((_, wrong)) if !wrong.is_empty() => Err(SiteError::Servers(wrong)),
-            _ => Ok(()),
-        }
+    /// [`Site::parse`] on a box whose cluster has these networks.
+    pub fn parse_beside(text: &str, clusters: &[(&'static str, Cidr)]) -> Result<Self, SiteError> {
+        let site = Self::parse(text)?;
+        let wrong = check::against_cluster(&site, clusters).into_iter().filter(|finding| !finding.warning);
+        let wrong: Vec<_> = wrong.map(|finding| (place::line_of(text, &finding.path), finding)).collect();
+        if wrong.is_empty() { Ok(site) } else { Err(SiteError::Wrong(wrong)) }
     }
-}
-
-fn is_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
-fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 #[cfg(test)]
@@ -223,15 +187,31 @@ mod tests {
     use super::Site;
 
     #[test]
-    fn unknown_keys_and_bad_values_are_refused_by_name() {
+    fn unknown_keys_and_bad_values_are_refused_by_name_and_line() {
         let unknown = Site::parse("apiVersion: foothold.dev/v1\nkind: Site\nhostnam: a\n").expect_err("unknown key");
         assert!(unknown.to_string().contains("hostnam"), "{unknown}");
         let bad = Site::parse("apiVersion: foothold.dev/v1\nkind: Site\nhostname: A_b\n").expect_err("bad name");
-        assert_eq!(bad.to_string(), "`hostname`: `A_b` is not an RFC 1123 label (a-z, 0-9, `-`, at most 63)");
+        let expected = "line 3: `hostname`: `A_b` is not valid, expected a DNS label (a-z, 0-9 and `-` inside, at most 63) (for example `a-b`)";
+        assert_eq!(bad.to_string(), expected);
         let servers = "networks: { provisioning: { address: 172.22.0.1/24, range: 10.0.0.1-10.0.0.9 } }";
         let bad = Site::parse(&format!("apiVersion: foothold.dev/v1\nkind: Site\n{servers}\n")).expect_err("nowhere");
         let told = bad.to_string();
         assert!(told.contains("`networks.provisioning.address`: `172.22.0.1/24` is on no interface"), "{told}");
         assert!(told.contains("`networks.provisioning.range`: `10.0.0.1-10.0.0.9` lies beside"), "{told}");
+    }
+
+    #[test]
+    fn a_value_that_may_be_a_secret_is_not_shown() {
+        let text = "apiVersion: foothold.dev/v1\nkind: Site\naccess: { tokenSha256: hunter2 }\n";
+        let told = Site::parse(text).expect_err("no hash").to_string();
+        assert!(told.starts_with("line 3: `access.tokenSha256`: ") && !told.contains("hunter2"), "{told}");
+    }
+
+    #[test]
+    fn a_text_that_is_larger_than_any_site_is_refused() {
+        let large = format!("apiVersion: foothold.dev/v1\nkind: Site\n# {}\n", "x".repeat(super::MOST_BYTES));
+        assert!(Site::parse(&large).expect_err("large").to_string().contains("64 KiB"));
+        let bomb = format!("a: &a [x]\nb: &b [{}]\n", "*a,".repeat(20_000));
+        Site::parse(&bomb).expect_err("a bomb");
     }
 }

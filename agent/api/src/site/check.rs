@@ -1,0 +1,586 @@
+//! What cannot be in a Site: one list for the desk, where `foothold lint` shows it in the file, and for the box, which says it
+//! on its console.
+//!
+//! ```text
+//! Site ─► Checks: each value, then what contradicts another ─► Finding: key path, found, expected, hint
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{Interface, Site};
+use crate::net::{Cidr, MacAddress};
+use crate::servers::{ServersNetwork, Wrong};
+
+/// The cluster's own address on every box.
+pub const CLUSTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Longest name of a host (RFC 1035, 2.3.4).
+const LONGEST_HOST: usize = 253;
+/// Types of public keys that OpenSSH takes (sshd(8), "`AUTHORIZED_KEYS` FILE FORMAT").
+const KEY_TYPES: [&str; 8] = [
+    "ssh-ed25519",
+    "ssh-rsa",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+    "ssh-dss",
+];
+
+/// One step into a Site.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A key of a mapping.
+    Name(&'static str),
+    /// A position in a list.
+    Index(usize),
+}
+
+/// Where a value stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Path(pub Vec<Key>);
+
+impl Path {
+    /// The path of a key with its parts, such as `networks.dns`.
+    pub fn of(keys: &'static str) -> Self {
+        Self(keys.split('.').map(Key::Name).collect())
+    }
+
+    /// The path of a key of this mapping.
+    #[must_use]
+    pub fn key(&self, key: &'static str) -> Self {
+        Self(self.0.iter().cloned().chain(key.split('.').map(Key::Name)).collect())
+    }
+
+    /// The path of an item of this list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Self(self.0.iter().cloned().chain([Key::Index(index)]).collect())
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, key) in self.0.iter().enumerate() {
+            match key {
+                Key::Name(name) if number == 0 => f.write_str(name)?,
+                Key::Name(name) => write!(f, ".{name}")?,
+                Key::Index(index) => write!(f, "[{index}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value that cannot be, or that does harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where it stands.
+    pub path: Path,
+    /// What is wrong with what was found.
+    pub found: String,
+    /// What should stand there.
+    pub expected: String,
+    /// What to do.
+    pub hint: String,
+    /// It can be all the same.
+    pub warning: bool,
+    /// The value itself must not be shown.
+    pub secret: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, found, expected, hint, .. } = self;
+        write!(f, "`{path}`: {found}, expected {expected} ({hint})")
+    }
+}
+
+/// Everything that cannot be in a Site.
+pub fn findings(site: &Site) -> Vec<Finding> {
+    let mut checks = Checks::default();
+    if site.api_version != "foothold.dev/v1" {
+        let found = format!("`{}` is not a version of this format", site.api_version);
+        checks.add(&Path::of("apiVersion"), found, "`foothold.dev/v1`", "write `foothold.dev/v1`");
+    }
+    if site.kind != "Site" {
+        checks.add(&Path::of("kind"), format!("`{}` is not a Site", site.kind), "`Site`", "write `kind: Site`");
+    }
+    checks.hostname(site);
+    checks.networks(site);
+    checks.access(site);
+    let uploads = &site.uploads;
+    for (key, share) in [
+        ("uploads.binaryPercent", uploads.binary_percent),
+        ("uploads.containerPercent", uploads.container_percent),
+        ("uploads.osPercent", uploads.os_percent),
+    ] {
+        if let Some(share) = share.filter(|share| *share > 84) {
+            let found = format!("{share} percent of DATA are too much");
+            checks.add(&Path::of(key), found, "at most 84", "the cluster needs the rest");
+        }
+    }
+    for (number, peer) in site.ntp.peers.iter().enumerate() {
+        checks.peer(&Path::of("ntp.peers").index(number), peer);
+    }
+    checks.list
+}
+
+/// Networks of the site that the cluster of the box would hide from it. `clusters`: names and networks of the cluster.
+pub fn against_cluster(site: &Site, clusters: &[(&'static str, Cidr)]) -> Vec<Finding> {
+    let mut checks = Checks::default();
+    for (path, text) in networks_of(site) {
+        let Some(cidr) = Cidr::parse(text) else { continue };
+        for &(name, own) in clusters {
+            let hint = format!("give the cluster another network: `kubernetes: {{ {name}: ... }}`");
+            let outside = "a network outside of the cluster's";
+            if own.contains(cidr.address) {
+                checks.add(&path, format!("{text} lies in `{name}` {own} of the cluster"), outside, &hint);
+            } else if cidr.contains(own.address) {
+                let found = format!("the box cannot reach the part of {text} that is `{name}` {own} of its cluster");
+                checks.warn(&path, found, outside, &hint);
+            }
+        }
+    }
+    for (number, server) in site.networks.dns.iter().enumerate() {
+        if let Some((name, own)) = clusters.iter().find(|(_, own)| own.contains(*server)) {
+            let found = format!("{server} lies in `{name}` {own} of the cluster");
+            let hint = format!("give the cluster another network: `kubernetes: {{ {name}: ... }}`");
+            checks.add(&Path::of("networks.dns").index(number), found, "a server outside of the cluster's", &hint);
+        }
+    }
+    checks.list
+}
+
+/// All networks that a Site names, as they stand there.
+fn networks_of(site: &Site) -> Vec<(Path, &String)> {
+    let networks = &site.networks;
+    let planes = networks.control_plane.cidrs.iter().enumerate();
+    let mut all: Vec<_> =
+        planes.map(|(number, text)| (Path::of("networks.controlPlane.cidrs").index(number), text)).collect();
+    for (number, interface) in networks.interfaces.iter().enumerate() {
+        let path = Path::of("networks.interfaces").index(number).key("addresses");
+        all.extend(interface.addresses.iter().enumerate().map(|(number, text)| (path.index(number), text)));
+    }
+    let servers = networks.provisioning.iter().filter_map(|servers| servers.address.as_ref());
+    all.extend(servers.map(|text| (Path::of("networks.provisioning.address"), text)));
+    all
+}
+
+#[derive(Default)]
+struct Checks {
+    list: Vec<Finding>,
+    /// Where each was seen first.
+    macs: BTreeMap<MacAddress, Path>,
+    addresses: BTreeMap<IpAddr, Path>,
+}
+
+impl Checks {
+    fn add(&mut self, path: &Path, found: impl Into<String>, expected: impl Into<String>, hint: &str) {
+        let (found, expected, hint) = (found.into(), expected.into(), hint.to_owned());
+        self.list.push(Finding { path: path.clone(), found, expected, hint, warning: false, secret: false });
+    }
+
+    fn warn(&mut self, path: &Path, found: String, expected: &str, hint: &str) {
+        self.add(path, found, expected, hint);
+        self.last(|finding| finding.warning = true);
+    }
+
+    fn secret(&mut self, path: &Path, found: &str, expected: &str, hint: &str) {
+        self.add(path, found, expected, hint);
+        self.last(|finding| finding.secret = true);
+    }
+
+    fn last(&mut self, change: impl FnOnce(&mut Finding)) {
+        self.list.last_mut().into_iter().for_each(|finding| change(finding));
+    }
+
+    fn hostname(&mut self, site: &Site) {
+        let Some(name) = site.hostname.as_deref().filter(|name| !is_label(name)) else { return };
+        let found = if name.is_empty() { "the text is empty".to_owned() } else { format!("`{name}` is not valid") };
+        let near: String =
+            name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(63).collect();
+        let near = near.trim_matches('-');
+        let hint = format!("for example `{}`", if near.is_empty() { "edge" } else { near });
+        self.add(&Path::of("hostname"), found, "a DNS label (a-z, 0-9 and `-` inside, at most 63)", &hint);
+    }
+
+    fn networks(&mut self, site: &Site) {
+        let networks = &site.networks;
+        for (number, text) in networks.control_plane.cidrs.iter().enumerate() {
+            let path = Path::of("networks.controlPlane.cidrs").index(number);
+            if let Some(cidr) = self.cidr(&path, text)
+                && let Some(what) = never_a_host(cidr.address).filter(|_| !cidr.address.is_unspecified())
+            {
+                self.add(&path, format!("`{text}` is {what}"), "a network of the site", "give that of an interface");
+            }
+        }
+        for (number, interface) in networks.interfaces.iter().enumerate() {
+            self.interface(&Path::of("networks.interfaces").index(number), interface);
+        }
+        for (number, server) in networks.dns.iter().enumerate() {
+            if let Some(what) = never_a_host(*server) {
+                let path = Path::of("networks.dns").index(number);
+                self.add(&path, format!("`{server}` is {what}"), "the address of a name server", "ask the network's owner");
+            }
+        }
+        if let Some(servers) = &networks.provisioning {
+            self.servers(servers, &Path::of("networks.provisioning"));
+        }
+    }
+
+    fn servers(&mut self, servers: &ServersNetwork, path: &Path) {
+        let (declared, wrong) = servers.resolve();
+        for Wrong { key, found, expected, hint } in wrong {
+            self.add(&path.key(key), found, expected, hint);
+        }
+        if let Some(own) = declared.address {
+            let cidr = Cidr { address: own.address.into(), prefix: own.prefix };
+            self.own_address(&path.key("address"), &own.to_string(), cidr);
+        }
+    }
+
+    fn interface(&mut self, path: &Path, interface: &Interface) {
+        let expected = "six pairs of hex digits such as \"52:54:00:12:34:56\"";
+        let (key, text) = (path.key("macAddress"), &interface.mac_address);
+        match text.parse::<MacAddress>() {
+            Err(_) => {
+                let hint = "it is printed by `ip link` on the box, and stands on its label";
+                self.add(&key, format!("`{text}` is not a MAC address"), expected, hint);
+            }
+            Ok(mac) if mac.is_group() || mac.is_zero() => {
+                let hint = "it is printed by `ip link` on the box, and stands on its label";
+                self.add(&key, format!("`{text}` is the address of no card"), "the address of one card", hint);
+            }
+            Ok(mac) => match self.macs.get(&mac).cloned() {
+                Some(first) => {
+                    let found = format!("`{text}` stands at `{first}` already");
+                    self.add(&key, found, "each card once", "give one item all addresses of the card");
+                }
+                None => drop(self.macs.insert(mac, key)),
+            },
+        }
+        let mut subnets = Vec::new();
+        for (number, text) in interface.addresses.iter().enumerate() {
+            let path = path.key("addresses").index(number);
+            if let Some(cidr) = self.cidr(&path, text) {
+                self.own_address(&path, text, cidr);
+                subnets.push(cidr);
+            }
+        }
+        // What is said of an address that is none is enough.
+        if let Some(gateway) = interface.gateway.filter(|_| subnets.len() == interface.addresses.len()) {
+            self.gateway(&path.key("gateway"), gateway, &subnets);
+        }
+    }
+
+    /// Whether the gateway is reached from one of these addresses.
+    pub(super) fn gateway(&mut self, path: &Path, gateway: IpAddr, own: &[Cidr]) {
+        let (family, other) = if gateway.is_ipv4() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+        let link_local = matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let of_family = || own.iter().filter(|cidr| cidr.address.is_ipv4() == gateway.is_ipv4());
+        let hint = "it is the router's address in the subnet of one of this interface's addresses";
+        if let Some(what) = never_a_host(gateway) {
+            self.add(path, format!("`{gateway}` is {what}"), "the address of a router", hint);
+        } else if own.is_empty() {
+            let hint = "give `addresses`, or leave the gateway to DHCP";
+            self.add(path, format!("`{gateway}` is a gateway without an address of this interface"), "no gateway", hint);
+        } else if of_family().next().is_none() {
+            let found = format!("`{gateway}` is an {family} gateway, and all addresses here are {other}");
+            self.add(path, found, format!("an {other} gateway, or an {family} address"), hint);
+        } else if of_family().any(|cidr| cidr.address == gateway) {
+            self.add(path, format!("`{gateway}` is the box's own address"), "the address of a router", hint);
+        } else if !link_local && !of_family().any(|cidr| cidr.contains(gateway)) {
+            let nets: Vec<String> = of_family().map(|cidr| cidr.network().to_string()).collect();
+            let found = format!("`{gateway}` lies outside of {}", nets.join(", "));
+            self.add(path, found, "an address of this interface's subnet", hint);
+        } else if let Some(what) = of_family().find_map(|cidr| end_of_subnet(Cidr { address: gateway, ..*cidr })) {
+            self.add(path, format!("`{gateway}` is {what}"), "the address of a router", hint);
+        }
+    }
+
+    /// An address that the box is to have.
+    pub(super) fn own_address(&mut self, path: &Path, text: &str, cidr: Cidr) {
+        let hint = "ask the network's owner for an address that is free";
+        let expected = "an address of one host";
+        if let Some(what) = never_a_host(cidr.address).or_else(|| end_of_subnet(cidr)) {
+            return self.add(path, format!("`{text}` is {what}"), expected, hint);
+        }
+        if cidr.prefix == 0 {
+            let found = format!("`{text}` says that every address is in the box's own subnet");
+            return self.add(path, found, "the prefix length of the subnet", "24 is usual");
+        }
+        if cidr.address == IpAddr::from(CLUSTER_ADDRESS) {
+            let found = format!("`{text}` is the cluster's own address on every box");
+            return self.add(path, found, "another address", hint);
+        }
+        match self.addresses.get(&cidr.address).cloned() {
+            Some(first) => {
+                let found = format!("`{}` stands at `{first}` already", cidr.address);
+                self.add(path, found, "each address once", "two interfaces cannot have one address");
+            }
+            None => drop(self.addresses.insert(cidr.address, path.clone())),
+        }
+    }
+
+    fn cidr(&mut self, path: &Path, text: &str) -> Option<Cidr> {
+        let cidr = Cidr::parse(text);
+        if cidr.is_none() {
+            let expected = "an address with prefix length, such as `10.0.0.5/24`";
+            self.add(path, format!("`{text}` is not valid"), expected, "give both, with a `/` between them");
+        }
+        cidr
+    }
+
+    fn access(&mut self, site: &Site) {
+        let access = &site.access;
+        if access.token_sha256.as_deref().is_some_and(|hash| !is_sha256(hash)) {
+            let hint = "it is printed by `printf %s TOKEN | sha256sum`; the token itself never stands in a file";
+            self.secret(&Path::of("access.tokenSha256"), "this is not a SHA-256", "64 lower-case hex digits", hint);
+        }
+        for (number, key) in access.ssh_authorized_keys.iter().enumerate() {
+            if !is_public_key(key) {
+                let path = Path::of("access.sshAuthorizedKeys").index(number);
+                let hint = "copy the whole line of a `.pub` file";
+                self.add(&path, "this is not a public key", "`TYPE BASE64 COMMENT`", hint);
+            }
+        }
+        for (number, key) in access.site_keys.iter().enumerate() {
+            if !is_minisign_key(key) {
+                let path = Path::of("access.siteKeys").index(number);
+                let hint = "copy the second line of a `minisign.pub`";
+                self.add(&path, "this is not a public key of minisign", "56 letters that begin with `RW`", hint);
+            }
+        }
+        if access.client_ca.as_deref().is_some_and(|pem| !pem.contains("-----BEGIN CERTIFICATE-----")) {
+            let hint = "copy the whole file, its first and last line included";
+            self.add(&Path::of("access.clientCa"), "this is no certificate", "a certificate in PEM", hint);
+        }
+    }
+
+    fn peer(&mut self, path: &Path, peer: &str) {
+        let address = peer.parse::<IpAddr>();
+        if let Ok(address) = address {
+            if let Some(what) = never_a_host(address) {
+                self.add(path, format!("`{peer}` is {what}"), "the address of a time server", "name a host");
+            }
+        } else if !is_host(peer) {
+            let found = if peer.is_empty() { "the text is empty".to_owned() } else { format!("`{peer}` is no host") };
+            let hint = "one server an item, without port and options";
+            self.add(path, found, "a host name or an address, such as `ntp.example.org`", hint);
+        }
+    }
+}
+
+/// What an address is that no host can have; `None` for one that can.
+pub fn never_a_host(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("no address"),
+        _ if address.is_loopback() => Some("a loopback address"),
+        _ if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(v4) if v4.is_broadcast() => Some("the broadcast address"),
+        IpAddr::V4(v4) if v4.octets()[0] == 0 => Some("an address of no network (0.0.0.0/8)"),
+        IpAddr::V4(v4) if v4.octets()[0] >= 240 => Some("a reserved address (240.0.0.0/4)"),
+        IpAddr::V4(v4) if v4.octets()[0] == 127 => Some("a loopback address"),
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Some("an IPv4 address in the form of IPv6"),
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    }
+}
+
+/// Whether it is the first or the last address of its subnet, which no host has (RFC 3021 for /31).
+fn end_of_subnet(cidr: Cidr) -> Option<&'static str> {
+    match cidr.address {
+        IpAddr::V4(v4) if cidr.prefix < 31 => {
+            let host = u32::MAX.checked_shr(u32::from(cidr.prefix)).unwrap_or(0);
+            match v4.to_bits() & host {
+                0 => Some("the address of the subnet itself"),
+                bits if bits == host => Some("the broadcast address of its subnet"),
+                _ => None,
+            }
+        }
+        // The anycast address of the subnet's routers (RFC 4291, 2.6.1).
+        IpAddr::V6(v6) if cidr.prefix < 127 && Cidr { address: v6.into(), ..cidr }.network().address == v6 => {
+            Some("the address of the subnet itself")
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// Whether it can be the name of a host (RFC 1123, 2.1; `_` is common). What ends in a number is an address, and a wrong one.
+pub fn is_host(text: &str) -> bool {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let label = |label: &str| {
+        let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        (1..=63).contains(&label.len()) && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let last = name.rsplit('.').next().unwrap_or_default();
+    name.len() <= LONGEST_HOST && name.split('.').all(label) && !last.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+/// `Ed`, eight bytes of an identifier, 32 of the key (minisign, "Public key format").
+fn is_minisign_key(text: &str) -> bool {
+    STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == 42 && bytes.starts_with(b"Ed"))
+}
+
+/// One line of `authorized_keys`: a type and its key behind each other, options before and a comment behind them.
+fn is_public_key(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_key = |pair: &[&str]| {
+        // The key begins with the length and the text of its type (RFC 4253, 6.6).
+        let blob = STANDARD.decode(pair[1]).unwrap_or_default();
+        let told = blob.get(4..4 + pair[0].len()) == Some(pair[0].as_bytes());
+        KEY_TYPES.contains(&pair[0]) && told && blob.len() > 4 + pair[0].len()
+    };
+    !line.trim().contains(['\n', '\r']) && words.windows(2).any(is_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::super::Site;
+    use super::{Cidr, against_cluster};
+
+    /// What is said of a Site with these lines.
+    fn told(lines: &str) -> Vec<String> {
+        let text = format!("apiVersion: foothold.dev/v1\nkind: Site\n{lines}\n");
+        let site: Site = serde_saphyr::from_str(&text).expect("a Site");
+        super::findings(&site).iter().map(ToString::to_string).collect()
+    }
+
+    fn interfaces(items: &str) -> String {
+        format!("networks: {{ interfaces: [ {items} ] }}")
+    }
+
+    const MAC: &str = r#"macAddress: "52:54:00:12:34:56""#;
+
+    #[rstest]
+    #[case::outside("addresses: [ 10.0.0.5/24 ], gateway: 10.0.1.1", "`10.0.1.1` lies outside of 10.0.0.0/24")]
+    #[case::other_family("addresses: [ \"fd00::5/64\" ], gateway: 10.0.0.1", "an IPv4 gateway, and all addresses here are IPv6")]
+    #[case::other_family_4("addresses: [ 10.0.0.5/24 ], gateway: \"fd00::1\"", "an IPv6 gateway, and all addresses here are IPv4")]
+    #[case::own("addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.5", "the box's own address")]
+    #[case::broadcast("addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.255", "the broadcast address of its subnet")]
+    #[case::no_address("gateway: 10.0.0.1", "without an address of this interface")]
+    #[case::multicast_gateway("addresses: [ 10.0.0.5/24 ], gateway: 224.0.0.1", "`224.0.0.1` is a multicast address")]
+    #[case::multicast("addresses: [ 239.1.2.3/24 ]", "a multicast address")]
+    #[case::loopback("addresses: [ 127.0.0.2/8 ]", "a loopback address")]
+    #[case::loopback_6("addresses: [ \"::1/128\" ]", "a loopback address")]
+    #[case::nothing("addresses: [ 0.0.0.0/0 ]", "no address")]
+    #[case::everything("addresses: [ 10.0.0.5/0 ]", "every address is in the box's own subnet")]
+    #[case::subnet("addresses: [ 10.0.0.0/24 ]", "the address of the subnet itself")]
+    #[case::subnet_6("addresses: [ \"fd00::/64\" ]", "the address of the subnet itself")]
+    #[case::last("addresses: [ 10.0.0.255/24 ]", "the broadcast address of its subnet")]
+    #[case::reserved("addresses: [ 250.0.0.1/24 ]", "a reserved address")]
+    #[case::cluster("addresses: [ 198.18.0.1/24 ]", "the cluster's own address")]
+    #[case::mapped("addresses: [ \"::ffff:10.0.0.5/120\" ]", "an IPv4 address in the form of IPv6")]
+    #[case::twice("addresses: [ 10.0.0.5/24, 10.0.0.5/16 ]", "`10.0.0.5` stands at `networks.interfaces[0].addresses[0]` already")]
+    fn addresses_that_cannot_be_are_told(#[case] rest: &str, #[case] why: &str) {
+        let told = told(&interfaces(&format!("{{ {MAC}, {rest} }}")));
+        assert!(told.len() == 1 && told[0].contains(why), "{told:?}");
+    }
+
+    #[rstest]
+    #[case::usual("addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.1")]
+    #[case::both("addresses: [ 10.0.0.5/24, \"fd00::5/64\" ], gateway: \"fe80::1\"")]
+    #[case::point_to_point("addresses: [ 10.0.0.0/31 ], gateway: 10.0.0.1")]
+    #[case::point_to_point_6("addresses: [ \"fd00::/127\" ], gateway: \"fd00::1\"")]
+    #[case::host("addresses: [ 10.0.0.5/32 ]")]
+    #[case::link_local("addresses: [ 169.254.1.2/16, \"fe80::5/64\" ]")]
+    #[case::edge("addresses: [ 10.0.1.0/23, 10.0.0.255/23 ], gateway: 10.0.0.1")]
+    fn what_can_be_is_taken(#[case] rest: &str) {
+        assert_eq!(told(&interfaces(&format!("{{ {MAC}, {rest} }}"))), Vec::<String>::new());
+    }
+
+    #[test]
+    fn cards_and_addresses_are_told_when_they_stand_there_twice() {
+        let upper = r#"macAddress: "52:54:00:AB:cd:56""#;
+        let lower = r#"macAddress: "52:54:00:ab:cd:56""#;
+        let told = told(&interfaces(&format!(
+            "{{ {upper}, addresses: [ 10.0.0.5/24 ] }}, {{ {lower}, addresses: [ 10.0.0.5/16 ] }}, {{ macAddress: \"01:00:5e:00:00:01\" }}, {{ macAddress: \"00:00:00:00:00:00\" }}"
+        )));
+        let why = ["`52:54:00:ab:cd:56` stands at `networks.interfaces[0].macAddress` already", "`10.0.0.5` stands at", "of no card", "of no card"];
+        assert!(told.len() == 4 && told.iter().zip(why).all(|(told, why)| told.contains(why)), "{told:?}");
+        let servers = "networks: { interfaces: [ { macAddress: \"52:54:00:12:34:56\", addresses: [ 10.0.0.5/24 ] } ], \
+                       provisioning: { interface: { name: eno2 }, address: 10.0.0.5/24 } }";
+        assert!(self::told(servers)[0].starts_with("`networks.provisioning.address`: `10.0.0.5` stands at"));
+    }
+
+    #[rstest]
+    #[case("a b", "no host")]
+    #[case("ntp.example.org iburst", "no host")]
+    #[case("ntp.example.org:123", "no host")]
+    #[case("10.0.0.300", "no host")]
+    #[case("-x.org", "no host")]
+    #[case("a..b", "no host")]
+    #[case("x\\ny", "no host")]
+    #[case("", "empty")]
+    #[case("224.0.1.1", "multicast")]
+    #[case("127.0.0.1", "loopback")]
+    fn time_servers_are_hosts(#[case] peer: &str, #[case] why: &str) {
+        let told = told(&format!("ntp: {{ peers: [ \"{peer}\" ] }}"));
+        assert!(told.len() == 1 && told[0].contains(why), "{told:?}");
+    }
+
+    #[test]
+    fn hosts_name_servers_and_planes_are_checked() {
+        let good = "ntp: { peers: [ ntp.example.org, pool_1.ntp.org., 192.0.2.1, \"2001:db8::1\", ntp ] }\nnetworks: { dns: [ 9.9.9.9, \"fe80::1\" ], controlPlane: { cidrs: [ 0.0.0.0/0, 10.0.0.0/8 ] } }";
+        assert_eq!(told(good), Vec::<String>::new());
+        let bad = told("networks: { dns: [ 127.0.0.53, 255.255.255.255, 0.0.0.0 ], controlPlane: { cidrs: [ 224.0.0.0/4, 10.0.0.0 ] } }");
+        assert_eq!(bad.len(), 5, "{bad:?}");
+    }
+
+    #[test]
+    fn keys_that_sign_a_site_are_those_of_minisign() {
+        let good = "access: { siteKeys: [ RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3 ] }";
+        assert_eq!(told(good), Vec::<String>::new());
+        for bad in ["access: { siteKeys: [ RWQ ] }", "access: { siteKeys: [ \"untrusted comment: a key\" ] }"] {
+            assert!(told(bad)[0].contains("`access.siteKeys[0]`"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_are_those_that_sshd_takes() {
+        let blob = "AAAAC3NzaC1lZDI1NTE5AAAAIHUj2nTRtTBGTKkZEZyEw4c3DPZi3s4aPbLy7KIw2Xx3";
+        for good in [
+            format!("ssh-ed25519 {blob}"),
+            format!("ssh-ed25519 {blob} me@example.org of mine"),
+            format!("from=\"10.0.0.0/8\",no-pty ssh-ed25519 {blob} me"),
+        ] {
+            assert!(super::is_public_key(&good), "{good}");
+        }
+        for bad in [
+            "ssh-ed25519".to_owned(),
+            format!("ssh-rsa {blob}"),
+            blob.to_owned(),
+            "ssh-ed25519 AAAA me".to_owned(),
+            format!("ssh-ed25519 {blob} a\nssh-ed25519 {blob} b"),
+        ] {
+            assert!(!super::is_public_key(&bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn networks_of_the_cluster_are_told_wherever_they_stand() {
+        let text = "apiVersion: foothold.dev/v1\nkind: Site\nnetworks: { dns: [ 10.96.0.10 ], controlPlane: { cidrs: [ 10.0.0.0/8 ] }, \
+                    interfaces: [ { macAddress: \"52:54:00:12:34:56\", addresses: [ 10.244.3.1/24 ] } ] }\n";
+        let site = Site::parse(text).expect("a Site");
+        let clusters = [("podCIDR", "10.244.0.0/16"), ("serviceCIDR", "10.96.0.0/12")];
+        let clusters = clusters.map(|(name, text)| (name, Cidr::parse(text).expect("a CIDR")));
+        let found = against_cluster(&site, &clusters);
+        assert_eq!(found.iter().map(|finding| finding.warning).collect::<Vec<_>>(), [true, true, false, false]);
+    }
+}
