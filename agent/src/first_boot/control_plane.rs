@@ -1,6 +1,9 @@
 //! Phase `control-plane`: certificates, the kubelet, etcd and the API server; then, once that
 //! answers, the controller manager and the scheduler, which would only spin before.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +34,9 @@ const STARTING: &str = "foothold:starting";
 const ROLES_ASK: Duration = Duration::from_secs(1);
 /// Port of etcd.
 const ETCD: u16 = 2379;
+/// Where etcd keeps its data, and who may look into it.
+const ETCD_DATA: &str = "/var/lib/etcd";
+const ETCD_MODE: u32 = 0o700;
 /// One folder for each container that runs.
 const TASKS: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 /// etcd and kube-apiserver, each with its sandbox.
@@ -89,6 +95,7 @@ pub async fn place_manifests(machine: &Machine, steps: &Steps, node: &Node) {
     let act = || async {
         let (machine, node) = (machine.clone(), node.clone());
         blocking(move || {
+            make_etcd_folder(&machine.at(ETCD_DATA))?;
             let (templates, dir) = (machine.at(TEMPLATES), machine.at(manifests::DIR));
             let mut changed = kubelet::settings(&templates, &machine.at(kubelet::DIR), &node)?;
             // An agent that was restarted leaves running pods alone.
@@ -102,6 +109,15 @@ pub async fn place_manifests(machine: &Machine, steps: &Steps, node: &Node) {
         .await
     };
     steps.perform(&phase::MANIFESTS, act).await;
+}
+
+/// The folder of etcd's data, for root alone as kubeadm has it: the kubelet would make one that everybody reads.
+fn make_etcd_folder(path: &Path) -> std::io::Result<()> {
+    fs_err::create_dir_all(path)?;
+    if fs_err::metadata(path)?.permissions().mode() & 0o777 != ETCD_MODE {
+        fs_err::set_permissions(path, Permissions::from_mode(ETCD_MODE))?;
+    }
+    Ok(())
 }
 
 /// Starts the kubelet.
@@ -363,7 +379,7 @@ pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node, api: &Ap
 mod tests {
     use std::net::IpAddr;
 
-    use super::{bring_up_to_date, keeping, listens, not_listening, pki};
+    use super::{bring_up_to_date, keeping, listens, make_etcd_folder, not_listening, pki};
     use crate::cluster::Node;
     use crate::host::runner::FakeRunner;
     use crate::machine::tests::machine;
@@ -374,6 +390,21 @@ mod tests {
             advertise: "198.18.0.1".parse().expect("an address"),
             service_address: "10.96.0.1".parse().expect("an address"),
             site_addresses: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_root_looks_into_what_etcd_keeps() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("var/lib/etcd");
+        let mode = || fs_err::metadata(&path).expect("there").permissions().mode() & 0o777;
+        for before in [None, Some(0o755), Some(0o700)] {
+            if let Some(before) = before {
+                fs_err::set_permissions(&path, std::fs::Permissions::from_mode(before)).expect("changed");
+            }
+            make_etcd_folder(&path).expect("made");
+            assert_eq!(mode(), 0o700);
         }
     }
 

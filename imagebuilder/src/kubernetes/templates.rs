@@ -1,5 +1,7 @@
 //! What kubeadm renders at build time, as a stage.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use agent_api::release::Blob;
@@ -139,6 +141,8 @@ fn scratch(input: &StateInput<'_>, root: &Path) -> Result<Rehearsal> {
     for folder in ["bin", "dev", "etc", "tmp", "var/lib/etcd"] {
         fs_err::create_dir_all(root.join(folder))?;
     }
+    // As kubeadm has it.
+    fs_err::set_permissions(root.join("var/lib/etcd"), Permissions::from_mode(0o700))?;
     fs_err::write(root.join("dev/null"), "")?;
     fs_err::write(root.join("etc/hosts"), "127.0.0.1 localhost\n")?;
     for (program, name) in rehearsal::PROGRAMS {
