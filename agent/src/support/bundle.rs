@@ -1,5 +1,5 @@
 //! The support bundle: a tar.gz with what somebody far away needs to understand this box. What goes in is
-//! named here, one by one; every text passes [`redact`] on its way.
+//! named here, one by one; every text passes the [`Redactor`] on its way.
 
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -11,9 +11,13 @@ use agent_api::rest::{BoxStatus, Timeline};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::redact::redact;
+use super::redact::{Redactor, Values};
 use crate::host::runner::Runner;
 
+/// What is made of the processes: see [`processes`].
+const PROCESSES: &str = "processes.txt";
+/// Columns before the control group.
+const OF_PROCESS: usize = 7;
 /// How long one program may run.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Bytes at the end of a file that go in.
@@ -53,7 +57,7 @@ const FOLDERS: &[(&str, &str)] = &[("etc/kubernetes/manifests", "yaml"), ("var/l
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("journal.txt", &["journalctl", "-b", "--no-pager", "-n", "8000", "-o", "short-monotonic"]),
     ("journal-previous-boot.txt", &["journalctl", "-b", "-1", "--no-pager", "-n", "2000", "-o", "short-monotonic"]),
-    ("processes.txt", &["ps", "-eo", "pid,ppid,stat,ni,times,etimes,rss,args", "--sort=-times"]),
+    (PROCESSES, &["ps", "-eo", "pid,ppid,stat,ni,times,etimes,rss,cgroup:400,args", "--sort=-times", "-ww"]),
     ("units.txt", &["systemctl", "list-units", "--all", "--no-pager", "--plain"]),
     ("network/addresses.txt", &["ip", "-details", "address"]),
     ("network/routes.txt", &["ip", "route", "show", "table", "all"]),
@@ -74,7 +78,8 @@ journal*.txt, kernel.txt                   logs
 network/, disks/, units.txt, ...           what programs printed
 pods/                                      end of each container's log
 
-Private keys, tokens and passwords are left out or replaced by [redacted].
+Private keys, tokens and passwords are left out or replaced by [redacted]: the values of all Secrets and key files of
+this box wherever they stand, and whatever looks like a secret. Of processes in pods only the program is told.
 ";
 
 /// Where the bundle's content comes from.
@@ -89,7 +94,9 @@ pub(crate) struct BundleSources {
 /// Writes the bundle. A source that fails leaves a line that says why; only the writer's own errors end it.
 pub(crate) fn write(sources: &BundleSources, into: impl Write) -> io::Result<()> {
     let gzip = GzEncoder::new(BufWriter::with_capacity(32 * 1024, into), Compression::fast());
-    let mut bundle = Bundle { tar: tar::Builder::new(gzip), left_out: Vec::new() };
+    let values = Values::of_box(&sources.root, sources.runner.as_ref());
+    let redactor = Redactor::new(&values);
+    let mut bundle = Bundle { tar: tar::Builder::new(gzip), redactor, left_out: Vec::new() };
     bundle.add("README.txt", README)?;
     bundle.add("status.json", &json(&sources.status))?;
     let lines = sources.events.iter().filter_map(|event| serde_json::to_string(event).ok());
@@ -107,14 +114,20 @@ pub(crate) fn write(sources: &BundleSources, into: impl Write) -> io::Result<()>
     bundle.add_kernel_log(&sources.root.join("dev/kmsg"))?;
     for (name, argv) in PROGRAMS {
         match sources.runner.run(argv, b"", DEADLINE) {
+            Ok(output) if *name == PROCESSES => bundle.add(name, &processes(&output.text()))?,
             Ok(output) => bundle.add(name, &output.text())?,
             Err(error) => bundle.leave_out(name, &error),
         }
     }
     let pods = sources.root.join("var/log/pods");
-    for path in pod_logs(&pods).into_iter().take(POD_LOG.1) {
-        let name = path.strip_prefix(&pods).unwrap_or(&path).to_string_lossy().into_owned();
-        bundle.add_file(&format!("pods/{name}"), &path, POD_LOG.0)?;
+    // Whose values are not known cannot be taken out of what other pods said.
+    let known = |path: &&PathBuf| values.secrets || path.starts_with(&pods) && is_of_system(path, &pods);
+    if !values.secrets {
+        bundle.left_out.push("pods/: only those of kube-system, for the API server does not tell its Secrets\n".to_owned());
+    }
+    for path in pod_logs(&pods).iter().filter(known).take(POD_LOG.1) {
+        let name = path.strip_prefix(&pods).unwrap_or(path).to_string_lossy().into_owned();
+        bundle.add_file(&format!("pods/{name}"), path, POD_LOG.0)?;
     }
     bundle.finish()
 }
@@ -125,12 +138,13 @@ fn json(value: &impl serde::Serialize) -> String {
 
 struct Bundle<W: Write> {
     tar: tar::Builder<GzEncoder<BufWriter<W>>>,
+    redactor: Redactor,
     left_out: Vec<String>,
 }
 
 impl<W: Write> Bundle<W> {
     fn add(&mut self, name: &str, text: &str) -> io::Result<()> {
-        let text = redact(text);
+        let text = self.redactor.text(text);
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
         header.set_mode(0o600);
@@ -168,6 +182,33 @@ impl<W: Write> Bundle<W> {
         self.add("left-out.txt", &left_out)?;
         self.tar.into_inner()?.finish()?.flush()
     }
+}
+
+/// What `ps` printed, without control groups, and of processes in pods the program alone.
+fn processes(printed: &str) -> String {
+    let mut told = String::with_capacity(printed.len());
+    for line in printed.lines() {
+        let mut rest = line;
+        for _ in 0..OF_PROCESS {
+            rest = rest.trim_start();
+            rest = rest.find(char::is_whitespace).map_or("", |end| &rest[end..]);
+        }
+        let (before, rest) = (&line[..line.len() - rest.len()], rest.trim_start());
+        let (group, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        let arguments = arguments.trim_start();
+        let program = arguments.split_whitespace().next().unwrap_or_default();
+        let in_pod = group.contains("kubepods");
+        told.push_str(before);
+        told.push(' ');
+        told.push_str(if in_pod { program } else { arguments });
+        told.push_str(if in_pod { " (in a pod)\n" } else { "\n" });
+    }
+    told
+}
+
+/// Whether a log is of a pod of the cluster's own.
+fn is_of_system(path: &Path, pods: &Path) -> bool {
+    path.strip_prefix(pods).is_ok_and(|path| path.to_string_lossy().starts_with("kube-system_"))
 }
 
 /// The end of a file. Files of /proc tell no size, so they are read from their start.
@@ -238,7 +279,17 @@ fn kernel_line(record: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::kernel_line;
+    use super::{kernel_line, processes};
+
+    #[test]
+    fn of_processes_in_pods_only_the_program_is_told() {
+        let printed = "  PID  PPID STAT  NI     TIME ELAPSED   RSS CGROUP                 COMMAND\n\
+                       \x20 900     1 Ssl    0       12    3000 90000 0::/system.slice/k     /usr/bin/kubelet --config=/x\n\
+                       \x20 950   900 Ssl    0        2    3000  9000 0::/kubepods.slice/a/b /app/tool --licence ABC\n";
+        let told = processes(printed);
+        assert!(told.contains("90000 /usr/bin/kubelet --config=/x\n"), "{told}");
+        assert!(told.contains("9000 /app/tool (in a pod)\n") && !told.contains("ABC"), "{told}");
+    }
 
     #[test]
     fn a_kernel_record_becomes_a_line_as_dmesg_prints_it() {

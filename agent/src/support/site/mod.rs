@@ -1,4 +1,4 @@
-//! The box's report, inventory and support bundle, written to the SITE partition of its own medium.
+//! The box's report and inventory, and a support bundle when somebody asks for it, written to the SITE partition of its own medium.
 //!
 //! ```text
 //! ready, a step that stays failed, POST /api/v1/site/report
@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::place::Place;
 use self::store::Piece;
-use super::{bundle, inventory, redact, report, timeline};
+use super::redact::{Redactor, Values};
+use super::{bundle, inventory, report, timeline};
 use crate::events::{Bus, uptime};
 use crate::host::runner::Runner;
 use crate::vitals::Vitals;
@@ -206,31 +207,38 @@ async fn write_and_tell(site: &Arc<SiteOut>, sources: &ReportSources, reason: Re
     }
 }
 
-/// Collects everything, then writes it. Bytes that were written.
+/// Collects everything, then writes it. Logs go along only when somebody who has access asked for them: whoever has the
+/// stick can read them. Bytes that were written.
 fn write(site: &SiteOut, sources: &ReportSources, reason: Reason, place: &Place) -> anyhow::Result<u64> {
     let fingerprint = site.fingerprint.get().map_or("", String::as_str);
     let status = sources.vitals.box_status(&sources.bus, fingerprint);
     let timeline = timeline::timeline(&sources.bus.beginning(), uptime());
+    let asked = reason == Reason::Asked;
     let report = Report { written: status.clock.clone(), because: reason, status, timeline };
     let inventory = inventory::collect(&site.root);
-    let bundle_path = site.root.join(BUNDLE);
-    let bundle = bundle::BundleSources {
-        status: report.status.clone(),
-        timeline: report.timeline.clone(),
-        events: sources.bus.since(0).1,
-        root: site.root.clone(),
-        runner: Arc::clone(&sources.runner),
-    };
-    bundle::write(&bundle, fs_err::File::create(&bundle_path)?)?;
-    let text = |text: String| redact::redact(&text).into_bytes();
-    let pieces = [
+    let redactor = Redactor::new(&Values::of_box(&site.root, sources.runner.as_ref()));
+    let text = |text: String| redactor.text(&text).into_bytes();
+    let mut pieces = vec![
         Piece::bytes("report.json", text(serde_json::to_string_pretty(&report)?)),
         Piece::bytes("report.txt", text(report::text(&report, &inventory))),
         Piece::bytes("inventory.json", serde_json::to_vec_pretty(&inventory)?),
-        Piece::file("support-bundle.tar.gz", &bundle_path),
     ];
+    let bundle_path = site.root.join(BUNDLE);
+    if asked {
+        let bundle = bundle::BundleSources {
+            status: report.status.clone(),
+            timeline: report.timeline.clone(),
+            events: sources.bus.since(0).1,
+            root: site.root.clone(),
+            runner: Arc::clone(&sources.runner),
+        };
+        bundle::write(&bundle, fs_err::File::create(&bundle_path)?)?;
+        pieces.push(Piece::file("support-bundle.tar.gz", &bundle_path));
+    }
     let written = place.mounted(&site.root, |folder| store::store(folder, &pieces));
-    let _ = fs_err::remove_file(&bundle_path);
+    if asked {
+        let _ = fs_err::remove_file(&bundle_path);
+    }
     written
 }
 

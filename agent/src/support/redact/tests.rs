@@ -1,0 +1,116 @@
+use proptest::prelude::{any, prop_assert, proptest};
+use rstest::rstest;
+
+use super::{Redactor, Values};
+
+fn redact(text: &str) -> String {
+    Redactor::new(&Values::default()).text(text)
+}
+
+#[rstest]
+#[case::yaml("    client-key-data: LS0tLS1CRUdJTiBFQyBQ\n", "    client-key-data: [redacted]\n")]
+#[case::certificate("ca: LS0tLS1CRUdJTiBDRVJU==", "ca: [redacted]==")]
+#[case::json(r#"{"password": "a b, c", "user": "x"}"#, r#"{"password": "[redacted]", "user": "x"}"#)]
+#[case::escaped(r#"msg="{\"token\":\"abc\"}""#, r#"msg="{\"token\":\"[redacted]\"}""#)]
+#[case::flag("--bootstrap-token=abc --v=2", "--bootstrap-token=[redacted] --v=2")]
+#[case::switch("--use-service-account-credentials=true x", "--use-service-account-credentials=true x")]
+#[case::file("--token-auth-file=/etc/x", "--token-auth-file=/etc/x")]
+#[case::header("Authorization: Bearer abc.def x", "Authorization: Bearer [redacted] x")]
+#[case::url("proxy https://joe:pw@proxy:3128/ on", "proxy https://[redacted]@proxy:3128/ on")]
+#[case::plain_url("GET https://198.18.0.1:6443/readyz", "GET https://198.18.0.1:6443/readyz")]
+#[case::bootstrap("using abcdef.0123456789abcdef now", "using [redacted] now")]
+#[case::jwt("got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl!", "got [redacted]!")]
+#[case::command_line(
+    "quiet foothold.site=YWJj foothold.mode=safe",
+    "quiet foothold.site=[redacted] foothold.mode=safe"
+)]
+#[case::volume("      secret:\n        secretName: coredns\n", "      secret:\n        secretName: coredns\n")]
+#[case::prose("the token expired at 10:00", "the token expired at 10:00")]
+#[case::key("a\n-----BEGIN EC PRIVATE KEY-----\nMHcC\nAAAA\n-----END EC PRIVATE KEY-----\nb\n", "a\n[redacted]\nb\n")]
+#[case::cut_off_key("x -----BEGIN PRIVATE KEY-----\nMHcC\n", "x [redacted]\n")]
+#[case::key_file("--client-key=/etc/kubernetes/x.key --v=1", "--client-key=/etc/kubernetes/x.key --v=1")]
+#[case::step("10:15:03 secrets controller started", "10:15:03 secrets controller started")]
+fn secrets_go_and_the_rest_stays(#[case] text: &str, #[case] expected: &str) {
+    assert_eq!(redact(text), expected);
+}
+
+/// Each kind in which programs write a secret; `PLANTED` is the secret.
+const PLANTED: [&str; 46] = [
+    "tool --password PLANTED --v=2",
+    "tool --password=PLANTED",
+    "args: [\"--token\", \"PLANTED\", \"x\"]",
+    "args:\n- --api-key\n- PLANTED\n- x\n",
+    "  \"--secret\",\n  \"PLANTED\",\n",
+    "env:\n- name: DB_PASSWORD\n  value: PLANTED\n",
+    "env:\n- name: \"DB_PASSWORD\"\n  value: \"PLANTED\"\n",
+    "{\"name\":\"DB_PASSWORD\",\"value\":\"PLANTED\"}",
+    "AWS_SECRET_ACCESS_KEY=PLANTED",
+    "export GITHUB_TOKEN=PLANTED",
+    "{\"auths\":{\"r.example\":{\"auth\":\"PLANTED\"}}}",
+    "  hashed_passwd: PLANTED\n",
+    "hashed_passwd: \"$6$rounds=5000$saltsalt$PLANTED\"\n",
+    "user: root:$6$saltsaltsalt$PLANTED:19000:0\n",
+    "hash $2b$12$PLANTEDPLANTEDPLANTEDPLANTED",
+    "password: |\n  PLANTED\n  more PLANTED\nnext: 1\n",
+    "secret: >-\n    PLANTED\n",
+    "password: correct horse PLANTED\n",
+    "password = correct horse PLANTED\n",
+    "password: \"with \\\" quote PLANTED\"\n",
+    "password: 'PLANTED'   # of the BMC\n",
+    "Authorization: Basic PLANTED",
+    "authorization: bearer PLANTED",
+    "X-Auth-Token: PLANTED",
+    "Cookie: a=b; session=PLANTED; c=d",
+    "Set-Cookie: id=PLANTED; Path=/",
+    "GET /x?access_token=PLANTED&y=1",
+    "GET /x?X-Amz-Signature=PLANTED&y=1",
+    "postgres://joe:PLANTED@db:5432/x",
+    "redis://:PLANTED@cache",
+    "ipmitool -I lanplus -H 10.0.0.1 -U admin -P PLANTED power status",
+    "curl -u admin:PLANTED https://bmc/redfish/v1",
+    "sshpass -p PLANTED ssh x",
+    "{\"UserName\":\"admin\",\"Password\":\"PLANTED\"}",
+    "{'username': 'admin', 'password': 'PLANTED'}",
+    "map[password:PLANTED user:x]",
+    "Credentials{Username:x Password:PLANTED}",
+    "<user>x</user><password>PLANTED</password>",
+    "level=info msg=login password=PLANTED user=x",
+    "machine r.example login joe password PLANTED",
+    "kubeadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef --certificate-key PLANTED",
+    "apiVersion: v1\ndata:\n  anything: PLANTED\n  other: PLANTED\nkind: Secret\nmetadata:\n  name: x\n",
+    "kind: Secret\nstringData:\n  config: |\n    PLANTED\ntype: Opaque\n",
+    "{\"key\":\"-----BEGIN PRIVATE KEY-----\\nPLANTED\\n-----END PRIVATE KEY-----\"}",
+    "remote ghp_PLANTEDPLANTEDPLANTEDPLANTED pushed",
+    "clientSecret: PLANTED\n",
+];
+
+#[test]
+fn no_kind_of_secret_comes_out() {
+    let came: Vec<String> =
+        PLANTED.into_iter().map(redact).filter(|said| said.contains("PLANTED")).collect();
+    assert!(came.is_empty(), "{} came out:\n{}", came.len(), came.join("\n"));
+}
+
+#[test]
+fn what_stands_around_a_secret_stays() {
+    for (text, kept) in [
+        (PLANTED[0], "--v=2"),
+        (PLANTED[5], "- name: DB_PASSWORD\n  value: [redacted]\n"),
+        (PLANTED[15], "password: [redacted]\nnext: 1\n"),
+        (PLANTED[20], "# of the BMC"),
+        (PLANTED[30], "-H 10.0.0.1 -U admin -P [redacted] power status"),
+        (PLANTED[41], "kind: Secret\nmetadata:\n  name: x\n"),
+    ] {
+        let said = redact(text);
+        assert!(said.contains(kept), "{said}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_breaks_it_and_no_password_stays(text in any::<String>(), word in "[A-Za-z0-9]{12}") {
+        let _ = redact(&text);
+        let told = redact(&format!("password: {word}\n"));
+        prop_assert!(!told.contains(&word));
+    }
+}
