@@ -14,6 +14,7 @@ use crate::node::command::Node;
 use crate::operators::Operator;
 use crate::provisioning::segment::command::Dhcp;
 use crate::ramdisk::RamdiskNetwork;
+use crate::ramdisk::image::ServerNetwork;
 use crate::terminal::show;
 use crate::uploads::publish::ReadUpload;
 use crate::{daemon, init};
@@ -58,6 +59,9 @@ enum Command {
     /// Set up the network of a server that runs the deploy ramdisk, as its virtual medium says (started by systemd).
     #[command(hide = true)]
     RamdiskNetwork(RamdiskNetwork),
+    /// Set up the network of an installed server, as its config drive says (started by systemd).
+    #[command(hide = true)]
+    ServerNetwork(ServerNetwork),
     /// Serve DHCP, TFTP and network boot on an interface; by default without disturbing another DHCP server.
     Dhcp(Dhcp),
 }
@@ -102,6 +106,10 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         }
         Command::Node(node) => node.run().map(|()| ExitCode::SUCCESS),
         Command::Hosts(hosts) => hosts.run(),
+        Command::ServerNetwork(network) => {
+            show(&network.run()?);
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Dhcp(dhcp) => dhcp.run(),
         Command::ReadUpload(reader) => {
             reader.run()?;

@@ -13,7 +13,7 @@
 //! services    the pods that the box runs beside its cluster: one service each, in one list
 //! signs       signs of life of servers that are provisioned, and what is waited for
 //! import      what other systems know of a site, as objects of the box: Akraino ICN's hosts
-//! ramdisk     network of a server that runs the deploy ramdisk
+//! ramdisk     network of a server, in the deploy ramdisk and in an OS image
 //! provisioning  Ironic: its configuration, database, credentials; DHCP, TFTP and network boot, guarded
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! ironic      Ironic's API, as much as the operators need of it

@@ -1,11 +1,15 @@
-//! What the agent does on a server that runs the deploy ramdisk: its network, as Ironic handed it over.
+//! What the agent does on a server, in the deploy ramdisk and in an OS image: its network, as Ironic handed it over.
 //!
 //! ```text
-//! virtual medium (VMEDIA_BOOT_ISO, config-2) ─► openstack/latest/network_data.json ─network_data─► units of networkd
+//! ramdisk   virtual medium (VMEDIA_BOOT_ISO, config-2) ─┬► openstack/latest/network_data.json ─network_data─► units of networkd
+//! OS image  config drive (config-2) ────────────────────┘
 //! ```
+//! In an OS image cloud-init does the rest; of bonds and VLANs its renderer for networkd makes nothing.
+//!
 //! Without such a file on the medium every card asks DHCP, as the ramdisk's own settings have it. The medium may show up
 //! some seconds after the disks: the agent waits until one of its names is there, or the time is over.
 
+pub mod image;
 pub mod network_data;
 
 use std::fmt::Write as _;
@@ -14,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
+use serde_json::Value;
 
 use self::network_data::NetworkData;
 use crate::host::clock;
@@ -59,8 +64,7 @@ impl RamdiskNetwork {
             read(&node)?
         };
         let Some(text) = text else { return Ok("the medium says nothing about the network: DHCP\n".to_owned()) };
-        let data: NetworkData = serde_json::from_str(&text).with_context(|| format!("`{FILE}`"))?;
-        let units = data.units().with_context(|| format!("`{FILE}`"))?;
+        let units = units_of(&text, "10-ironic-")?;
         let mut told = String::new();
         for (name, text) in &units {
             files::write(&self.units.join(name), text.as_bytes(), files::PUBLIC)?;
@@ -68,6 +72,12 @@ impl RamdiskNetwork {
         }
         Ok(told)
     }
+}
+
+/// The units that the text of a file comes to.
+fn units_of(text: &str, stem: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let value: Value = serde_json::from_str(text).with_context(|| format!("`{FILE}`"))?;
+    NetworkData::read(&value).and_then(|data| data.units(stem)).with_context(|| format!("`{FILE}`"))
 }
 
 /// The medium's device, as soon as it is there; `None` if it is not within that time.

@@ -1,4 +1,4 @@
-//! `network_data.json` as units of systemd-networkd. Pure text.
+//! `network_data.json` as units of systemd-networkd: the same for ramdisk and OS image. Pure text.
 //!
 //! Source: `OpenStack`'s metadata service and its JSON schema (nova, `doc/api_schemas/network_data.json`); systemd.network(5),
 //! systemd.netdev(5).
@@ -7,19 +7,44 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 use agent_api::net::MacAddress;
+
+/// Longest name of an interface (`IFNAMSIZ` without its end, linux/if.h).
+const LONGEST_NAME: usize = 15;
+/// Parameters of a bond: as network data calls them behind `bond_`, as systemd.netdev(5) does, what follows the number.
+const BOND: [(&str, &str, &str); 15] = [
+    ("ad_select", "AdSelect", ""),
+    ("all_slaves_active", "AllSlavesActive", ""),
+    ("arp_all_targets", "ARPAllTargets", ""),
+    ("arp_interval", "ARPIntervalSec", "ms"),
+    ("arp_ip_target", "ARPIPTargets", ""),
+    ("arp_validate", "ARPValidate", ""),
+    ("downdelay", "DownDelaySec", "ms"),
+    ("fail_over_mac", "FailOverMACPolicy", ""),
+    ("lacp_rate", "LACPTransmitRate", ""),
+    ("lp_interval", "LearnPacketIntervalSec", "s"),
+    ("min_links", "MinLinks", ""),
+    ("num_grat_arp", "GratuitousARP", ""),
+    ("packets_per_slave", "PacketsPerSlave", ""),
+    ("primary_reselect", "PrimaryReselectPolicy", ""),
+    ("updelay", "UpDelaySec", "ms"),
+];
 
 /// The whole file. Keys that do not concern addresses are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct NetworkData {
     /// Cards, and what lies over them.
+    #[serde(deserialize_with = "nullable")]
     pub links: Vec<Link>,
     /// Addresses on them.
+    #[serde(deserialize_with = "nullable")]
     pub networks: Vec<Network>,
     /// Name servers of all.
+    #[serde(deserialize_with = "nullable")]
     pub services: Vec<Service>,
 }
 
@@ -35,21 +60,30 @@ pub struct Link {
     /// MAC address of a card, or the one that a bond takes.
     pub ethernet_mac_address: Option<String>,
     /// Bytes.
+    #[serde(deserialize_with = "number")]
     pub mtu: Option<u32>,
     /// The link that a VLAN lies on.
     pub vlan_link: Option<String>,
     /// Its number.
-    pub vlan_id: Option<u16>,
+    #[serde(deserialize_with = "number")]
+    pub vlan_id: Option<u32>,
     /// Its own hardware address.
     pub vlan_mac_address: Option<String>,
     /// Links of a bond.
+    #[serde(deserialize_with = "nullable")]
     pub bond_links: Vec<String>,
     /// `802.3ad`, `active-backup` and the others.
     pub bond_mode: Option<String>,
     /// Milliseconds between two looks at its links.
+    #[serde(deserialize_with = "number")]
     pub bond_miimon: Option<u32>,
     /// How it spreads packets.
     pub bond_xmit_hash_policy: Option<String>,
+    /// The card that it prefers: an id.
+    pub bond_primary: Option<String>,
+    /// Everything else that is said of it.
+    #[serde(flatten)]
+    pub others: Map<String, Value>,
 }
 
 /// Addresses on a link.
@@ -64,10 +98,13 @@ pub struct Network {
     /// With or without its prefix.
     pub ip_address: Option<String>,
     /// A mask or a prefix.
+    #[serde(deserialize_with = "text")]
     pub netmask: Option<String>,
     /// Where other networks are.
+    #[serde(deserialize_with = "nullable")]
     pub routes: Vec<Route>,
     /// Its own name servers.
+    #[serde(deserialize_with = "nullable")]
     pub services: Vec<Service>,
 }
 
@@ -78,9 +115,13 @@ pub struct Route {
     /// The network that it leads to.
     pub network: String,
     /// A mask or a prefix.
-    pub netmask: String,
+    #[serde(deserialize_with = "text")]
+    pub netmask: Option<String>,
     /// The gateway.
     pub gateway: String,
+    /// Name servers that are reached by it.
+    #[serde(deserialize_with = "nullable")]
+    pub services: Vec<Service>,
 }
 
 /// A service of the network.
@@ -92,6 +133,30 @@ pub struct Service {
     pub kind: String,
     /// Its address.
     pub address: String,
+}
+
+/// A list that may be `null`.
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// A number, or the text of one.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let expected = |found: &str| serde::de::Error::custom(format!("found `{found}`, expected a number"));
+    match Value::deserialize(from)? {
+        Value::Null => Ok(None),
+        Value::String(text) => text.trim().parse().map(Some).map_err(|_| expected(&text)),
+        other => other.as_u64().and_then(|number| u32::try_from(number).ok()).map(Some).ok_or_else(|| expected(&other.to_string())),
+    }
+}
+
+/// A text, or a number as one.
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(from)? {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    })
 }
 
 /// Why a file cannot be used.
@@ -107,6 +172,15 @@ pub enum NetworkDataError {
         /// What should.
         expected: &'static str,
     },
+    /// It is the file of another program.
+    #[error("found {found}, expected OpenStack's network data (`links`, `networks`, `services`), which Ironic hands on")]
+    Foreign {
+        /// Whose.
+        found: &'static str,
+    },
+    /// It has another shape.
+    #[error("{0}")]
+    Shape(String),
     /// A network or a link names a link that is not there.
     #[error("`{key}`: found no link `{id}`")]
     NoLink {
@@ -122,16 +196,38 @@ fn wrong(key: &'static str, found: &str, expected: &'static str) -> NetworkDataE
 }
 
 impl NetworkData {
-    /// File names and texts. Every link has a unit, those without addresses too: they come up without DHCP.
+    /// Reads it, and says whose file it is when it is another one.
+    ///
+    /// # Errors
+    /// It is of another program or of another shape.
+    pub fn read(value: &Value) -> Result<Self, NetworkDataError> {
+        let keys = value.as_object().map(|map| map.keys().map(String::as_str).collect::<Vec<_>>()).unwrap_or_default();
+        let has = |names: &[&str]| keys.iter().any(|key| names.contains(key));
+        let found = match () {
+            () if has(&["links", "networks"]) => None,
+            () if has(&["network", "ethernets", "bonds", "vlans"]) => Some("a file of netplan"),
+            () if has(&["config", "version"]) => Some("a network configuration of cloud-init"),
+            () if has(&["interfaces", "dns-resolver", "routes"]) => Some("a state of nmstate"),
+            () if keys.is_empty() || has(&["services"]) => None,
+            () => Some("keys of none of its parts"),
+        };
+        match found {
+            Some(found) => Err(NetworkDataError::Foreign { found }),
+            None => Self::deserialize(value).map_err(|error| NetworkDataError::Shape(error.to_string())),
+        }
+    }
+
+    /// File names, which begin with `stem`, and texts. Every link has a unit, those without addresses too: they come up
+    /// without DHCP.
     ///
     /// # Errors
     /// The first value that cannot be used.
-    pub fn units(&self) -> Result<Vec<(String, String)>, NetworkDataError> {
+    pub fn units(&self, stem: &str) -> Result<Vec<(String, String)>, NetworkDataError> {
         let names = self.names()?;
         let mut units = Vec::new();
         for (index, link) in self.links.iter().enumerate() {
             let name = &names[link.id.as_str()];
-            let stem = format!("10-ironic-{index:02}");
+            let stem = format!("{stem}{index:02}");
             let mut text = String::from("[Match]\n");
             match link.kind.as_str() {
                 "vlan" | "bond" => {
@@ -152,17 +248,33 @@ impl NetworkData {
         Ok(units)
     }
 
-    /// What each link is called: a card by its id for others to find it, the rest by names that the kernel takes.
+    /// What each link is called. Bonds and VLANs are called by their id where the kernel takes it: that is how user data names
+    /// them, too.
     fn names(&self) -> Result<BTreeMap<&str, String>, NetworkDataError> {
-        let mut names = BTreeMap::new();
+        let mut names: BTreeMap<&str, String> = BTreeMap::new();
         for (index, link) in self.links.iter().enumerate() {
             let name = match link.kind.as_str() {
-                "vlan" => format!("vlan{}", link.vlan_id.unwrap_or_default()),
+                "vlan" | "bond" if is_name(&link.id) => link.id.clone(),
+                "vlan" => format!("vlan{index}"),
                 "bond" => format!("bond{index}"),
                 _ => format!("card{index}"),
             };
             if link.id.is_empty() || names.insert(link.id.as_str(), name).is_some() {
                 return Err(wrong("links.id", &link.id, "an id that no other link has"));
+            }
+        }
+        let missing = |key: &'static str, id: &str| NetworkDataError::NoLink { key, id: id.to_owned() };
+        for link in &self.links {
+            match link.kind.as_str() {
+                "vlan" => {
+                    let below = link.vlan_link.as_deref().unwrap_or_default();
+                    names.get(below).ok_or_else(|| missing("links.vlan_link", below))?;
+                }
+                "bond" => {
+                    let lost = link.bond_links.iter().find(|id| !names.contains_key(id.as_str()));
+                    lost.map_or(Ok(()), |id| Err(missing("links.bond_links", id)))?;
+                }
+                _ => {}
             }
         }
         for network in &self.networks {
@@ -190,10 +302,19 @@ impl NetworkData {
         }
         for bond in self.links.iter().filter(|it| it.kind == "bond" && it.bond_links.contains(&link.id)) {
             let _ = writeln!(text, "Bond={}", names[bond.id.as_str()]);
+            if bond.bond_primary.as_deref() == Some(&link.id) {
+                text.push_str("PrimarySlave=yes\n");
+            }
         }
-        let services = own.iter().flat_map(|network| &network.services).chain(&self.services);
+        let of_routes = own.iter().flat_map(|network| &network.routes).flat_map(|route| &route.services);
+        let services = own.iter().flat_map(|network| &network.services).chain(of_routes).chain(&self.services);
+        let mut told = Vec::new();
         for service in services.filter(|service| service.kind == "dns" && !own.is_empty()) {
-            let _ = writeln!(text, "DNS={}", address_of("services.address", &service.address)?);
+            let address = address_of("services.address", &service.address)?;
+            if !told.contains(&address) {
+                let _ = writeln!(text, "DNS={address}");
+                told.push(address);
+            }
         }
         for network in &own {
             if let Some(address) = &network.ip_address {
@@ -201,11 +322,13 @@ impl NetworkData {
             }
         }
         if dhcp != "no" {
-            text.push_str("\n[DHCPv4]\nClientIdentifier=mac\n");
+            // Where the name servers of the network are told, those of DHCP are not asked.
+            let own_names = if told.is_empty() { "" } else { "UseDNS=no\n" };
+            let _ = write!(text, "\n[DHCPv4]\nClientIdentifier=mac\n{own_names}");
         }
         for route in own.iter().flat_map(|network| &network.routes) {
             let to =
-                with_prefix(&route.network, Some(&route.netmask).filter(|mask| !mask.is_empty()).map(String::as_str))?;
+                with_prefix(&route.network, route.netmask.as_deref().filter(|mask| !mask.is_empty()))?;
             let _ = writeln!(
                 text,
                 "\n[Route]\nDestination={to}\nGateway={}",
@@ -241,8 +364,31 @@ fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {
         word("links.bond_xmit_hash_policy", policy)?;
         let _ = writeln!(text, "TransmitHashPolicy={policy}");
     }
-    let _ = writeln!(text, "MIIMonitorSec={}ms", link.bond_miimon.unwrap_or(100));
+    let asks_arp = link.others.contains_key("bond_arp_interval");
+    if let Some(every) = link.bond_miimon.or((!asks_arp).then_some(100)) {
+        let _ = writeln!(text, "MIIMonitorSec={every}ms");
+    }
+    for (name, ours, unit) in BOND {
+        let Some(value) = link.others.get(&format!("bond_{name}")).filter(|value| !value.is_null()) else { continue };
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let plain = !value.is_empty() && value.bytes().all(|it| it.is_ascii_alphanumeric() || b".:,_-".contains(&it));
+        if !plain {
+            return Err(wrong("links.bond_*", &value, "a word or a number"));
+        }
+        let value = match value.as_str() {
+            "0" if name == "lacp_rate" => "slow".to_owned(),
+            "1" if name == "lacp_rate" => "fast".to_owned(),
+            other => other.replace(',', " "),
+        };
+        let _ = writeln!(text, "{ours}={value}{unit}");
+    }
     Ok(text)
+}
+
+/// Whether the kernel takes it as the name of an interface.
+fn is_name(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(inner) && !matches!(text, "." | ".." | "all" | "default" | "lo")
 }
 
 fn mac_of(key: &'static str, text: &str) -> Result<MacAddress, NetworkDataError> {
@@ -304,8 +450,9 @@ mod tests {
     }"#;
 
     fn units(text: &str) -> Result<Vec<(String, String)>, String> {
-        let data: NetworkData = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        data.units().map_err(|error| error.to_string())
+        let value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let data = NetworkData::read(&value).map_err(|error| error.to_string())?;
+        data.units("10-ironic-").map_err(|error| error.to_string())
     }
 
     #[test]
@@ -323,6 +470,8 @@ mod tests {
             ("52:54:00:AA:00:01", "nowhere", "`ethernet_mac_address`: found `nowhere`"),
             ("172.22.0.20", "172.22.0", "`ip_address`: found `172.22.0`"),
             ("255.255.255.0", "255.0.255.0", "`netmask`: found `255.0.255.0`"),
+            ("\"vlan_link\": \"pair\"", "\"vlan_link\": \"nic9\"", "`links.vlan_link`: found no link `nic9`"),
+            ("\"nic1\", \"nic2\"", "\"nic1\", \"nic9\"", "`links.bond_links`: found no link `nic9`"),
             ("\"link\": \"nic0\"", "\"link\": \"nic9\"", "`networks.link`: found no link `nic9`"),
             ("\"vlan_id\": 42", "\"vlan_id\": 4095", "`links.vlan_id`"),
             ("802.3ad", "802\\nName=x", "`links.bond_mode`"),
@@ -332,6 +481,61 @@ mod tests {
             let error = units(&WHOLE.replacen(from, to, 1)).expect_err(to);
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    /// As CAPM3 writes it: names of links as the kernel has them, name servers below routes, masks of IPv6.
+    #[test]
+    fn what_capm3_writes_is_understood() {
+        let text = r#"{
+            "links": [
+                {"id": "eno1", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01", "mtu": 9000},
+                {"id": "eno2", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:02", "mtu": 9000},
+                {"id": "bond0", "type": "bond", "bond_links": ["eno1", "eno2"], "bond_mode": "802.3ad", "mtu": 9000,
+                 "ethernet_mac_address": "52:54:00:00:00:01", "bond_xmit_hash_policy": "layer3+4", "bond_lacp_rate": "fast",
+                 "bond_min_links": 1, "bond_primary": "eno1"},
+                {"id": "bond0.100", "type": "vlan", "vlan_link": "bond0", "vlan_id": "100", "vlan_mac_address": "52:54:00:00:00:64"},
+                {"id": "a name that is too long for the kernel", "type": "vlan", "vlan_link": "bond0", "vlan_id": 200}
+            ],
+            "networks": [
+                {"id": "v4", "link": "bond0.100", "type": "ipv4", "ip_address": "10.1.0.9", "netmask": "255.255.255.0",
+                 "routes": [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.1.0.1",
+                             "services": [{"type": "dns", "address": "10.1.0.53"}]}]},
+                {"id": "v6", "link": "bond0.100", "type": "ipv6", "ip_address": "fd00:1::9", "netmask": "ffff:ffff:ffff:ffff::",
+                 "routes": [{"network": "::", "netmask": "::", "gateway": "fd00:1::1"}]},
+                {"id": "ra", "link": "a name that is too long for the kernel", "type": "ipv6_slaac", "routes": null}
+            ],
+            "services": [{"type": "dns", "address": "10.1.0.53"}]
+        }"#;
+        let units = units(text).expect("good");
+        let of = |name: &str| units.iter().find(|(found, _)| found == name).map(|(_, text)| text.as_str()).unwrap_or_default();
+        let all = |name: &str, lines: &[&str]| {
+            for line in lines {
+                assert!(of(name).contains(&format!("{line}\n")), "{name} has no `{line}`:\n{}", of(name));
+            }
+        };
+        all("10-ironic-00.network", &["MTUBytes=9000", "Bond=bond0", "PrimarySlave=yes", "DHCP=no"]);
+        all("10-ironic-02.netdev", &["Name=bond0", "Mode=802.3ad", "TransmitHashPolicy=layer3+4", "LACPTransmitRate=fast", "MinLinks=1"]);
+        all("10-ironic-02.network", &["VLAN=bond0.100", "VLAN=vlan4"]);
+        all("10-ironic-03.netdev", &["Name=bond0.100", "Id=100", "MACAddress=52:54:00:00:00:64"]);
+        all("10-ironic-03.network", &["Address=10.1.0.9/24", "Address=fd00:1::9/64", "DNS=10.1.0.53", "Destination=0.0.0.0/0", "Destination=::/0"]);
+        all("10-ironic-04.network", &["IPv6AcceptRA=yes", "DHCP=no"]);
+        assert_eq!(of("10-ironic-03.network").matches("DNS=").count(), 1);
+    }
+
+    #[test]
+    fn files_of_other_programs_are_refused_in_words() {
+        for (text, whose) in [
+            (r#"{"network": {"version": 2, "ethernets": {}}}"#, "netplan"),
+            (r#"{"version": 2, "ethernets": {"eno1": {"dhcp4": true}}}"#, "netplan"),
+            (r#"{"version": 1, "config": []}"#, "cloud-init"),
+            (r#"{"interfaces": [], "dns-resolver": {}}"#, "nmstate"),
+            (r#"{"anything": 1}"#, "none of its parts"),
+        ] {
+            let said = units(text).expect_err(whose);
+            assert!(said.contains(whose) && said.contains("expected OpenStack's network data"), "{said}");
+        }
+        assert_eq!(units("{}"), Ok(Vec::new()));
+        assert!(units(r#"{"links": {}}"#).is_err() && units(r#"{"links": [{"id": "a", "mtu": "wide"}]}"#).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use agent_api::metal3::{
 };
 use serde_json::{Map, Value, json};
 
+use crate::ramdisk::network_data::NetworkData;
 use crate::ironic::{Node, Patch, Version};
 use crate::operators::metal3::common::{Ramdisk, node_name};
 
@@ -320,14 +321,18 @@ pub fn config_drive(host: &BareMetalHost, data: &CloudData) -> Result<Value, Str
     Ok(drive)
 }
 
-/// Network data as an object.
+/// Network data as an object. What neither ramdisk nor OS image could make anything of is refused here, where somebody
+/// reads it.
 ///
 /// # Errors
 /// Why it is none.
 pub fn network_data(text: &str) -> Result<Value, String> {
     let data: Map<String, Value> =
         serde_saphyr::from_str(text).map_err(|error| format!("the network data is no YAML object: {error}"))?;
-    Ok(Value::Object(data))
+    let data = Value::Object(data);
+    let units = NetworkData::read(&data).and_then(|data| data.units(""));
+    units.map_err(|error| format!("the network data cannot be used: {error}"))?;
+    Ok(data)
 }
 
 /// What preparing does about firmware: nothing when it is empty. `bios`: settings that differ.
