@@ -78,7 +78,9 @@ impl Known {
     }
 
     fn has(&self, network: IpAddr) -> bool {
-        network.is_loopback() || network == network_of(Ipv6Addr::LOCALHOST.into()) || lock(&self.networks).contains(&network)
+        network.is_loopback()
+            || network == network_of(Ipv6Addr::LOCALHOST.into())
+            || lock(&self.networks).contains(&network)
     }
 }
 

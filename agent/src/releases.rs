@@ -192,13 +192,13 @@ impl Releases {
         let _ = fs_err::remove_dir_all(incoming);
         fs_err::create_dir_all(incoming).map_err(disk)?;
         for (number, file) in list.files.iter().enumerate() {
-            let Some(member) = archive.next()? else {
+            let Some(member) = archive.next_member()? else {
                 let cause = format!("`{}` and what follows is missing", file.path);
                 return Err(BundleRefused::Cut(io::Error::new(io::ErrorKind::UnexpectedEof, cause)));
             };
             keep(&member, &mut archive, file, &incoming.join(number.to_string()))?;
         }
-        if archive.next()?.is_some() {
+        if archive.next_member()?.is_some() {
             return Err(BundleRefused::Shape("there is more in it than its list says".to_owned()));
         }
         self.check_whole(&list, incoming, running)?;
@@ -283,7 +283,7 @@ impl Releases {
 /// The list and its signature, the first two members.
 fn read_list(archive: &mut Heads<Stream<impl Read>>, running: &Running) -> Result<Bundle, BundleRefused> {
     let mut text = |name: &str, most: u64| {
-        let member = archive.next()?.ok_or_else(|| BundleRefused::Shape(format!("it holds no `{name}`")))?;
+        let member = archive.next_member()?.ok_or_else(|| BundleRefused::Shape(format!("it holds no `{name}`")))?;
         if member.name != name || member.size > most {
             return Err(BundleRefused::Shape(format!("`{}` is where `{name}` should be", member.name)));
         }

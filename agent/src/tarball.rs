@@ -137,7 +137,7 @@ impl<R: Skip> Heads<R> {
     ///
     /// # Errors
     /// It is no archive, it is cut off, or it goes beyond the bounds.
-    pub fn next(&mut self) -> Result<Option<Member>, TarError> {
+    pub fn next_member(&mut self) -> Result<Option<Member>, TarError> {
         let mut extension = Extension::default();
         loop {
             self.pass_over()?;
@@ -162,7 +162,8 @@ impl<R: Skip> Heads<R> {
                 _ => return self.member(&header, size, &extension).map(Some),
             };
             if size > MOST_EXTENSION {
-                let told = format!("a member's name or its pax records have {size} bytes, at most {MOST_EXTENSION} fit");
+                let told =
+                    format!("a member's name or its pax records have {size} bytes, at most {MOST_EXTENSION} fit");
                 return Err(TarError::Shape(told));
             }
             if place.is_some() {
@@ -177,7 +178,8 @@ impl<R: Skip> Heads<R> {
 
     fn member(&mut self, header: &Header, size: u64, extension: &Extension) -> Result<Member, TarError> {
         let pax = extension.pax.as_deref().map(records).transpose()?.unwrap_or_default();
-        let name = pax.path.or_else(|| extension.name.as_deref().map(text)).unwrap_or_else(|| text(&header.path_bytes()));
+        let name =
+            pax.path.or_else(|| extension.name.as_deref().map(text)).unwrap_or_else(|| text(&header.path_bytes()));
         let is_link = header.entry_type().is_symlink() || header.entry_type().is_hard_link();
         let in_head = || header.link_name_bytes().map(|link| text(&link));
         let link = pax.link.or_else(|| extension.link.as_deref().map(text)).or_else(in_head).filter(|_| is_link);
@@ -215,9 +217,15 @@ impl<R: Skip> Heads<R> {
             return Ok(None);
         }
         let header = Header::from_byte_slice(&block).clone();
-        let sum: u32 = block.iter().enumerate().map(|(at, byte)| u32::from(if (148..156).contains(&at) { b' ' } else { *byte })).sum();
+        let sum: u32 = block
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| u32::from(if (148..156).contains(&at) { b' ' } else { *byte }))
+            .sum();
         if header.cksum().ok() != Some(sum) {
-            return Err(TarError::Shape("it is no tar archive, or damaged: the checksum of a head is wrong".to_owned()));
+            return Err(TarError::Shape(
+                "it is no tar archive, or damaged: the checksum of a head is wrong".to_owned(),
+            ));
         }
         Ok(Some(header))
     }
@@ -315,7 +323,7 @@ mod tests {
 
     fn all<R: Skip>(from: R) -> Result<Vec<(Member, Vec<u8>)>, TarError> {
         let (mut heads, mut found) = (Heads::new(from), Vec::new());
-        while let Some(member) = heads.next()? {
+        while let Some(member) = heads.next_member()? {
             let mut bytes = Vec::new();
             heads.read_to_end(&mut bytes)?;
             found.push((member, bytes));
@@ -343,7 +351,9 @@ mod tests {
         let mut builder = Builder::new(Vec::new());
         let long = "folder/".repeat(40);
         builder.append_data(&mut header(EntryType::Regular, 5), format!("{long}file"), &b"bytes"[..]).expect("added");
-        builder.append_link(&mut header(EntryType::Symlink, 0), format!("{long}link"), format!("{long}file")).expect("added");
+        builder
+            .append_link(&mut header(EntryType::Symlink, 0), format!("{long}link"), format!("{long}file"))
+            .expect("added");
         builder.append_pax_extensions([("path", &b"of pax"[..]), ("comment", b"x")]).expect("added");
         builder.append_data(&mut header(EntryType::Regular, 600), "short", &[7; 600][..]).expect("added");
         builder.into_inner().expect("an archive")
@@ -354,7 +364,8 @@ mod tests {
         let archive = sample();
         let found = all(Stream(&archive[..])).expect("an archive");
         let long = "folder/".repeat(40);
-        let told: Vec<_> = found.iter().map(|(member, bytes)| (member.name.as_str(), member.link.as_deref(), bytes.len())).collect();
+        let told: Vec<_> =
+            found.iter().map(|(member, bytes)| (member.name.as_str(), member.link.as_deref(), bytes.len())).collect();
         let (file, link) = (format!("{long}file"), format!("{long}link"));
         assert_eq!(told, [(file.as_str(), None, 5), (&link, Some(file.as_str()), 0), ("of pax", None, 600)]);
         for (member, bytes) in &found {

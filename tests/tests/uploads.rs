@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use agent_api::bpa::{Image, Kind, Published};
 use agent_api::site::{Access, Site};
+use clap::Parser as _;
 use foothold::store::hash;
 use foothold_agent::door::{Gate, own_certificate};
 use foothold_agent::events::Bus;
 use foothold_agent::rest;
 use foothold_agent::rest::uploads::Options;
+use foothold_agent::uploads::publish::{ReadUpload, Reader};
 use foothold_agent::uploads::{UploadLimits, Uploads, publish};
 use foothold_tests::Registry;
 use foothold_tests::client::with_metadata;
@@ -29,6 +31,23 @@ const TOKEN: &str = "a-token-of-this-test";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What reads uploads: this program again, asked for one "test".
+fn reader() -> Reader {
+    let exe = std::env::current_exe().expect("this program").display().to_string();
+    let words = [&exe, "--ignored", "--exact", "--nocapture", "--test-threads=1", "the_reader"];
+    Reader::new(words.map(str::to_owned).to_vec())
+}
+
+#[test]
+#[ignore = "it is what reads uploads for the server, which starts it"]
+fn the_reader() {
+    let mut words = std::env::args().skip_while(|word| word != "the_reader").peekable();
+    if words.peek().is_some() {
+        ReadUpload::parse_from(words).run().expect("told");
+        std::process::exit(0);
+    }
+}
 
 /// The agent's server for uploads, with a registry behind it. Its tasks end with its handle.
 struct Server {
@@ -58,7 +77,7 @@ impl Server {
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         let inside = runtime.enter();
         let addresses = rest::uploads::start(&mut tasks, options, &stop).expect("a server");
-        publish::start(&mut tasks, uploads, Some(registry), Bus::in_memory(), &stop);
+        publish::start(&mut tasks, uploads, reader(), Some(registry), Bus::in_memory(), &stop);
         drop(inside);
         let authority = fs_err::read(dir.join("web/ca.crt")).expect("the authority");
         let authority = reqwest::Certificate::from_pem(&authority).expect("a certificate");

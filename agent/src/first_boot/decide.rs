@@ -153,7 +153,8 @@ mod tests {
     use agent_api::site::{Interface, Plane, Site};
 
     use super::{
-        InterfaceAddress, advertise, chrony, hostname, hosts, overlaps, resolved, servers_network, site_addresses, static_network,
+        InterfaceAddress, advertise, chrony, hostname, hosts, overlaps, resolved, servers_network, site_addresses,
+        static_network,
     };
 
     fn ip(text: &str) -> IpAddr {

@@ -101,7 +101,8 @@ mod tests {
         file.write_all(input).expect("written");
         file.rewind().expect("rewound");
         let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-        let confined = Confined { argv, input: file, shared: None, memory, file: 1000, deadline: Duration::from_secs(10) };
+        let confined =
+            Confined { argv, input: file, shared: None, memory, file: 1000, deadline: Duration::from_secs(10) };
         confined.run().map(|output| output.text())
     }
 
@@ -119,7 +120,8 @@ mod tests {
     fn its_time_is_bounded() {
         let input = tempfile::tempfile().expect("a file");
         let argv = ["/bin/sh", "-c", "sleep 60"].map(str::to_owned).to_vec();
-        let confined = Confined { argv, input, shared: None, memory: 1 << 28, file: 0, deadline: Duration::from_millis(100) };
+        let confined =
+            Confined { argv, input, shared: None, memory: 1 << 28, file: 0, deadline: Duration::from_millis(100) };
         assert!(matches!(confined.run(), Err(RunError::Deadline { .. })));
     }
 }

@@ -254,12 +254,14 @@ impl AsyncRead for Rewound {
 
 impl AsyncWrite for Rewound {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = inner!(self.as_mut(), inner => Pin::new(inner).poll_write(cx, bytes));
+        let this = self.as_mut();
+        let written = inner!(this, inner => Pin::new(inner).poll_write(cx, bytes));
         self.get_mut().bounded(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = inner!(self.as_mut(), inner => Pin::new(inner).poll_flush(cx));
+        let this = self.as_mut();
+        let flushed = inner!(this, inner => Pin::new(inner).poll_flush(cx));
         self.get_mut().bounded(cx, flushed)
     }
 

@@ -76,9 +76,9 @@ fn names_of(folder: &Path) -> std::io::Result<Vec<String>> {
 /// The config drive of this server: a partition of its disk, or a disc.
 fn drive(root: &Path) -> Option<PathBuf> {
     let disks = block::list(&root.join("sys/block")).unwrap_or_default();
-    let names = disks.iter().flat_map(|disk| {
-        disk.partitions.iter().map(|partition| &partition.name).chain(std::iter::once(&disk.name))
-    });
+    let names = disks
+        .iter()
+        .flat_map(|disk| disk.partitions.iter().map(|partition| &partition.name).chain(std::iter::once(&disk.name)));
     let nodes = names.map(|name| root.join("dev").join(name.replace('!', "/")));
     nodes.into_iter().find(|node| label::of_device(node).iter().any(|(_, label)| label == LABEL))
 }
@@ -100,13 +100,19 @@ mod tests {
         let server = ServerNetwork { units: units.clone(), cloud_init: cloud_init.clone(), file: Some(file.clone()) };
         let names = || {
             let entries = fs_err::read_dir(&units).expect("listed");
-            let mut names: Vec<_> = entries.map(|one| one.expect("one").file_name().into_string().expect("text")).collect();
+            let mut names: Vec<_> =
+                entries.map(|one| one.expect("one").file_name().into_string().expect("text")).collect();
             names.sort();
             names
         };
         fs_err::write(&file, DATA).expect("written");
         server.run().expect("made");
-        let all = ["05-config-drive-00.network", "05-config-drive-01.netdev", "05-config-drive-01.network", "80-dhcp.network"];
+        let all = [
+            "05-config-drive-00.network",
+            "05-config-drive-01.netdev",
+            "05-config-drive-01.network",
+            "80-dhcp.network",
+        ];
         assert_eq!(names(), all);
         assert!(fs_err::read_to_string(&cloud_init).expect("told").contains("config: disabled"));
         fs_err::write(&file, r#"{"network": {"version": 2}}"#).expect("written");

@@ -146,7 +146,11 @@ fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     match Value::deserialize(from)? {
         Value::Null => Ok(None),
         Value::String(text) => text.trim().parse().map(Some).map_err(|_| expected(&text)),
-        other => other.as_u64().and_then(|number| u32::try_from(number).ok()).map(Some).ok_or_else(|| expected(&other.to_string())),
+        other => other
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok())
+            .map(Some)
+            .ok_or_else(|| expected(&other.to_string())),
     }
 }
 
@@ -173,7 +177,9 @@ pub enum NetworkDataError {
         expected: &'static str,
     },
     /// It is the file of another program.
-    #[error("found {found}, expected OpenStack's network data (`links`, `networks`, `services`), which Ironic hands on")]
+    #[error(
+        "found {found}, expected OpenStack's network data (`links`, `networks`, `services`), which Ironic hands on"
+    )]
     Foreign {
         /// Whose.
         found: &'static str,
@@ -327,8 +333,7 @@ impl NetworkData {
             let _ = write!(text, "\n[DHCPv4]\nClientIdentifier=mac\n{own_names}");
         }
         for route in own.iter().flat_map(|network| &network.routes) {
-            let to =
-                with_prefix(&route.network, route.netmask.as_deref().filter(|mask| !mask.is_empty()))?;
+            let to = with_prefix(&route.network, route.netmask.as_deref().filter(|mask| !mask.is_empty()))?;
             let _ = writeln!(
                 text,
                 "\n[Route]\nDestination={to}\nGateway={}",
@@ -388,7 +393,9 @@ fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {
 /// Whether the kernel takes it as the name of an interface.
 fn is_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(inner) && !matches!(text, "." | ".." | "all" | "default" | "lo")
+    (1..=LONGEST_NAME).contains(&text.len())
+        && text.bytes().all(inner)
+        && !matches!(text, "." | ".." | "all" | "default" | "lo")
 }
 
 fn mac_of(key: &'static str, text: &str) -> Result<MacAddress, NetworkDataError> {
@@ -507,17 +514,31 @@ mod tests {
             "services": [{"type": "dns", "address": "10.1.0.53"}]
         }"#;
         let units = units(text).expect("good");
-        let of = |name: &str| units.iter().find(|(found, _)| found == name).map(|(_, text)| text.as_str()).unwrap_or_default();
+        let of = |name: &str| {
+            units.iter().find(|(found, _)| found == name).map(|(_, text)| text.as_str()).unwrap_or_default()
+        };
         let all = |name: &str, lines: &[&str]| {
             for line in lines {
                 assert!(of(name).contains(&format!("{line}\n")), "{name} has no `{line}`:\n{}", of(name));
             }
         };
         all("10-ironic-00.network", &["MTUBytes=9000", "Bond=bond0", "PrimarySlave=yes", "DHCP=no"]);
-        all("10-ironic-02.netdev", &["Name=bond0", "Mode=802.3ad", "TransmitHashPolicy=layer3+4", "LACPTransmitRate=fast", "MinLinks=1"]);
+        all(
+            "10-ironic-02.netdev",
+            &["Name=bond0", "Mode=802.3ad", "TransmitHashPolicy=layer3+4", "LACPTransmitRate=fast", "MinLinks=1"],
+        );
         all("10-ironic-02.network", &["VLAN=bond0.100", "VLAN=vlan4"]);
         all("10-ironic-03.netdev", &["Name=bond0.100", "Id=100", "MACAddress=52:54:00:00:00:64"]);
-        all("10-ironic-03.network", &["Address=10.1.0.9/24", "Address=fd00:1::9/64", "DNS=10.1.0.53", "Destination=0.0.0.0/0", "Destination=::/0"]);
+        all(
+            "10-ironic-03.network",
+            &[
+                "Address=10.1.0.9/24",
+                "Address=fd00:1::9/64",
+                "DNS=10.1.0.53",
+                "Destination=0.0.0.0/0",
+                "Destination=::/0",
+            ],
+        );
         all("10-ironic-04.network", &["IPv6AcceptRA=yes", "DHCP=no"]);
         assert_eq!(of("10-ironic-03.network").matches("DNS=").count(), 1);
     }

@@ -121,9 +121,11 @@ pub(crate) fn write(sources: &BundleSources, into: impl Write) -> io::Result<()>
     }
     let pods = sources.root.join("var/log/pods");
     // Whose values are not known cannot be taken out of what other pods said.
-    let known = |path: &&PathBuf| values.secrets || path.starts_with(&pods) && is_of_system(path, &pods);
+    let known = |path: &&PathBuf| values.secrets || is_of_system(path, &pods);
     if !values.secrets {
-        bundle.left_out.push("pods/: only those of kube-system, for the API server does not tell its Secrets\n".to_owned());
+        bundle
+            .left_out
+            .push("pods/: only those of kube-system, for the API server does not tell its Secrets\n".to_owned());
     }
     for path in pod_logs(&pods).iter().filter(known).take(POD_LOG.1) {
         let name = path.strip_prefix(&pods).unwrap_or(path).to_string_lossy().into_owned();

@@ -17,8 +17,9 @@ const MOST_KIB: u64 = 96 * 1024;
 
 /// Gzip of `head` and so many mebibytes of zeros.
 fn packed(head: &[u8], mib: usize) -> Vec<u8> {
-    let mut deflate = |bytes: &[u8]| {
-        let (mut compress, mut out) = (Compress::new(Compression::best(), false), Vec::with_capacity(bytes.len() + 100));
+    let deflate = |bytes: &[u8]| {
+        let (mut compress, mut out) =
+            (Compress::new(Compression::best(), false), Vec::with_capacity(bytes.len() + 100));
         compress.compress_vec(bytes, &mut out, FlushCompress::Full).expect("compressed");
         out
     };
@@ -104,7 +105,8 @@ fn large_dictionary() -> Vec<u8> {
     options.dict_size(256 << 20);
     let mut filters = liblzma::stream::Filters::new();
     filters.lzma2(&options);
-    let stream = liblzma::stream::Stream::new_stream_encoder(&filters, liblzma::stream::Check::None).expect("an encoder");
+    let stream =
+        liblzma::stream::Stream::new_stream_encoder(&filters, liblzma::stream::Check::None).expect("an encoder");
     let mut xz = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
     xz.write_all(&archive(&[("control".to_owned(), b"Package: a\n".to_vec())])).expect("written");
     xz.finish().expect("xz")

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -197,7 +197,9 @@ impl Checks {
     }
 
     fn last(&mut self, change: impl FnOnce(&mut Finding)) {
-        self.list.last_mut().into_iter().for_each(|finding| change(finding));
+        if let Some(finding) = self.list.last_mut() {
+            change(finding);
+        }
     }
 
     fn hostname(&mut self, site: &Site) {
@@ -226,7 +228,12 @@ impl Checks {
         for (number, server) in networks.dns.iter().enumerate() {
             if let Some(what) = never_a_host(*server) {
                 let path = Path::of("networks.dns").index(number);
-                self.add(&path, format!("`{server}` is {what}"), "the address of a name server", "ask the network's owner");
+                self.add(
+                    &path,
+                    format!("`{server}` is {what}"),
+                    "the address of a name server",
+                    "ask the network's owner",
+                );
             }
         }
         if let Some(servers) = &networks.provisioning {
@@ -289,7 +296,12 @@ impl Checks {
             self.add(path, format!("`{gateway}` is {what}"), "the address of a router", hint);
         } else if own.is_empty() {
             let hint = "give `addresses`, or leave the gateway to DHCP";
-            self.add(path, format!("`{gateway}` is a gateway without an address of this interface"), "no gateway", hint);
+            self.add(
+                path,
+                format!("`{gateway}` is a gateway without an address of this interface"),
+                "no gateway",
+                hint,
+            );
         } else if of_family().next().is_none() {
             let found = format!("`{gateway}` is an {family} gateway, and all addresses here are {other}");
             self.add(path, found, format!("an {other} gateway, or an {family} address"), hint);
@@ -470,8 +482,14 @@ mod tests {
 
     #[rstest]
     #[case::outside("addresses: [ 10.0.0.5/24 ], gateway: 10.0.1.1", "`10.0.1.1` lies outside of 10.0.0.0/24")]
-    #[case::other_family("addresses: [ \"fd00::5/64\" ], gateway: 10.0.0.1", "an IPv4 gateway, and all addresses here are IPv6")]
-    #[case::other_family_4("addresses: [ 10.0.0.5/24 ], gateway: \"fd00::1\"", "an IPv6 gateway, and all addresses here are IPv4")]
+    #[case::other_family(
+        "addresses: [ \"fd00::5/64\" ], gateway: 10.0.0.1",
+        "an IPv4 gateway, and all addresses here are IPv6"
+    )]
+    #[case::other_family_4(
+        "addresses: [ 10.0.0.5/24 ], gateway: \"fd00::1\"",
+        "an IPv6 gateway, and all addresses here are IPv4"
+    )]
     #[case::own("addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.5", "the box's own address")]
     #[case::broadcast("addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.255", "the broadcast address of its subnet")]
     #[case::no_address("gateway: 10.0.0.1", "without an address of this interface")]
@@ -487,7 +505,10 @@ mod tests {
     #[case::reserved("addresses: [ 250.0.0.1/24 ]", "a reserved address")]
     #[case::cluster("addresses: [ 198.18.0.1/24 ]", "the cluster's own address")]
     #[case::mapped("addresses: [ \"::ffff:10.0.0.5/120\" ]", "an IPv4 address in the form of IPv6")]
-    #[case::twice("addresses: [ 10.0.0.5/24, 10.0.0.5/16 ]", "`10.0.0.5` stands at `networks.interfaces[0].addresses[0]` already")]
+    #[case::twice(
+        "addresses: [ 10.0.0.5/24, 10.0.0.5/16 ]",
+        "`10.0.0.5` stands at `networks.interfaces[0].addresses[0]` already"
+    )]
     fn addresses_that_cannot_be_are_told(#[case] rest: &str, #[case] why: &str) {
         let told = told(&interfaces(&format!("{{ {MAC}, {rest} }}")));
         assert!(told.len() == 1 && told[0].contains(why), "{told:?}");
@@ -512,7 +533,12 @@ mod tests {
         let told = told(&interfaces(&format!(
             "{{ {upper}, addresses: [ 10.0.0.5/24 ] }}, {{ {lower}, addresses: [ 10.0.0.5/16 ] }}, {{ macAddress: \"01:00:5e:00:00:01\" }}, {{ macAddress: \"00:00:00:00:00:00\" }}"
         )));
-        let why = ["`52:54:00:ab:cd:56` stands at `networks.interfaces[0].macAddress` already", "`10.0.0.5` stands at", "of no card", "of no card"];
+        let why = [
+            "`52:54:00:ab:cd:56` stands at `networks.interfaces[0].macAddress` already",
+            "`10.0.0.5` stands at",
+            "of no card",
+            "of no card",
+        ];
         assert!(told.len() == 4 && told.iter().zip(why).all(|(told, why)| told.contains(why)), "{told:?}");
         let servers = "networks: { interfaces: [ { macAddress: \"52:54:00:12:34:56\", addresses: [ 10.0.0.5/24 ] } ], \
                        provisioning: { interface: { name: eno2 }, address: 10.0.0.5/24 } }";
@@ -539,7 +565,9 @@ mod tests {
     fn hosts_name_servers_and_planes_are_checked() {
         let good = "ntp: { peers: [ ntp.example.org, pool_1.ntp.org., 192.0.2.1, \"2001:db8::1\", ntp ] }\nnetworks: { dns: [ 9.9.9.9, \"fe80::1\" ], controlPlane: { cidrs: [ 0.0.0.0/0, 10.0.0.0/8 ] } }";
         assert_eq!(told(good), Vec::<String>::new());
-        let bad = told("networks: { dns: [ 127.0.0.53, 255.255.255.255, 0.0.0.0 ], controlPlane: { cidrs: [ 224.0.0.0/4, 10.0.0.0 ] } }");
+        let bad = told(
+            "networks: { dns: [ 127.0.0.53, 255.255.255.255, 0.0.0.0 ], controlPlane: { cidrs: [ 224.0.0.0/4, 10.0.0.0 ] } }",
+        );
         assert_eq!(bad.len(), 5, "{bad:?}");
     }
 

@@ -25,10 +25,10 @@ pub(super) const CLAIMED: &str = "/var/lib/foothold/access/token.sha256";
 /// Former Sites that are remembered.
 const MOST_FORMER: usize = 256;
 
-/// From where a Site came, as far as it matters for what may replace it.
+/// Came where a Site came, as far as it matters for what may replace it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum From {
+pub(super) enum Came {
     /// The partition `SITE` of the medium that the box runs from.
     OwnMedium,
     /// REST.
@@ -55,7 +55,7 @@ pub(super) enum Owner {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Kept {
     pub text: String,
-    pub from: From,
+    pub from: Came,
     /// Digests of Sites that were in use before.
     #[serde(default)]
     former: Vec<String>,
@@ -70,12 +70,12 @@ impl Kept {
         };
         Some(read.unwrap_or_else(|error| {
             log::error!("`{}` is passed over: {error}", path.display());
-            Self { text: String::new(), from: From::Rest, former: Vec::new() }
+            Self { text: String::new(), from: Came::Rest, former: Vec::new() }
         }))
     }
 
     /// Keeps this text in the place of what was kept.
-    pub(super) fn keep(before: Option<&Self>, path: &Path, text: &str, from: From) -> std::io::Result<()> {
+    pub(super) fn keep(before: Option<&Self>, path: &Path, text: &str, from: Came) -> std::io::Result<()> {
         let mut former = before.map(|before| before.former.clone()).unwrap_or_default();
         if let Some(before) = before.filter(|before| before.text != text) {
             former.push(digest(&before.text));
@@ -94,8 +94,8 @@ impl Kept {
         match self.from {
             _ if claimed => Owner::Token,
             _ if !has_access => Owner::Nobody,
-            From::OwnMedium | From::Image => Owner::OwnMedium,
-            From::Rest | From::Elsewhere => Owner::Token,
+            Came::OwnMedium | Came::Image => Owner::OwnMedium,
+            Came::Rest | Came::Elsewhere => Owner::Token,
         }
     }
 
@@ -128,9 +128,9 @@ fn digest(text: &str) -> String {
 mod tests {
     use agent_api::site::{Access, Site};
 
-    use super::{From, Kept, Owner, digest};
+    use super::{Came, Kept, Owner, digest};
 
-    fn kept(from: From) -> Kept {
+    fn kept(from: Came) -> Kept {
         Kept { text: "one".to_owned(), from, former: Vec::new() }
     }
 
@@ -142,15 +142,15 @@ mod tests {
         let keys = Access { ssh_authorized_keys: vec!["ssh-ed25519 AAAA".to_owned()], ..Access::default() };
         let by_ssh = Site { access: keys, ..Site::default() };
         for (from, site, claimed, owner) in [
-            (From::OwnMedium, &open, false, Owner::Nobody),
-            (From::Elsewhere, &open, false, Owner::Nobody),
-            (From::OwnMedium, &open, true, Owner::Token),
-            (From::OwnMedium, &closed, false, Owner::OwnMedium),
-            (From::OwnMedium, &by_ssh, false, Owner::OwnMedium),
-            (From::Image, &closed, false, Owner::OwnMedium),
-            (From::OwnMedium, &closed, true, Owner::Token),
-            (From::Rest, &closed, false, Owner::Token),
-            (From::Elsewhere, &by_ssh, false, Owner::Token),
+            (Came::OwnMedium, &open, false, Owner::Nobody),
+            (Came::Elsewhere, &open, false, Owner::Nobody),
+            (Came::OwnMedium, &open, true, Owner::Token),
+            (Came::OwnMedium, &closed, false, Owner::OwnMedium),
+            (Came::OwnMedium, &by_ssh, false, Owner::OwnMedium),
+            (Came::Image, &closed, false, Owner::OwnMedium),
+            (Came::OwnMedium, &closed, true, Owner::Token),
+            (Came::Rest, &closed, false, Owner::Token),
+            (Came::Elsewhere, &by_ssh, false, Owner::Token),
         ] {
             assert_eq!(kept(from).owner(site, claimed), owner, "{from:?} {claimed}");
         }
@@ -163,12 +163,12 @@ mod tests {
         assert_eq!(Kept::read(&path), None);
         let mut before = None;
         for text in ["one", "two", "two", "three", "one"] {
-            Kept::keep(before.as_ref(), &path, text, From::Rest).expect("kept");
+            Kept::keep(before.as_ref(), &path, text, Came::Rest).expect("kept");
             before = Kept::read(&path);
         }
         let now = before.expect("kept");
         assert_eq!((now.text.as_str(), now.former), ("one", vec![digest("two"), digest("three")]));
         fs_err::write(&path, "{").expect("written");
-        assert_eq!(Kept::read(&path).map(|kept| kept.from), Some(From::Rest), "damage lets nobody in");
+        assert_eq!(Kept::read(&path).map(|kept| kept.from), Some(Came::Rest), "damage lets nobody in");
     }
 }

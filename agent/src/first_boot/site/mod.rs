@@ -16,7 +16,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::Machine;
-use kept::{From, Kept, Owner};
+use kept::{Came, Kept, Owner};
 use volumes::NotTaken;
 
 mod kept;
@@ -95,7 +95,7 @@ pub fn find(machine: &Machine) -> anyhow::Result<Found> {
     let claimed = machine.at(kept::CLAIMED).exists();
     let owner = match (&kept, &in_use) {
         (Some(kept), Some(Ok(site))) => kept.owner(site, claimed),
-        (Some(kept), _) if matches!(kept.from, From::OwnMedium | From::Image) && !claimed => Owner::OwnMedium,
+        (Some(kept), _) if matches!(kept.from, Came::OwnMedium | Came::Image) && !claimed => Owner::OwnMedium,
         (Some(_), _) => Owner::Token,
         (None, _) if claimed => Owner::Token,
         (None, _) => Owner::Nobody,
@@ -121,7 +121,7 @@ pub fn find(machine: &Machine) -> anyhow::Result<Found> {
         }
         match Site::parse_beside(text, &clusters) {
             Ok(site) => {
-                Kept::keep(kept.as_ref(), &place, text, candidate.from(kept.as_ref()))?;
+                Kept::keep(kept.as_ref(), &place, text, candidate.came(kept.as_ref()))?;
                 return Ok(Found { site, origin: candidate.origin, passed_over, empty });
             }
             Err(error) => {
@@ -139,15 +139,15 @@ pub fn find(machine: &Machine) -> anyhow::Result<Found> {
 }
 
 impl Candidate {
-    fn from(&self, kept: Option<&Kept>) -> From {
+    fn came(&self, kept: Option<&Kept>) -> Came {
         let same = |kept: &&Kept| self.text.as_ref().is_ok_and(|text| *text == kept.text);
         match (&self.origin, kept.filter(same)) {
             // A copy of what is in use changes nothing, wherever it lies.
             (_, Some(kept)) if self.origin != Origin::Stored => kept.from,
-            (Origin::Stored, _) => From::Rest,
-            (Origin::Delivered, _) => From::Image,
-            (Origin::Volume(..), _) if self.own => From::OwnMedium,
-            _ => From::Elsewhere,
+            (Origin::Stored, _) => Came::Rest,
+            (Origin::Delivered, _) => Came::Image,
+            (Origin::Volume(..), _) if self.own => Came::OwnMedium,
+            _ => Came::Elsewhere,
         }
     }
 }

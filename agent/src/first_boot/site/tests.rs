@@ -95,6 +95,7 @@ fn after_a_claim_only_rest_counts_and_the_last_good_one_holds() {
     let bad = find(&started_with(dir.path(), None)).expect("the last good one");
     assert_eq!(bad.site.hostname.as_deref(), Some("open"));
     assert!(bad.passed_over[0].starts_with("sent by REST: "), "{:?}", bad.passed_over);
+    fs_err::remove_file(dir.path().join(STORED.trim_start_matches('/'))).expect("gone");
     fs_err::write(dir.path().join("var/lib/foothold/site-in-use.json"), "{").expect("damaged");
     assert_eq!(name_of(&started_with(dir.path(), None)).1, Origin::Nowhere);
 }
@@ -133,7 +134,7 @@ fn a_signed_site_takes_the_place_and_is_not_taken_twice() {
     let stranger = Ed25519KeyPair::from_seed_unchecked(&[4; 32]).expect("a key");
     assert!(told(&second, Some(&sign(&stranger, &second))).is_err());
     assert_eq!(told(&second, Some(&sign(&key, &second))), Ok(()));
-    super::Kept::keep(Some(&kept), &box_.at(super::kept::PLACE), &second, super::From::Elsewhere).expect("kept");
+    super::Kept::keep(Some(&kept), &box_.at(super::kept::PLACE), &second, super::Came::Elsewhere).expect("kept");
     let kept = super::Kept::read(&box_.at(super::kept::PLACE)).expect("kept");
     let first = text("first");
     assert!(kept.is_signed(&in_use, &first, Some(&sign(&key, &first))).expect_err("old").contains("in use before"));

@@ -65,7 +65,8 @@ pub(super) fn find(root: &Path, medium: &str) -> Vec<Volume> {
         for name in std::iter::once(&disk.name).chain(partitions) {
             let own = is_medium && *name != disk.name && is_named(&sys_block.join(&disk.name).join(name));
             for (kind, label) in label::of_device(&root.join("dev").join(name.replace('!', "/"))) {
-                if LABELS.contains(&label.as_str()) && !found.iter().any(|one| one.device == *name && one.kind == kind) {
+                if LABELS.contains(&label.as_str()) && !found.iter().any(|one| one.device == *name && one.kind == kind)
+                {
                     found.push(Volume { device: name.clone(), label, kind, own });
                 }
             }
@@ -181,7 +182,10 @@ mod tests {
         let found = find(dir.path(), "vda");
         let told: Vec<_> = found.iter().map(|one| (one.device.as_str(), one.own)).collect();
         assert_eq!(told, [("vda5", true), ("sdb", false), ("sda", false)]);
-        assert_eq!(found[1], Volume { device: "sdb".to_owned(), label: "SITE".to_owned(), kind: Kind::Fat, own: false });
+        assert_eq!(
+            found[1],
+            Volume { device: "sdb".to_owned(), label: "SITE".to_owned(), kind: Kind::Fat, own: false }
+        );
     }
 
     #[test]

@@ -178,7 +178,7 @@ pub fn start<C: Clone + Send + Sync + 'static>(
     };
     let router = Router::new().route("/{*path}", post(review)).layer(DefaultBodyLimit::max(BODY)).with_state(context);
     let tls = server::tls(Arc::new(SingleCertAndKey::from(key)))?;
-    let bound = server::start(tasks, &[webhook.address], router, tls, stop);
+    let bound = server::start(tasks, &[webhook.address], router, tls, Arc::default(), stop);
     let (told, known) = watch::channel(false);
     let registration = Registration {
         manager: webhook.manager,

@@ -9,8 +9,21 @@ const SWITCHES: &[&str] = &["true", "false", "null", "none", "nil", "~"];
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
 /// Beginnings of tokens that large services give, with the least that follows.
 const TOKENS: &[(&str, usize)] = &[
-    ("ghp_", 20), ("gho_", 20), ("ghs_", 20), ("github_pat_", 20), ("glpat-", 16), ("xoxb-", 10), ("xoxp-", 10), ("AIza", 30),
-    ("npm_", 30), ("sk-", 20), ("hvs.", 20), ("dop_v1_", 20), ("AGE-SECRET-KEY-", 20), ("dckr_pat_", 16), ("K10", 40),
+    ("ghp_", 20),
+    ("gho_", 20),
+    ("ghs_", 20),
+    ("github_pat_", 20),
+    ("glpat-", 16),
+    ("xoxb-", 10),
+    ("xoxp-", 10),
+    ("AIza", 30),
+    ("npm_", 30),
+    ("sk-", 20),
+    ("hvs.", 20),
+    ("dop_v1_", 20),
+    ("AGE-SECRET-KEY-", 20),
+    ("dckr_pat_", 16),
+    ("K10", 40),
 ];
 
 /// What the lines before this one say of it.
@@ -31,9 +44,8 @@ struct Before {
 /// Takes the secrets out of a whole text.
 pub(super) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let is_secret_object = |document: &str| {
-        document.lines().any(|line| matches!(line.trim(), "kind: Secret" | "kind: \"Secret\""))
-    };
+    let is_secret_object =
+        |document: &str| document.lines().any(|line| matches!(line.trim(), "kind: Secret" | "kind: \"Secret\""));
     for document in documents(text) {
         let (mut before, holds) = (Before::default(), is_secret_object(document));
         for line in document.split_inclusive('\n') {
@@ -111,7 +123,8 @@ impl Before {
             "value" => false,
             _ => self.variable,
         };
-        let opens = value.strip_prefix(['|', '>']).is_some_and(|rest| rest.bytes().all(|b| b"+-0123456789".contains(&b)));
+        let opens =
+            value.strip_prefix(['|', '>']).is_some_and(|rest| rest.bytes().all(|b| b"+-0123456789".contains(&b)));
         let ending = &key.value[key.value.trim_end_matches(['\n', '\r']).len()..];
         if secret && opens {
             self.block = Some(indent);
@@ -166,10 +179,9 @@ impl<'a> Key<'a> {
         let behind = &line[name_start + length..];
         let behind = if quoted { behind.strip_prefix(['"', '\''])? } else { behind };
         let assigned = behind.trim_start_matches([' ', '\t']).strip_prefix([':', '='])?;
-        // `https://...` and `10:15:03` are no keys.
-        let is_yaml = assigned.is_empty() || assigned.starts_with(char::is_whitespace);
-        let sign = line.as_bytes()[line.len() - assigned.len() - 1];
-        let is_key = sign == b'=' || is_yaml || (quoted && !assigned.starts_with('/'));
+        // `https://...` and `10:15:03` are no keys; behind `a=b` and `--flag=x` there may be more.
+        let apart = assigned.is_empty() || assigned.starts_with(char::is_whitespace);
+        let is_key = !name.starts_with('-') && (apart || (quoted && !assigned.starts_with('/')));
         is_key.then(|| Self { name, head: &line[..line.len() - assigned.len()], value: assigned })
     }
 }
@@ -283,7 +295,9 @@ impl<'a, 'b> Scan<'a, 'b> {
             "-P" => is("ipmitool"),
             "-p" => is("sshpass"),
             "-a" => is("redis-cli"),
-            "-u" | "--user" => (is("curl") || is("wget")) && after.split_whitespace().next().is_some_and(|it| it.contains(':')),
+            "-u" | "--user" => {
+                (is("curl") || is("wget")) && after.split_whitespace().next().is_some_and(|it| it.contains(':'))
+            }
             "password" => is("machine"),
             _ => false,
         };
@@ -322,7 +336,8 @@ impl<'a, 'b> Scan<'a, 'b> {
     /// `https://user:password@host`: leaves out what stands before the `@`. Gives what follows it.
     fn skip_user(&mut self, scheme: &str, after: &'a str) -> Option<&'a str> {
         let authority = after.strip_prefix("://")?;
-        let end = authority.find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\'')).unwrap_or(authority.len());
+        let end =
+            authority.find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\'')).unwrap_or(authority.len());
         let at = authority[..end].rfind('@')?;
         self.out.push_str(scheme);
         self.out.push_str("://");

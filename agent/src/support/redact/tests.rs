@@ -86,8 +86,7 @@ const PLANTED: [&str; 46] = [
 
 #[test]
 fn no_kind_of_secret_comes_out() {
-    let came: Vec<String> =
-        PLANTED.into_iter().map(redact).filter(|said| said.contains("PLANTED")).collect();
+    let came: Vec<String> = PLANTED.into_iter().map(redact).filter(|said| said.contains("PLANTED")).collect();
     assert!(came.is_empty(), "{} came out:\n{}", came.len(), came.join("\n"));
 }
 

@@ -96,7 +96,7 @@ fn in_tar(archive: impl Read) -> Result<Control, DebError> {
 
 fn control_file(archive: impl Read) -> Result<String, DebError> {
     let mut heads = Heads::new(tarball::Stream(archive));
-    while let Some(member) = heads.next()? {
+    while let Some(member) = heads.next_member()? {
         if member.name.trim_start_matches("./") == "control" && member.kind.is_file() {
             if member.size > CONTROL {
                 return Err(DebError::Shape("its control file is larger than 256 KiB"));

@@ -323,7 +323,7 @@ fn normal(path: &str) -> String {
 fn sections(file: &File) -> Result<BTreeMap<String, Section>, ArchiveError> {
     let mut heads = Heads::new(Seeking::new(file)?);
     let (mut sections, mut links) = (BTreeMap::new(), BTreeMap::new());
-    while let Some(member) = heads.next()? {
+    while let Some(member) = heads.next_member()? {
         if let Some(target) = member.link {
             let folder = if member.kind.is_symlink() { format!("{}/..", member.name) } else { String::new() };
             links.insert(normal(&member.name), normal(&format!("{folder}/{target}")));

@@ -34,8 +34,8 @@ mod reader;
 mod registry;
 
 use archive::{Archive, Image};
-pub use reader::{ReadUpload, Reader};
 use reader::Unread;
+pub use reader::{ReadUpload, Reader};
 use registry::PushError;
 pub use registry::Registry;
 
@@ -189,10 +189,7 @@ impl Publisher {
         Outcome::Done(references)
     }
 
-    async fn open(
-        &self,
-        record: Record,
-    ) -> Result<Result<(Arc<Archive>, Vec<Image>), Unread>, tokio::task::JoinError> {
+    async fn open(&self, record: Record) -> Result<Result<(Arc<Archive>, Vec<Image>), Unread>, tokio::task::JoinError> {
         let (uploads, reader) = (self.uploads.clone(), self.reader.clone());
         spawn_blocking(move || {
             let storage = uploads.storage().map_err(|error| Unread::Later(error.to_string()))?;
@@ -272,7 +269,8 @@ mod tests {
     #[test]
     fn what_ended_the_box_three_times_is_not_read_a_fourth_time() {
         let dir = tempfile::tempdir().expect("a folder");
-        let limits = || UploadLimits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 10 };
+        let limits =
+            || UploadLimits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 10 };
         let uploads = Uploads::open(dir.path(), limits()).expect("a store");
         let key = UploadKey::new(Kind::ContainerImages, "alpha", "edge", "a.tar").expect("a name");
         uploads.create(key.clone(), Announced { length: 1, ..Announced::default() }).expect("created");

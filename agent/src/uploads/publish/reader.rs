@@ -242,7 +242,8 @@ pub(super) mod tests {
     fn what_is_read_comes_back_whole() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("a.deb");
-        let text = format!("Package: a\nVersion: 1\nArchitecture: all\nDescription: {}\n", "\u{1e} long\u{2028}".repeat(2000));
+        let text =
+            format!("Package: a\nVersion: 1\nArchitecture: all\nDescription: {}\n", "\u{1e} long\u{2028}".repeat(2000));
         fs_err::write(&path, package(&text, ".xz")).expect("written");
         assert_eq!(reader().control(&path).expect("a package").text, text.trim_end());
     }

@@ -8,9 +8,9 @@ use agent_api::metal3::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::ramdisk::network_data::NetworkData;
 use crate::ironic::{Node, Patch, Version};
 use crate::operators::metal3::common::{Ramdisk, node_name};
+use crate::ramdisk::network_data::NetworkData;
 
 /// What Ironic shall know about a host.
 #[derive(Clone, Debug)]
