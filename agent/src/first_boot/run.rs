@@ -85,7 +85,7 @@ async fn found_site(machine: &Machine, steps: &Steps, published: &Published) -> 
             published.site.send_replace(Some(Arc::new(nothing.clone())));
             tokio::join!(network::firewall(machine, steps, &nothing), network::interfaces(machine, steps, &nothing));
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         site = identity::site(machine, steps) => site,

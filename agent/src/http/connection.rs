@@ -19,7 +19,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 const READ: usize = 2048;
 
 /// Serves a connection to its end. Its errors concern the client alone and are dropped.
-pub async fn serve<S: Service>(mut wire: Wire, (peer, seat): (Peer, &Seat), service: Arc<S>, hops: Arc<Semaphore>) {
+pub async fn serve<S: Service>(mut wire: Wire, (peer, place): (Peer, &Seat), service: Arc<S>, hops: Arc<Semaphore>) {
     let (mut read, mut quiet) = (Vec::new(), HANDSHAKE);
     let mut busy;
     loop {
@@ -33,7 +33,7 @@ pub async fn serve<S: Service>(mut wire: Wire, (peer, seat): (Peer, &Seat), serv
                 return;
             }
         };
-        busy = Some(seat.begin());
+        busy = Some(place.begin());
         quiet = IDLE;
         let answer = service.answer(&head, &peer);
         if matches!(answer, Answer::PassOn) {

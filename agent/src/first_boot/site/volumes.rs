@@ -107,14 +107,14 @@ fn contents(folder: &Path) -> Result<Contents, NotTaken> {
         .filter(|name| !name.starts_with('.'))
         .collect();
     names.sort();
-    let named = |wanted: &str| names.iter().find(|name| name.eq_ignore_ascii_case(wanted));
-    let Some(name) = named(FILE) else {
+    let called = |wanted: &str| names.iter().find(|name| name.eq_ignore_ascii_case(wanted));
+    let Some(name) = called(FILE) else {
         let seen = if names.is_empty() { "it is empty".to_owned() } else { format!("it has {}", first_of(&names)) };
         return Err(NotTaken::Empty(format!("there is no `{FILE}` on it: {seen}")));
     };
     let read = |name: &String, most: u64| file(&folder.join(name), most).map_err(NotTaken::Bad);
     let text = read(name, MOST_BYTES as u64)?;
-    let signature = named(SIGNATURE).map(|name| read(name, MOST_SIGNATURE)).transpose()?;
+    let signature = called(SIGNATURE).map(|name| read(name, MOST_SIGNATURE)).transpose()?;
     Ok(Contents { text, signature })
 }
 

@@ -356,7 +356,7 @@ fn end_of(separator: &str, value: &str) -> usize {
     match separator.chars().next_back().filter(|last| matches!(last, '"' | '\'')) {
         // Within an escaped text the closing quote has a backslash before it, which stays.
         Some(quote) if separator.ends_with(&format!("\\{quote}")) => {
-            value.find(&format!("\\{quote}")).map_or_else(|| value.find(quote).unwrap_or(value.len()), |at| at)
+            value.find(&format!("\\{quote}")).unwrap_or_else(|| value.find(quote).unwrap_or(value.len()))
         }
         Some(quote) => closing(value, quote),
         None => {

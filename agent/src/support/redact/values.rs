@@ -76,7 +76,9 @@ impl Values {
         let answer = runner.run(&SECRETS, b"", DEADLINE).ok();
         let list = answer.and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
         if let Some(items) = list.as_ref().and_then(|list| list["items"].as_array()) {
-            items.iter().for_each(|item| values.object(item));
+            for item in items {
+                values.object(item);
+            }
             values.secrets = true;
         }
         values
@@ -122,7 +124,8 @@ impl Values {
     /// The value of a key, in all the forms that it may take.
     fn add(&mut self, key: &str, value: &[u8]) {
         let lower = key.to_ascii_lowercase();
-        let open = OPEN.contains(&lower.as_str()) || lower.ends_with(".crt") || lower.ends_with(".pub");
+        let ending = lower.rsplit('.').next().unwrap_or_default();
+        let open = OPEN.contains(&lower.as_str()) || matches!(ending, "crt" | "pub");
         if open && !is_secret(key) {
             return;
         }

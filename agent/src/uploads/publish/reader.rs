@@ -123,6 +123,7 @@ fn open(path: &Path) -> Result<File, Unread> {
     Ok(fs_err::File::open(path).map_err(later)?.into_file())
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` hands it over")]
 fn later(error: io::Error) -> Unread {
     Unread::Later(error.to_string())
 }
