@@ -126,7 +126,7 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     let work = at.cache.work_dir()?;
     let release = release_of(plan.image);
     let mut own = read_site(plan.site)?;
-    let token = give_token(&mut own);
+    let token = give_token(&mut own, plan.overlay)?;
     let declared = release.as_ref().and_then(|release| release.provisioning.as_ref());
     let servers_card = declared.filter(|_| plan.nics.is_empty()).map(|declared| servers_card(&mut own, declared));
     let site = work.path().join("site.img");
@@ -248,12 +248,20 @@ fn read_site(file: Option<&Path>) -> Result<Site> {
     Site::parse(&fs_err::read_to_string(path)?).with_context(|| format!("reading `{}`", path.display()))
 }
 
-/// A token of this run; a Site that has one keeps it.
-fn give_token(site: &mut Site) -> Option<String> {
-    let token = hex::encode(rand::random::<[u8; 32]>());
-    let given = site.access.token_sha256.is_none();
-    site.access.token_sha256.get_or_insert_with(|| hex::encode(Sha256::digest(token.as_bytes())));
-    given.then_some(token)
+/// A token of this run; a Site that has one keeps it. A disk whose changes are kept keeps its token, too, in a file beside
+/// it: a box that has its access takes no other.
+fn give_token(site: &mut Site, disk: Option<&Path>) -> Result<Option<String>> {
+    if site.access.token_sha256.is_some() {
+        return Ok(None);
+    }
+    let kept = disk.map(|disk| disk.with_extension("token"));
+    let known = kept.as_ref().filter(|kept| kept.exists()).map(fs_err::read_to_string).transpose()?;
+    let token = known.unwrap_or_else(|| hex::encode(rand::random::<[u8; 32]>()));
+    if let Some(kept) = kept {
+        write_whole(&kept, token.as_bytes()).with_context(|| format!("writing `{}`", kept.display()))?;
+    }
+    site.access.token_sha256 = Some(hex::encode(Sha256::digest(token.as_bytes())));
+    Ok(Some(token))
 }
 
 fn write_site(path: &Path, text: &str) -> Result<()> {
@@ -397,11 +405,20 @@ mod tests {
     #[test]
     fn a_site_keeps_a_token_of_its_own() {
         let mut site = Site::default();
-        let token = give_token(&mut site).expect("one of this run");
+        let token = give_token(&mut site, None).expect("given").expect("one of this run");
         assert_eq!((token.len(), site.access.token_sha256.as_ref().map(String::len)), (64, Some(64)));
         let before = site.clone();
-        assert_eq!(give_token(&mut site), None, "nobody here knows it");
+        assert_eq!(give_token(&mut site, None).expect("asked"), None, "nobody here knows it");
         assert_eq!(site, before);
+    }
+
+    #[test]
+    fn a_disk_whose_changes_are_kept_keeps_its_token() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let disk = dir.path().join("disk.qcow2");
+        let token = || give_token(&mut Site::default(), Some(&disk)).expect("given").expect("one of this disk");
+        assert_eq!(token(), token());
+        assert_ne!(give_token(&mut Site::default(), None).expect("given"), Some(token()));
     }
 
     /// What a box is told of the servers' network, whose definition says this.
