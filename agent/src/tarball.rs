@@ -376,8 +376,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::huge_name(member(b'L', &[b'a'; 70_000]), "have 70000 bytes, at most 65536 fit")]
-    #[case::huge_pax(member(b'x', &[b'a'; 70_000]), "have 70000 bytes")]
+    #[case::huge_name(member(b'L', &vec![b'a'; 70_000]), "have 70000 bytes, at most 65536 fit")]
+    #[case::huge_pax(member(b'x', &vec![b'a'; 70_000]), "have 70000 bytes")]
     #[case::long_name([member(b'L', &[b'a'; 5000]), member(b'0', b"x")].concat(), "a name in it has 5000 bytes")]
     #[case::two_names([member(b'L', b"a"), member(b'L', b"b"), member(b'0', b"x")].concat(), "two names")]
     #[case::nothing_named(member(b'L', b"a"), "cut off")]

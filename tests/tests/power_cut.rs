@@ -146,7 +146,7 @@ impl<'a> Stick<'a> {
             let (own, old) = (format!("foothold/{name}"), format!("foothold/{name}.old"));
             let content = read(&*site, &own).or_else(|| read(&*site, &old));
             // Logs are written only when somebody asks.
-            if content.is_none() && name.ends_with(".gz") {
+            if content.is_none() && std::path::Path::new(&name).extension().is_some_and(|end| end == "gz") {
                 continue;
             }
             let content = content.unwrap_or_else(|| panic!("neither `{name}` nor its predecessor: {names:?}"));

@@ -100,7 +100,7 @@ fn after_a_claim_only_rest_counts_and_the_last_good_one_holds() {
     assert_eq!(name_of(&started_with(dir.path(), None)).1, Origin::Nowhere);
 }
 
-/// Signs as `minisign -S` does (minisign, "Signature format"): the BLAKE2b of the text, then signature and comment.
+/// Signs as `minisign -S` does (minisign, "Signature format"): the `BLAKE2b` of the text, then signature and comment.
 fn sign(key: &Ed25519KeyPair, text: &str) -> String {
     let signature = key.sign(&blake2::Blake2b512::digest(text));
     let comment = "a test";

@@ -148,7 +148,8 @@ impl Values {
 
     /// What is secret in a text of many lines: parts of keys, and values of names that say so.
     fn text(&mut self, text: &str) {
-        if let Ok(value) = serde_json::from_str::<Value>(text) {
+        // Digits alone are JSON, too, and may be a password.
+        if let Ok(value @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(text) {
             return self.json("", &value);
         }
         for line in text.lines().map(str::trim) {
