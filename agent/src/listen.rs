@@ -56,7 +56,7 @@ pub fn network_of(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Networks from which somebody came who may: those of the last [`MOST_KNOWN`]. The box itself always is.
+/// Networks from which somebody came who may: those of the last `MOST_KNOWN`. The box itself always is.
 #[derive(Debug, Default)]
 pub struct Known {
     networks: Mutex<VecDeque<IpAddr>>,

@@ -9,7 +9,7 @@
 //!
 //! What servers become nodes of a cluster with lies in the box's own layers already, and is read out of them.
 //!
-//! A path is that of [`ContentFile`](agent_api::release::ContentFile): `images/debian-node.qcow2`, `files/tools.tar`.
+//! A path is that of [`ContentFile`]: `images/debian-node.qcow2`, `files/tools.tar`.
 //! The bytes are read where they lie: on the medium, in a layer, or in DATA.
 
 pub mod fetches;

@@ -204,7 +204,7 @@ async fn read_behind(mut buffer: Vec<u8>, file: File, at: u64, length: u64) -> i
     read.await?
 }
 
-/// A connection whose first bytes were read already. A client that takes nothing of its answer for [`DEAD_PEER`] is gone.
+/// A connection whose first bytes were read already. A client that takes nothing of its answer for `DEAD_PEER` is gone.
 pub struct Rewound {
     read: Vec<u8>,
     at: usize,

@@ -6,7 +6,7 @@
 //! stored  ─┼─► candidates ─► may it? ─ no ─► passed over, and told                                     └─ bad: told, and
 //! line    ─┘                                                                                              the last good one
 //! ```
-//! [`kept`] says who may. Nothing that lies on a volume stops the boot.
+//! `kept` says who may. Nothing that lies on a volume stops the boot.
 
 use std::fmt;
 use std::path::Path;
