@@ -34,19 +34,30 @@ fn json_lines(text: &str) -> Vec<Value> {
 
 #[test]
 fn wrong_usage_is_64_and_says_so_on_stderr() {
-    for args in [
-        &[][..],
-        &["bild"],
-        &["lint"],
-        &["lint", RIGHT, "--nonsense"],
-        &["-q", "-v", "schema"],
-        &["run", "x", "--cpus", "0"],
-    ] {
+    for args in
+        [&[][..], &["bild"], &["lint", RIGHT, "--nonsense"], &["-q", "-v", "schema"], &["run", "x", "--cpus", "0"]]
+    {
         let ran = foothold(args);
         assert_eq!(ran.code, Some(64), "{args:?}: {}", ran.stderr);
         assert!(ran.stdout.is_empty(), "{args:?}");
         assert!(ran.stderr.contains("Usage: foothold") || ran.stderr.contains("--help"), "{args:?}: {}", ran.stderr);
     }
+}
+
+#[test]
+fn without_a_file_the_definition_of_the_folder_is_meant() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lint = || {
+        let mut command: Command = cargo_bin_cmd!("foothold");
+        command.current_dir(folder.path()).arg("lint").output().expect("it runs")
+    };
+    let ran = lint();
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(64), "{stderr}");
+    assert!(stderr.contains("appliance.yaml") && stderr.contains("foothold init"), "{stderr}");
+    std::fs::copy(RIGHT, folder.path().join("appliance.yaml")).expect("a definition");
+    let ran = lint();
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
 #[test]

@@ -112,6 +112,25 @@ pub fn plain_names(images: &[Image]) -> BTreeMap<String, Option<&Image>> {
     names
 }
 
+/// Whether a text is as a pattern says, in which `*` stands for any characters: part of a registry's host in docker's
+/// `auths`, an image in `content.notImages`.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::{ImageName, plain_names};

@@ -242,6 +242,12 @@ impl FromStr for AddressRange {
     }
 }
 
+/// Whether it is a label of DNS (RFC 1123, 2.1) as Kubernetes wants it: a to z, 0 to 9, `-` inside, at most 63 characters.
+pub fn is_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;

@@ -1,6 +1,8 @@
 //! The controller of application clusters on the box (`Provisioning`): its kinds, its rights, its folder, and its pod.
 
+use std::fs::Permissions;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,9 +127,10 @@ async fn is_there(api: &Api) -> Result<(), Missing> {
     deployed::ask(api, &Controller::path(NAME), TITLE).await
 }
 
-/// The pod, which is not root, writes there.
+/// The pod, which is not root, writes there; nobody else but root reads it, for it holds kubeconfigs.
 fn make_folder(folder: &Path) -> anyhow::Result<()> {
     fs_err::create_dir_all(folder)?;
+    fs_err::set_permissions(folder, Permissions::from_mode(0o700))?;
     let user = u32::try_from(USER)?;
     Ok(std::os::unix::fs::chown(folder, Some(user), Some(user))?)
 }

@@ -64,6 +64,29 @@ pub struct ObjectReference {
     pub field_path: Option<String>,
 }
 
+impl ObjectReference {
+    /// A reference to the object of that kind, namespace and name.
+    pub fn of(api_version: &str, kind: &str, namespace: String, name: String) -> Self {
+        Self {
+            api_version: Some(api_version.to_owned()),
+            kind: Some(kind.to_owned()),
+            namespace: Some(namespace),
+            name: Some(name),
+            ..Self::default()
+        }
+    }
+
+    /// Namespace and name of the object, if it is one of that kind, in whatever version of the group.
+    pub fn names(&self, api_version: &str, kind: &str) -> Option<(&str, &str)> {
+        fn group(version: &str) -> Option<&str> {
+            version.split('/').next()
+        }
+        let same =
+            self.kind.as_deref() == Some(kind) && self.api_version.as_deref().and_then(group) == group(api_version);
+        if same { Some((self.namespace.as_deref()?, self.name.as_deref()?)) } else { None }
+    }
+}
+
 /// An object by namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

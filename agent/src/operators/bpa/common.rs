@@ -12,10 +12,13 @@ use anyhow::Context as _;
 use kube::runtime::reflector::Store;
 use serde::Deserialize;
 
+use super::servers::Agent;
 use crate::content::server::HOSTS_TOML;
 use crate::node::plan::Program;
 use crate::operators::kit::Base;
 
+/// Who the operator is, in events and as whose objects' fields are written.
+pub const MANAGER: &str = "bpa-operator";
 /// What the box answers within.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Where programs go that are no CNI plugins.
@@ -63,7 +66,7 @@ pub struct Common {
     /// Files with DHCP's leases.
     pub leases: Vec<PathBuf>,
     /// The agent that is brought to servers.
-    pub agent: Arc<[u8]>,
+    pub agent: Arc<Agent>,
 }
 
 /// An entry of a listing of the content.

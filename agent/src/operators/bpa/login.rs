@@ -1,5 +1,6 @@
 //! How the servers of a cluster are entered: the key of its own, the user's key, the user's password.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use agent_api::clusters::provisioning::Provisioning;
@@ -7,17 +8,15 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 
-use super::common::Common;
+use super::common::{Common, MANAGER};
 use crate::operators::kit::{Object as _, ObjectError};
-use crate::ssh::{self, Identity, SshError};
+use crate::ssh::{self, Identity, SshError, Target};
 
 /// Secret with the user's key where the spec names none: ICN's.
 const DEFAULT_SECRET: &str = "ssh-key-secret";
 /// Keys of a Secret with a private key: Kubernetes' own, and ICN's.
 const PRIVATE: [&str; 2] = ["ssh-privatekey", "id_rsa"];
 const PASSWORD: &str = "password";
-/// Who changes objects here.
-const MANAGER: &str = "bpa-operator";
 
 /// How the servers of a cluster are entered.
 pub struct Login {
@@ -29,6 +28,13 @@ pub struct Login {
     pub identity: Identity,
     /// Line for `authorized_keys` of the cluster's own key.
     pub authorized: String,
+}
+
+impl Login {
+    /// A server that they lead to, known by this key if by any.
+    pub fn target(&self, address: IpAddr, host_key: Option<String>) -> Target {
+        Target { address, port: self.port, user: self.user.clone(), host_key }
+    }
 }
 
 /// Why nobody can be entered.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::metal3::BareMetalHost;
@@ -12,12 +13,9 @@ use kube::runtime::reflector;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::common::{Common, Place};
+use super::common::{Common, MANAGER, Place};
 use super::{provisioning, software};
 use crate::operators::kit::{Base, Objects, command, serve};
-
-/// Name of the operator in events.
-const NAME: &str = "bpa-operator";
 
 /// Settings of the operator.
 #[derive(Clone, Debug)]
@@ -46,16 +44,15 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         client: client.clone(),
         namespace: settings.namespace.clone(),
         objects: Objects::new(client.clone(), secrets),
-        recorder: Recorder::new(client, Reporter { controller: NAME.to_owned(), instance: None }),
+        recorder: Recorder::new(client, Reporter { controller: MANAGER.to_owned(), instance: None }),
     };
-    let agent = fs_err::read("/proc/self/exe").context("reading this program, which servers get")?;
     let common = Common {
         base,
         hosts: hosts.clone(),
         place: settings.place.clone(),
         folder: settings.folder.clone(),
         leases: settings.leases.clone(),
-        agent: agent.into(),
+        agent: Arc::default(),
     };
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     if let Some(address) = settings.serve {

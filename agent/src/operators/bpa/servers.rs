@@ -2,38 +2,59 @@
 
 use std::time::Duration;
 
+use agent_api::clusters::provisioning::NodeStatus;
+use agent_api::hash;
 use agent_api::release::Digest;
+use anyhow::Context as _;
+use tokio::sync::OnceCell;
 
 use super::login::Login;
-use crate::ssh::{Session, SshError, Target};
+use crate::ssh::Session;
+use crate::steps::blocking;
+
+/// This program.
+const OWN: &str = "/proc/self/exe";
 
 /// Where the agent is on a server whose system has none of this release.
 const AGENT: &str = "/usr/local/lib/foothold/foothold-agent";
 /// Where our own OS images have it.
 const CARRIED: &str = "/usr/bin/foothold-agent";
 /// A server that runs answers within this time.
-pub const ANSWERS: Duration = Duration::from_secs(60);
+const ANSWERS: Duration = Duration::from_secs(60);
 
-/// The agent of this release, from the server's own system where it has it.
-pub async fn bring_agent(session: &Session, agent: &[u8]) -> Result<&'static str, SshError> {
-    let digest = Digest::of(agent);
-    let asked =
-        session.output(&["sh", "-c", "sha256sum \"$@\" 2>/dev/null || true", "sh", CARRIED, AGENT], b"").await?;
-    let said = String::from_utf8_lossy(&asked.stdout).into_owned();
-    for path in [CARRIED, AGENT] {
-        if said.lines().any(|line| line.starts_with(digest.hex()) && line.ends_with(path)) {
-            return Ok(path);
-        }
+/// This program, which servers get. It is hashed once, and held in memory only while it is sent.
+#[derive(Debug, Default)]
+pub struct Agent(OnceCell<Digest>);
+
+impl Agent {
+    async fn digest(&self) -> anyhow::Result<&Digest> {
+        let hashed = || blocking(|| Ok(hash::blob(fs_err::File::open(OWN)?)?.digest));
+        self.0.get_or_try_init(hashed).await.context("reading this program, which servers get")
     }
-    session.put(AGENT, agent, 0o755).await?;
-    Ok(AGENT)
-}
 
-/// Takes a server out of its cluster.
-pub async fn reset(target: &Target, login: &Login, agent: &[u8]) -> Result<(), SshError> {
-    let session = Session::connect(target, &login.identity, ANSWERS).await?;
-    let agent = bring_agent(&session, agent).await?;
-    session.output(&[agent, "node", "reset"], b"").await?;
-    session.close().await;
-    Ok(())
+    /// Where the server has it: in its own system, or where it is brought now.
+    pub async fn bring(&self, session: &Session) -> anyhow::Result<&'static str> {
+        let digest = self.digest().await?;
+        let asked =
+            session.output(&["sh", "-c", "sha256sum \"$@\" 2>/dev/null || true", "sh", CARRIED, AGENT], b"").await?;
+        let said = String::from_utf8_lossy(&asked.stdout).into_owned();
+        for path in [CARRIED, AGENT] {
+            if said.lines().any(|line| line.starts_with(digest.hex()) && line.ends_with(path)) {
+                return Ok(path);
+            }
+        }
+        session.put(AGENT, &blocking(|| Ok(fs_err::read(OWN)?)).await?, 0o755).await?;
+        Ok(AGENT)
+    }
+
+    /// Has `node COMMAND` of the agent on a server that is a node do something. Returns what it printed.
+    pub async fn ask(&self, login: &Login, node: &NodeStatus, command: &str, plan: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let address = node.ip.parse().with_context(|| format!("the address `{}`", node.ip))?;
+        let target = login.target(address, node.host_key.clone());
+        let session = Session::connect(&target, &login.identity, ANSWERS).await?;
+        let agent = self.bring(&session).await?;
+        let answer = session.output(&[agent, "node", command], plan).await?;
+        session.close().await;
+        Ok(answer.stdout)
+    }
 }

@@ -162,6 +162,23 @@ impl Objects {
         written.map_err(doing(what("writing the status of", object)))
     }
 
+    /// Merges a status into an object whose status was `before`: a field that is gone is written as `null`, else it would
+    /// stay.
+    pub async fn change_status<K: Object, S: Serialize>(
+        &self,
+        object: &K,
+        before: &S,
+        after: &S,
+    ) -> Result<K, ObjectError> {
+        let mut change = json!(after);
+        for (field, _) in json!(before).as_object().into_iter().flatten() {
+            if change.get(field).is_none() {
+                change[field] = Value::Null;
+            }
+        }
+        self.merge_status(object, change).await
+    }
+
     /// Merges something into an object, unless it was changed in between.
     pub async fn merge<K: Object>(&self, object: &K, mut change: Value) -> Result<K, ObjectError> {
         let (namespace, name) = object.key();

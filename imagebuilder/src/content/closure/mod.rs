@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-use agent_api::image::ImageName;
+use agent_api::image::{self, ImageName};
 use agent_api::release::{ContentKind, Digest, Image};
 use anyhow::{Context, Result, anyhow};
 
@@ -159,24 +159,9 @@ pub fn unmet(file: &str, text: &str, known: &Known) -> Result<Vec<Unmet>> {
     Ok(unmet.map(|named| Unmet { file: file.to_owned(), named }).collect())
 }
 
-/// Whether the definition says that this is no image: a text, in which `*` stands for anything.
-fn is_none(image: &str, none: &[String]) -> bool {
-    none.iter().any(|pattern| {
-        let (mut rest, mut parts) = (image, pattern.split('*').peekable());
-        let Some(start) = parts.next().and_then(|start| rest.strip_prefix(start)) else { return false };
-        rest = start;
-        if parts.peek().is_none() {
-            return rest.is_empty();
-        }
-        while let Some(part) = parts.next() {
-            if parts.peek().is_none() {
-                return rest.ends_with(part);
-            }
-            let Some(at) = rest.find(part) else { return false };
-            rest = &rest[at + part.len()..];
-        }
-        true
-    })
+/// Whether the definition says that this is no image.
+fn is_none(name: &str, none: &[String]) -> bool {
+    none.iter().any(|pattern| image::matches(pattern, name))
 }
 
 /// What to say of images that are not there; `None` when all are.

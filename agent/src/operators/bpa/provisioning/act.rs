@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use agent_api::clusters::provisioning::{
-    Cni, FINALIZER, NODE_ANNOTATION, NodePhase, NodeRole, NodeStatus, Provisioning,
+    ClusterPhase, Cni, FINALIZER, NODE_ANNOTATION, NodePhase, NodeRole, NodeStatus, Provisioning,
 };
-use agent_api::metal3::{BareMetalHost, ProvisioningState};
+use agent_api::metal3::BareMetalHost;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ObjectMeta};
@@ -16,20 +16,17 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::controller::Controller;
-use super::decide::{Chosen, is_of, reference};
+use super::decide::{Chosen, has_system, is_of, reference, told_key};
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
 use super::tell::{Told, What};
 use super::wishes::Wanted;
 use crate::host::files;
+use crate::operators::bpa::common::MANAGER;
 use crate::operators::bpa::login::{LoginError, key_name, secret};
-use crate::operators::bpa::servers::reset;
 use crate::operators::kit::{Object as _, ObjectError};
-use crate::ssh::Target;
 use crate::steps::chain;
 
-/// Who changes objects here.
-const MANAGER: &str = "bpa-operator";
 /// Label of ICN for clusters of virtual machines.
 const VM: (&str, &str) = ("cluster-type", "virtlet-vm");
 /// Annotation of a `Provisioning` that is deleted: servers that do not answer are given back as they are.
@@ -76,20 +73,18 @@ impl Controller {
         let same = |node: &Chosen| {
             let told = status.nodes.iter().find(|told| told.name == node.name);
             told.is_some_and(|told| {
-                told.phase == NodePhase::Installed
-                    && told.host == format!("{}/{}", node.host.0, node.host.1)
-                    && told.roles == node.roles
+                told.phase == NodePhase::Installed && told.host == told_key(&node.host) && told.roles == node.roles
             })
         };
         status.finished_at.is_some()
             && status.kubeconfig_secret.is_some()
-            && status.phase == agent_api::clusters::provisioning::ClusterPhase::Ready
+            && status.phase == ClusterPhase::Ready
             && status.observed_generation == object.metadata.generation
             && status.nodes.len() == chosen.len()
             && chosen.iter().all(same)
     }
 
-    /// The cluster's folder: of its object where two clusters of one name would share it.
+    /// The cluster's folder, by its name, as ICN has it.
     fn folder(&self, object: &Provisioning) -> PathBuf {
         self.common.folder.join(object.cluster())
     }
@@ -115,7 +110,10 @@ impl Controller {
         self.works.lock().unwrap_or_else(PoisonError::into_inner).insert(object.key(), Arc::clone(&work));
         self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Installing, work.sentence()) }).await?;
         let (wake, key) = (self.wake.clone(), object.key());
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have ended are done with.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
             let made = install(&order, &work).await;
             work.end(made.map_err(|error| format!("{error:#}")));
             // Nobody is left to wake when the controller ends.
@@ -240,12 +238,8 @@ impl Controller {
         let nodes = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
         // A server that is being provisioned anew has nothing to reset.
         let runs = |node: &NodeStatus| {
-            let host = own.iter().find(|host| format!("{}/{}", host.key().0, host.key().1) == node.host);
-            host.is_some_and(|host| {
-                let unmanaged = host.spec.bmc.as_ref().is_none_or(|bmc| bmc.address.is_empty());
-                unmanaged
-                    || matches!(host.state(), ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned)
-            })
+            let host = own.iter().find(|host| told_key(&host.key()) == node.host);
+            host.is_some_and(|host| has_system(host))
         };
         // One whose key was never seen was never entered.
         let nodes: Vec<&NodeStatus> = nodes.iter().filter(|node| node.host_key.is_some() && runs(node)).collect();
@@ -261,10 +255,8 @@ impl Controller {
         self.tell(object, Told { nodes: Some(told), ..Told::new(What::Deleting, "resetting the servers") }).await?;
         let agent = &self.common.agent;
         let one = async |node: &&NodeStatus| {
-            let address = node.ip.parse().map_err(|_| format!("{}: no address", node.name))?;
-            let target =
-                Target { address, port: login.port, user: login.user.clone(), host_key: node.host_key.clone() };
-            reset(&target, &login, agent).await.map_err(|error| format!("{}: {}", node.name, chain(&error)))
+            let reset = agent.ask(&login, node, "reset", b"").await;
+            reset.map(drop).map_err(|error| format!("{}: {error:#}", node.name))
         };
         let ended: Vec<Result<(), String>> = join_all(nodes.iter().map(one)).await;
         Ok(ended.into_iter().filter_map(Result::err).collect())

@@ -75,22 +75,13 @@ pub struct Choice {
 /// How a host names a cluster.
 pub fn reference(object: &Provisioning) -> ObjectReference {
     let (namespace, name) = object.key();
-    ObjectReference {
-        api_version: Some(API_VERSION.to_owned()),
-        kind: Some(KIND.to_owned()),
-        namespace: Some(namespace),
-        name: Some(name),
-        uid: object.metadata.uid.clone(),
-        ..ObjectReference::default()
-    }
+    let uid = object.metadata.uid.clone();
+    ObjectReference { uid, ..ObjectReference::of(API_VERSION, KIND, namespace, name) }
 }
 
 /// The cluster that a host names, as namespace and name.
 pub fn consumer(host: &BareMetalHost) -> Option<(&str, &str)> {
-    let by = host.spec.consumer_ref.as_ref()?;
-    let group = by.api_version.as_deref().and_then(|version| version.split('/').next());
-    let ours = by.kind.as_deref() == Some(KIND) && group == Some("bpa.akraino.org");
-    if ours { Some((by.namespace.as_deref()?, by.name.as_deref()?)) } else { None }
+    host.spec.consumer_ref.as_ref()?.names(API_VERSION, KIND)
 }
 
 /// Whether a host is a node of the cluster, or shall become one.
@@ -121,7 +112,7 @@ pub fn choose(object: &Provisioning, wanted: &Wanted, hosts: &[Arc<BareMetalHost
         hosts.iter().find(own).copied()
     };
     // A stable sort: equal wishes stay in the order of the spec.
-    order.sort_by_key(|node| {
+    order.sort_by_cached_key(|node| {
         let demand = (node.memory_mib, node.cpu, node.sriov, node.qat);
         (claimed(node).is_none(), node.mac.is_none(), Reverse(demand))
     });
@@ -150,10 +141,7 @@ pub fn choose(object: &Provisioning, wanted: &Wanted, hosts: &[Arc<BareMetalHost
         let open: Vec<&WantedNode> =
             wanted.nodes.iter().filter(|node| !choice.chosen.iter().any(|chosen| chosen.name == node.name)).collect();
         for host in hosts.iter().filter(|host| !taken.contains(&host.key())) {
-            let (namespace, name) = host.key();
-            choice
-                .not_chosen
-                .push(NotChosen { host: format!("{namespace}/{name}"), why: why_not(object, host, &open) });
+            choice.not_chosen.push(NotChosen { host: told_key(&host.key()), why: why_not(object, host, &open) });
         }
     }
     choice
@@ -185,17 +173,11 @@ fn find<'a>(
     if let Some((mac, written)) = &node.mac {
         let host = hosts.iter().find(|host| macs(host).contains(mac));
         let host = host.ok_or_else(|| format!("Host with MAC Address {written} not found"))?;
-        let named = || host.key();
+        let named = told_key(&host.key());
         if taken.contains(&host.key()) {
-            let (namespace, name) = named();
-            return Err(format!(
-                "BareMetalHost {namespace}/{name} has the card {written}, and is another node already"
-            ));
+            return Err(format!("BareMetalHost {named} has the card {written}, and is another node already"));
         }
-        let told = |why: String| {
-            let (namespace, name) = named();
-            format!("node {}: BareMetalHost {namespace}/{name} cannot be used: {why}", node.name)
-        };
+        let told = |why: String| format!("node {}: BareMetalHost {named} cannot be used: {why}", node.name);
         is_usable(host, object).map_err(told)?;
         if let Some(why) = shortfall(host, node) {
             return Err(told(why));
@@ -230,8 +212,7 @@ fn find<'a>(
 }
 
 fn told(host: &BareMetalHost, why: &str) -> String {
-    let (namespace, name) = host.key();
-    format!("{namespace}/{name}: {why}")
+    format!("{}: {why}", told_key(&host.key()))
 }
 
 fn asked(node: &WantedNode) -> String {
@@ -252,6 +233,17 @@ fn asked(node: &WantedNode) -> String {
     all.join(", ")
 }
 
+/// Whether a host runs an OS: one that was written to it, or whatever its user gave it where nobody provisions it here.
+pub fn has_system(host: &BareMetalHost) -> bool {
+    let installed = matches!(host.state(), ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned);
+    installed || host.spec.bmc.as_ref().is_none_or(|bmc| bmc.address.is_empty())
+}
+
+/// A host as the status names it: `namespace/name`.
+pub fn told_key((namespace, name): &Key) -> String {
+    format!("{namespace}/{name}")
+}
+
 /// Whether a host may become a node of the cluster, now.
 fn is_usable(host: &BareMetalHost, object: &Provisioning) -> Result<(), String> {
     if host.leaves() {
@@ -270,10 +262,10 @@ fn is_usable(host: &BareMetalHost, object: &Provisioning) -> Result<(), String> 
     if let Some(error) = error {
         return Err(format!("it has an error: {error}"));
     }
+    if has_system(host) {
+        return Ok(());
+    }
     match host.state() {
-        ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned => Ok(()),
-        // Nobody provisions it here: it runs what its user gave it.
-        _ if host.spec.bmc.as_ref().is_none_or(|bmc| bmc.address.is_empty()) => Ok(()),
         ProvisioningState::Available | ProvisioningState::Ready => {
             Err("it is available and has no OS: give it an `image`".to_owned())
         }
@@ -376,4 +368,4 @@ fn is_local(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 #[path = "decide_tests.rs"]
-mod tests;
+pub(super) mod tests;

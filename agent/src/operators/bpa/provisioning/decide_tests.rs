@@ -2,14 +2,26 @@
 
 use std::sync::Arc;
 
-use agent_api::clusters::provisioning::Provisioning;
+use agent_api::clusters::provisioning::{NodeRole, Provisioning};
 use agent_api::metal3::BareMetalHost;
+use agent_api::net::MacAddress;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Choice, Leases, choose};
+use super::{Choice, Chosen, Leases, choose};
 use crate::operators::bpa::provisioning::wishes::Wanted;
 use crate::provisioning::segment::leases;
+
+/// A node that has a host, as tests of what follows from the choice need it.
+pub fn chosen(name: &str, number: u8, roles: &[NodeRole]) -> Chosen {
+    Chosen {
+        name: name.to_owned(),
+        roles: roles.to_vec(),
+        host: ("metal3".to_owned(), name.to_owned()),
+        mac: MacAddress([0x52, 0x54, 0, 0, 0, number]),
+        ip: [172, 22, 0, number].into(),
+    }
+}
 
 fn host(number: u8, memory: i64, change: &Value) -> Arc<BareMetalHost> {
     let mac = format!("52:54:00:00:00:{number:02x}");
@@ -33,7 +45,7 @@ fn object(spec: &Value) -> Provisioning {
     serde_json::from_value(object).expect("a Provisioning")
 }
 
-fn chosen(spec: &Value, hosts: &[Arc<BareMetalHost>], leases: &str) -> Choice {
+fn choice(spec: &Value, hosts: &[Arc<BareMetalHost>], leases: &str) -> Choice {
     let object = object(spec);
     let wanted = Wanted::of(&object).expect("good wishes");
     let leases = Leases { all: leases::read(leases), now: Timestamp::from_second(1000).expect("a time") };
@@ -53,7 +65,7 @@ fn by_mac(mac: &str) -> Value {
 fn a_host_is_found_by_a_whole_mac_address_in_any_spelling() {
     let hosts = [host(0x11, 1, &json!({})), host(0x12, 1, &json!({}))];
     for spelling in ["52:54:00:00:00:12", "52-54-00-00-00-12", "5254.0000.0012"] {
-        let choice = chosen(&by_mac(spelling), &hosts, "");
+        let choice = choice(&by_mac(spelling), &hosts, "");
         assert_eq!(names(&choice), [("m", "host18")], "{spelling}");
         assert_eq!(choice.chosen[0].ip.to_string(), "172.22.0.18");
     }
@@ -77,9 +89,9 @@ fn the_four_texts_of_icn() {
             "No active ip address lease found for MAC address 52:54:00:00:00:01",
         ),
     ] {
-        assert_eq!(chosen(&spec, &hosts, leases).lacking, [expected]);
+        assert_eq!(choice(&spec, &hosts, leases).lacking, [expected]);
     }
-    let choice = chosen(&by_mac("52:54:00:00:00:01"), &[bare], "2000 52:54:00:00:00:01 172.22.0.9 * *");
+    let choice = choice(&by_mac("52:54:00:00:00:01"), &[bare], "2000 52:54:00:00:00:01 172.22.0.9 * *");
     assert_eq!(choice.chosen[0].ip.to_string(), "172.22.0.9");
 }
 
@@ -87,20 +99,20 @@ fn the_four_texts_of_icn() {
 fn resources_choose_the_smallest_host_that_will_do_and_the_most_demanding_first() {
     let hosts = [host(1, 64_000, &json!({})), host(2, 8000, &json!({})), host(3, 16_000, &json!({}))];
     let spec = json!({"masters": [{"m": {"memory": "4Gi"}}], "workers": [{"small": {"cpu": 4}}, {"large": {"memory": "32Gi"}}]});
-    assert_eq!(names(&chosen(&spec, &hosts, "")), [("m", "host2"), ("small", "host3"), ("large", "host1")]);
+    assert_eq!(names(&choice(&spec, &hosts, "")), [("m", "host2"), ("small", "host3"), ("large", "host1")]);
     let mut turned = hosts.clone();
     turned.reverse();
-    assert_eq!(chosen(&spec, &hosts, ""), chosen(&spec, &turned, ""));
+    assert_eq!(choice(&spec, &hosts, ""), choice(&spec, &turned, ""));
 }
 
 #[test]
 fn a_shortfall_is_named() {
     let hosts = [host(1, 2000, &json!({}))];
     let spec = json!({"masters": [{"m": {"mac-address": "52:54:00:00:00:01", "memory": "4Gi", "cpu": 16}}]});
-    let why = chosen(&spec, &hosts, "").lacking.join("");
+    let why = choice(&spec, &hosts, "").lacking.join("");
     assert!(why.contains("8 processors of 16, 2000 MiB of memory of 4096"), "{why}");
     let spec = json!({"masters": [{"m": {"sriov": true, "qat": true}}]});
-    let choice = chosen(&spec, &hosts, "");
+    let choice = choice(&spec, &hosts, "");
     assert!(choice.lacking[0].contains("no host has a card for SR-IOV, QAT"), "{choice:?}");
     assert!(choice.not_chosen[0].why.contains("no card for SR-IOV, no label"), "{choice:?}");
 }
@@ -118,7 +130,7 @@ fn sriov_is_read_from_the_cards_and_qat_from_a_label() {
         ),
     ];
     assert_eq!(
-        names(&chosen(&json!({"masters": [{"m": {"sriov": true, "qat": true}}]}), &hosts, "")),
+        names(&choice(&json!({"masters": [{"m": {"sriov": true, "qat": true}}]}), &hosts, "")),
         [("m", "host2")]
     );
 }
@@ -127,7 +139,7 @@ fn sriov_is_read_from_the_cards_and_qat_from_a_label() {
 fn labels_of_a_role_are_demanded() {
     let hosts = [host(1, 1, &json!({})), host(2, 1, &json!({"/metadata/labels": {"rack": "b"}}))];
     let spec = json!({"masters": [{"m": {}}], "nodeSelector": {"masters": {"rack": "b"}}});
-    assert_eq!(names(&chosen(&spec, &hosts, "")), [("m", "host2")]);
+    assert_eq!(names(&choice(&spec, &hosts, "")), [("m", "host2")]);
 }
 
 #[test]
@@ -151,7 +163,7 @@ fn a_host_that_cannot_be_used_is_not_and_the_reason_is_told() {
     ] {
         let hosts = [host(1, 8000, &json!({path: value}))];
         for spec in [by_mac("52:54:00:00:00:01"), json!({"masters": [{"m": {"memory": "1Gi"}}]})] {
-            let choice = chosen(&spec, &hosts, "");
+            let choice = choice(&spec, &hosts, "");
             assert!(choice.lacking.len() == 1 && choice.lacking[0].contains(word), "{path}: {choice:?}");
             assert!(choice.not_chosen[0].why.contains(word), "{path}: {choice:?}");
         }
@@ -161,7 +173,7 @@ fn a_host_that_cannot_be_used_is_not_and_the_reason_is_told() {
 #[test]
 fn a_host_without_a_bmc_runs_what_its_user_gave_it() {
     let hosts = [host(1, 1, &json!({"/spec/bmc": null, "/status/provisioning/state": "unmanaged"}))];
-    assert_eq!(names(&chosen(&by_mac("52:54:00:00:00:01"), &hosts, "")), [("m", "host1")]);
+    assert_eq!(names(&choice(&by_mac("52:54:00:00:00:01"), &hosts, "")), [("m", "host1")]);
 }
 
 #[test]
@@ -175,7 +187,7 @@ fn a_node_keeps_its_host() {
         "/status/provisioning/state": "deprovisioning"}),
     );
     let hosts = [host(1, 8000, &json!({})), claimed];
-    assert_eq!(names(&chosen(&json!({"masters": [{"m": {"memory": "4Gi"}}]}), &hosts, "")), [("m", "host9")]);
+    assert_eq!(names(&choice(&json!({"masters": [{"m": {"memory": "4Gi"}}]}), &hosts, "")), [("m", "host9")]);
 }
 
 #[test]
@@ -184,7 +196,7 @@ fn two_nodes_never_share_a_host() {
         json!([{"mac": "52:54:00:00:00:01", "ip": "172.22.0.1"}, {"mac": "52:54:00:00:00:aa", "ip": "172.22.0.3"}]);
     let hosts = [host(1, 8000, &json!({"/status/hardware/nics": nics}))];
     let spec = json!({"masters": [{"m": {"mac-address": "52:54:00:00:00:01"}}], "workers": [{"w": {"mac-address": "52:54:00:00:00:aa"}}]});
-    let choice = chosen(&spec, &hosts, "");
+    let choice = choice(&spec, &hosts, "");
     assert_eq!(choice.chosen.len(), 1);
     assert!(choice.lacking[0].contains("another node already"), "{choice:?}");
 }

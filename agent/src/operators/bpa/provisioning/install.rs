@@ -15,14 +15,14 @@ use k8s_openapi::api::core::v1::Node as KubernetesNode;
 use kube::Api;
 use serde::de::DeserializeOwned;
 
-use super::decide::Chosen;
+use super::decide::{Chosen, told_key};
 use super::kubeadm;
 use super::wishes::Wanted;
 use crate::node::plan::{CheckPlan, Invitation, Line, NodeFacts, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
 use crate::operators::bpa::login::Login;
-use crate::operators::bpa::servers::{bring_agent, reset};
-use crate::ssh::{Session, SshError, Target};
+use crate::operators::bpa::servers::Agent;
+use crate::ssh::{Session, SshError};
 
 /// A server that has just been provisioned boots.
 const BOOT: Duration = Duration::from_secs(600);
@@ -43,7 +43,7 @@ pub(super) struct Order {
     pub goods: Goods,
     pub place: Place,
     pub login: Login,
-    pub agent: Arc<[u8]>,
+    pub agent: Arc<Agent>,
     /// The cluster was whole before: it is never begun anew.
     pub existed: bool,
     /// Nodes that go.
@@ -66,8 +66,8 @@ pub(super) struct Work {
 }
 
 struct Shared {
-    nodes: BTreeMap<String, NodeStatus>,
-    order: Vec<String>,
+    /// In the order of the spec.
+    nodes: Vec<NodeStatus>,
     sentence: String,
     steps: BTreeMap<String, (usize, usize)>,
     ended: Option<Result<Made, String>>,
@@ -80,7 +80,7 @@ impl Work {
         let node = |chosen: &Chosen| NodeStatus {
             name: chosen.name.clone(),
             roles: chosen.roles.clone(),
-            host: format!("{}/{}", chosen.host.0, chosen.host.1),
+            host: told_key(&chosen.host),
             mac_address: chosen.mac.to_string(),
             ip: chosen.ip.to_string(),
             phase: NodePhase::Waiting,
@@ -89,15 +89,13 @@ impl Work {
             error: None,
             // A host that was exchanged has another key.
             host_key: known(&chosen.name)
-                .filter(|known| known.host == format!("{}/{}", chosen.host.0, chosen.host.1))
+                .filter(|known| known.host == told_key(&chosen.host))
                 .and_then(|known| known.host_key.clone()),
             secs: known(&chosen.name).and_then(|known| known.secs),
         };
-        let nodes: BTreeMap<String, NodeStatus> =
-            chosen.iter().map(|chosen| (chosen.name.clone(), node(chosen))).collect();
-        let order = chosen.iter().map(|chosen| chosen.name.clone()).collect();
         let sentence = "reaching the servers by SSH".to_owned();
-        Self { state: Mutex::new(Shared { nodes, order, sentence, steps: BTreeMap::new(), ended: None }) }
+        let nodes = chosen.iter().map(node).collect();
+        Self { state: Mutex::new(Shared { nodes, sentence, steps: BTreeMap::new(), ended: None }) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
@@ -107,8 +105,7 @@ impl Work {
 
     /// Its nodes now.
     pub fn nodes(&self) -> Vec<NodeStatus> {
-        let shared = self.lock();
-        shared.order.iter().filter_map(|name| shared.nodes.get(name).cloned()).collect()
+        self.lock().nodes.clone()
     }
 
     /// What it does, in words.
@@ -131,7 +128,7 @@ impl Work {
     }
 
     fn change(&self, name: &str, change: impl FnOnce(&mut NodeStatus)) {
-        if let Some(node) = self.lock().nodes.get_mut(name) {
+        if let Some(node) = self.lock().nodes.iter_mut().find(|node| node.name == name) {
             change(node);
         }
     }
@@ -147,7 +144,7 @@ impl Work {
             Line::Event(event) => {
                 let (done, all) = counted;
                 let step = format!("{}/{}", event.phase, event.step);
-                let Some(node) = shared.nodes.get_mut(name) else { return };
+                let Some(node) = shared.nodes.iter_mut().find(|node| node.name == name) else { return };
                 match event.state {
                     State::Started => {
                         node.phase = NodePhase::Installing;
@@ -218,26 +215,25 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
 
 /// Connects to all servers beside each other, leaves the cluster's key there, and brings the agent.
 async fn reach<'a>(order: &'a Order, work: &Work) -> anyhow::Result<Vec<Server<'a>>> {
-    let one = async |node: &'a Chosen| -> Result<Server<'a>, SshError> {
-        let known = work.lock().nodes.get(&node.name).and_then(|node| node.host_key.clone());
-        let target =
-            Target { address: node.ip, port: order.login.port, user: order.login.user.clone(), host_key: known };
+    let one = async |node: &'a Chosen| -> anyhow::Result<Server<'a>> {
+        let known = work.nodes().into_iter().find(|known| known.name == node.name).and_then(|node| node.host_key);
+        let target = order.login.target(node.ip, known);
         let session = Session::connect(&target, &order.login.identity, BOOT).await?;
         work.change(&node.name, |status| status.host_key = Some(session.host_key().to_owned()));
         leave_key(&session, &order.login).await?;
-        let agent = bring_agent(&session, &order.agent).await?;
+        let agent = order.agent.bring(&session).await?;
         Ok(Server { node, session, agent, facts: NodeFacts::default() })
     };
     let told = async |node: &'a Chosen| {
         let reached = one(node).await;
         if let Err(error) = &reached {
-            work.change(&node.name, |status| status.error = Some(crate::steps::chain(error)));
+            work.change(&node.name, |status| status.error = Some(format!("{error:#}")));
         }
         reached
     };
     let reached = join_all(order.chosen.iter().map(told)).await;
     let failed: Vec<String> =
-        reached.iter().filter_map(|one| one.as_ref().err()).map(|error| crate::steps::chain(error)).collect();
+        reached.iter().filter_map(|one| one.as_ref().err()).map(|error| format!("{error:#}")).collect();
     anyhow::ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(reached.into_iter().flatten().collect())
 }
@@ -396,21 +392,13 @@ async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Resul
         }
         let drain = ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
         first.session.output(&[&kubectl[..], &drain[..]].concat(), b"").await?;
-        reset_one(order, node).await?;
+        order.agent.ask(&order.login, node, "reset", b"").await?;
         first
             .session
             .output(&[&kubectl[..], &["delete", "node", &node.name, "--ignore-not-found"]].concat(), b"")
             .await?;
     }
     Ok(())
-}
-
-/// Resets the server of a node that leaves.
-async fn reset_one(order: &Order, node: &NodeStatus) -> anyhow::Result<()> {
-    let address = node.ip.parse()?;
-    let target =
-        Target { address, port: order.login.port, user: order.login.user.clone(), host_key: node.host_key.clone() };
-    reset(&target, &order.login, &order.agent).await.map_err(Into::into)
 }
 
 /// flannel's manifest, for this cluster's addresses.
@@ -457,7 +445,8 @@ mod tests {
     use k8s_openapi::api::core::v1::Node as KubernetesNode;
     use serde_json::json;
 
-    use super::{Chosen, flannel, missing};
+    use super::super::decide::tests::chosen;
+    use super::{flannel, missing};
 
     #[test]
     fn flannels_own_manifest_gets_the_addresses_of_the_cluster() {
@@ -468,13 +457,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_not_ready_is_named_with_its_reason() {
-        let chosen = Chosen {
-            name: "w".to_owned(),
-            roles: vec![NodeRole::Worker],
-            host: ("metal3".to_owned(), "w".to_owned()),
-            mac: "52:54:00:00:00:01".parse().expect("a MAC address"),
-            ip: [172, 22, 0, 20].into(),
-        };
+        let chosen = chosen("w", 20, &[NodeRole::Worker]);
         let node = |status: &str| -> Vec<KubernetesNode> {
             let object = json!({"metadata": {"name": "w"}, "status": {"conditions": [
                 {"type": "Ready", "status": status, "message": "cni plugin not initialized"}]}});

@@ -64,25 +64,15 @@ pub fn kubespray(nodes: &[Chosen], user: &str, port: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::clusters::provisioning::NodeRole;
     use agent_api::clusters::provisioning::NodeRole::{Master, Worker};
 
     use super::{kubespray, legacy};
-    use crate::operators::bpa::provisioning::decide::Chosen;
-
-    fn node(name: &str, number: u8, roles: &[NodeRole]) -> Chosen {
-        Chosen {
-            name: name.to_owned(),
-            roles: roles.to_vec(),
-            host: ("metal3".to_owned(), name.to_owned()),
-            mac: format!("52:54:00:00:00:{number:02x}").parse().expect("a MAC address"),
-            ip: [172, 22, 0, number].into(),
-        }
-    }
+    use crate::operators::bpa::provisioning::decide::tests::chosen;
 
     #[test]
     fn the_old_form_is_that_of_icn_byte_for_byte() {
-        let nodes = [node("master-0", 10, &[Master]), node("worker-0", 11, &[Worker]), node("worker-1", 12, &[Worker])];
+        let nodes =
+            [chosen("master-0", 10, &[Master]), chosen("worker-0", 11, &[Worker]), chosen("worker-1", 12, &[Worker])];
         let expected = "[all]\nmaster-0  ansible_ssh_host=172.22.0.10 ansible_ssh_port=22\n\
             worker-0  ansible_ssh_host=172.22.0.11 ansible_ssh_port=22\nworker-1  ansible_ssh_host=172.22.0.12 ansible_ssh_port=22\n\
             \n[kube-master]\nmaster-0\n\n[kube-node]\nworker-0\nworker-1\n\n[etcd]\nmaster-0\n\n[ovn-central]\nmaster-0\n\
@@ -95,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_new_form_has_the_groups_of_kubespray() {
-        let nodes = [node("a", 10, &[Master, Worker]), node("b", 11, &[Worker])];
+        let nodes = [chosen("a", 10, &[Master, Worker]), chosen("b", 11, &[Worker])];
         let expected = "[all]\na ansible_host=172.22.0.10 ip=172.22.0.10 ansible_user=debian ansible_port=22 etcd_member_name=etcd1\n\
             b ansible_host=172.22.0.11 ip=172.22.0.11 ansible_user=debian ansible_port=22\n\
             \n[kube_control_plane]\na\n\n[etcd:children]\nkube_control_plane\n\n[kube_node]\na\nb\n";

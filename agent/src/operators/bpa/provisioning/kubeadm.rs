@@ -114,21 +114,12 @@ fn documents(all: &[Value]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use agent_api::clusters::provisioning::Cni;
     use agent_api::clusters::provisioning::NodeRole::{Master, Worker};
-    use agent_api::clusters::provisioning::{Cni, NodeRole};
     use serde_json::{Value, json};
 
-    use super::{Chosen, Invitation, Wanted, init, join};
-
-    fn node(name: &str, number: u8, roles: &[NodeRole]) -> Chosen {
-        Chosen {
-            name: name.to_owned(),
-            roles: roles.to_vec(),
-            host: ("metal3".to_owned(), name.to_owned()),
-            mac: "52:54:00:00:00:01".parse().expect("a MAC address"),
-            ip: [172, 22, 0, number].into(),
-        }
-    }
+    use super::{Invitation, Wanted, init, join};
+    use crate::operators::bpa::provisioning::decide::tests::chosen;
 
     fn wanted(endpoint: Option<(&str, u16)>) -> Wanted {
         Wanted {
@@ -147,13 +138,13 @@ mod tests {
 
     #[test]
     fn a_lone_master_runs_pods_and_is_the_endpoint() {
-        let all = read(&init(&wanted(None), "v1.36.4", &node("m", 10, &[Master, Worker])));
+        let all = read(&init(&wanted(None), "v1.36.4", &chosen("m", 10, &[Master, Worker])));
         assert_eq!(all[0]["nodeRegistration"]["taints"], json!([]));
         assert_eq!(all[0]["bootstrapTokens"][0]["ttl"], "15m0s");
         assert_eq!(all[1]["controlPlaneEndpoint"], "172.22.0.10:6443");
         assert_eq!(all[1]["networking"], json!({"podSubnet": "10.244.64.0/18", "serviceSubnet": "10.244.0.0/18"}));
         assert_eq!(all.len(), 4);
-        let apart = read(&init(&wanted(Some(("api.site", 443))), "v1.36.4", &node("m", 10, &[Master])));
+        let apart = read(&init(&wanted(Some(("api.site", 443))), "v1.36.4", &chosen("m", 10, &[Master])));
         assert!(apart[0]["nodeRegistration"].get("taints").is_none(), "kubeadm's own taint");
         assert_eq!(apart[1]["controlPlaneEndpoint"], "api.site:443");
     }
@@ -165,15 +156,15 @@ mod tests {
             ca_hash: "sha256:00".to_owned(),
             certificate_key: Some("k".to_owned()),
         };
-        let first = node("m", 10, &[Master]);
-        let worker = &read(&join(&wanted(None), &first, &node("w", 11, &[Worker]), &invitation))[0];
+        let first = chosen("m", 10, &[Master]);
+        let worker = &read(&join(&wanted(None), &first, &chosen("w", 11, &[Worker]), &invitation))[0];
         assert!(worker.get("controlPlane").is_none());
         assert_eq!(worker["discovery"]["bootstrapToken"]["apiServerEndpoint"], "172.22.0.10:6443");
         assert_eq!(
             worker["nodeRegistration"]["kubeletExtraArgs"],
             json!([{"name": "node-ip", "value": "172.22.0.11"}])
         );
-        let master = &read(&join(&wanted(None), &first, &node("n", 12, &[Master]), &invitation))[0];
+        let master = &read(&join(&wanted(None), &first, &chosen("n", 12, &[Master]), &invitation))[0];
         assert_eq!(master["controlPlane"]["certificateKey"], "k");
         assert_eq!(master["controlPlane"]["localAPIEndpoint"]["advertiseAddress"], "172.22.0.12");
     }

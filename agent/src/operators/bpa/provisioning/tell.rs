@@ -6,7 +6,6 @@ use agent_api::clusters::provisioning::{
 use agent_api::meta::Time;
 use jiff::Timestamp;
 use kube::Resource as _;
-use serde_json::json;
 
 use super::controller::Controller;
 use super::install::Made;
@@ -94,14 +93,7 @@ impl Controller {
                 .map(|condition| (condition.reason.clone(), condition.message.clone()))
         };
         let (was, is) = (ready(&before), ready(&status));
-        // It is merged into the status: a field that is gone must be written as `null`.
-        let mut change = json!(status);
-        for (field, _) in json!(before).as_object().into_iter().flatten() {
-            if change.get(field).is_none() {
-                change[field] = json!(null);
-            }
-        }
-        self.common.base.objects.merge_status(object, change).await?;
+        self.common.base.objects.change_status(object, &before, &status).await?;
         let same = was.as_ref().map(|(reason, _)| reason) == is.as_ref().map(|(reason, _)| reason);
         if let Some((_, message)) = is.filter(|is| !same || what.is_warning() && was.as_ref() != Some(is)) {
             let (namespace, name) = object.key();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_api::clusters::provisioning::{Cni, NodeRole, NodeWish, Provisioning};
 use agent_api::metal3::host_firmware_settings::IntOrString;
-use agent_api::net::{Cidr, MacAddress};
+use agent_api::net::{Cidr, MacAddress, is_label};
 
 /// Addresses of pods where nothing else is asked for: ICN's own.
 const POD_CIDR: &str = "10.244.64.0/18";
@@ -170,7 +170,7 @@ fn read(
     labels: &BTreeMap<String, String>,
     wrong: &mut Vec<String>,
 ) -> WantedNode {
-    if !is_name(name) {
+    if !is_label(name) {
         wrong.push(format!("{path}: `{name}` is no name of a node: a to z, 0 to 9, `-` inside, at most 63 characters"));
     }
     let written = wish.mac_address.as_deref().map(str::trim).filter(|text| !text.is_empty());
@@ -200,14 +200,6 @@ fn read(
         qat: wish.qat.unwrap_or_default(),
         labels: labels.clone(),
     }
-}
-
-/// A label of DNS (RFC 1123).
-fn is_name(name: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let inside = name.bytes().all(|byte| good(byte) || byte == b'-');
-    let edges = name.bytes().next().is_some_and(good) && name.bytes().last().is_some_and(good);
-    inside && edges && name.len() <= 63
 }
 
 /// A quantity of bytes, rounded up to MiB. A number alone is bytes, as in Kubernetes.

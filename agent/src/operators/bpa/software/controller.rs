@@ -12,9 +12,7 @@ use super::tell::What;
 use crate::node::plan::{Repository, SoftwareFacts, SoftwarePlan};
 use crate::operators::bpa::common::{Common, Place};
 use crate::operators::bpa::login::{Login, LoginError};
-use crate::operators::bpa::servers::{ANSWERS, bring_agent};
 use crate::operators::kit::{Failures, Object as _, ObjectError, Turn, doing};
-use crate::ssh::{Session, Target};
 use crate::steps::chain;
 
 /// Label with the name of the cluster, and with the owner of uploads.
@@ -117,14 +115,8 @@ impl Controller {
     /// One node, and what came of it.
     async fn install(&self, node: &NodeStatus, login: &Login, plan: &SoftwarePlan) -> SoftwareOfNode {
         let done = async {
-            let address = node.ip.parse()?;
-            let target =
-                Target { address, port: login.port, user: login.user.clone(), host_key: node.host_key.clone() };
-            let session = Session::connect(&target, &login.identity, ANSWERS).await?;
-            let agent = bring_agent(&session, &self.common.agent).await?;
-            let answer = session.output(&[agent, "node", "software"], &serde_json::to_vec(plan)?).await?;
-            session.close().await;
-            Ok::<SoftwareFacts, anyhow::Error>(serde_json::from_slice(&answer.stdout)?)
+            let answer = self.common.agent.ask(login, node, "software", &serde_json::to_vec(plan)?).await?;
+            Ok::<SoftwareFacts, anyhow::Error>(serde_json::from_slice(&answer)?)
         };
         match done.await {
             Ok(facts) => SoftwareOfNode {

@@ -5,7 +5,6 @@ use agent_api::clusters::software::{Software, SoftwareOfNode, SoftwareStatus};
 use agent_api::meta::Time;
 use jiff::Timestamp;
 use kube::Resource as _;
-use serde_json::json;
 
 use super::controller::Controller;
 use crate::operators::kit::conditions::merge;
@@ -65,7 +64,7 @@ impl Controller {
             return Ok(());
         }
         let status = SoftwareStatus { last_checked: Some(Time(now)), ..status };
-        self.common.base.objects.merge_status(object, json!(status)).await?;
+        self.common.base.objects.change_status(object, &before, &status).await?;
         self.common.base.tell(&object.object_ref(&()), &Event::new(what, why)).await;
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! Ironic cuts what it is given at the first colon, as metal3 has it; without a colon it is a token, which has no user.
 //! Older ones, Debian's 29 among them, take the whole for such a token.
 
+use agent_api::image;
 use agent_api::metal3::Image;
 use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
@@ -130,29 +131,11 @@ impl Place {
         let wild = || {
             let (ours, theirs) = (self.host.split('.'), image.host.split('.'));
             ours.clone().count() == theirs.clone().count()
-                && ours.zip(theirs).all(|(ours, theirs)| matches(ours, theirs))
+                && ours.zip(theirs).all(|(ours, theirs)| image::matches(ours, theirs))
         };
         let within = image.path.len() >= self.path.len() && image.path[..self.path.len()] == self.path[..];
         (within && (exact || wild())).then_some((self.path.len(), exact))
     }
-}
-
-/// Whether a part of a host's name is one with `*` for any letters.
-fn matches(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    true
 }
 
 #[cfg(test)]

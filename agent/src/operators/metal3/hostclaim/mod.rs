@@ -39,21 +39,12 @@ const API_VERSION: &str = "metal3.io/v1alpha1";
 /// How a host names a claim.
 fn reference(claim: &HostClaim) -> ObjectReference {
     let (namespace, name) = claim.key();
-    ObjectReference {
-        api_version: Some(API_VERSION.to_owned()),
-        kind: Some(KIND.to_owned()),
-        namespace: Some(namespace),
-        name: Some(name),
-        ..ObjectReference::default()
-    }
+    ObjectReference::of(API_VERSION, KIND, namespace, name)
 }
 
 /// The claim that a host names, as namespace and name.
 fn consumer(host: &BareMetalHost) -> Option<(&str, &str)> {
-    let by = host.spec.consumer_ref.as_ref()?;
-    let ours = by.kind.as_deref() == Some(KIND)
-        && by.api_version.as_deref().is_some_and(|version| version.split('/').next() == Some("metal3.io"));
-    if ours { Some((by.namespace.as_deref()?, by.name.as_deref()?)) } else { None }
+    host.spec.consumer_ref.as_ref()?.names(API_VERSION, KIND)
 }
 
 /// Whether a host is the claim's.

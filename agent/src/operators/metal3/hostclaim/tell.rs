@@ -3,7 +3,6 @@
 use agent_api::metal3::host_claim::{ASSOCIATED, SYNCHRONIZED};
 use agent_api::metal3::{BareMetalHost, HostClaim, HostClaimStatus, NamespacedName, Time};
 use jiff::Timestamp;
-use serde_json::json;
 
 use super::controller::Controller;
 use crate::operators::kit::conditions::merge;
@@ -49,14 +48,7 @@ impl Controller {
         if status == before {
             return Ok(());
         }
-        // It is merged into the status: a field that is gone must be written as `null`.
-        let mut change = json!(status);
-        for (field, _) in json!(before).as_object().into_iter().flatten() {
-            if change.get(field).is_none() {
-                change[field] = json!(null);
-            }
-        }
-        self.common.base.objects.merge_status(claim, change).await.map(drop)
+        self.common.base.objects.change_status(claim, &before, &status).await.map(drop)
     }
 }
 
