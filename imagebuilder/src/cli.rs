@@ -1,5 +1,6 @@
 //! The command line: types only. What the commands do is in [`commands`](crate::commands).
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -77,6 +78,8 @@ pub enum Command {
     Write(Write),
     /// Run a site on this machine: servers behind emulated BMCs, and the box
     Simulate(Simulate),
+    /// Run kubectl against a box that runs on this machine, or against a cluster of its servers
+    Kubectl(Kubectl),
 }
 
 /// The definition to work on.
@@ -190,9 +193,29 @@ pub struct Simulate {
     /// Keep what the servers print on their serial ports in this folder [default: deleted at the end]
     #[arg(long, value_name = "DIR")]
     pub consoles: Option<PathBuf>,
+    /// End when the last condition of the simulation is met, instead of going on until Ctrl-C
+    #[arg(long, value_enum)]
+    pub until: Option<UntilDone>,
     /// Where the toolbox is kept
     #[command(flatten)]
     pub sources: Sources,
+}
+
+/// `foothold kubectl`
+#[derive(Debug, Args)]
+pub struct Kubectl {
+    /// The box, by the name of its image; needed when several run
+    #[arg(long = "box", value_name = "NAME")]
+    pub appliance: Option<String>,
+    /// A cluster of the box's servers: `NAME` or `NAMESPACE/NAME` [default: the box's own]
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Where things are kept [default: ~/.cache/foothold]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// What kubectl gets
+    #[arg(value_name = "ARG", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<OsString>,
 }
 
 /// `foothold lint`
@@ -404,6 +427,13 @@ pub enum Network {
     None,
     /// One interface with DHCP; 8443 and 6443 are forwarded from loopback
     User,
+}
+
+/// When a simulation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UntilDone {
+    /// The last condition is met
+    Done,
 }
 
 /// When to end.

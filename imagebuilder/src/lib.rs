@@ -27,6 +27,7 @@
 //! lock        exact versions and digests, and how they are fetched
 //! config      definitions: read, checked, typed
 //! problems    what is wrong with a file of the user, and how it is shown
+//! running     boxes that run on this machine, and kubectl for them
 //! store       the cache: blobs and stages by digest
 //! host        the only door to the machine
 //! error       marks on an error that decide the exit code; the flag to stop
@@ -58,6 +59,7 @@ pub mod ramdisk;
 pub mod release;
 pub mod report;
 pub mod rootfs;
+pub mod running;
 pub mod signals;
 pub mod stages;
 pub mod store;

@@ -23,7 +23,7 @@ use agent_api::events::{Event, Source, State};
 use serde_json::{Map, Value, json};
 
 pub use self::failure::CommandError;
-pub use self::outcome::{BuiltOutput, Outcome, ProofStep, Pull, Timings};
+pub use self::outcome::{BuiltOutput, Outcome, ProofStep, Pull, SimulatedCondition, SimulatedStage, Timings};
 pub use self::shell::shell_word;
 pub use self::step::Step;
 

@@ -1,6 +1,7 @@
 //! An image in a virtual machine, as `up`, `run` and `prove` start it.
 
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,10 +22,14 @@ use crate::disk::fat::{self, FatKind, Volume};
 use crate::disk::{Content, SourceFile};
 use crate::host::command::pause;
 use crate::host::files::write_whole;
+use crate::layer::squashfs;
 use crate::medium::Medium;
+use crate::medium::bytes::Cursor;
 use crate::pipeline;
 use crate::report::{Outcome, Report, Timings};
+use crate::running::{Place, Running};
 use crate::store::WorkDir;
+use crate::toolbox::Toolbox;
 
 /// Size of the disk or stick that the image is copied to: room for DATA.
 const DISK: u64 = 20 << 30;
@@ -34,6 +39,8 @@ const SITE_VOLUME: u64 = 16 << 20;
 const SERVERS_CARD: &str = "52:54:00:46:00:01";
 /// What is reached on the host's loopback.
 const FORWARDED: [u16; 5] = [ports::WEB, ports::KUBERNETES_API, ports::REGISTRY, ports::CONTENT, ports::BPA];
+/// kubectl in the layer of Kubernetes.
+const KUBECTL: &str = "usr/bin/kubectl";
 /// How long a box may stay without any new event before it counts as stuck.
 const STALL: Duration = Duration::from_secs(300);
 /// The console draws what an event says at its next turn.
@@ -89,6 +96,10 @@ pub struct Session {
     pub accel: Accel,
     /// The token that was made for this start. `None`: Site brings a token of its own, of which it holds only the hash.
     token: Option<String>,
+    /// Where others find it.
+    place: Place,
+    /// The image that it runs.
+    image: PathBuf,
     work: WorkDir,
 }
 
@@ -133,7 +144,7 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     // JSON is YAML.
     write_site(&site, &serde_json::to_string_pretty(&own)?)?;
     let name = plan.image.file_stem().map_or_else(|| "box".into(), |stem| stem.to_string_lossy().into_owned());
-    let mut builder = VmBuilder::new(&tools, name)
+    let mut builder = VmBuilder::new(&tools, name.clone())
         .accel(accel)
         .memory_mib(u32::try_from(plan.memory.bytes() >> 20).context("the memory of the machine")?)
         .cpus(plan.cpus)
@@ -157,7 +168,9 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     for nic in plan.nics.iter().chain(&servers_card) {
         builder = builder.nic(nic.clone());
     }
-    Ok(Session { vm: builder.start()?, accel, token, work })
+    let place = Place::claim(&at.cache, &name)?;
+    let image = plan.image.to_owned();
+    Ok(Session { vm: builder.start()?, accel, token, place, image, work })
 }
 
 fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {
@@ -181,7 +194,7 @@ fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {
 }
 
 /// The image's release. What is wrong with an image is for the box to say.
-fn release_of(image: &Path) -> Option<Release> {
+pub fn release_of(image: &Path) -> Option<Release> {
     let releases = Medium::open(image).ok()?.releases().ok()?;
     releases.first()?.release().ok()
 }
@@ -349,26 +362,63 @@ impl Session {
         write_whole(png, &fs_err::read(picture)?).with_context(|| format!("writing `{}`", png.display()))
     }
 
+    /// Lets `foothold kubectl` find the box. `namespace`: of the site that it stands in.
+    pub fn tell(&self, at: &Builder, namespace: Option<&Path>) -> Result<Running> {
+        let running = Running {
+            kubectl: kubectl_of(at, &self.image)?,
+            kubeconfig: self.kubeconfig()?,
+            pid: std::process::id(),
+            namespace: namespace.map(Path::to_owned),
+        };
+        self.place.tell(&running)?;
+        Ok(running)
+    }
+
+    /// The folder of this box, which outlives the machine.
+    pub fn dir(&self) -> &Path {
+        self.place.dir()
+    }
+
     /// Fetches the kubeconfig and writes it where it outlives the machine's scratch folder.
-    pub fn kubeconfig(&self, at: &Builder) -> Result<PathBuf> {
+    pub fn kubeconfig(&self) -> Result<PathBuf> {
         let (web, api) = (self.web().context("the machine has no network")?, self.vm.forwarded(ports::KUBERNETES_API));
         let api = api.context("the machine forwards no port of the Kubernetes API")?;
         let token = self.token().context("the box takes the token of its Site, which is not known here")?;
         let text = get(&format!("{web}/api/v1/kubeconfig?server=https://{api}"), token)?;
-        let dir = at.cache.path("run").join(self.vm.name());
-        fs_err::create_dir_all(&dir)?;
-        let path = dir.join("kubeconfig");
+        let path = self.place.dir().join("kubeconfig");
         write_whole(&path, text.as_bytes()).with_context(|| format!("writing `{}`", path.display()))?;
         Ok(path)
     }
 
-    /// The result of `up` and `run`.
-    pub fn outcome(&self, at: &Builder, ready: &Event) -> Result<Outcome> {
+    /// The result of `up` and `run`. `namespace`: of the site that the box stands in.
+    pub fn outcome(&self, at: &Builder, ready: &Event, namespace: Option<&Path>) -> Result<Outcome> {
         let web = self.web().unwrap_or_default();
         let known = self.token.is_some() && !web.is_empty();
-        let kubeconfig = if known { self.kubeconfig(at)? } else { PathBuf::new() };
+        let kubeconfig = if known { self.tell(at, namespace)?.kubeconfig } else { PathBuf::new() };
         Ok(Outcome::Ready { web, kubeconfig, secs: at.report.secs(), timings: timings(ready) })
     }
+}
+
+/// The kubectl of an image, taken out of its layer once.
+fn kubectl_of(at: &Builder, image: &Path) -> Result<PathBuf> {
+    let release = release_of(image).with_context(|| format!("`{}` has no release", image.display()))?;
+    let layer = release.layers.iter().find(|layer| layer.name == "kubernetes").context("the image has no kubectl")?;
+    let path = at.cache.path("kubectl").join(layer.digest.hex()).join("kubectl");
+    if path.exists() {
+        return Ok(path);
+    }
+    let work = at.cache.work_dir()?;
+    let copy = work.path().join("layer");
+    let blob = Medium::open(image)?.blob(&layer.digest)?.context("the image has no layer with kubectl")?;
+    std::io::copy(&mut Cursor::new(blob), &mut fs_err::File::create(&copy)?)?;
+    let toolbox = Toolbox::at(&fs_err::canonicalize(at.cache.path("toolbox/current"))?, &at.helper);
+    let program = squashfs::file_of(&toolbox, &copy, KUBECTL)?;
+    fs_err::create_dir_all(path.parent().context("a folder")?)?;
+    let partial = work.path().join("kubectl");
+    fs_err::write(&partial, program)?;
+    fs_err::set_permissions(&partial, std::fs::Permissions::from_mode(0o755))?;
+    fs_err::rename(&partial, &path)?;
+    Ok(path)
 }
 
 /// Timings of the event that says `ready`.

@@ -6,6 +6,7 @@ pub mod diff;
 pub mod fetch;
 pub mod init;
 pub mod inspect;
+pub mod kubectl;
 pub mod lint;
 pub mod lock;
 pub mod machine;
@@ -48,6 +49,7 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Inspect(args) => inspect::run(args, report),
         Command::Diff(args) => diff::run(args, report),
         Command::Simulate(args) => simulate::run(args, report),
+        Command::Kubectl(args) => kubectl::run(args),
         Command::Verify(args) => verify::run(args, report),
         Command::Write(args) => write::run(args, report),
     }

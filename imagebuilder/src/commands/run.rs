@@ -29,7 +29,7 @@ pub fn run_plan(
     if let Some(png) = &options.screenshot {
         session.screenshot(png)?;
     }
-    let outcome = session.outcome(at, &ready)?;
+    let outcome = session.outcome(at, &ready, None)?;
     if until == Some(Until::Ready) {
         return Ok(outcome);
     }

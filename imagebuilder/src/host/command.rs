@@ -154,6 +154,11 @@ impl Run {
         words.join(" ")
     }
 
+    /// This process becomes it: its output, input and exit code are those of this process. Returns only why it could not.
+    pub fn become_it(&self) -> RunError {
+        RunError::Start { program: self.program(), source: self.command().exec() }
+    }
+
     /// Runs it to its end and returns its standard output.
     pub fn output(&self) -> Result<Vec<u8>, RunError> {
         self.output_with(&mut |_| ())
@@ -207,7 +212,7 @@ impl Run {
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the one door to subprocesses")]
-    fn spawn(&self) -> Result<Child, RunError> {
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.argv[0]);
         command.args(&self.argv[1..]);
         if self.clear_env {
@@ -220,6 +225,11 @@ impl Run {
         if let Some(dir) = &self.cwd {
             command.current_dir(dir);
         }
+        command
+    }
+
+    fn spawn(&self) -> Result<Child, RunError> {
+        let mut command = self.command();
         command.stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own: Ctrl-C reaches only us, and we end the child in order.

@@ -81,6 +81,13 @@ pub enum Outcome {
         /// Seconds since the start.
         secs: f64,
     },
+    /// `simulate` with conditions: what took how long, and what was met.
+    Simulated {
+        /// In their order.
+        stages: Vec<SimulatedStage>,
+        /// In the order of the file.
+        conditions: Vec<SimulatedCondition>,
+    },
     /// Anything else that has data to show: `schema`, `plan`, `inspect`, `verify`, `lock`.
     Data {
         /// What it is: the name of the command.
@@ -104,6 +111,26 @@ pub struct BuiltOutput {
     pub bytes: u64,
     /// Its SHA-256 in hex.
     pub sha256: String,
+}
+
+/// A part of a simulation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SimulatedStage {
+    /// `build`, `box`, `servers`, the name of a file or of a condition.
+    pub name: String,
+    /// Seconds that it took.
+    pub secs: f64,
+}
+
+/// A condition of a simulation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SimulatedCondition {
+    /// Its name.
+    pub name: String,
+    /// Whether it held in time.
+    pub met: bool,
 }
 
 /// Seconds since power-on.
@@ -145,7 +172,10 @@ pub struct ProofStep {
 impl Outcome {
     /// The exit code.
     pub fn exit(&self) -> Exit {
-        Exit::Done
+        match self {
+            Self::Simulated { conditions, .. } if conditions.iter().any(|condition| !condition.met) => Exit::Failed,
+            _ => Exit::Done,
+        }
     }
 }
 
@@ -204,6 +234,17 @@ impl fmt::Display for Outcome {
                     HumanBytes(*bytes),
                     device.display()
                 )
+            }
+            Self::Simulated { stages, conditions } => {
+                for stage in stages {
+                    writeln!(f, "{:<24} {:8.1} s", stage.name, stage.secs)?;
+                }
+                let missed: Vec<&str> =
+                    conditions.iter().filter(|condition| !condition.met).map(|condition| &*condition.name).collect();
+                match missed.as_slice() {
+                    [] => write!(f, "all {} conditions are met", conditions.len()),
+                    missed => write!(f, "not met: {}", missed.join(", ")),
+                }
             }
             Self::Data { .. } | Self::Done => Ok(()),
         }

@@ -30,6 +30,54 @@ pub struct Simulation {
     /// The servers.
     #[schemars(required)]
     pub servers: Option<Vec<Server>>,
+    /// What is applied to the box when it is ready, in this order; the servers are, before all of it.
+    #[serde(default)]
+    pub apply: Option<Vec<Apply>>,
+    /// What is waited for then, in this order. `--until done` ends with the last of them.
+    #[serde(default)]
+    pub until: Option<Vec<Condition>>,
+}
+
+/// A file for a cluster.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Apply {
+    /// Objects in YAML; relative to this file.
+    #[schemars(required, title = "a file")]
+    pub file: Option<String>,
+    /// Name of the condition that must be met before. Default: none.
+    pub after: Option<String>,
+    /// Name of the cluster of servers that gets it. Default: the box's own.
+    #[schemars(title = "a DNS label")]
+    pub cluster: Option<String>,
+    /// Deletes the objects instead. Default: false.
+    #[serde(default)]
+    pub delete: Option<bool>,
+}
+
+/// A condition, as `kubectl wait` takes it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Condition {
+    /// Its name, by which it is told.
+    #[schemars(required, title = "a DNS label")]
+    pub name: Option<String>,
+    /// The object, or all of a kind with `--all`: `provisioning/one`.
+    #[schemars(required, title = "an object such as `provisioning/one`, or a kind for all of its objects")]
+    pub object: Option<String>,
+    /// Its namespace. Default: `default`.
+    #[schemars(title = "a DNS label")]
+    pub namespace: Option<String>,
+    /// What must hold: `condition=Ready`, `jsonpath={.status.phase}=Running`, `create` or `delete`.
+    #[serde(rename = "for")]
+    #[schemars(required, title = "`condition=NAME`, `jsonpath={PATH}=VALUE`, `create` or `delete`")]
+    pub holds: Option<String>,
+    /// Name of the cluster of servers that has it. Default: the box's own.
+    #[schemars(title = "a DNS label")]
+    pub cluster: Option<String>,
+    /// How long it may take: a duration. Default: `60m`.
+    #[schemars(title = "a duration such as `90m`")]
+    pub within: Option<String>,
 }
 
 /// Kinds of this document.
@@ -52,9 +100,12 @@ pub struct Network {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Appliance {
-    /// Its image: raw, qcow2 or ISO; relative to this file.
-    #[schemars(required, title = "a file")]
+    /// Its image: raw, qcow2 or ISO; relative to this file. Either this or `definition`.
+    #[schemars(title = "a file")]
     pub image: Option<String>,
+    /// The definition of its image, which is built when it is not there; relative to this file.
+    #[schemars(title = "a file")]
+    pub definition: Option<String>,
     /// Hardware address of its card on the network, as `services.provisioning.interface` of its definition names it.
     #[schemars(required, title = "a MAC address such as \"52:54:00:22:00:99\"")]
     pub mac_address: Option<String>,
@@ -101,6 +152,9 @@ pub struct Server {
     /// Size of its disk, which is empty. Default: `8GiB`.
     #[schemars(title = "a size such as `8GiB`", extend("x-form" = "size"))]
     pub disk: Option<String>,
+    /// The OS image that its `BareMetalHost` asks for, one of the box's `images/`: `debian-node`. Default: none.
+    #[schemars(title = "a DNS label")]
+    pub image: Option<String>,
     /// What switches it.
     #[schemars(required)]
     pub bmc: Option<Bmc>,

@@ -5,6 +5,7 @@ mod validate;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use foothold_qemu::bmc::{Faults, Profile};
 
@@ -29,13 +30,56 @@ pub struct Simulation {
     pub appliance: Option<SimulatedBox>,
     /// The servers.
     pub servers: Vec<SimulatedServer>,
+    /// What is applied, in order.
+    pub apply: Vec<Application>,
+    /// What is waited for, in order.
+    pub until: Vec<Awaited>,
+}
+
+/// Objects that a cluster gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// The file.
+    pub file: PathBuf,
+    /// The condition that must be met before: its place in `until`.
+    pub after: Option<usize>,
+    /// The cluster of servers; the box's own when not given.
+    pub cluster: Option<Name>,
+    /// Whether the objects are deleted instead.
+    pub delete: bool,
+}
+
+/// What is waited for, in the words of `kubectl wait`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Its name.
+    pub name: Name,
+    /// The object, or a kind for all of its objects.
+    pub object: String,
+    /// The namespace.
+    pub namespace: Name,
+    /// What `--for=` gets.
+    pub holds: String,
+    /// The cluster of servers; the box's own when not given.
+    pub cluster: Option<Name>,
+    /// How long it may take.
+    pub within: Duration,
+}
+
+/// Where a box's image comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BoxImage {
+    /// It is there.
+    File(PathBuf),
+    /// It is built from this definition.
+    Definition(PathBuf),
 }
 
 /// The box.
 #[derive(Clone, Debug)]
 pub struct SimulatedBox {
     /// Its image.
-    pub image: PathBuf,
+    pub image: BoxImage,
     /// Hardware address of its card on the network.
     pub mac: String,
     /// A Site for it.
@@ -63,6 +107,8 @@ pub struct SimulatedServer {
     pub cpus: u32,
     /// Size of its disk.
     pub disk: ByteSize,
+    /// The OS image that its host asks for.
+    pub image: Option<Name>,
     /// What its BMC speaks.
     pub driver: Driver,
     /// Where its BMC listens.

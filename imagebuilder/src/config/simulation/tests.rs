@@ -35,6 +35,40 @@ fn all_problems_of_a_simulation_are_told_at_once_with_their_places() {
 }
 
 #[test]
+fn the_whole_way_is_right_and_its_order_is_kept() {
+    let simulation = load(Path::new("../images/simulation/cluster.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
+    let Some(SimulatedBox { image: BoxImage::Definition(definition), .. }) = &simulation.appliance else {
+        panic!("a definition: {:?}", simulation.appliance)
+    };
+    assert_eq!(name(definition), "cluster-appliance.yaml");
+    let waits: Vec<&str> = simulation.until.iter().map(|wanted| wanted.name.as_str()).collect();
+    let after: Vec<_> = simulation
+        .apply
+        .iter()
+        .map(|given| (name(&given.file), given.after.map(|at| waits[at]), given.cluster.as_ref().map(Name::as_str)))
+        .collect();
+    let expected = [
+        ("cluster.provisioning.yaml".to_owned(), None, None),
+        ("cluster.application.yaml".to_owned(), Some("cluster"), Some("one")),
+    ];
+    assert_eq!(after, expected);
+    assert_eq!((waits.last(), simulation.until[2].within), (Some(&"application"), Duration::from_secs(20 * 60)));
+}
+
+#[test]
+fn what_is_applied_or_awaited_in_no_right_way_is_told() {
+    insta::assert_snapshot!(wrong(
+        "apiVersion: foothold.dev/v1\nkind: Simulation\nservers: []\napply:\n\
+         - { file: none.yaml, after: never, cluster: One }\nuntil:\n\
+         - { name: a, object: --all, for: Ready, within: soon }\n- { name: a, object: pods, for: condition=Ready }\n"
+    ));
+    insta::assert_snapshot!(wrong(
+        "apiVersion: foothold.dev/v1\nkind: Simulation\nbox: { macAddress: \"52:54:00:22:00:99\" }\nservers: []\n"
+    ));
+}
+
+#[test]
 fn an_address_beside_the_network_or_given_twice_is_refused() {
     let server = |name: &str, mac: &str, address: &str| {
         format!(

@@ -10,11 +10,11 @@ use agent_api::net::{InterfaceAddress, MacAddress};
 use foothold_qemu::bmc::{self, Profile};
 
 use super::input::{self, Driver};
-use super::{SimulatedBox, SimulatedServer, Simulation};
+use super::{Application, Awaited, BoxImage, SimulatedBox, SimulatedServer, Simulation};
 use crate::config::findings::Findings;
 use crate::config::path::KeyPath;
 use crate::config::types::Ipv4Network;
-use crate::config::{ByteSize, Name};
+use crate::config::{ByteSize, Name, parse_duration};
 
 const ADDRESS: &str = "172.22.0.254/24";
 /// Firmware alone takes half of it.
@@ -34,6 +34,17 @@ pub(super) fn simulation(
     let appliance = input.appliance.as_ref().map(|input| check.appliance(input));
     let servers = input.servers.as_deref().unwrap_or_default().iter().enumerate();
     let servers: Vec<_> = servers.map(|(i, input)| check.server(input, &KeyPath::of("servers").index(i))).collect();
+    let until = input.until.as_deref().unwrap_or_default().iter().enumerate();
+    let until: Vec<_> = until.map(|(i, input)| check.awaited(input, &KeyPath::of("until").index(i))).collect();
+    let names: Vec<&str> = input.until.iter().flatten().map(|it| it.name.as_deref().unwrap_or_default()).collect();
+    let apply = input.apply.as_deref().unwrap_or_default().iter().enumerate();
+    let apply: Vec<_> =
+        apply.map(|(i, input)| check.application(input, &names, &KeyPath::of("apply").index(i))).collect();
+    if input.appliance.is_none() {
+        for key in ["apply", "until"].into_iter().filter(|key| if *key == "apply" { !apply.is_empty() } else { !until.is_empty() }) {
+            check.findings.at(&KeyPath::of(key), "there is no box", "a `box`", "add `box: { definition: ... }`");
+        }
+    }
     let (address, network) = network?;
     Some(Simulation {
         address,
@@ -44,6 +55,8 @@ pub(super) fn simulation(
             Some(appliance) => Some(appliance?),
         },
         servers: servers.into_iter().collect::<Option<_>>()?,
+        apply: apply.into_iter().collect::<Option<_>>()?,
+        until: until.into_iter().collect::<Option<_>>()?,
     })
 }
 
@@ -72,6 +85,19 @@ fn is_host(network: Ipv4Network, address: Ipv4Addr) -> bool {
     network.contains(address) && own != 0 && own != hosts
 }
 
+/// `KIND` or `KIND/NAME`, which nobody takes for a flag.
+fn is_object(text: &str) -> bool {
+    let words = |c: char| c.is_ascii_alphanumeric() || "-./".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(words) && text.matches('/').count() <= 1
+}
+
+/// What `kubectl wait --for=` takes.
+fn is_condition(text: &str) -> bool {
+    let named = text.strip_prefix("condition=").is_some_and(|name| !name.is_empty());
+    let path = text.strip_prefix("jsonpath=").is_some_and(|path| path.starts_with('{') && path.contains('}'));
+    named || path || ["create", "delete"].contains(&text)
+}
+
 struct Validate<'d, 'f, 't> {
     directory: &'d Path,
     network: Option<(Ipv4Addr, Ipv4Network)>,
@@ -83,7 +109,18 @@ struct Validate<'d, 'f, 't> {
 impl Validate<'_, '_, '_> {
     fn appliance(&mut self, input: &input::Appliance) -> Option<SimulatedBox> {
         let path = KeyPath::of("box");
-        let image = self.file(&path.key("image"), input.image.as_deref());
+        let image = match (&input.image, &input.definition) {
+            (Some(image), None) => self.file(&path.key("image"), Some(image)).map(BoxImage::File),
+            (None, Some(definition)) => {
+                self.file(&path.key("definition"), Some(definition)).map(BoxImage::Definition)
+            }
+            (both, _) => {
+                let found = if both.is_some() { "`image` and `definition` are there" } else { "`image` is missing" };
+                let hint = "`image` is built already, `definition` is built when it is needed";
+                self.findings.at(&path, found, "`image` or `definition`", hint);
+                None
+            }
+        };
         let mac = self.mac(&path.key("macAddress"), input.mac_address.as_deref());
         let site = input.site.as_deref().map(|site| self.file(&path.key("site"), Some(site)));
         let memory = self.size(&path.key("memory"), input.memory.as_deref().unwrap_or("4GiB"));
@@ -112,6 +149,7 @@ impl Validate<'_, '_, '_> {
         let cpus = self.cpus(&path.key("cpus"), input.cpus);
         let disk = input.disk.as_deref().unwrap_or("8GiB");
         let disk = self.findings.parse(&path.key("disk"), disk, ByteSize::from_str);
+        let image = self.name(&path.key("image"), input.image.as_deref());
         let (path, input, server) = (path.key("bmc"), input.bmc.as_ref()?, input);
         let driver = input.driver;
         let listen = self.listen(&path, input);
@@ -126,12 +164,70 @@ impl Validate<'_, '_, '_> {
             memory_mib: u32::try_from(memory?.bytes() >> 20).ok()?,
             cpus: cpus?,
             disk: disk?,
+            image: image?,
             driver: driver?,
             listen: listen?,
             user,
             password,
             profile: profile?,
             faults: faults?,
+        })
+    }
+
+    /// A name that may be left out. `None`: it is wrong.
+    #[expect(clippy::option_option, reason = "left out is right, and wrong is told")]
+    fn name(&mut self, path: &KeyPath, text: Option<&str>) -> Option<Option<Name>> {
+        text.map_or(Some(None), |text| self.findings.parse(path, text, Name::from_str).map(Some))
+    }
+
+    fn application(&mut self, input: &input::Apply, names: &[&str], path: &KeyPath) -> Option<Application> {
+        let file = self.file(&path.key("file"), input.file.as_deref());
+        let cluster = self.name(&path.key("cluster"), input.cluster.as_deref());
+        let after = match &input.after {
+            None => Some(None),
+            Some(name) => {
+                let at = names.iter().position(|known| known == name);
+                if at.is_none() {
+                    let found = format!("no condition is named `{name}`");
+                    let expected = format!("one of {}", names.join(", "));
+                    self.findings.at(&path.key("after"), &found, expected, "name one of `until`");
+                }
+                at.map(Some)
+            }
+        };
+        let delete = input.delete.unwrap_or_default();
+        Some(Application { file: file?, after: after?, cluster: cluster?, delete })
+    }
+
+    fn awaited(&mut self, input: &input::Condition, path: &KeyPath) -> Option<Awaited> {
+        let key = path.key("name");
+        let name = input.name.as_deref().and_then(|name| self.findings.parse(&key, name, Name::from_str));
+        if let Some(name) = &name {
+            self.once(&key, format!("the condition `{}`", name.as_str()));
+        }
+        let namespace = input.namespace.as_deref().unwrap_or("default");
+        let namespace = self.findings.parse(&path.key("namespace"), namespace, Name::from_str);
+        let cluster = self.name(&path.key("cluster"), input.cluster.as_deref());
+        let object = input.object.as_deref().filter(|object| is_object(object));
+        if object.is_none() {
+            let found = format!("`{}` is no object", input.object.as_deref().unwrap_or_default());
+            self.findings.at(&path.key("object"), &found, "`KIND/NAME` or `KIND`", "write `provisioning/one`");
+        }
+        let holds = input.holds.as_deref().filter(|holds| is_condition(holds));
+        if holds.is_none() {
+            let found = format!("`{}` cannot be waited for", input.holds.as_deref().unwrap_or_default());
+            let expected = "`condition=NAME`, `jsonpath={PATH}`, `jsonpath={PATH}=VALUE`, `create` or `delete`";
+            self.findings.at(&path.key("for"), &found, expected, "`kubectl wait --help` explains them");
+        }
+        let within = input.within.as_deref().unwrap_or("60m");
+        let within = self.findings.parse(&path.key("within"), within, parse_duration);
+        Some(Awaited {
+            name: name?,
+            object: object?.to_owned(),
+            namespace: namespace?,
+            holds: holds?.to_owned(),
+            cluster: cluster?,
+            within: within?,
         })
     }
 
