@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::bmc::command::Rehearse;
+use crate::helm::command::Release;
 use crate::import::icn::command::Hosts;
 use crate::node::command::Node;
 use crate::operators::Operator;
@@ -50,6 +51,9 @@ enum Command {
     /// Make a server a node of an application cluster (started by the controller of clusters, over SSH).
     #[command(subcommand, hide = true)]
     Node(Node),
+    /// Install a chart on a cluster, or remove it (started by the controller of releases, in a pod with Helm).
+    #[command(hide = true)]
+    Release(Release),
     /// Print the hosts of Akraino ICN's files as `BareMetalHost`s and Secrets, ready for `kubectl apply -f -`.
     ///
     /// If any file has a mistake, all mistakes are reported and no object is printed.
@@ -105,6 +109,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             operator.run().map(|()| ExitCode::SUCCESS)
         }
         Command::Node(node) => node.run().map(|()| ExitCode::SUCCESS),
+        Command::Release(release) => release.run(),
         Command::Hosts(hosts) => hosts.run(),
         Command::ServerNetwork(network) => {
             show(&network.run()?);

@@ -17,6 +17,7 @@
 //! provisioning  Ironic: its configuration, database, credentials; DHCP, TFTP and network boot, guarded
 //! bmc         BMCs of the site: Redfish and IPMI, rehearsal
 //! ironic      Ironic's API, as much as the operators need of it
+//! helm        charts on an application cluster, by Helm
 //! node        a server's part in an application cluster: containerd, kubeadm
 //! ssh         servers over SSH: programs, files
 //! registry    images for the box and its site, on port 5000
@@ -55,6 +56,7 @@ pub mod events;
 pub mod first_boot;
 #[cfg(test)]
 pub mod fixtures;
+pub mod helm;
 pub mod host;
 pub mod http;
 pub mod import;

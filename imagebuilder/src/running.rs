@@ -101,8 +101,8 @@ pub fn list(cache: &Path) -> Result<BTreeMap<String, Running>> {
         let Ok(text) = fs_err::read(dir.join(RUNNING)) else { continue };
         // One whose lock is free was killed.
         if flock::try_lock(&dir.join(LOCK))?.is_none() {
-            let running = serde_json::from_slice(&text)
-                .with_context(|| format!("reading `{}`", dir.join(RUNNING).display()))?;
+            let running =
+                serde_json::from_slice(&text).with_context(|| format!("reading `{}`", dir.join(RUNNING).display()))?;
             found.insert(name, running);
         }
     }
@@ -145,7 +145,8 @@ impl Kubectl {
             Some((namespace, name)) => (Some(namespace), name),
             None => (None, cluster),
         };
-        let of = namespace.map_or_else(|| "--all-namespaces".to_owned(), |namespace| format!("--namespace={namespace}"));
+        let of =
+            namespace.map_or_else(|| "--all-namespaces".to_owned(), |namespace| format!("--namespace={namespace}"));
         let secret = format!("--field-selector=metadata.name={name}-kubeconfig");
         let listed = Self::of_box(running).run(&["get", "secrets", &of, &secret, "--output=json"]).output()?;
         let list: Value = serde_json::from_slice(&listed).context("reading the Secrets of the box")?;
@@ -159,10 +160,7 @@ impl Kubectl {
                      hint: `foothold kubectl get provisionings --all-namespaces` shows clusters, and how far they are"
                 );
             }
-            bail!(
-                "several clusters are named `{name}`\nhint: name it with its namespace: {}",
-                namespaces.join(", ")
-            );
+            bail!("several clusters are named `{name}`\nhint: name it with its namespace: {}", namespaces.join(", "));
         };
         let text = secret["data"]["value"].as_str().context("the Secret has no `value`")?;
         let text = STANDARD.decode(text).context("reading the Secret of the kubeconfig")?;
@@ -177,28 +175,28 @@ impl Kubectl {
 
     /// The program with all of its arguments.
     pub fn argv<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Vec<std::ffi::OsString> {
-        let mut argv = Vec::new();
+        let mut words = Vec::new();
         if let Some((namespace, pid)) = &self.within {
-            argv.push("nsenter".into());
+            words.push("nsenter".into());
             let user = format!("/proc/{pid}/ns/user");
             // Whoever is in the same user namespace cannot enter it a second time.
             if fs_err::read_link(&user).ok() != fs_err::read_link("/proc/self/ns/user").ok() {
-                argv.push(format!("--user={user}").into());
-                argv.push("--preserve-credentials".into());
+                words.push(format!("--user={user}").into());
+                words.push("--preserve-credentials".into());
             }
-            argv.push(format!("--net={}", namespace.display()).into());
+            words.push(format!("--net={}", namespace.display()).into());
         }
-        argv.push(self.program.clone().into_os_string());
-        argv.push("--kubeconfig".into());
-        argv.push(self.kubeconfig.clone().into_os_string());
-        argv.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
-        argv
+        words.push(self.program.clone().into_os_string());
+        words.push("--kubeconfig".into());
+        words.push(self.kubeconfig.clone().into_os_string());
+        words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+        words
     }
 
     /// A call of it, to be run.
     pub fn run<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Run {
-        let argv = self.argv(args);
-        Run::new(&argv[0]).args(&argv[1..])
+        let words = self.argv(args);
+        Run::new(&words[0]).args(&words[1..])
     }
 }
 

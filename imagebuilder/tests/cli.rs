@@ -55,7 +55,7 @@ fn without_a_file_the_definition_of_the_folder_is_meant() {
     let stderr = String::from_utf8_lossy(&ran.stderr);
     assert_eq!(ran.status.code(), Some(64), "{stderr}");
     assert!(stderr.contains("appliance.yaml") && stderr.contains("foothold init"), "{stderr}");
-    std::fs::copy(RIGHT, folder.path().join("appliance.yaml")).expect("a definition");
+    fs_err::copy(RIGHT, folder.path().join("appliance.yaml")).expect("a definition");
     let ran = lint();
     assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
 }

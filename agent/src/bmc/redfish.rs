@@ -2,6 +2,9 @@
 //!
 //! Who asks is let in as sushy is, Ironic's library: by a session, and where none opens, by basic authentication. By DMTF's
 //! DSP0266 ("Redfish Specification").
+//!
+//! It is written by hand because clients such as the crates `redfish` and `nv-redfish` bring typed models and actions that
+//! nobody here calls, and hide what a rehearsal judges: how a session opens, which links are there, what TLS says.
 
 use std::error::Error as _;
 use std::io;

@@ -3,6 +3,7 @@
 //! ```text
 //! metal3  servers of the site, by metal3's kinds, with Ironic
 //! bpa     application clusters on them, by the kinds of Akraino ICN
+//! kpa     charts and manifests on those clusters
 //! kit     what every controller shares; it knows no kind
 //! ```
 //!
@@ -21,11 +22,13 @@
 
 pub mod bpa;
 pub mod kit;
+pub mod kpa;
 pub mod metal3;
 
 use clap::Subcommand;
 
 use bpa::command::Bpa;
+use kpa::command::Kpa;
 use metal3::command::BareMetalHosts;
 
 /// What `foothold-agent operator` runs.
@@ -37,6 +40,9 @@ pub enum Operator {
     /// Application clusters of the site, by Akraino ICN's `Provisioning`.
     #[command(name = "bpa")]
     Bpa(Box<Bpa>),
+    /// Charts and manifests on those clusters.
+    #[command(name = "kpa")]
+    Kpa(Box<Kpa>),
 }
 
 impl Operator {
@@ -48,6 +54,7 @@ impl Operator {
         match self {
             Self::BareMetalHost(operator) => operator.run(),
             Self::Bpa(operator) => operator.run(),
+            Self::Kpa(operator) => operator.run(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The controller of application clusters on the box (`Provisioning`): its kinds, its rights, its folder, and its pod.
+//! The controllers of application clusters on the box (`Provisioning`, `Software`; `Release`): their kinds, rights, folder
+//! and pods.
 
 use std::fs::Permissions;
 use std::net::Ipv4Addr;
@@ -30,10 +31,15 @@ pub const STEP: Step = Step {
     log: PODS_LOG,
 };
 
-/// Name of all its objects.
+/// Name of all objects of the controller of clusters.
 const NAME: &str = "bpa-operator";
 /// What it is for a user.
 const TITLE: &str = "the controller of clusters";
+/// The same of the controller of what runs on them.
+const KPA: &str = "kpa-operator";
+const KPA_TITLE: &str = "the controller of releases";
+/// Image with Helm.
+const HELM: &str = "foothold.dev/helm:";
 /// Inventories, logs and kubeconfigs of clusters, on DATA.
 pub const FOLDER: &str = "/var/lib/foothold/clusters";
 /// Where the pod finds that: ICN's own place.
@@ -42,6 +48,7 @@ const MOUNTED: &str = "/opt/kud/multi-cluster";
 const DHCP: &str = "/var/run/dhcp";
 /// Metrics and health, on the loopback address.
 const METRICS: u16 = 8086;
+const KPA_METRICS: u16 = 8087;
 /// Pause between two looks at the box's address.
 const LOOK: Duration = Duration::from_secs(30);
 
@@ -49,6 +56,7 @@ const LOOK: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Clusters {
     image: String,
+    helm: String,
     ironic: Arc<Ironic>,
 }
 
@@ -57,7 +65,8 @@ impl Clusters {
     pub fn of(machine: &Machine, ironic: &Arc<Ironic>) -> Option<Self> {
         machine.release().clusters.as_ref()?;
         let image = machine.release().image(metal3::IMAGE)?.reference.clone();
-        Some(Self { image, ironic: Arc::clone(ironic) })
+        let helm = machine.release().image(HELM)?.reference.clone();
+        Some(Self { image, helm, ironic: Arc::clone(ironic) })
     }
 
     /// Starts it once the box has its address on the servers' network, and waits until it is there.
@@ -82,7 +91,7 @@ impl Clusters {
     /// Brings its objects up to date. Returns how many are new.
     async fn place(&self, machine: &Machine, api: &Api) -> anyhow::Result<usize> {
         let own = self.own().map_err(|missing| anyhow::anyhow!("{}: {}", missing.what, missing.why))?;
-        let objects = objects(&self.image, own, &machine.release().kubernetes.version)?;
+        let objects = objects(&self.image, &self.helm, own, &machine.release().kubernetes.version)?;
         deployed::apply(api, &objects).await
     }
 
@@ -122,9 +131,10 @@ impl Service for Clusters {
     }
 }
 
-/// Whether its pod is ready.
+/// Whether their pods are ready.
 async fn is_there(api: &Api) -> Result<(), Missing> {
-    deployed::ask(api, &Controller::path(NAME), TITLE).await
+    deployed::ask(api, &Controller::path(NAME), TITLE).await?;
+    deployed::ask(api, &Controller::path(KPA), KPA_TITLE).await
 }
 
 /// The pod, which is not root, writes there; nobody else but root reads it, for it holds kubeconfigs.
@@ -136,12 +146,38 @@ fn make_folder(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// All objects, in the order in which they are needed.
-fn objects(image: &str, own: Ipv4Addr, version: &str) -> Result<Vec<Placed>, ObjectsError> {
+fn objects(image: &str, helm: &str, own: Ipv4Addr, version: &str) -> Result<Vec<Placed>, ObjectsError> {
     let mut objects: Vec<Placed> = crds::all().iter().map(place).collect::<Result<_, _>>()?;
-    let controller = controller(image, own, version);
-    objects.extend(controller.rights()?);
-    objects.push(controller.deployment()?);
+    for controller in [controller(image, own, version), releases(image, helm, own)] {
+        objects.extend(controller.rights()?);
+        objects.push(controller.deployment()?);
+    }
     Ok(objects)
+}
+
+/// The controller of what runs on clusters.
+fn releases(image: &str, helm: &str, own: Ipv4Addr) -> Controller {
+    let own = own.to_string();
+    let metrics = format!("127.0.0.1:{KPA_METRICS}");
+    let args = ["operator", "kpa", "--box", &own, "--helm", helm, "--metrics-address", &metrics];
+    Controller {
+        name: KPA,
+        image: image.to_owned(),
+        args: args.map(str::to_owned).to_vec(),
+        rules: vec![
+            rule(&["kpa.foothold.dev"], &["*"], &["*"]),
+            rule(&["bpa.akraino.org"], &["provisionings"], &["get", "list", "watch"]),
+            // Kubeconfigs and values; plans of its own.
+            rule(&[""], &["secrets"], &["get", "create", "patch", "delete"]),
+            rule(&[""], &["configmaps"], &["get"]),
+            rule(&[""], &["pods"], &["get", "list"]),
+            rule(&["batch"], &["jobs"], &["get", "create", "patch", "delete"]),
+            rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
+        ],
+        health_port: KPA_METRICS,
+        memory_limit: Some("256Mi"),
+        ..Controller::default()
+    }
 }
 
 fn controller(image: &str, own: Ipv4Addr, version: &str) -> Controller {
@@ -182,15 +218,18 @@ fn controller(image: &str, own: Ipv4Addr, version: &str) -> Controller {
 mod tests {
     use serde_json::json;
 
-    use super::{Controller, NAME, objects};
+    use super::{Controller, KPA, NAME, objects};
 
     #[test]
     fn kinds_come_first_and_the_pod_last() {
-        let all = objects("foothold.dev/agent:1", [172, 22, 0, 1].into(), "v1.36.4").expect("placed");
-        assert_eq!(all.len(), 2 + 4);
-        assert!(all[..2].iter().all(|placed| placed.object["kind"] == "CustomResourceDefinition"));
-        assert_eq!(all[5].path(), Controller::path(NAME));
-        let pod = &all[5].object["spec"]["template"]["spec"];
+        let all =
+            objects("foothold.dev/agent:1", "foothold.dev/helm:1", [172, 22, 0, 1].into(), "v1.36.4").expect("placed");
+        assert_eq!(all.len(), 3 + 4 + 4);
+        assert!(all[..3].iter().all(|placed| placed.object["kind"] == "CustomResourceDefinition"));
+        assert_eq!((all[6].path(), all[10].path()), (Controller::path(NAME), Controller::path(KPA)));
+        let args = all[10].object["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+        assert!(args.contains(r#""--helm","foothold.dev/helm:1""#), "{args}");
+        let pod = &all[6].object["spec"]["template"]["spec"];
         assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/var/lib/foothold/clusters");
         assert_eq!(pod["containers"][0]["volumeMounts"][0]["mountPath"], "/opt/kud/multi-cluster");
         let args = pod["containers"][0]["args"].as_array().expect("arguments");

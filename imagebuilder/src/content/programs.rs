@@ -65,7 +65,7 @@ mod tests {
             (rescue, &[]),
             (provisioning, &[]),
             (node, &["cri-tools", "cni-flannel"]),
-            (clusters, &["flannel", "cri-tools", "runc", "cni-flannel"]),
+            (clusters, &["helm", "flannel", "cri-tools", "runc", "cni-flannel"]),
         ];
         for (more, expected) in cases {
             let text = format!(

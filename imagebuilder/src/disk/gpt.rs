@@ -2,6 +2,9 @@
 //!
 //! Images have 512-byte logical blocks, some disks 4096-byte ones. [`encode`] gives the two runs of blocks that a table
 //! occupies: protective MBR, header and entries at the start; entries and header at the end.
+//!
+//! It is written by hand because the crate `gpt` writes to a device that can be sought; here a table is two runs of bytes
+//! that are copied into an image as it is made, from a plan, without a file. Tests read them with the crate.
 
 use uuid::Uuid;
 

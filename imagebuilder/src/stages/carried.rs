@@ -109,7 +109,9 @@ pub fn rendered_manifests<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let needs_helm = !content.charts.is_empty();
     let mut needs = vec![KUBERNETES.name];
     if needs_helm {
-        stages.push(module_set(site, &HELM)?);
+        if !site.on_demand.iter().any(|set| set.name == HELM.name) {
+            stages.push(module_set(site, &HELM)?);
+        }
         // Charts are told what the box's API server serves.
         needs.extend([HELM.name, CLUSTER_STATE]);
     }

@@ -1,4 +1,4 @@
-//! Manifests of the resource kinds of `bpa.akraino.org`, made from the types.
+//! Manifests of the resource kinds of `bpa.akraino.org` and `kpa.foothold.dev`, made from the types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, ValidationRule,
@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 
 use super::provisioning::Provisioning;
+use super::release::ClusterRelease;
 use super::software::Software;
 
 /// Most nodes that one item of `masters` or `workers` names.
@@ -13,9 +14,9 @@ const MOST_IN_ITEM: i64 = 16;
 /// A label of DNS (RFC 1123), in CEL.
 const NAMES: &str = "self.all(name, size(name) <= 63 && name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))";
 
-/// All kinds in the order of their names, ready for the API server.
+/// All kinds, ready for the API server.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    let mut all = vec![Provisioning::crd(), Software::crd()];
+    let mut all = vec![Provisioning::crd(), Software::crd(), ClusterRelease::crd()];
     for definition in &mut all {
         definition.spec.names.list_kind = Some(format!("{}List", definition.spec.names.kind));
     }
@@ -29,7 +30,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
 /// Only what cannot be written as YAML, which a definition never is.
 pub fn manifests() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
     let text = |definition: CustomResourceDefinition| {
-        Ok((format!("bpa.akraino.org_{}.yaml", definition.spec.names.plural), serde_saphyr::to_string(&definition)?))
+        let (group, plural) = (&definition.spec.group, &definition.spec.names.plural);
+        Ok((format!("{group}_{plural}.yaml"), serde_saphyr::to_string(&definition)?))
     };
     all().into_iter().map(text).collect()
 }
@@ -72,7 +74,11 @@ mod tests {
 
     #[test]
     fn the_committed_manifests_are_the_generated_ones() {
-        committed::check("bpa.akraino.org_", &manifests().expect("YAML"));
+        let all = manifests().expect("YAML");
+        for group in ["bpa.akraino.org_", "kpa.foothold.dev_"] {
+            let own: Vec<_> = all.iter().filter(|(name, _)| name.starts_with(group)).cloned().collect();
+            committed::check(group, &own);
+        }
     }
 
     /// What ICN's users have, with its spellings.

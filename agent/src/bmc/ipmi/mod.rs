@@ -10,6 +10,9 @@
 //! By "Intelligent Platform Management Interface Specification", second generation, v2.0, revision 1.1; numbers in
 //! comments are its sections. Codecs (`wire`, `handshake`, `command`) do no I/O. Of all commands only those that read
 //! exist here, and those that open, raise and close our own session.
+//!
+//! It is written by hand because the crate `ipmi-rs` is synchronous, and says of a refused session only that it failed: who
+//! rehearses must know which of user, password, cipher suite and privilege was refused.
 
 mod client;
 mod command;

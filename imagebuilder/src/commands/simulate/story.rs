@@ -131,7 +131,6 @@ impl Story<'_> {
                 Err(error) => format!("{error:#}"),
                 Ok(kubectl) => match kubectl.run(&words).output() {
                     Ok(_) => return Ok(true),
-                    Err(error @ RunError::Interrupted(_)) => return Err(error.into()),
                     Err(RunError::Failed { stderr, .. }) => {
                         let words = ["get", &wanted.object, &namespace, "--ignore-not-found", "--output=json"];
                         let said = kubectl.run(&words).output().map(|said| said_of(&said)).unwrap_or_default();
@@ -189,7 +188,10 @@ mod tests {
         let said = |value: Value| said_of(value.to_string().as_bytes());
         let ready = |status: &str| json!([{"type": "Ready", "status": status, "message": "step 2 of 7"}]);
         let object = |status: Value| json!({"metadata": {"name": "a"}, "status": status});
-        assert_eq!(said(object(json!({"phase": "Installing", "conditions": ready("False")}))), "Installing: step 2 of 7");
+        assert_eq!(
+            said(object(json!({"phase": "Installing", "conditions": ready("False")}))),
+            "Installing: step 2 of 7"
+        );
         assert_eq!(said(object(json!({"phase": "Ready", "conditions": ready("True")}))), "Ready");
         let host = object(json!({"provisioning": {"state": "inspecting"}, "errorMessage": "no power"}));
         assert_eq!(said(json!({"items": [host, object(json!({}))]})), "a inspecting: no power");

@@ -48,12 +48,13 @@ fn the_whole_way_is_right_and_its_order_is_kept() {
         .iter()
         .map(|given| (name(&given.file), given.after.map(|at| waits[at]), given.cluster.as_ref().map(Name::as_str)))
         .collect();
-    let expected = [
-        ("cluster.provisioning.yaml".to_owned(), None, None),
-        ("cluster.application.yaml".to_owned(), Some("cluster"), Some("one")),
-    ];
-    assert_eq!(after, expected);
-    assert_eq!((waits.last(), simulation.until[2].within), (Some(&"application"), Duration::from_secs(20 * 60)));
+    assert_eq!(after[0], ("cluster.provisioning.yaml".to_owned(), None, None));
+    assert_eq!(after[1], ("cluster.application.yaml".to_owned(), Some("cluster"), Some("one")));
+    assert!(after.contains(&("cluster.grown.yaml".to_owned(), Some("release"), None)), "{after:?}");
+    assert_eq!(simulation.apply.iter().filter(|given| given.delete).count(), 3);
+    let application =
+        simulation.until.iter().find(|wanted| wanted.name.as_str() == "application").expect("it is there");
+    assert_eq!(application.within, Duration::from_secs(20 * 60));
 }
 
 #[test]

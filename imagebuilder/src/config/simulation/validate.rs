@@ -41,7 +41,10 @@ pub(super) fn simulation(
     let apply: Vec<_> =
         apply.map(|(i, input)| check.application(input, &names, &KeyPath::of("apply").index(i))).collect();
     if input.appliance.is_none() {
-        for key in ["apply", "until"].into_iter().filter(|key| if *key == "apply" { !apply.is_empty() } else { !until.is_empty() }) {
+        for key in ["apply", "until"]
+            .into_iter()
+            .filter(|key| if *key == "apply" { !apply.is_empty() } else { !until.is_empty() })
+        {
             check.findings.at(&KeyPath::of(key), "there is no box", "a `box`", "add `box: { definition: ... }`");
         }
     }
@@ -111,9 +114,7 @@ impl Validate<'_, '_, '_> {
         let path = KeyPath::of("box");
         let image = match (&input.image, &input.definition) {
             (Some(image), None) => self.file(&path.key("image"), Some(image)).map(BoxImage::File),
-            (None, Some(definition)) => {
-                self.file(&path.key("definition"), Some(definition)).map(BoxImage::Definition)
-            }
+            (None, Some(definition)) => self.file(&path.key("definition"), Some(definition)).map(BoxImage::Definition),
             (both, _) => {
                 let found = if both.is_some() { "`image` and `definition` are there" } else { "`image` is missing" };
                 let hint = "`image` is built already, `definition` is built when it is needed";

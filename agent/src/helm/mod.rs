@@ -1,0 +1,125 @@
+//! Charts on a cluster, by Helm: what the pod does that the controller of releases starts, and what can be known of a release
+//! without Helm.
+//!
+//! ```text
+//! controller ─► Job: plan, kubeconfig ─► command ─► chart   fetched from the box, or made of manifests
+//!                                            ├────► images  what it pulls, and whether the box has it
+//!                                            ├────► run     helm upgrade --install, test, uninstall
+//!                                            └────► Report, as the pod's termination message
+//! controller ─► look: Helm's record in the cluster ─► health of each object, drift
+//! ```
+//! Helm does what Helm does; nothing of it is done again here.
+
+mod chart;
+pub mod command;
+mod images;
+pub mod look;
+mod run;
+
+use std::time::Duration;
+
+use agent_api::clusters::release::UnhealthyObject;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What a pod is told to do with a release.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleasePlan {
+    /// Name of Helm's release.
+    pub name: String,
+    /// Its namespace in the cluster.
+    pub namespace: String,
+    /// What is installed.
+    pub source: Source,
+    /// All values, merged.
+    pub values: Map<String, Value>,
+    /// How long Helm waits for the objects.
+    pub timeout: Duration,
+    /// An upgrade that failed is taken back.
+    pub rollback: bool,
+    /// The chart's tests are run.
+    pub test: bool,
+    /// `http://BOX:6180`.
+    pub content: String,
+    /// `BOX:5000`.
+    pub registry: String,
+}
+
+/// What is installed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// A packed chart, by its path on the content port.
+    File(String),
+    /// A chart in the registry.
+    Image {
+        /// Its name there.
+        name: String,
+        /// Its version.
+        version: String,
+    },
+    /// Files with objects, by their paths on the content port.
+    Manifests(Vec<String>),
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Name and version of the chart.
+    pub chart: String,
+    /// Helm's revision.
+    pub revision: i64,
+    /// Number of objects.
+    pub objects: usize,
+    /// Objects that are not as they should be, the first ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unhealthy: Vec<UnhealthyObject>,
+    /// Whether the tests passed, when they ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tested: Option<bool>,
+    /// What failed, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What Kubernetes keeps of a termination message, in bytes.
+const MESSAGE: usize = 4096;
+
+impl Report {
+    /// As a termination message: short enough that Kubernetes keeps all of it.
+    pub fn message(&self) -> serde_json::Result<String> {
+        let mut report = self.clone();
+        loop {
+            let text = serde_json::to_string(&report)?;
+            if text.len() <= MESSAGE {
+                return Ok(text);
+            }
+            if report.unhealthy.len() > 1 {
+                report.unhealthy.pop();
+            } else {
+                let error = report.error.unwrap_or_default();
+                let keep = error.chars().count().saturating_sub(200);
+                report.error = Some(error.chars().take(keep).collect());
+                report.unhealthy.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_as_long_as_kubernetes_keeps_it() {
+        let unhealthy = UnhealthyObject { object: "Deployment default/web".to_owned(), message: "m".repeat(900) };
+        let short = Report { revision: 1, unhealthy: vec![unhealthy.clone()], ..Report::default() };
+        assert_eq!(serde_json::from_str::<Report>(&short.message().expect("JSON")).expect("a report"), short);
+        let long = Report { unhealthy: vec![unhealthy; 9], error: Some("é".repeat(3000)), ..Report::default() };
+        let message = long.message().expect("JSON");
+        let read: Report = serde_json::from_str(&message).expect("a report");
+        assert!(message.len() <= MESSAGE && read.error.expect("an error").starts_with('é'), "{message}");
+    }
+}

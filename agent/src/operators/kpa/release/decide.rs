@@ -1,0 +1,164 @@
+//! The plan for Helm, and what it is known by. No I/O.
+
+use std::net::{IpAddr, SocketAddr};
+
+use agent_api::clusters::release::{ClusterRelease, Installed, ReleaseStatus, ValuesFrom};
+use agent_api::{ports, yaml};
+use kube::ResourceExt as _;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::helm::{ReleasePlan, Source};
+
+/// What Helm is told. `values`: all of them, merged. The spec is right.
+pub(super) fn plan(object: &ClusterRelease, values: Map<String, Value>, address: IpAddr) -> ReleasePlan {
+    let spec = &object.spec;
+    let chart = spec.chart.clone().unwrap_or_default();
+    let source = match (chart.file, chart.image) {
+        (Some(file), _) => Source::File(file),
+        (None, Some(name)) => Source::Image { name, version: chart.version.unwrap_or_default() },
+        (None, None) => Source::Manifests(spec.manifests.clone()),
+    };
+    let Installed { namespace, name, .. } = Installed::of(object);
+    ReleasePlan {
+        name,
+        namespace,
+        source,
+        values,
+        timeout: spec.timeout(),
+        rollback: spec.upgrade.as_ref().is_some_and(|upgrade| upgrade.rollback),
+        test: spec.test.as_ref().is_some_and(|test| test.enable),
+        content: format!("http://{}", SocketAddr::new(address, ports::CONTENT)),
+        registry: SocketAddr::new(address, ports::REGISTRY).to_string(),
+    }
+}
+
+/// What a plan on a cluster is known by.
+pub(super) fn digest(plan: &ReleasePlan, installed: &Installed) -> String {
+    // A structure of texts and numbers is always JSON.
+    let text = serde_json::to_vec(&(plan, installed)).unwrap_or_default();
+    hex::encode(Sha256::digest(text))
+}
+
+/// The Job of the next attempt: another one for each plan, each attempt, and each time that the cluster has drifted.
+pub(super) fn job_name(object: &ClusterRelease, digest: &str, status: &ReleaseStatus) -> String {
+    let uid = object.uid().unwrap_or_default();
+    let uid = uid.split('-').next().unwrap_or_default();
+    let (failures, revision) = (status.failures.unwrap_or_default(), status.revision.unwrap_or_default());
+    format!("release-{uid}-{}-{revision}-{failures}", digest.get(..8).unwrap_or(digest))
+}
+
+/// Adds the values of one key of an object. `text`: what it holds.
+///
+/// # Errors
+/// It is no map of values, or its place in them is taken by something else.
+pub(super) fn add(all: &mut Map<String, Value>, from: &ValuesFrom, text: &str) -> Result<(), String> {
+    let Some(path) = &from.target_path else {
+        let read: Value = serde_saphyr::from_str_with_options(text, yaml::options(text)).map_err(|error| {
+            format!("{:?} `{}`, key `{}`: {}", from.kind, from.name, from.key(), yaml::told(&error))
+        })?;
+        return match read {
+            Value::Object(map) => {
+                merge(all, map);
+                Ok(())
+            }
+            Value::Null => Ok(()),
+            _ => Err(format!(
+                "{:?} `{}`, key `{}`: these are no values, which are a map",
+                from.kind,
+                from.name,
+                from.key()
+            )),
+        };
+    };
+    let mut at = all;
+    let mut parts = path.split('.').peekable();
+    while let Some(part) = parts.next() {
+        if part.is_empty() {
+            return Err(format!("the targetPath `{path}` has an empty part"));
+        }
+        if parts.peek().is_none() {
+            at.insert(part.to_owned(), Value::String(text.to_owned()));
+            return Ok(());
+        }
+        let next = at.entry(part.to_owned()).or_insert_with(|| Value::Object(Map::new()));
+        let Value::Object(map) = next else {
+            return Err(format!("the targetPath `{path}` leads through `{part}`, which is no map"));
+        };
+        at = map;
+    }
+    Ok(())
+}
+
+/// `more` over `all`, as Helm merges values: maps by key, everything else whole; null removes.
+pub(super) fn merge(all: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (key, value) in more {
+        match (all.get_mut(&key), value) {
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
+            (_, value) => {
+                all.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::clusters::release::{ReleaseSpec, ValuesKind};
+    use serde_json::json;
+
+    use super::*;
+
+    fn release(spec: Value) -> ClusterRelease {
+        let spec: ReleaseSpec = serde_json::from_value(spec).expect("a spec");
+        let mut object = ClusterRelease::new("web", spec);
+        object.metadata.namespace = Some("site".to_owned());
+        object.metadata.uid = Some("0a1b2c3d-4e5f".to_owned());
+        object
+    }
+
+    fn from(target_path: Option<&str>) -> ValuesFrom {
+        ValuesFrom {
+            kind: ValuesKind::Secret,
+            name: "s".to_owned(),
+            values_key: None,
+            target_path: target_path.map(str::to_owned),
+            optional: false,
+        }
+    }
+
+    #[test]
+    fn a_plan_names_where_the_box_has_it_and_another_plan_is_another_job() {
+        let address = [172, 22, 0, 1].into();
+        let one = release(json!({"clusterRef": {"name": "one"}, "chart": {"image": "charts/web", "version": "1.0.0"}}));
+        let told = plan(&one, Map::new(), address);
+        assert_eq!((told.name.as_str(), told.namespace.as_str()), ("web", "site"));
+        assert_eq!((told.content.as_str(), told.registry.as_str()), ("http://172.22.0.1:6180", "172.22.0.1:5000"));
+        assert_eq!(told.source, Source::Image { name: "charts/web".to_owned(), version: "1.0.0".to_owned() });
+        let of = |object: &ClusterRelease, values: Value| {
+            let values = values.as_object().cloned().unwrap_or_default();
+            digest(&plan(object, values, address), &Installed::of(object))
+        };
+        let other =
+            release(json!({"clusterRef": {"name": "two"}, "chart": {"image": "charts/web", "version": "1.0.0"}}));
+        let digests = [of(&one, json!({})), of(&one, json!({"a": 1})), of(&other, json!({}))];
+        assert!(digests[0] != digests[1] && digests[0] != digests[2], "{digests:?}");
+        let name = |status: &ReleaseStatus| job_name(&one, &digests[0], status);
+        let first = name(&ReleaseStatus::default());
+        assert!(first.starts_with("release-0a1b2c3d-") && first.len() <= 63, "{first}");
+        assert_ne!(first, name(&ReleaseStatus { failures: Some(1), ..ReleaseStatus::default() }));
+        assert_ne!(first, name(&ReleaseStatus { revision: Some(1), ..ReleaseStatus::default() }));
+    }
+
+    #[test]
+    fn values_are_merged_as_helm_does_it() {
+        let mut all = Map::new();
+        add(&mut all, &from(None), "a: {b: 1, c: [1]}\nd: 1\n").expect("values");
+        add(&mut all, &from(None), "a: {c: [2]}\nd: null\n").expect("values");
+        add(&mut all, &from(Some("a.e.password")), "p: 1").expect("a value");
+        assert_eq!(Value::Object(all.clone()), json!({"a": {"b": 1, "c": [2], "e": {"password": "p: 1"}}, "d": null}));
+        assert!(add(&mut all, &from(None), "- 1\n").expect_err("refused").contains("Secret `s`, key `values.yaml`"));
+        assert!(add(&mut all, &from(Some("d.e")), "1").expect_err("refused").contains("through `d`"));
+        assert!(add(&mut all, &from(Some("a..b")), "1").expect_err("refused").contains("empty part"));
+    }
+}

@@ -1,0 +1,114 @@
+//! What a release stands on: other releases, its cluster, its values.
+
+use agent_api::clusters::provisioning::{Provisioning, READY};
+use agent_api::clusters::release::{ClusterRelease, Installed, ValuesFrom, ValuesKind};
+use agent_api::meta::ConditionStatus;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Map, Value};
+
+use super::controller::Controller;
+use super::decide::{add, merge};
+use crate::operators::kit::{Object as _, ObjectError, doing};
+
+/// Keys of a Secret with a kubeconfig when none is named: Cluster API's, Flux's, ICN's.
+const KUBECONFIG: [&str; 3] = ["value", "value.yaml", "admin.conf"];
+
+/// What was found.
+pub(super) struct Found {
+    /// Text of the kubeconfig.
+    pub kubeconfig: String,
+    /// All values, merged.
+    pub values: Map<String, Value>,
+}
+
+/// What the API server did, or why there is nothing yet.
+pub(super) type Looked<T> = Result<Result<T, String>, ObjectError>;
+
+impl Controller {
+    /// All of it, or what is waited for.
+    pub(super) async fn look(&self, object: &ClusterRelease) -> Looked<Found> {
+        let (namespace, _) = object.key();
+        for dependency in &object.spec.depends_on {
+            let within = dependency.namespace.as_deref().unwrap_or(&namespace);
+            let found = self.base.objects.get::<ClusterRelease>(within, &dependency.name).await?;
+            if !found.as_ref().is_some_and(is_ready) {
+                let why = if found.is_some() { "is not Ready" } else { "is not there" };
+                return Ok(Err(format!("Release `{within}/{}`, which it depends on, {why}", dependency.name)));
+            }
+        }
+        let kubeconfig = match self.kubeconfig(&namespace, &Installed::of(object)).await? {
+            Ok(kubeconfig) => kubeconfig,
+            Err(why) => return Ok(Err(why)),
+        };
+        let mut values = Map::new();
+        for from in &object.spec.values_from {
+            match self.text(&namespace, from).await? {
+                Ok(None) => {}
+                Ok(Some(text)) => {
+                    if let Err(why) = add(&mut values, from, &text) {
+                        return Ok(Err(why));
+                    }
+                }
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        merge(&mut values, object.spec.values.clone().unwrap_or_default().0);
+        Ok(Ok(Found { kubeconfig, values }))
+    }
+
+    /// The kubeconfig of the cluster that it is, or shall be, installed on.
+    pub(super) async fn kubeconfig(&self, namespace: &str, installed: &Installed) -> Looked<String> {
+        let (secret, key) = match (&installed.cluster, &installed.secret) {
+            (Some(cluster), _) => {
+                let api = Api::<Provisioning>::namespaced(self.base.client.clone(), namespace);
+                let all = api.list(&ListParams::default()).await.map_err(doing("listing Provisionings"))?;
+                if !all.items.iter().any(|object| object.cluster() == cluster.as_str()) {
+                    return Ok(Err(format!("there is no Provisioning of the cluster `{cluster}` in `{namespace}`")));
+                }
+                (format!("{cluster}-kubeconfig"), None)
+            }
+            (None, Some(reference)) => (reference.name.clone(), reference.key.as_deref()),
+            (None, None) => return Ok(Err("no cluster is named".to_owned())),
+        };
+        let Some(found) = self.base.objects.secret(namespace, &secret).await? else {
+            return Ok(Err(format!("Secret `{namespace}/{secret}` with the cluster's kubeconfig is not there yet")));
+        };
+        let keys = key.map_or_else(|| KUBECONFIG.to_vec(), |key| vec![key]);
+        let text = keys.iter().find_map(|key| text_of(&found, key));
+        Ok(text.ok_or_else(|| format!("Secret `{namespace}/{secret}` has no {}", keys.join(", "))))
+    }
+
+    /// What a key of an object with values holds. Nothing: it may be missing, and is.
+    async fn text(&self, namespace: &str, from: &ValuesFrom) -> Looked<Option<String>> {
+        let (name, key) = (&from.name, from.key());
+        let found = match from.kind {
+            ValuesKind::Secret => {
+                self.base.objects.secret(namespace, name).await?.and_then(|secret| text_of(&secret, key))
+            }
+            ValuesKind::ConfigMap => {
+                let map = self.base.objects.get::<ConfigMap>(namespace, name).await?;
+                map.and_then(|map| map.data).and_then(|mut data| data.remove(key))
+            }
+        };
+        Ok(match found {
+            None if !from.optional => {
+                Err(format!("{:?} `{namespace}/{name}` with the key `{key}` is not there", from.kind))
+            }
+            found => Ok(found),
+        })
+    }
+}
+
+fn text_of(secret: &Secret, key: &str) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
+}
+
+/// Whether a release is Ready as it is asked for now.
+fn is_ready(object: &ClusterRelease) -> bool {
+    let Some(status) = &object.status else { return false };
+    let mut ready = status.conditions.iter().flatten().filter(|condition| condition.kind == READY);
+    status.observed_generation == object.metadata.generation
+        && ready.any(|condition| condition.status == ConditionStatus::True)
+}
