@@ -36,6 +36,7 @@ const KEYS: &[&str] = &[
     "etc/ssh",
     "var/lib/kubelet/pki",
     "var/lib/foothold/access",
+    "var/lib/foothold/clusters",
     "var/lib/foothold/etc-kubernetes",
     "var/lib/foothold/provisioning",
     "var/lib/foothold/site.yaml",

@@ -280,7 +280,8 @@ impl Controller {
         let deleted = maps.delete(&name, &DeleteParams::default()).await.map(drop);
         gone(deleted, format!("deleting ConfigMap `{namespace}/{name}`"))?;
         let folder = self.folder(object);
-        if folder.exists()
+        if self.taken_by(object).is_none()
+            && folder.exists()
             && let Err(error) = fs_err::remove_dir_all(&folder)
         {
             log::warn!("{error}");

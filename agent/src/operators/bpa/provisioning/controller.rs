@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_api::clusters::provisioning::{ClusterPhase, FINALIZER, Provisioning};
+use agent_api::clusters::provisioning::{CLUSTER_LABEL, ClusterPhase, FINALIZER, Provisioning};
 use agent_api::metal3::BareMetalHost;
 use futures_util::stream;
 use kube::Api;
 use kube::runtime::controller::Action as Next;
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::decide::{Choice, choose, consumer};
+use super::decide::{Choice, choose, consumer, told_key};
 use super::install::Work;
 use super::tell::{Told, What};
 use super::wishes::Wanted;
@@ -35,6 +35,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub(super) struct Controller {
     pub common: Common,
     pub failures: Failures,
+    /// All clusters, as they are watched.
+    pub all: Store<Provisioning>,
     /// What runs, by cluster.
     pub works: Mutex<HashMap<Key, Arc<Work>>>,
     /// The tasks of what runs; they end with the controller.
@@ -64,6 +66,7 @@ pub async fn run(common: Common, host_writer: Writer<BareMetalHost>) {
     let controller = Controller {
         common: common.clone(),
         failures: Failures::default(),
+        all: store.clone(),
         works: Mutex::default(),
         tasks: Mutex::default(),
         wake,
@@ -93,6 +96,14 @@ impl Turn for Controller {
                 return Ok(Next::await_change());
             }
         };
+        if let Some(other) = self.taken_by(&object) {
+            let cluster = object.cluster();
+            let why = format!(
+                "the cluster `{cluster}` is that of Provisioning `{other}`; hint: give this one another label `{CLUSTER_LABEL}`"
+            );
+            self.tell(&object, Told::new(What::Invalid, why)).await?;
+            return Ok(Next::requeue(SEARCH));
+        }
         if self.common.hosts.state().is_empty() {
             // They may not be listed yet.
             tokio::time::timeout(SEARCH, self.common.hosts.wait_until_ready()).await.ok();
@@ -122,6 +133,11 @@ impl Controller {
         self.works.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
+    /// An older object of the same cluster's name, in any namespace: inventories and logs are in a folder of that name.
+    pub(super) fn taken_by(&self, object: &Provisioning) -> Option<String> {
+        taken_by(object, &self.all.state())
+    }
+
     /// Tells how far it is; takes the result when it has ended.
     async fn follow(&self, object: &Provisioning, work: &Work) -> Result<Next, ObjectError> {
         let Some(ended) = work.ended() else {
@@ -146,7 +162,41 @@ impl Controller {
     }
 }
 
+fn taken_by(object: &Provisioning, all: &[Arc<Provisioning>]) -> Option<String> {
+    let age = |one: &Provisioning| (one.metadata.creation_timestamp.clone().map(|time| time.0), one.key());
+    let same = |other: &&Arc<Provisioning>| other.cluster() == object.cluster() && other.key() != object.key();
+    let older = all.iter().filter(same).filter(|other| age(other) < age(object)).min_by_key(|other| age(other))?;
+    Some(told_key(&older.key()))
+}
+
 fn lacking(choice: Choice) -> Told {
     let why = choice.lacking.join("\n");
     Told { not_chosen: choice.not_chosen, ..Told::new(What::Unschedulable, why) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use agent_api::clusters::provisioning::Provisioning;
+    use serde_json::json;
+
+    use super::taken_by;
+
+    fn object(namespace: &str, name: &str, cluster: &str, second: u8) -> Arc<Provisioning> {
+        let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning", "metadata": {
+            "name": name, "namespace": namespace, "labels": {"cluster": cluster},
+            "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")}, "spec": {"masters": []}});
+        Arc::new(serde_json::from_value(object).expect("an object"))
+    }
+
+    #[test]
+    fn the_older_object_has_a_clusters_name() {
+        let all = [object("a", "one", "east", 1), object("b", "two", "east", 2), object("b", "three", "west", 3)];
+        let taken = |at: usize| taken_by(&all[at], &all);
+        assert_eq!((taken(0), taken(1).as_deref(), taken(2)), (None, Some("a/one"), None));
+        let same_time = [object("b", "one", "east", 1), object("a", "one", "east", 1)];
+        assert_eq!(taken_by(&same_time[0], &same_time).as_deref(), Some("a/one"));
+        assert_eq!(taken_by(&same_time[1], &same_time), None);
+    }
 }
