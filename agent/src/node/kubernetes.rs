@@ -27,6 +27,8 @@ pub fn is_done(server: &Server, plan: &NodePlan) -> bool {
             let own = ["kubectl", "--kubeconfig", KUBELET, "get", "node", &plan.node];
             server.has(KUBELET) && (!control_plane || server.has(ADMIN)) && asked(&own)
         }
+        // kubeadm itself sees what it has done.
+        Task::Upgrade { .. } => false,
     }
 }
 
@@ -35,6 +37,13 @@ pub fn has_traces(server: &Server) -> bool {
     [KUBELET, ADMIN, "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/manifests/etcd.yaml"]
         .iter()
         .any(|path| server.has(path))
+}
+
+/// Has kubeadm upgrade what is on this server, and the cluster first if it is the `first`. Certificates are renewed with it.
+pub fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
+    let argv: &[&str] =
+        if first { &["kubeadm", "upgrade", "apply", version, "--yes"] } else { &["kubeadm", "upgrade", "node"] };
+    server.call(argv, LONG).map(drop)
 }
 
 /// Has kubeadm do it. `own`: what there may be was begun for this cluster.
@@ -46,6 +55,7 @@ pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
     let (verb, config) = match &plan.task {
         Task::Init { config, .. } => ("init", config),
         Task::Join { config, .. } => ("join", config),
+        Task::Upgrade { first } => return upgrade(server, &plan.version, *first),
     };
     server.write(CONFIG, config, 0o600)?;
     let made = server.call(&["kubeadm", verb, "--config", CONFIG], LONG);

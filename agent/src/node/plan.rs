@@ -36,6 +36,11 @@ pub enum Task {
         /// As a member of the control plane.
         control_plane: bool,
     },
+    /// It gets the plan's version.
+    Upgrade {
+        /// It is the first: the cluster gets it, too.
+        first: bool,
+    },
 }
 
 /// What a server shall be. It holds tokens: it is never logged.

@@ -26,6 +26,12 @@ const KERNEL: Step = step("system", "kernel", "journalctl -k");
 const CONTAINERD: Step = step("runtime", "containerd", "journalctl -u containerd");
 /// kubeadm.
 const MEMBER: Step = step("kubernetes", "member", "journalctl -u kubelet");
+/// kubeadm of the new version.
+const KUBEADM: Step = step("upgrade", "kubeadm", "");
+/// kubeadm upgrades what runs.
+const UPGRADE: Step = step("upgrade", "kubernetes", "journalctl -u kubelet");
+/// The kubelet of the new version runs.
+const KUBELET: Step = step("upgrade", "kubelet", "journalctl -u kubelet");
 /// Objects of the cluster.
 const OBJECTS: Step = step("kubernetes", "objects", "");
 
@@ -34,7 +40,11 @@ pub const CLUSTER: &str = "cluster";
 
 /// Steps of a plan.
 fn steps_of(plan: &NodePlan) -> usize {
-    4 + usize::from(matches!(&plan.task, Task::Init { manifests, .. } if !manifests.is_empty()))
+    match &plan.task {
+        Task::Upgrade { .. } => 6,
+        Task::Init { manifests, .. } if !manifests.is_empty() => 5,
+        Task::Init { .. } | Task::Join { .. } => 4,
+    }
 }
 
 /// A sign of life on the way to the operator, which notices by it when the connection is lost.
@@ -84,13 +94,30 @@ pub async fn perform_for_tests(server: &Server, plan: &NodePlan) -> anyhow::Resu
 }
 
 async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Result<Option<String>> {
-    let renewed = steps.perform(&PROGRAMS, || bring(server, plan)).await;
+    if let Task::Upgrade { first } = plan.task {
+        // The kubelet is never newer than the API server: it comes when kubeadm has done its part.
+        steps.perform(&KUBEADM, || bring(server, plan, is_kubeadm)).await;
+        let upgrade = move |server: &Server, plan: &NodePlan| {
+            kubernetes::upgrade(server, &plan.version, first)?;
+            Ok(Outcome::Done((), json!({"version": plan.version})))
+        };
+        steps.perform(&UPGRADE, || with(server, plan, upgrade)).await;
+    }
+    let renewed = steps.perform(&PROGRAMS, || bring(server, plan, |_| true)).await;
     steps.perform(&KERNEL, || with(server, plan, |server, _| Ok(told(system::set_up(server)?)))).await;
     steps
         .perform(&CONTAINERD, || {
             with(server, plan, move |server, plan| Ok(told(runtime::set_up(server, &plan.hosts_toml, renewed)?)))
         })
         .await;
+    if let Task::Upgrade { .. } = plan.task {
+        let restart = |server: &Server, _: &NodePlan| {
+            server.call(&["systemctl", "restart", "kubelet.service"], super::SHORT)?;
+            Ok(Outcome::Done((), json!(null)))
+        };
+        steps.perform(&KUBELET, || with(server, plan, restart)).await;
+        return Ok(None);
+    }
     steps.perform(&MEMBER, || member(server, plan, steps)).await;
     let Task::Init { manifests, .. } = &plan.task else { return Ok(None) };
     if !manifests.is_empty() {
@@ -119,9 +146,14 @@ async fn with<T: Send + 'static>(
     blocking(move || act(&server, &plan)).await
 }
 
-/// Fetches what is missing. Returns whether the runtime is another one now.
-async fn bring(server: &Server, plan: &NodePlan) -> anyhow::Result<Outcome<bool>> {
-    let (at, all) = (server.clone(), plan.programs.clone());
+fn is_kubeadm(program: &Program) -> bool {
+    program.path.ends_with("/kubeadm")
+}
+
+/// Fetches those that are meant and missing. Returns whether the runtime is another one now.
+async fn bring(server: &Server, plan: &NodePlan, meant: impl Fn(&Program) -> bool) -> anyhow::Result<Outcome<bool>> {
+    let (at, all) =
+        (server.clone(), plan.programs.iter().filter(|program| meant(program)).cloned().collect::<Vec<_>>());
     let missing: Vec<Program> = blocking(move || programs::missing(&at, &all)).await?;
     let mut bytes = 0;
     for program in &missing {
@@ -137,6 +169,11 @@ async fn bring(server: &Server, plan: &NodePlan) -> anyhow::Result<Outcome<bool>
 /// Has kubeadm make the server a node, once. Whose node it becomes is on the disk before kubeadm begins.
 async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Result<Outcome<()>> {
     let own = steps.ledger.fact(CLUSTER).as_deref() == Some(&*plan.cluster);
+    let key = Key::of([plan.cluster.as_str(), &plan.node]);
+    // What was whole once is never begun anew, whether its API answers now or not.
+    if own && steps.is_current(&MEMBER, &key) && kubernetes::has_traces(server) {
+        return Ok(Outcome::Current(()));
+    }
     if !own {
         let clean = |server: &Server, _: &NodePlan| {
             anyhow::ensure!(!kubernetes::has_traces(server), "{}", super::check::FOREIGN);
@@ -153,6 +190,6 @@ async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Resu
         Ok(Outcome::Done((), json!({"version": plan.version})))
     };
     let outcome = with(server, plan, made).await?;
-    steps.record(&MEMBER, &Key::of([plan.cluster.as_str(), &plan.node]))?;
+    steps.record(&MEMBER, &key)?;
     Ok(outcome)
 }

@@ -105,6 +105,41 @@ async fn what_was_cut_off_in_the_middle_is_reset_and_done_anew() {
     assert_eq!((bench.called("kubeadm reset"), bench.called("kubeadm join")), (1, 1));
 }
 
+/// The API server may be away for a moment, or for long.
+#[tokio::test]
+async fn what_was_whole_once_is_never_reset_though_its_api_does_not_answer() {
+    for (task, file) in [(join(false), "etc/kubernetes/kubelet.conf"), (init(), "etc/kubernetes/admin.conf")] {
+        let away = FakeRunner::default().fail("kubectl --kubeconfig /etc/kubernetes", 1, "connection refused");
+        let bench = Bench::new(away);
+        let first = perform(&bench.server, &plan(join(false))).await;
+        first.expect("joined");
+        bench.put("etc/kubernetes/kubelet.conf", "kubeadm's");
+        bench.put(file, "kubeadm's");
+        // Its objects cannot be applied, which is another step.
+        let again = plan(match task {
+            Task::Init { config, .. } => Task::Init { config, manifests: Vec::new() },
+            other => other,
+        });
+        perform(&bench.server, &again).await.expect("as it was");
+        assert_eq!((bench.called("kubeadm reset"), bench.called("kubeadm init")), (0, 0), "{file}");
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_is_kubeadms_and_the_kubelet_comes_behind_it() {
+    let bench = Bench::new(FakeRunner::default());
+    perform(&bench.server, &plan(join(true))).await.expect("joined");
+    bench.put("etc/kubernetes/kubelet.conf", "kubeadm's");
+    let mut newer = plan(Task::Upgrade { first: true });
+    newer.version = "v1.36.5".to_owned();
+    perform(&bench.server, &newer).await.expect("upgraded");
+    let calls = bench.runner.calls();
+    let at = |prefix: &str| calls.iter().position(|call| call.starts_with(prefix)).expect(prefix);
+    assert!(at("kubeadm upgrade apply v1.36.5 --yes") < at("systemctl restart kubelet.service"));
+    perform(&bench.server, &plan(Task::Upgrade { first: false })).await.expect("upgraded");
+    assert_eq!((bench.called("kubeadm upgrade node"), bench.called("kubeadm reset")), (1, 0));
+}
+
 #[test]
 fn a_node_of_another_cluster_is_never_reset() {
     let bench = Bench::new(FakeRunner::default());

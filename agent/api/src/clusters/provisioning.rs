@@ -249,6 +249,9 @@ pub struct NodeStatus {
     /// Seconds that its installation took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secs: Option<i64>,
+    /// When it was installed: a server whose OS was written later is installed anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installed_at: Option<Time>,
 }
 
 /// A server that was not chosen.

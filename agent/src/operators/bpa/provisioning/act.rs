@@ -16,7 +16,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::controller::Controller;
-use super::decide::{Chosen, has_system, is_of, reference, told_key};
+use super::decide::{Chosen, has_system, is_of, is_written_anew, reference, told_key};
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
 use super::tell::{Told, What};
@@ -68,12 +68,15 @@ impl Controller {
     }
 
     /// Whether the cluster is as it was asked for.
-    pub(super) fn is_current(object: &Provisioning, chosen: &[Chosen]) -> bool {
+    pub(super) fn is_current(&self, object: &Provisioning, chosen: &[Chosen]) -> bool {
         let Some(status) = &object.status else { return false };
         let same = |node: &Chosen| {
             let told = status.nodes.iter().find(|told| told.name == node.name);
             told.is_some_and(|told| {
-                told.phase == NodePhase::Installed && told.host == told_key(&node.host) && told.roles == node.roles
+                told.phase == NodePhase::Installed
+                    && told.host == told_key(&node.host)
+                    && told.roles == node.roles
+                    && !self.is_written_anew(told)
             })
         };
         status.finished_at.is_some()
@@ -82,6 +85,13 @@ impl Controller {
             && status.observed_generation == object.metadata.generation
             && status.nodes.len() == chosen.len()
             && chosen.iter().all(same)
+    }
+
+    /// Whether the OS of the node's host was written after it was installed.
+    fn is_written_anew(&self, node: &NodeStatus) -> bool {
+        let hosts = self.common.hosts.state();
+        let host = hosts.iter().find(|host| told_key(&host.key()) == node.host);
+        host.is_some_and(|host| is_written_anew(host, node))
     }
 
     /// The cluster's folder, by its name, as ICN has it.
@@ -105,7 +115,8 @@ impl Controller {
                 return Ok(Next::requeue(rest));
             }
         };
-        let before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
+        let mut before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
+        before.retain(|node| !self.is_written_anew(node));
         let work = Arc::new(Work::new(&order.chosen, &before));
         self.works.lock().unwrap_or_else(PoisonError::into_inner).insert(object.key(), Arc::clone(&work));
         self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Installing, work.sentence()) }).await?;
@@ -158,6 +169,7 @@ impl Controller {
             agent: Arc::clone(&self.common.agent),
             existed: status.finished_at.is_some(),
             leaving: status.nodes.iter().filter(|node| leaves(node)).cloned().collect(),
+            abandon: object.annotations().contains_key(ABANDON),
             logs: folder.join("log"),
             chosen,
         })

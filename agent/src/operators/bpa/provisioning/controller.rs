@@ -116,7 +116,7 @@ impl Turn for Controller {
         if !self.claim(&object, &choice.chosen).await? {
             return Ok(Next::requeue(AGAIN));
         }
-        if Self::is_current(&object, &choice.chosen) {
+        if self.is_current(&object, &choice.chosen) {
             self.release_others(&object, &choice.chosen).await?;
             return Ok(Next::requeue(WATCH));
         }

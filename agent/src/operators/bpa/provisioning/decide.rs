@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use agent_api::clusters::provisioning::{NODE_ANNOTATION, NodeRole, NotChosen, Provisioning};
+use agent_api::clusters::provisioning::{NODE_ANNOTATION, NodeRole, NodeStatus, NotChosen, Provisioning};
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{BareMetalHost, Nic, ObjectReference, ProvisioningState};
 use agent_api::net::MacAddress;
@@ -237,6 +237,15 @@ fn asked(node: &WantedNode) -> String {
 pub fn has_system(host: &BareMetalHost) -> bool {
     let installed = matches!(host.state(), ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned);
     installed || host.spec.bmc.as_ref().is_none_or(|bmc| bmc.address.is_empty())
+}
+
+/// Whether the OS of a node's host was written after the node was installed: nothing of the node is left there.
+pub fn is_written_anew(host: &BareMetalHost, node: &NodeStatus) -> bool {
+    let written = || {
+        let history = host.status.as_ref()?.operation_history.as_ref()?;
+        history.provision.as_ref()?.end.as_ref()?.0
+    };
+    written().zip(node.installed_at).is_some_and(|(written, installed)| written.0 > installed.0)
 }
 
 /// A host as the status names it: `namespace/name`.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use agent_api::clusters::provisioning::{NodeRole, Provisioning};
+use agent_api::clusters::provisioning::{NodeRole, NodeStatus, Provisioning};
 use agent_api::metal3::BareMetalHost;
 use agent_api::net::MacAddress;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Choice, Chosen, Leases, choose};
+use super::{Choice, Chosen, Leases, choose, is_written_anew};
 use crate::operators::bpa::provisioning::wishes::Wanted;
 use crate::provisioning::segment::leases;
 
@@ -199,4 +199,25 @@ fn two_nodes_never_share_a_host() {
     let choice = choice(&spec, &hosts, "");
     assert_eq!(choice.chosen.len(), 1);
     assert!(choice.lacking[0].contains("another node already"), "{choice:?}");
+}
+
+#[test]
+fn a_node_whose_os_was_written_after_it_was_installed_is_no_node_any_more() {
+    let written = |end: Value| host(1, 4096, &json!({"/status/operationHistory": {"provision": {"end": end}}}));
+    let node = |installed: Option<&str>| -> NodeStatus {
+        let mut node = json!({"name": "a", "roles": ["worker"], "host": "metal3/host1", "macAddress": "", "ip": "", "phase": "Installed"});
+        if let Some(installed) = installed {
+            node["installedAt"] = json!(installed);
+        }
+        serde_json::from_value(node).expect("a node")
+    };
+    let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    for (end, installed, expected) in [
+        (json!(late), Some(early), true),
+        (json!(early), Some(late), false),
+        (json!(null), Some(early), false),
+        (json!(late), None, false),
+    ] {
+        assert_eq!(is_written_anew(&written(end.clone()), &node(installed)), expected, "{end} {installed:?}");
+    }
 }

@@ -16,8 +16,8 @@ use kube::Api;
 use serde::de::DeserializeOwned;
 
 use super::decide::{Chosen, told_key};
-use super::kubeadm;
 use super::wishes::Wanted;
+use super::{kubeadm, lost, upgrade};
 use crate::node::plan::{CheckPlan, Invitation, Line, NodeFacts, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
 use crate::operators::bpa::login::Login;
@@ -48,6 +48,8 @@ pub(super) struct Order {
     pub existed: bool,
     /// Nodes that go.
     pub leaving: Vec<NodeStatus>,
+    /// Nodes that go, and do not answer, go without being reset.
+    pub abandon: bool,
     /// Where each node's log is written.
     pub logs: PathBuf,
 }
@@ -74,7 +76,7 @@ struct Shared {
 }
 
 impl Work {
-    /// Work on these nodes, none of which has begun.
+    /// Work on these nodes, none of which has begun. `before`: what is known of those that are as they were.
     pub fn new(chosen: &[Chosen], before: &[NodeStatus]) -> Self {
         let known = |name: &str| before.iter().find(|node| node.name == name);
         let node = |chosen: &Chosen| NodeStatus {
@@ -92,6 +94,7 @@ impl Work {
                 .filter(|known| known.host == told_key(&chosen.host))
                 .and_then(|known| known.host_key.clone()),
             secs: known(&chosen.name).and_then(|known| known.secs),
+            installed_at: known(&chosen.name).and_then(|known| known.installed_at),
         };
         let sentence = "reaching the servers by SSH".to_owned();
         let nodes = chosen.iter().map(node).collect();
@@ -123,7 +126,7 @@ impl Work {
         self.lock().ended = Some(result);
     }
 
-    fn say(&self, sentence: impl Into<String>) {
+    pub fn say(&self, sentence: impl Into<String>) {
         self.lock().sentence = sentence.into();
     }
 
@@ -169,15 +172,15 @@ impl Work {
 }
 
 /// A server, connected.
-struct Server<'a> {
-    node: &'a Chosen,
-    session: Session,
+pub(super) struct Server<'a> {
+    pub node: &'a Chosen,
+    pub session: Session,
     agent: &'static str,
-    facts: NodeFacts,
+    pub facts: NodeFacts,
 }
 
 impl Server<'_> {
-    fn is_master(&self) -> bool {
+    pub fn is_master(&self) -> bool {
         self.node.roles.contains(&NodeRole::Master)
     }
 
@@ -186,6 +189,18 @@ impl Server<'_> {
         argv.extend(arguments);
         let answer = self.session.output(&argv, plan).await?;
         Ok(serde_json::from_slice(&answer.stdout)?)
+    }
+
+    /// What kubectl says on a master, as the cluster's administrator.
+    pub async fn kubectl(&self, words: &[&str]) -> Result<Vec<u8>, SshError> {
+        let kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"];
+        Ok(self.session.output(&[&kubectl[..], words].concat(), b"").await?.stdout)
+    }
+
+    /// Has its pods go elsewhere, as `PodDisruptionBudget`s let them; `of` is the node.
+    pub async fn drain(&self, of: &str) -> Result<(), SshError> {
+        let words = ["drain", of, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
+        self.kubectl(&words).await.map(drop)
     }
 }
 
@@ -196,11 +211,16 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     check(order, &mut servers).await?;
     let first_at = first_master(order, &servers)?;
     let first = &servers[first_at];
+    // A first install that was cut off goes on below.
+    if order.existed && first.facts.member {
+        upgrade::upgrade(order, work, &servers, first).await?;
+    }
     work.say(format!("making {} the control plane", first.node.name));
     let manifests = order.goods.flannel.iter().map(|text| flannel(text, &order.wanted.pod_cidr)).collect();
     let config = kubeadm::init(&order.wanted, &order.version, first.node);
     let kubeconfig = apply(order, work, first, Task::Init { config, manifests }).await?;
     let kubeconfig = kubeconfig.ok_or_else(|| anyhow::anyhow!("{} gave no kubeconfig", first.node.name))?;
+    lost::forget_all(order, &servers, &servers[first_at]).await?;
     join(order, work, &servers, first_at).await?;
     work.say("removing nodes that are not wanted any more");
     remove(order, work, &servers[first_at]).await?;
@@ -318,7 +338,12 @@ async fn join(order: &Order, work: &Work, servers: &[Server<'_>], first_at: usiz
 }
 
 /// Has a server do its part, and follows it. Returns the kubeconfig, if it has one to give.
-async fn apply(order: &Order, work: &Work, server: &Server<'_>, task: Task) -> anyhow::Result<Option<String>> {
+pub(super) async fn apply(
+    order: &Order,
+    work: &Work,
+    server: &Server<'_>,
+    task: Task,
+) -> anyhow::Result<Option<String>> {
     let name = &server.node.name;
     let plan = NodePlan {
         cluster: order.id.clone(),
@@ -359,6 +384,7 @@ async fn apply(order: &Order, work: &Work, server: &Server<'_>, task: Task) -> a
         status.error = None;
         if !server.facts.member {
             status.secs = Some(secs);
+            status.installed_at = Some(Time(Timestamp::now()));
         }
     });
     Ok(kubeconfig)
@@ -380,23 +406,26 @@ fn write_log(order: &Order, node: &str, lines: &[String]) {
 /// Nodes that are not wanted any more are drained, as `PodDisruptionBudget`s let it, and leave the cluster. Their servers are
 /// reset when they are let go.
 async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Result<()> {
-    let kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"];
     for node in &order.leaving {
         work.say(format!("draining {}", node.name));
-        let there = first
-            .session
-            .output(&[&kubectl[..], &["get", "node", &node.name, "--ignore-not-found", "-o", "name"]].concat(), b"")
-            .await?;
-        if there.stdout.is_empty() {
+        let there = first.kubectl(&["get", "node", &node.name, "--ignore-not-found", "-o", "name"]).await?;
+        if there.is_empty() {
             continue;
         }
-        let drain = ["drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
-        first.session.output(&[&kubectl[..], &drain[..]].concat(), b"").await?;
-        order.agent.ask(&order.login, node, "reset", b"").await?;
-        first
-            .session
-            .output(&[&kubectl[..], &["delete", "node", &node.name, "--ignore-not-found"]].concat(), b"")
-            .await?;
+        if !order.abandon {
+            first.drain(&node.name).await?;
+        }
+        match order.agent.ask(&order.login, node, "reset", b"").await {
+            Ok(_) => first.kubectl(&["delete", "node", &node.name, "--ignore-not-found"]).await.map(drop)?,
+            Err(error) if order.abandon => {
+                log::warn!("{}: {error:#}; it leaves the cluster as it is", node.name);
+                lost::forget(first, &node.name, node.roles.contains(&NodeRole::Master)).await?;
+            }
+            Err(error) => {
+                let hint = "the annotation `bpa.akraino.org/abandon` of the Provisioning has it leave as it is";
+                return Err(error.context(format!("{} is not reset; hint: {hint}", node.name)));
+            }
+        }
     }
     Ok(())
 }

@@ -9,7 +9,8 @@
 //! wishes   what the spec asks for, checked   inventory  hosts.ini, old form and new
 //! decide   hosts for nodes                   kubeadm    its configurations
 //! look     leases                            install    the work itself, a task of the operator
-//! act      claims, Secrets, files            tell       status, conditions, events
+//! act      claims, Secrets, files            upgrade    another version, node by node
+//! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
 //! ```
 //! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
 //! them, and an operator that comes back goes on.
@@ -21,7 +22,9 @@ mod install;
 mod inventory;
 mod kubeadm;
 mod look;
+mod lost;
 mod tell;
+mod upgrade;
 mod wishes;
 
 pub use controller::run;

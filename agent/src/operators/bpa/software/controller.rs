@@ -185,6 +185,7 @@ mod tests {
             error: None,
             host_key: None,
             secs: None,
+            installed_at: None,
         }
     }
 

@@ -1,0 +1,100 @@
+//! Another version of Kubernetes on a cluster that runs, node by node, as kubeadm's documents lay it out. It can end at any
+//! instant: the cluster itself says which nodes have it.
+
+use serde_json::Value;
+
+use super::install::{Order, Server, Work, apply};
+use crate::node::plan::Task;
+
+/// Upgrades what is not of the order's version: the cluster and its first master, other masters, workers. `first` is a
+/// master that runs.
+pub(super) async fn upgrade(
+    order: &Order,
+    work: &Work,
+    servers: &[Server<'_>],
+    first: &Server<'_>,
+) -> anyhow::Result<()> {
+    let nodes: Value = serde_json::from_slice(&first.kubectl(&["get", "nodes", "--output=json"]).await?)?;
+    let words =
+        ["-n", "kube-system", "get", "configmap", "kubeadm-config", "--output=jsonpath={.data.ClusterConfiguration}"];
+    let config = first.kubectl(&words).await?;
+    let cluster = version_of(&String::from_utf8_lossy(&config));
+    let members: Vec<&Server<'_>> = servers.iter().filter(|server| server.facts.member).collect();
+    let alone = members.len() < 2;
+    for server in in_turn(&members, first.node.name.as_str(), |server| (server.node.name.as_str(), server.is_master()))
+    {
+        let name = server.node.name.as_str();
+        let is_first = name == first.node.name && cluster.as_deref() != Some(&order.version);
+        if !is_first && kubelet_of(&nodes, name).as_deref() == Some(&*order.version) {
+            // One that was drained when the work was cut off takes pods again.
+            if is_cordoned(&nodes, name) {
+                first.kubectl(&["uncordon", name]).await?;
+            }
+            continue;
+        }
+        if !alone {
+            work.say(format!("draining {name} for {}", order.version));
+            first.drain(name).await?;
+        }
+        work.say(format!("upgrading {name} to {}", order.version));
+        apply(order, work, server, Task::Upgrade { first: is_first }).await?;
+        first.kubectl(&["wait", "--for=condition=Ready", &format!("node/{name}"), "--timeout=100s"]).await?;
+        first.kubectl(&["uncordon", name]).await?;
+    }
+    Ok(())
+}
+
+/// The first master, the other masters, the workers. `of`: name, and whether it is a master.
+fn in_turn<'a, T>(members: &'a [T], first: &str, of: impl Fn(&'a T) -> (&'a str, bool)) -> Vec<&'a T> {
+    let mut all: Vec<&T> = members.iter().collect();
+    all.sort_by_key(|member| {
+        let (name, is_master) = of(member);
+        (name != first, !is_master)
+    });
+    all
+}
+
+/// `kubernetesVersion` of kubeadm's configuration of the cluster.
+fn version_of(config: &str) -> Option<String> {
+    let value = config.lines().find_map(|line| line.strip_prefix("kubernetesVersion:"))?;
+    Some(value.trim().trim_matches('"').to_owned())
+}
+
+fn node<'a>(nodes: &'a Value, name: &str) -> Option<&'a Value> {
+    nodes["items"].as_array()?.iter().find(|node| node["metadata"]["name"] == name)
+}
+
+/// Version of a node's kubelet.
+fn kubelet_of(nodes: &Value, name: &str) -> Option<String> {
+    node(nodes, name)?["status"]["nodeInfo"]["kubeletVersion"].as_str().map(str::to_owned)
+}
+
+fn is_cordoned(nodes: &Value, name: &str) -> bool {
+    node(nodes, name).is_some_and(|node| node["spec"]["unschedulable"] == true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_cluster_says_which_version_it_and_each_node_has() {
+        let config =
+            "apiServer: {}\nclusterName: one\nkubernetesVersion: v1.36.4\nnetworking:\n  podSubnet: 10.9.0.0/16\n";
+        assert_eq!(version_of(config).as_deref(), Some("v1.36.4"));
+        let nodes = json!({"items": [{"metadata": {"name": "m"}, "spec": {"unschedulable": true},
+            "status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}}]});
+        assert_eq!(kubelet_of(&nodes, "m").as_deref(), Some("v1.36.3"));
+        assert!(is_cordoned(&nodes, "m") && !is_cordoned(&nodes, "w"));
+        assert_eq!(kubelet_of(&nodes, "w"), None);
+    }
+
+    #[test]
+    fn the_first_master_is_first_and_workers_are_last() {
+        let all = [("w-0", false), ("m-0", true), ("m-1", true), ("w-1", false)];
+        let names: Vec<&str> = in_turn(&all, "m-1", |node| (node.0, node.1)).into_iter().map(|node| node.0).collect();
+        assert_eq!(names, ["m-1", "m-0", "w-0", "w-1"]);
+    }
+}
