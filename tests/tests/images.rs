@@ -139,7 +139,7 @@ fn a_registry_of_a_private_authority_is_reached_with_the_credentials_of_docker()
     fs_err::write(&file, "{}").expect("written");
     bench.at.network.authfile = Some(file);
     let text = told(bench.lock());
-    assert!(text.contains("401") && text.contains("`docker login`"), "{text}");
+    assert!(text.contains("401") && text.contains("`docker login 127.0.0.1:"), "{text}");
     bench.at.network.authfile = Some(registry.authfile());
     let lock = bench.lock().expect("a lock");
     assert_eq!(bench.make(&lock).expect("images").len(), 1);

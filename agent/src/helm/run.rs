@@ -140,6 +140,7 @@ mod tests {
     }
 
     fn ground(runner: &Arc<FakeRunner>, dir: &std::path::Path) -> Ground {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         Ground { runner: Arc::clone(runner) as _, kubeconfig: dir.join("kubeconfig"), work: dir.to_owned() }
     }
 
