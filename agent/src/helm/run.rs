@@ -150,7 +150,7 @@ mod tests {
     #[tokio::test]
     async fn helm_is_asked_in_order_and_its_words_become_the_report() {
         let dir = tempfile::tempdir().expect("a folder");
-        let runner = Arc::new(FakeRunner::default().answer("helm status", STATUS));
+        let runner = Arc::new(FakeRunner::default().answer("helm status", STATUS).answer("helm status", STATUS));
         let report = apply(&ground(&runner, dir.path()), &plan()).await;
         let expected =
             Report { chart: "web-1.2.0".to_owned(), revision: 3, objects: 2, tested: Some(true), ..Report::default() };

@@ -23,6 +23,9 @@ const NAMED: [&str; 11] = [
     "app.oci.tar",
     "ca.crt",
     "charts/web/Chart.yaml",
+    "cluster-appliance.yaml",
+    "cluster.application.yaml",
+    "cluster.provisioning.yaml",
     "images/app/image.yaml",
     "images/os/debian-node/os-image.yaml",
     "kustomize/site/kustomization.yaml",
@@ -36,7 +39,7 @@ const NAMED: [&str; 11] = [
 /// Checks blocks beside the files that they name.
 pub struct Checker {
     folder: TempDir,
-    /// Schemas of metal3's and ICN's kinds, as the API server has them.
+    /// Schemas of metal3's kinds, of ICN's and ours, as the API server has them.
     kinds: BTreeMap<String, Value>,
 }
 
@@ -104,7 +107,10 @@ impl Checker {
             let kind = object["kind"].as_str().unwrap_or_default();
             let name = object["metadata"]["name"].as_str().ok_or_else(|| format!("a {kind} has no name"))?;
             match (object["apiVersion"].as_str(), self.kinds.get(kind)) {
-                (Some("metal3.io/v1alpha1" | "bpa.akraino.org/v1alpha1"), Some(schema)) => {
+                (
+                    Some("metal3.io/v1alpha1" | "bpa.akraino.org/v1alpha1" | "kpa.foothold.dev/v1alpha1"),
+                    Some(schema),
+                ) => {
                     fits(&own(object), schema, &format!("{kind} {name}"))?;
                 }
                 (Some("v1"), None) if kind == "Secret" => {}
