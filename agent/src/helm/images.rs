@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent_api::image::ImageName;
 use anyhow::Context as _;
-use reqwest::{Client, StatusCode, header};
+use reqwest::{Client, StatusCode, Url, header};
 use serde_json::Value;
 
 use super::look::documents;
@@ -61,8 +61,9 @@ pub async fn check(registry: &str, manifest: &str) -> anyhow::Result<()> {
             (Some(digest), _) => digest.to_string(),
             (None, tag) => tag.clone().unwrap_or_default(),
         };
-        let url = format!("http://{registry}/v2/{}/manifests/{reference}", name.path);
-        let asked = client.head(&url).query(&[("ns", &name.host)]).header(header::ACCEPT, MANIFESTS).send().await;
+        let at = format!("http://{registry}/v2/{}/manifests/{reference}", name.path);
+        let url = Url::parse_with_params(&at, [("ns", &name.host)])?;
+        let asked = client.head(url).header(header::ACCEPT, MANIFESTS).send().await;
         let status = asked.with_context(|| format!("asking the box's registry for `{image}`"))?.status();
         match status {
             StatusCode::NOT_FOUND => missing.push(format!("{object} pulls `{image}`, which the box does not have")),
