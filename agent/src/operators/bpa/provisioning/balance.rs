@@ -1,4 +1,4 @@
-//! The virtual address of a control plane: HAProxy and keepalived as static pods on every master, as kubeadm's document on
+//! The virtual address of a control plane: `HAProxy` and keepalived as static pods on every master, as kubeadm's document on
 //! high availability lays them out. Pure.
 //!
 //! ```text
