@@ -394,7 +394,10 @@ impl Session {
     pub fn outcome(&self, at: &Builder, ready: &Event, namespace: Option<&Path>) -> Result<Outcome> {
         let web = self.web().unwrap_or_default();
         let known = self.token.is_some() && !web.is_empty();
-        let kubeconfig = if known { self.tell(at, namespace)?.kubeconfig } else { PathBuf::new() };
+        let kubeconfig = if known { self.kubeconfig()? } else { PathBuf::new() };
+        if known && let Err(error) = self.tell(at, namespace) {
+            at.report.warn(&format!("`foothold kubectl` does not find this box: {error:#}"));
+        }
         Ok(Outcome::Ready { web, kubeconfig, secs: at.report.secs(), timings: timings(ready) })
     }
 }

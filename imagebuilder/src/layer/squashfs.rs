@@ -56,6 +56,6 @@ pub fn make(toolbox: &Toolbox, work: &WorkDir, tree: &str, file: &str, packing: 
 
 /// The bytes of one file of a layer. `path` has no leading `/`.
 pub fn file_of(toolbox: &Toolbox, layer: &Path, path: &str) -> Result<Vec<u8>> {
-    let read = toolbox.tool("unsquashfs").args(["-no-progress", "-cat"]).reads(layer).arg(path).run();
+    let read = toolbox.tool("unsquashfs").args(["-no-progress", "-cat"]).reads(layer).arg(layer).arg(path).run();
     read.with_context(|| format!("reading `{path}` out of a layer"))
 }
