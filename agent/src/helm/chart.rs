@@ -47,7 +47,7 @@ pub async fn bring(ground: &Ground, plan: &ReleasePlan) -> anyhow::Result<PathBu
 
 async fn fetch(content: &str, path: &str) -> anyhow::Result<Vec<u8>> {
     let url = format!("{content}/{path}");
-    let client = reqwest::Client::builder().timeout(FETCHED).no_proxy().build()?;
+    let client = crate::http::client::plain().timeout(FETCHED).build()?;
     let answer = client.get(&url).send().await.with_context(|| format!("fetching `{url}`"))?;
     ensure!(
         answer.status() != reqwest::StatusCode::NOT_FOUND,

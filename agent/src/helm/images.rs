@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use agent_api::image::ImageName;
 use anyhow::Context as _;
-use reqwest::{Client, StatusCode, Url, header};
+use reqwest::{StatusCode, Url, header};
 use serde_json::Value;
 
 use super::look::documents;
 use crate::cluster::apply::declared::Id;
+use crate::http::client;
 
 /// What the registry answers within.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -50,7 +51,7 @@ fn collect(value: &Value, of: &str, found: &mut BTreeMap<String, String>) {
 /// # Errors
 /// Those that it does not have, each with an object that pulls it.
 pub async fn check(registry: &str, manifest: &str) -> anyhow::Result<()> {
-    let client = Client::builder().timeout(ANSWER).no_proxy().build()?;
+    let http = client::plain().timeout(ANSWER).build()?;
     let mut missing = Vec::new();
     for (image, object) in pulled(manifest)? {
         let Ok(name) = image.parse::<ImageName>() else {
@@ -63,7 +64,7 @@ pub async fn check(registry: &str, manifest: &str) -> anyhow::Result<()> {
         };
         let at = format!("http://{registry}/v2/{}/manifests/{reference}", name.path);
         let url = Url::parse_with_params(&at, [("ns", &name.host)])?;
-        let asked = client.head(url).header(header::ACCEPT, MANIFESTS).send().await;
+        let asked = http.head(url).header(header::ACCEPT, MANIFESTS).send().await;
         let status = asked.with_context(|| format!("asking the box's registry for `{image}`"))?.status();
         match status {
             StatusCode::NOT_FOUND => missing.push(format!("{object} pulls `{image}`, which the box does not have")),

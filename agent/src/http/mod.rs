@@ -24,6 +24,7 @@ use crate::listen::Known;
 mod accept;
 mod answer;
 mod ask;
+pub mod client;
 mod connection;
 mod head;
 mod wire;

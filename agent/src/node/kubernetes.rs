@@ -87,7 +87,7 @@ pub fn put_files(server: &Server, plan: &NodePlan) -> anyhow::Result<bool> {
 
 /// Whether the API answers at `HOST:PORT` and says that it is ready. Its certificate is for others to check.
 pub async fn answers(at: &str) -> anyhow::Result<()> {
-    let client = reqwest::Client::builder().timeout(ANSWER).tls_danger_accept_invalid_certs(true).no_proxy().build()?;
+    let client = crate::http::client::plain().timeout(ANSWER).tls_danger_accept_invalid_certs(true).build()?;
     let answer = client.get(format!("https://{at}/readyz")).send().await?;
     ensure!(answer.status().is_success(), "`{at}` answers {}", answer.status());
     Ok(())

@@ -11,6 +11,7 @@ use anyhow::{Context as _, ensure};
 use super::Server;
 use super::plan::Program;
 use crate::host::files;
+use crate::http::client;
 
 /// No byte for so long ends a fetch.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -35,9 +36,9 @@ pub async fn fetch(server: &Server, program: &Program) -> anyhow::Result<u64> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs_err::create_dir_all(folder)?;
     let beside = files::draft_of(&path);
-    let client = reqwest::Client::builder().read_timeout(SILENCE).connect_timeout(SILENCE).no_proxy().build()?;
+    let http = client::plain().read_timeout(SILENCE).connect_timeout(SILENCE).build()?;
     let fetching = || format!("fetching `{}`", program.url);
-    let mut answer = client.get(&program.url).send().await.with_context(fetching)?;
+    let mut answer = http.get(&program.url).send().await.with_context(fetching)?;
     ensure!(answer.status().is_success(), "`{}` answers {}", program.url, answer.status());
     let file = fs_err::File::create(&beside)?;
     let mut out = Hashed::new(&file);

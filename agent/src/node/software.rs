@@ -36,7 +36,7 @@ pub async fn install(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<Sof
 
 /// The line of a repository; none for one that is empty as yet.
 async fn source(server: &Server, repository: &Repository) -> anyhow::Result<String> {
-    let client = reqwest::Client::builder().timeout(ANSWER).no_proxy().build()?;
+    let client = crate::http::client::plain().timeout(ANSWER).build()?;
     let asked = || format!("asking for `{}`", repository.key_url);
     let answer = client.get(&repository.key_url).send().await.with_context(asked)?;
     if answer.status() == reqwest::StatusCode::NOT_FOUND {

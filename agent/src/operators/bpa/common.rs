@@ -93,7 +93,7 @@ impl Place {
     /// # Errors
     /// The box does not answer, or has nothing for that version; it is named.
     pub async fn goods(&self, version: &str) -> anyhow::Result<Goods> {
-        let client = reqwest::Client::builder().timeout(ANSWER).no_proxy().build()?;
+        let client = crate::http::client::plain().timeout(ANSWER).build()?;
         let folder = format!("{}/kubernetes/{version}/", self.content());
         let asked = client.get(&folder).header("Accept", "application/json").send().await;
         let answer = asked.with_context(|| format!("asking the box for `{folder}`"))?;
