@@ -25,6 +25,11 @@ pub enum Node {
         #[arg(long)]
         control_plane: bool,
     },
+    /// Ask whether the API at an address is ready (called by keepalived).
+    Answers {
+        /// `HOST:PORT`.
+        at: String,
+    },
     /// Install packages from the box, as the plan on standard input says, and print what is installed.
     Software,
     /// Take the server out of its cluster, and remove what Kubernetes left on it.
@@ -54,6 +59,11 @@ impl Node {
             Self::Invite { control_plane } => {
                 let invitation = kubernetes::invite(&server, *control_plane)?;
                 show(&format!("{}\n", serde_json::to_string(&invitation)?));
+            }
+            Self::Answers { at } => {
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                runtime.block_on(kubernetes::answers(at))?;
             }
             Self::Software => {
                 let plan: SoftwarePlan = plan()?;

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::plan::{Invitation, NodePlan, Task};
+use super::plan::{INTERFACE, Invitation, NodeFile, NodePlan, PREFIX, Task};
 use super::{SHORT, Server, reset};
 
 /// Where kubeadm finds its configuration while it runs: in memory, for it has tokens.
 const CONFIG: &str = "/run/foothold-node/kubeadm.yaml";
 const ADMIN: &str = "/etc/kubernetes/admin.conf";
 const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
+/// How long the API may take to say that it is ready.
+const ANSWER: Duration = Duration::from_secs(4);
 /// kubeadm pulls images and waits for a control plane that starts cold.
 const LONG: Duration = Duration::from_secs(45 * 60);
 
@@ -57,10 +59,38 @@ pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
         Task::Join { config, .. } => ("join", config),
         Task::Upgrade { first } => return upgrade(server, &plan.version, *first),
     };
+    // The first master's API is reached by what they run; who joins has no pods of its own yet (kubeadm's check).
+    if verb == "init" {
+        put_files(server, plan)?;
+    }
     server.write(CONFIG, config, 0o600)?;
     let made = server.call(&["kubeadm", verb, "--config", CONFIG], LONG);
     fs_err::remove_file(server.path(CONFIG))?;
     made.map(drop)
+}
+
+/// Writes the files of the plan, for the server's own interface. Returns whether any is another one now.
+pub fn put_files(server: &Server, plan: &NodePlan) -> anyhow::Result<bool> {
+    if plan.files.is_empty() {
+        return Ok(false);
+    }
+    let addresses = crate::host::addresses()?;
+    let own = addresses.iter().find(|own| own.address == plan.address);
+    let own = own.with_context(|| format!("no interface has the address {}", plan.address))?;
+    let mut changed = false;
+    for NodeFile { path, text } in &plan.files {
+        let text = text.replace(INTERFACE, &own.interface).replace(PREFIX, &own.prefix.to_string());
+        changed |= server.write(path, &text, 0o644)?;
+    }
+    Ok(changed)
+}
+
+/// Whether the API answers at `HOST:PORT` and says that it is ready. Its certificate is for others to check.
+pub async fn answers(at: &str) -> anyhow::Result<()> {
+    let client = crate::http::client::plain().timeout(ANSWER).tls_danger_accept_invalid_certs(true).build()?;
+    let answer = client.get(format!("https://{at}/readyz")).send().await?;
+    ensure!(answer.status().is_success(), "`{at}` answers {}", answer.status());
+    Ok(())
 }
 
 /// Applies objects, as `kubectl apply` does.

@@ -43,6 +43,20 @@ pub enum Task {
     },
 }
 
+/// Stands in a [`NodeFile`] for the interface that has the server's address.
+pub const INTERFACE: &str = "{interface}";
+/// Stands in a [`NodeFile`] for the length of that address's prefix.
+pub const PREFIX: &str = "{prefix}";
+
+/// A file of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFile {
+    /// Its path.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+}
+
 /// What a server shall be. It holds tokens: it is never logged.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,6 +73,8 @@ pub struct NodePlan {
     pub hosts_toml: String,
     /// What is brought if it is not there.
     pub programs: Vec<Program>,
+    /// Files that a member of the control plane has beside kubeadm's, such as static pods.
+    pub files: Vec<NodeFile>,
     /// What is done.
     pub task: Task,
 }

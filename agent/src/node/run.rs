@@ -172,7 +172,7 @@ async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Resu
     let key = Key::of([plan.cluster.as_str(), &plan.node]);
     // What was whole once is never begun anew, whether its API answers now or not.
     if own && steps.is_current(&MEMBER, &key) && kubernetes::has_traces(server) {
-        return Ok(Outcome::Current(()));
+        return with(server, plan, |server, plan| Ok(told(kubernetes::put_files(server, plan)?))).await;
     }
     if !own {
         let clean = |server: &Server, _: &NodePlan| {
@@ -184,9 +184,10 @@ async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Resu
     }
     let made = |server: &Server, plan: &NodePlan| {
         if kubernetes::is_done(server, plan) {
-            return Ok(Outcome::Current(()));
+            return Ok(told(kubernetes::put_files(server, plan)?));
         }
         kubernetes::make(server, plan, true)?;
+        kubernetes::put_files(server, plan)?;
         Ok(Outcome::Done((), json!({"version": plan.version})))
     };
     let outcome = with(server, plan, made).await?;

@@ -47,6 +47,7 @@ fn plan(task: Task) -> NodePlan {
         version: "v1.36.4".to_owned(),
         hosts_toml: "server = \"http://172.22.0.1:5000\"\n".to_owned(),
         programs: Vec::new(),
+        files: Vec::new(),
         task,
     }
 }

@@ -94,6 +94,10 @@ pub struct KubernetesWish {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub control_plane_endpoint: Option<String>,
+    /// A free address of the servers' network, instead: the masters keep it among themselves (keepalived, `HAProxy`), and the API
+    /// is reached at its port 8443.
+    #[serde(rename = "virtualIP", skip_serializing_if = "Option::is_none")]
+    pub virtual_ip: Option<String>,
     /// Who connects the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cni: Option<Cni>,

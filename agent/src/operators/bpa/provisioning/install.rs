@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::decide::{Chosen, told_key};
 use super::wishes::Wanted;
-use super::{kubeadm, lost, upgrade};
+use super::{balance, kubeadm, lost, upgrade};
 use crate::node::plan::{CheckPlan, Invitation, Line, NodeFacts, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
 use crate::operators::bpa::login::Login;
@@ -352,6 +352,7 @@ pub(super) async fn apply(
         version: order.version.clone(),
         hosts_toml: order.goods.hosts_toml.clone(),
         programs: order.goods.programs.clone(),
+        files: balance::files(&order.wanted, &order.chosen, server.node),
         task,
     };
     let begun = Timestamp::now();

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use agent_api::clusters::provisioning::NodeRole;
 use serde_json::{Value, json};
 
+use super::balance;
 use super::decide::Chosen;
 use super::wishes::Wanted;
 use crate::node::plan::Invitation;
@@ -21,7 +22,7 @@ pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
     match &wanted.endpoint {
         Some((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
         Some((host, port)) => format!("{host}:{port}"),
-        None => address(first.ip, 6443),
+        None => wanted.virtual_ip.map_or_else(|| address(first.ip, 6443), |shared| address(shared, balance::PORT)),
     }
 }
 
@@ -113,7 +114,7 @@ fn documents(all: &[Value]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use agent_api::clusters::provisioning::Cni;
     use agent_api::clusters::provisioning::NodeRole::{Master, Worker};
     use serde_json::{Value, json};
@@ -121,13 +122,15 @@ mod tests {
     use super::{Invitation, Wanted, init, join};
     use crate::operators::bpa::provisioning::decide::tests::chosen;
 
-    fn wanted(endpoint: Option<(&str, u16)>) -> Wanted {
+    /// What is wanted, as tests of what follows from it need it.
+    pub fn wanted(endpoint: Option<(&str, u16)>) -> Wanted {
         Wanted {
             cluster: "one".to_owned(),
             nodes: Vec::new(),
             pod_cidr: "10.244.64.0/18".to_owned(),
             service_cidr: "10.244.0.0/18".to_owned(),
             endpoint: endpoint.map(|(host, port)| (host.to_owned(), port)),
+            virtual_ip: None,
             cni: Cni::Flannel,
         }
     }
@@ -147,6 +150,9 @@ mod tests {
         let apart = read(&init(&wanted(Some(("api.site", 443))), "v1.36.4", &chosen("m", 10, &[Master])));
         assert!(apart[0]["nodeRegistration"].get("taints").is_none(), "kubeadm's own taint");
         assert_eq!(apart[1]["controlPlaneEndpoint"], "api.site:443");
+        let shared = Wanted { virtual_ip: Some([172, 22, 0, 250].into()), ..wanted(None) };
+        let shared = read(&init(&shared, "v1.36.4", &chosen("m", 10, &[Master])));
+        assert_eq!(shared[1]["controlPlaneEndpoint"], "172.22.0.250:8443");
     }
 
     #[test]

@@ -10,12 +10,14 @@
 //! decide   hosts for nodes                   kubeadm    its configurations
 //! look     leases                            install    the work itself, a task of the operator
 //! act      claims, Secrets, files            upgrade    another version, node by node
+//! balance  the masters' virtual address
 //! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
 //! ```
 //! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
 //! them, and an operator that comes back goes on.
 
 mod act;
+mod balance;
 mod controller;
 mod decide;
 mod install;

@@ -1,6 +1,7 @@
 //! What a `Provisioning` asks for, checked: nodes with their roles, networks, version. Pure.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use agent_api::clusters::provisioning::{Cni, NodeRole, NodeWish, Provisioning};
 use agent_api::metal3::host_firmware_settings::IntOrString;
@@ -49,6 +50,8 @@ pub struct Wanted {
     pub service_cidr: String,
     /// Where the API is reached: host and port; the first master when `None`.
     pub endpoint: Option<(String, u16)>,
+    /// An address that the masters keep among themselves.
+    pub virtual_ip: Option<IpAddr>,
     /// Who connects pods.
     pub cni: Cni,
 }
@@ -100,10 +103,24 @@ impl Wanted {
                 None
             }
         });
-        if masters > 1 && kubernetes.control_plane_endpoint.is_none() {
+        let virtual_ip = kubernetes.virtual_ip.as_deref().and_then(|text| match text.parse::<IpAddr>() {
+            Ok(address) if !address.is_loopback() && !address.is_multicast() && !address.is_unspecified() => {
+                Some(address)
+            }
+            _ => {
+                wrong.push(format!(
+                    "spec.kubernetes.virtualIP is `{text}`, expected a free address of the servers' network"
+                ));
+                None
+            }
+        });
+        if kubernetes.control_plane_endpoint.is_some() && kubernetes.virtual_ip.is_some() {
+            wrong.push("spec.kubernetes has `controlPlaneEndpoint` and `virtualIP`; keep one of them".to_owned());
+        }
+        if masters > 1 && kubernetes.control_plane_endpoint.is_none() && kubernetes.virtual_ip.is_none() {
             wrong.push(format!(
-                "spec.kubernetes.controlPlaneEndpoint is missing: {masters} masters need an address at which one of them \
-                 always answers; hint: name a load balancer, or a free address of the servers' network that it has"
+                "spec.kubernetes.virtualIP is missing: {masters} masters need an address at which one of them always \
+                 answers; hint: name a free address of the servers' network, or a load balancer in `controlPlaneEndpoint`"
             ));
         }
         let wanted = Self {
@@ -112,6 +129,7 @@ impl Wanted {
             pod_cidr,
             service_cidr,
             endpoint,
+            virtual_ip,
             cni: kubernetes.cni.unwrap_or_default(),
         };
         if wrong.is_empty() { Ok(wanted) } else { Err(wrong) }
@@ -273,7 +291,7 @@ fn endpoint(text: &str) -> Result<(String, u16), String> {
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let name = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
-    if port == 0 || !(name || host.parse::<std::net::IpAddr>().is_ok()) {
+    if port == 0 || !(name || host.parse::<IpAddr>().is_ok()) {
         return Err(bad());
     }
     Ok((host.to_owned(), port))
@@ -322,7 +340,7 @@ mod tests {
             (&*wanted.cluster, &*wanted.pod_cidr, &*wanted.service_cidr),
             ("one", "10.244.64.0/18", "10.244.0.0/18")
         );
-        assert_eq!(wanted.endpoint, None);
+        assert_eq!((wanted.endpoint, wanted.virtual_ip), (None, None));
     }
 
     #[test]

@@ -1,0 +1,158 @@
+//! The virtual address of a control plane: `HAProxy` and keepalived as static pods on every master, as kubeadm's document on
+//! high availability lays them out. Pure.
+//!
+//! ```text
+//! VIP:8443 ─► the master that has the address (keepalived, VRRP) ─► HAProxy ─► 6443 of a master whose /readyz is good
+//! ```
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use agent_api::clusters::provisioning::NodeRole;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::decide::Chosen;
+use super::wishes::Wanted;
+use crate::node::plan::{INTERFACE, NodeFile, PREFIX};
+
+/// Where the API answers at the virtual address.
+pub const PORT: u16 = 8443;
+/// Images, of which the box has the versions that its release names.
+const HAPROXY: &str = "foothold.dev/haproxy:3.0.11";
+const KEEPALIVED: &str = "foothold.dev/keepalived:2.3.3";
+const HAPROXY_CFG: &str = "/etc/haproxy/haproxy.cfg";
+const KEEPALIVED_CONF: &str = "/etc/keepalived/keepalived.conf";
+/// Priority of the first master; each other one has one less.
+const PRIORITY: usize = 150;
+
+/// The files of a master; none where the cluster has no virtual address.
+pub fn files(wanted: &Wanted, all: &[Chosen], own: &Chosen) -> Vec<NodeFile> {
+    let Some(address) = wanted.virtual_ip else { return Vec::new() };
+    if !own.roles.contains(&NodeRole::Master) {
+        return Vec::new();
+    }
+    let masters: Vec<&Chosen> = all.iter().filter(|node| node.roles.contains(&NodeRole::Master)).collect();
+    let (haproxy, keepalived) = (haproxy(&masters), keepalived(address, &masters, own));
+    let pods = [
+        ("haproxy", pod("haproxy", HAPROXY, &["-W", "-db", "-f", HAPROXY_CFG], HAPROXY_CFG, &haproxy, &[])),
+        (
+            "keepalived",
+            pod(
+                "keepalived",
+                KEEPALIVED,
+                &["--dont-fork", "--log-console", "--use-file", KEEPALIVED_CONF],
+                KEEPALIVED_CONF,
+                &keepalived,
+                &["NET_ADMIN", "NET_BROADCAST", "NET_RAW"],
+            ),
+        ),
+    ];
+    let file = |path: String, text: String| NodeFile { path, text };
+    let mut files = vec![file(HAPROXY_CFG.to_owned(), haproxy), file(KEEPALIVED_CONF.to_owned(), keepalived)];
+    files.extend(pods.map(|(name, pod)| file(format!("/etc/kubernetes/manifests/{name}.yaml"), format!("{pod:#}\n"))));
+    files
+}
+
+fn haproxy(masters: &[&Chosen]) -> String {
+    let mut text = format!(
+        "global\n  log stdout format raw local0\n\ndefaults\n  mode tcp\n  log global\n  option tcplog\n  option dontlognull\n  \
+         timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n  timeout check 5s\n\nfrontend api\n  bind :::{PORT} v4v6\n  \
+         default_backend masters\n\nbackend masters\n  balance roundrobin\n  option httpchk GET /readyz\n  \
+         http-check expect status 200\n"
+    );
+    for master in masters {
+        let at = std::net::SocketAddr::new(master.ip, 6443);
+        // The check is of this health alone: who asks the API checks its certificate himself.
+        let _ = writeln!(text, "  server {} {at} check check-ssl verify none inter 2s fall 3 rise 2", master.name);
+    }
+    text
+}
+
+fn keepalived(address: IpAddr, masters: &[&Chosen], own: &Chosen) -> String {
+    let place = masters.iter().position(|master| master.name == own.name).unwrap_or_default();
+    // One number for each address: two clusters of a network do not hear each other.
+    let router = match address {
+        IpAddr::V4(address) => address.octets()[3],
+        IpAddr::V6(address) => address.octets()[15],
+    };
+    let peers: String =
+        masters.iter().filter(|master| master.name != own.name).fold(String::new(), |mut text, master| {
+            let _ = writeln!(text, "    {}", master.ip);
+            text
+        });
+    format!(
+        "global_defs {{\n  router_id {name}\n  script_user root\n  enable_script_security\n}}\n\n\
+         vrrp_script api {{\n  script \"/usr/bin/foothold-agent node answers 127.0.0.1:{PORT}\"\n  interval 3\n  timeout 5\n  \
+         fall 3\n  rise 1\n}}\n\n\
+         vrrp_instance api {{\n  state BACKUP\n  interface {INTERFACE}\n  virtual_router_id {router}\n  priority {priority}\n  \
+         advert_int 1\n  unicast_src_ip {ip}\n  unicast_peer {{\n{peers}  }}\n  virtual_ipaddress {{\n    {address}/{PREFIX}\n  }}\n  \
+         track_script {{\n    api\n  }}\n}}\n",
+        name = own.name,
+        router = router.max(1),
+        priority = PRIORITY.saturating_sub(place),
+        ip = own.ip,
+    )
+}
+
+/// A static pod on the master's own network, which is another one when its configuration is.
+fn pod(name: &str, image: &str, args: &[&str], file: &str, config: &str, capabilities: &[&str]) -> Value {
+    let digest = hex::encode(Sha256::digest(config.as_bytes()));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "kube-system", "labels": {"component": name},
+            "annotations": {"foothold.dev/config": digest}},
+        "spec": {
+            "hostNetwork": true,
+            "priorityClassName": "system-node-critical",
+            "containers": [{
+                "name": name, "image": image, "args": args,
+                "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}},
+                "securityContext": {"allowPrivilegeEscalation": false,
+                    "capabilities": {"drop": ["ALL"], "add": capabilities}},
+                "volumeMounts": [{"name": "config", "mountPath": file, "readOnly": true}],
+            }],
+            "volumes": [{"name": "config", "hostPath": {"path": file, "type": "File"}}],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::clusters::provisioning::NodeRole::{Master, Worker};
+
+    use super::super::decide::tests::chosen;
+    use super::super::kubeadm::tests::wanted;
+    use super::*;
+
+    #[test]
+    fn every_master_and_nobody_else_carries_the_address() {
+        let all = [chosen("m-0", 10, &[Master]), chosen("m-1", 11, &[Master]), chosen("w", 12, &[Worker])];
+        let mut wanted = wanted(None);
+        assert!(files(&wanted, &all, &all[0]).is_empty());
+        wanted.virtual_ip = Some([172, 22, 0, 250].into());
+        assert!(files(&wanted, &all, &all[2]).is_empty());
+        let of = |own: usize| files(&wanted, &all, &all[own]);
+        let second = of(1);
+        let text =
+            |path: &str| second.iter().find(|file| file.path == path).map(|file| file.text.clone()).expect("a file");
+        insta::assert_snapshot!([text(HAPROXY_CFG), text(KEEPALIVED_CONF)].join("\n"));
+        let pod: Value = serde_json::from_str(&text("/etc/kubernetes/manifests/keepalived.yaml")).expect("JSON");
+        assert_eq!(pod["spec"]["containers"][0]["image"], KEEPALIVED);
+        // The first one's peers and priority are others, and so is its pod.
+        let first = of(0);
+        assert!(first.iter().zip(&second).any(|(one, other)| one.path == KEEPALIVED_CONF && one.text != other.text));
+        assert_eq!(first[0], second[0], "HAProxy is the same everywhere");
+    }
+
+    /// The recipes say which versions there are.
+    #[test]
+    fn the_pods_run_the_images_that_the_box_carries() {
+        for (name, image) in [("haproxy", HAPROXY), ("keepalived", KEEPALIVED)] {
+            let path = format!("{}/../images/{name}/image.yaml", env!("CARGO_MANIFEST_DIR"));
+            let recipe = fs_err::read_to_string(path).expect("a recipe");
+            assert!(recipe.contains(&format!("reference: {image}\n")), "{name}: {recipe}");
+        }
+    }
+}
