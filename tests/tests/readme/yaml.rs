@@ -19,7 +19,7 @@ const APPLIANCE_KEYS: [&str; 8] =
 /// Keys that a part of a Site starts with.
 const SITE_KEYS: [&str; 5] = ["access", "hostname", "networks", "ntp", "uploads"];
 /// Files that the examples name, beside them.
-const NAMED: [&str; 11] = [
+const NAMED: [&str; 14] = [
     "app.oci.tar",
     "ca.crt",
     "charts/web/Chart.yaml",
