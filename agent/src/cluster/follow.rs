@@ -25,7 +25,15 @@ pub type Kept<T> = BTreeMap<(String, String), T>;
 /// If the file cannot be read, or no client can be made from it.
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     let read = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading `{}`", kubeconfig.display()))?;
-    let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+    client_of(read).await
+}
+
+/// A client with a kubeconfig.
+///
+/// # Errors
+/// If no client can be made from it.
+pub async fn client_of(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
 

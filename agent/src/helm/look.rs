@@ -10,14 +10,15 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use serde_json::Value;
 
 use crate::cluster::apply::declared::Id;
 use crate::cluster::apply::health;
+use crate::cluster::follow;
 
 /// As whom Helm writes fields (server-side apply).
 const MANAGER: &str = "helm";
@@ -57,8 +58,7 @@ impl Cluster {
     /// It cannot be read.
     pub async fn of(kubeconfig: &str) -> anyhow::Result<Self> {
         let read = Kubeconfig::from_yaml(kubeconfig).context("reading the kubeconfig")?;
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
-        Ok(Self(Client::try_from(config)?))
+        Ok(Self(follow::client_of(read).await?))
     }
 
     /// The newest record; none where the release is not there.
@@ -95,8 +95,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The cluster does not answer.
-    pub async fn unhealthy(&self, namespace: &str, name: &str) -> anyhow::Result<Vec<UnhealthyObject>> {
-        let Some(record) = self.record(namespace, name).await? else { return Ok(Vec::new()) };
+    pub async fn unhealthy(&self, namespace: &str, record: &Record) -> anyhow::Result<Vec<UnhealthyObject>> {
         let mut found = Vec::new();
         for object in &record.objects {
             let id = Id::of(object);

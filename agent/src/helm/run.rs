@@ -102,7 +102,10 @@ fn status(ground: &Ground, plan: &ReleasePlan) -> anyhow::Result<Value> {
 async fn unhealthy(ground: &Ground, plan: &ReleasePlan) -> Vec<UnhealthyObject> {
     let asked = async {
         let cluster = Cluster::of(&fs_err::read_to_string(&ground.kubeconfig)?).await?;
-        cluster.unhealthy(&plan.namespace, &plan.name).await
+        match cluster.record(&plan.namespace, &plan.name).await? {
+            Some(record) => cluster.unhealthy(&plan.namespace, &record).await,
+            None => Ok(Vec::new()),
+        }
     };
     let mut found = asked.await.unwrap_or_default();
     found.truncate(NAMED);

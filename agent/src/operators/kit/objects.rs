@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -136,6 +136,16 @@ impl Objects {
         match self.secrets.get(&ObjectRef::new(name).within(namespace)) {
             Some(secret) => Ok(Some((*secret).clone())),
             None => self.get(namespace, name).await,
+        }
+    }
+
+    /// Deletes an object, and behind it what it owns. One that is not there is as good.
+    pub async fn delete<K: Object>(&self, namespace: &str, name: &str) -> Result<(), ObjectError> {
+        let deleted = self.api::<K>(namespace).delete(name, &DeleteParams::background()).await;
+        let deleted = deleted.map_err(doing(format!("deleting {} `{namespace}/{name}`", K::kind(&()))));
+        match deleted {
+            Err(error) if error.is_gone() => Ok(()),
+            other => other.map(drop),
         }
     }
 

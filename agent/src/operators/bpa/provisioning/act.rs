@@ -10,9 +10,9 @@ use agent_api::clusters::provisioning::{
 use agent_api::metal3::BareMetalHost;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, ObjectMeta};
+use kube::ResourceExt as _;
+use kube::api::ObjectMeta;
 use kube::runtime::controller::Action as Next;
-use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::controller::Controller;
@@ -30,7 +30,7 @@ use crate::steps::chain;
 /// Label of ICN for clusters of virtual machines.
 const VM: (&str, &str) = ("cluster-type", "virtlet-vm");
 /// Annotation of a `Provisioning` that is deleted: servers that do not answer are given back as they are.
-const ABANDON: &str = "bpa.akraino.org/abandon";
+pub(super) const ABANDON: &str = "bpa.akraino.org/abandon";
 /// Until servers that do not answer are asked again.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -276,24 +276,18 @@ impl Controller {
 
     /// Secrets, `ConfigMap` and folder of the cluster.
     async fn forget(&self, object: &Provisioning) -> Result<(), ObjectError> {
-        let (namespace, _) = object.key();
-        let client = &self.common.base.client;
-        let gone = |result: Result<(), kube::Error>, what: String| match result {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other.map_err(crate::operators::kit::doing(what)),
-        };
-        let secrets = Api::<Secret>::namespaced(client.clone(), &namespace);
-        for name in [kubeconfig_name(object), key_name(object)] {
-            let deleted = secrets.delete(&name, &DeleteParams::default()).await.map(drop);
-            gone(deleted, format!("deleting Secret `{namespace}/{name}`"))?;
+        // What bears the cluster's name is the older object's.
+        if self.taken_by(object).is_some() {
+            return Ok(());
         }
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
-        let name = addresses_name(object);
-        let deleted = maps.delete(&name, &DeleteParams::default()).await.map(drop);
-        gone(deleted, format!("deleting ConfigMap `{namespace}/{name}`"))?;
+        let (namespace, _) = object.key();
+        let objects = &self.common.base.objects;
+        for name in [kubeconfig_name(object), key_name(object)] {
+            objects.delete::<Secret>(&namespace, &name).await?;
+        }
+        objects.delete::<ConfigMap>(&namespace, &addresses_name(object)).await?;
         let folder = self.folder(object);
-        if self.taken_by(object).is_none()
-            && folder.exists()
+        if folder.exists()
             && let Err(error) = fs_err::remove_dir_all(&folder)
         {
             log::warn!("{error}");

@@ -13,11 +13,14 @@ use futures_util::future::{join_all, try_join_all};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node as KubernetesNode;
 use kube::Api;
+use kube::config::Kubeconfig;
 use serde::de::DeserializeOwned;
 
+use super::act::ABANDON;
 use super::decide::{Chosen, told_key};
 use super::wishes::Wanted;
 use super::{balance, kubeadm, lost, upgrade};
+use crate::cluster::follow;
 use crate::node::plan::{CheckPlan, Invitation, Line, NodeFacts, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
 use crate::operators::bpa::login::Login;
@@ -423,7 +426,7 @@ async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Resul
                 lost::forget(first, &node.name, node.roles.contains(&NodeRole::Master)).await?;
             }
             Err(error) => {
-                let hint = "the annotation `bpa.akraino.org/abandon` of the Provisioning has it leave as it is";
+                let hint = format!("the annotation `{ABANDON}` of the Provisioning has it leave as it is");
                 return Err(error.context(format!("{} is not reset; hint: {hint}", node.name)));
             }
         }
@@ -438,9 +441,7 @@ fn flannel(manifest: &str, pod_cidr: &str) -> String {
 
 /// Asks the new cluster until every node is Ready.
 async fn until_ready(order: &Order, work: &Work, kubeconfig: &str) -> anyhow::Result<()> {
-    let read = kube::config::Kubeconfig::from_yaml(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await?;
-    let nodes = Api::<KubernetesNode>::all(kube::Client::try_from(config)?);
+    let nodes = Api::<KubernetesNode>::all(follow::client_of(Kubeconfig::from_yaml(kubeconfig)?).await?);
     let network = order.wanted.cni != agent_api::clusters::provisioning::Cni::None;
     let begun = tokio::time::Instant::now();
     loop {

@@ -3,8 +3,8 @@
 use agent_api::clusters::release::ClusterRelease;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DeleteParams, ListParams};
-use kube::{Api, Resource as _};
+use kube::Resource as _;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::controller::Controller;
@@ -12,9 +12,8 @@ use crate::helm::command::Deed;
 use crate::helm::{ReleasePlan, Report};
 use crate::operators::kit::{Object as _, ObjectError, doing};
 use crate::operators::kpa::run::MANAGER;
+use crate::services::deployed::USER;
 
-/// User and group of the pod.
-const USER: i64 = 65532;
 /// Time of the pod beyond Helm's.
 const MORE: u64 = 300;
 
@@ -43,7 +42,7 @@ impl Controller {
             self.base.objects.apply(&job, MANAGER).await?;
             return Ok(JobState::Runs(String::new()));
         };
-        let pods = Api::<Pod>::namespaced(self.base.client.clone(), &namespace);
+        let pods = self.base.objects.api::<Pod>(&namespace);
         let own = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
         let pods = pods.list(&own).await.map_err(doing(format!("listing the pods of Job `{namespace}/{name}`")))?;
         let pod = pods.items.first().map(|pod| json!(pod)).unwrap_or_default();
@@ -69,15 +68,8 @@ impl Controller {
     /// Removes the Job, its pod and its Secret.
     pub(super) async fn clear(&self, object: &ClusterRelease, name: &str) -> Result<(), ObjectError> {
         let (namespace, _) = object.key();
-        let client = &self.base.client;
-        let gone = |result: Result<(), kube::Error>, kind: &str| match result {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other.map_err(doing(format!("deleting {kind} `{namespace}/{name}`"))),
-        };
-        let jobs = Api::<Job>::namespaced(client.clone(), &namespace);
-        gone(jobs.delete(name, &DeleteParams::background()).await.map(drop), "Job")?;
-        let secrets = Api::<Secret>::namespaced(client.clone(), &namespace);
-        gone(secrets.delete(name, &DeleteParams::default()).await.map(drop), "Secret")
+        self.base.objects.delete::<Job>(&namespace, name).await?;
+        self.base.objects.delete::<Secret>(&namespace, name).await
     }
 }
 
