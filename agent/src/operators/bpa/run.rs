@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use agent_api::metal3::BareMetalHost;
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::common::{Common, MANAGER, Place};
 use super::{provisioning, software};
-use crate::operators::kit::{Base, Objects, command, serve};
+use crate::operators::kit::{Base, serve};
 
 /// Settings of the operator.
 #[derive(Clone, Debug)]
@@ -36,16 +34,8 @@ pub struct Settings {
 
 /// Runs until told to stop.
 pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Result<()> {
-    let client = command::client(settings.kubeconfig.as_deref()).await?;
-    // No Secret is watched: each is read when it is needed.
-    let (secrets, _writer) = reflector::store::<Secret>();
     let (hosts, host_writer) = reflector::store::<BareMetalHost>();
-    let base = Base {
-        client: client.clone(),
-        namespace: settings.namespace.clone(),
-        objects: Objects::new(client.clone(), secrets),
-        recorder: Recorder::new(client, Reporter { controller: MANAGER.to_owned(), instance: None }),
-    };
+    let base = Base::connect(settings.kubeconfig.as_deref(), settings.namespace.as_deref(), MANAGER).await?;
     let common = Common {
         base,
         hosts: hosts.clone(),

@@ -7,19 +7,21 @@
 //!                                        └──────────────── asked again later ◄──────────────────────────────┘
 //! ```
 
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::runtime::controller::{self, Action as Next, Config as Workers};
-use kube::runtime::events::Recorder;
+use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
 use kube::{Api, Client};
 
+use super::command;
 use super::events::{Event, Reason};
 use super::objects::{Object, ObjectError, Objects};
 use crate::steps::chain;
@@ -76,6 +78,18 @@ pub struct Base {
 }
 
 impl Base {
+    /// On the cluster of a kubeconfig, as `manager`. No Secret is watched: each is read when it is needed.
+    pub async fn connect(kubeconfig: Option<&Path>, namespace: Option<&str>, manager: &str) -> anyhow::Result<Self> {
+        let client = command::client(kubeconfig).await?;
+        let (secrets, _writer) = reflector::store::<Secret>();
+        Ok(Self {
+            client: client.clone(),
+            namespace: namespace.map(str::to_owned),
+            objects: Objects::new(client.clone(), secrets),
+            recorder: Recorder::new(client, Reporter { controller: manager.to_owned(), instance: None }),
+        })
+    }
+
     /// Objects of a kind that are looked at.
     pub fn watched<K: Object>(&self) -> Api<K> {
         let all = || Api::all(self.client.clone());

@@ -4,14 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::release;
-use crate::operators::kit::{Base, Objects, command, serve};
+use crate::operators::kit::{Base, serve};
 
 /// Who the operator is, in events and as whose objects' fields are written.
 pub const MANAGER: &str = "kpa-operator";
@@ -33,15 +30,7 @@ pub struct Settings {
 
 /// Runs until told to stop.
 pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Result<()> {
-    let client = command::client(settings.kubeconfig.as_deref()).await?;
-    // No Secret is watched: each is read when it is needed.
-    let (secrets, _writer) = reflector::store::<Secret>();
-    let base = Base {
-        client: client.clone(),
-        namespace: settings.namespace.clone(),
-        objects: Objects::new(client.clone(), secrets),
-        recorder: Recorder::new(client, Reporter { controller: MANAGER.to_owned(), instance: None }),
-    };
+    let base = Base::connect(settings.kubeconfig.as_deref(), settings.namespace.as_deref(), MANAGER).await?;
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     if let Some(address) = settings.serve {
         serve::start(&mut tasks, address, serve::router(String::new, || async { Ok(()) }), stop).await?;

@@ -76,22 +76,20 @@ impl Controller {
         let plan = plan(object, found.values.clone(), self.settings.address);
         let digest = decide::digest(&plan, wanted);
         let status = object.status.clone().unwrap_or_default();
-        let mut due = status.last_applied.as_deref() != Some(&*digest);
-        if !due {
+        if status.last_applied.as_deref() == Some(&*digest) {
             match self.compare(object, found, &plan.namespace, &plan.name).await {
                 Ok(Some(told)) => {
                     self.failures.none(&object.key());
                     self.tell(object, told).await?;
                     return Ok(Next::requeue(object.spec.interval()));
                 }
-                Ok(None) => due = true,
+                Ok(None) => {}
                 Err(error) => {
                     self.tell(object, Told::new(What::Unreachable, chain(&*error))).await?;
                     return Ok(Next::requeue(SOON));
                 }
             }
         }
-        debug_assert!(due, "else it was told");
         let job = decide::job_name(object, &digest, &status);
         match self.job(object, &job, Deed::Apply, &plan, &found.kubeconfig).await? {
             JobState::Runs(how) => {
@@ -132,26 +130,17 @@ impl Controller {
         if mode == DriftMode::Enabled && !drifted.is_empty() {
             return Ok(None);
         }
-        let unhealthy = cluster.unhealthy(namespace, name).await?;
+        let unhealthy = cluster.unhealthy(namespace, &record).await?;
         Ok(Some(Told::of_look(record.revision, record.objects.len(), unhealthy, &drifted)))
     }
 
     /// What is installed elsewhere than the spec says now is uninstalled there first.
     async fn move_away(&self, object: &ClusterRelease, old: &Installed) -> Result<Next, ObjectError> {
-        match self.uninstall(object, old).await? {
-            None => {
-                self.tell(object, Told::moves()).await?;
-                Ok(Next::requeue(Duration::ZERO))
-            }
-            Some(Ok(how)) => {
-                self.tell(object, Told::new(What::Removing, format!("Helm removes `{old}`{how}"))).await?;
-                Ok(Next::requeue(RUNS))
-            }
-            Some(Err(why)) => {
-                self.tell(object, Told::new(What::Removing, why)).await?;
-                Ok(Next::requeue(self.failures.one_more(object)))
-            }
+        if let Some(next) = self.uninstall(object, old).await? {
+            return Ok(next);
         }
+        self.tell(object, Told::moves()).await?;
+        Ok(Next::requeue(Duration::ZERO))
     }
 
     /// Uninstalls it, then lets its object go.
@@ -165,29 +154,16 @@ impl Controller {
         // What never came to a report may have begun.
         let installed = object.status.as_ref().and_then(|status| status.installed.clone());
         let installed = installed.unwrap_or_else(|| Installed::of(object));
-        match self.uninstall(object, &installed).await? {
-            None => {
-                self.failures.none(&object.key());
-                self.base.objects.let_go(object, FINALIZER).await?;
-                Ok(Next::await_change())
-            }
-            Some(Ok(how)) => {
-                self.tell(object, Told::new(What::Removing, format!("Helm removes it{how}"))).await?;
-                Ok(Next::requeue(RUNS))
-            }
-            Some(Err(why)) => {
-                self.tell(object, Told::new(What::Removing, why)).await?;
-                Ok(Next::requeue(self.failures.one_more(object)))
-            }
+        if let Some(next) = self.uninstall(object, &installed).await? {
+            return Ok(next);
         }
+        self.failures.none(&object.key());
+        self.base.objects.let_go(object, FINALIZER).await?;
+        Ok(Next::await_change())
     }
 
-    /// Nothing: it is gone, or its cluster is. Else how far it is, or what failed.
-    async fn uninstall(
-        &self,
-        object: &ClusterRelease,
-        installed: &Installed,
-    ) -> Result<Option<Result<String, String>>, ObjectError> {
+    /// Has Helm remove it, and tells how far that is. Nothing: it is gone, or its cluster is; else when to look again.
+    async fn uninstall(&self, object: &ClusterRelease, installed: &Installed) -> Result<Option<Next>, ObjectError> {
         let (namespace, _) = object.key();
         let Ok(kubeconfig) = self.kubeconfig(&namespace, installed).await? else { return Ok(None) };
         let mut plan = plan(object, serde_json::Map::new(), self.settings.address);
@@ -195,10 +171,15 @@ impl Controller {
         let status = object.status.clone().unwrap_or_default();
         let job = decide::job_name(object, &decide::digest(&plan, installed), &status);
         match self.job(object, &job, Deed::Remove, &plan, &kubeconfig).await? {
-            JobState::Runs(how) => Ok(Some(Ok(how))),
+            JobState::Runs(how) => {
+                self.tell(object, Told::new(What::Removing, format!("Helm removes `{installed}`{how}"))).await?;
+                Ok(Some(Next::requeue(RUNS)))
+            }
             JobState::Ended(report) => {
                 self.clear(object, &job).await?;
-                Ok(report.error.map(Err))
+                let Some(why) = report.error else { return Ok(None) };
+                self.tell(object, Told::new(What::Removing, why)).await?;
+                Ok(Some(Next::requeue(self.failures.one_more(object))))
             }
         }
     }
