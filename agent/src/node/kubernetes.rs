@@ -42,7 +42,7 @@ pub fn has_traces(server: &Server) -> bool {
 }
 
 /// Has kubeadm upgrade what is on this server, and the cluster first if it is the `first`. Certificates are renewed with it.
-pub fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
+fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
     let argv: &[&str] =
         if first { &["kubeadm", "upgrade", "apply", version, "--yes"] } else { &["kubeadm", "upgrade", "node"] };
     server.call(argv, LONG).map(drop)
@@ -50,15 +50,15 @@ pub fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()
 
 /// Has kubeadm do it. `own`: what there may be was begun for this cluster.
 pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
-    if has_traces(server) {
-        ensure!(own, "{}", super::check::FOREIGN);
-        reset::reset(server)?;
-    }
     let (verb, config) = match &plan.task {
         Task::Init { config, .. } => ("init", config),
         Task::Join { config, .. } => ("join", config),
         Task::Upgrade { first } => return upgrade(server, &plan.version, *first),
     };
+    if has_traces(server) {
+        ensure!(own, "{}", super::check::FOREIGN);
+        reset::reset(server)?;
+    }
     // The first master's API is reached by what they run; who joins has no pods of its own yet (kubeadm's check).
     if verb == "init" {
         put_files(server, plan)?;

@@ -94,11 +94,11 @@ pub async fn perform_for_tests(server: &Server, plan: &NodePlan) -> anyhow::Resu
 }
 
 async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Result<Option<String>> {
-    if let Task::Upgrade { first } = plan.task {
+    if let Task::Upgrade { .. } = plan.task {
         // The kubelet is never newer than the API server: it comes when kubeadm has done its part.
         steps.perform(&KUBEADM, || bring(server, plan, is_kubeadm)).await;
-        let upgrade = move |server: &Server, plan: &NodePlan| {
-            kubernetes::upgrade(server, &plan.version, first)?;
+        let upgrade = |server: &Server, plan: &NodePlan| {
+            kubernetes::make(server, plan, true)?;
             Ok(Outcome::Done((), json!({"version": plan.version})))
         };
         steps.perform(&UPGRADE, || with(server, plan, upgrade)).await;
@@ -183,12 +183,12 @@ async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Resu
         steps.ledger.set_fact(CLUSTER, &plan.cluster)?;
     }
     let made = |server: &Server, plan: &NodePlan| {
-        if kubernetes::is_done(server, plan) {
-            return Ok(told(kubernetes::put_files(server, plan)?));
+        let done = kubernetes::is_done(server, plan);
+        if !done {
+            kubernetes::make(server, plan, true)?;
         }
-        kubernetes::make(server, plan, true)?;
-        kubernetes::put_files(server, plan)?;
-        Ok(Outcome::Done((), json!({"version": plan.version})))
+        let changed = kubernetes::put_files(server, plan)?;
+        Ok(if done { told(changed) } else { Outcome::Done((), json!({"version": plan.version})) })
     };
     let outcome = with(server, plan, made).await?;
     steps.record(&MEMBER, &key)?;
