@@ -362,11 +362,11 @@ impl Session {
         write_whole(png, &fs_err::read(picture)?).with_context(|| format!("writing `{}`", png.display()))
     }
 
-    /// Lets `foothold kubectl` find the box. `namespace`: of the site that it stands in.
-    pub fn tell(&self, at: &Builder, namespace: Option<&Path>) -> Result<Running> {
+    /// Lets `foothold kubectl` find the box. `kubeconfig`: its own; `namespace`: of the site that it stands in.
+    pub fn tell(&self, at: &Builder, kubeconfig: &Path, namespace: Option<&Path>) -> Result<Running> {
         let running = Running {
             kubectl: kubectl_of(at, &self.image)?,
-            kubeconfig: self.kubeconfig()?,
+            kubeconfig: kubeconfig.to_owned(),
             pid: std::process::id(),
             namespace: namespace.map(Path::to_owned),
         };
@@ -395,7 +395,7 @@ impl Session {
         let web = self.web().unwrap_or_default();
         let known = self.token.is_some() && !web.is_empty();
         let kubeconfig = if known { self.kubeconfig()? } else { PathBuf::new() };
-        if known && let Err(error) = self.tell(at, namespace) {
+        if known && let Err(error) = self.tell(at, &kubeconfig, namespace) {
             at.report.warn(&format!("`foothold kubectl` does not find this box: {error:#}"));
         }
         Ok(Outcome::Ready { web, kubeconfig, secs: at.report.secs(), timings: timings(ready) })

@@ -96,7 +96,7 @@ pub fn run(args: &cli::Simulate, report: &Report) -> Result<Outcome, CommandErro
         watch(report, &site, Some(&session))?;
         return Ok(Outcome::Data { kind: "simulation", data: told });
     }
-    let running = session.tell(&at, site.namespace())?;
+    let running = session.tell(&at, &session.kubeconfig()?, site.namespace())?;
     let runs = || session.vm.exited().is_none();
     let mut story = Story { plan: &plan, running: &running, report, runs: &runs, stages };
     let conditions = story.tell(&manifests)?;
