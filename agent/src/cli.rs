@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use agent_api::boot::EVENTS;
+use agent_api::boot::{EVENTS, SITE_STATUS};
 use agent_api::events::{Event, Status};
+use agent_api::rest::SiteStatus;
 use anyhow::Context;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -101,6 +102,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         }
         Command::Status => {
             show(&status_lines(&events()?));
+            show(&site_lines(&site_status()?));
             Ok(ExitCode::SUCCESS)
         }
         Command::Rehearse(rehearse) => rehearse.run(),
@@ -132,6 +134,33 @@ fn events() -> anyhow::Result<String> {
     fs_err::read_to_string(EVENTS).context("no events: this is not a running box")
 }
 
+/// Servers of the site, and what was made of them; nothing on a box that makes nothing of any.
+fn site_status() -> anyhow::Result<SiteStatus> {
+    match fs_err::read(SITE_STATUS) {
+        Ok(text) => serde_json::from_slice(&text).with_context(|| format!("reading `{SITE_STATUS}`")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(SiteStatus::default()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// One line for the servers, one per object, one per node of it.
+fn site_lines(site: &SiteStatus) -> String {
+    let mut text = String::new();
+    if !site.servers.is_empty() {
+        let counts: Vec<String> = site.servers.iter().map(|(state, count)| format!("{count} {state}")).collect();
+        let _ = writeln!(text, "servers: {}", counts.join(", "));
+    }
+    for object in &site.objects {
+        let name = format!("{} {}/{}", object.kind, object.namespace, object.name);
+        let since = object.since.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "{name:<40} {:<14} {since:<20} {}", object.state, object.message.replace('\n', "; "));
+        for node in &object.nodes {
+            let _ = writeln!(text, "  {:<24} {:<15} {} {}", node.name, node.ip, node.state, node.message);
+        }
+    }
+    text
+}
+
 /// Log lines of a program in a pod: `kubectl logs` shows them. `RUST_LOG` chooses others than those from `info` on.
 fn log_to_stderr() {
     let wanted = env_logger::Env::new().default_filter_or("info");
@@ -159,7 +188,31 @@ fn status_lines(events: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::status_lines;
+    use agent_api::rest::{SiteNode, SiteObject, SiteStatus};
+
+    use super::{site_lines, status_lines};
+
+    #[test]
+    fn status_tells_servers_by_state_and_each_cluster_with_its_nodes() {
+        let own = str::to_owned;
+        let node = SiteNode { name: own("w-0"), ip: own("192.0.2.11"), state: own("kubernetes/join (7 of 9)"), ..SiteNode::default() };
+        let cluster = SiteObject {
+            kind: own("Provisioning"),
+            namespace: own("default"),
+            name: own("one"),
+            state: own("Installing"),
+            message: own("w-0 joins\nand more"),
+            nodes: vec![node],
+            ..SiteObject::default()
+        };
+        let site = SiteStatus { servers: [(own("provisioned"), 2)].into(), objects: vec![cluster] };
+        let lines = site_lines(&site);
+        let words: Vec<Vec<&str>> = lines.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[0], ["servers:", "2", "provisioned"]);
+        assert_eq!(words[1], ["Provisioning", "default/one", "Installing", "w-0", "joins;", "and", "more"]);
+        assert_eq!(words[2], ["w-0", "192.0.2.11", "kubernetes/join", "(7", "of", "9)"]);
+        assert_eq!(site_lines(&SiteStatus::default()), "");
+    }
 
     #[test]
     fn status_tells_the_state_of_every_step_and_ignores_half_a_line() {

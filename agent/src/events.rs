@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_api::boot;
 use agent_api::events::{EVENT_PORT, Event, PhaseWord, State, Status};
-use agent_api::rest::ObjectStatus;
+use agent_api::rest::{ObjectStatus, SiteStatus};
 use serde_json::{Map, Value};
 use tokio::sync::{broadcast, watch};
 
@@ -89,6 +89,7 @@ struct Inner {
     status: watch::Sender<Arc<Status>>,
     plan: watch::Sender<Arc<StepPlan>>,
     objects: watch::Sender<Arc<[ObjectStatus]>>,
+    site: watch::Sender<Arc<SiteStatus>>,
     live: broadcast::Sender<Event>,
     sink: sink::Sink,
 }
@@ -148,6 +149,7 @@ impl Bus {
                 status: watch::Sender::new(Arc::new(status)),
                 plan: watch::Sender::new(Arc::default()),
                 objects: watch::Sender::new(Arc::default()),
+                site: watch::Sender::new(Arc::default()),
                 live: broadcast::Sender::new(BROADCAST),
                 sink,
             }),
@@ -277,6 +279,24 @@ impl Bus {
     /// The state of the objects that the release declares.
     pub fn objects(&self) -> Arc<[ObjectStatus]> {
         self.inner.objects.borrow().clone()
+    }
+
+    /// Changes what is known of the site. Not an event: its objects have events of their own. Returns whether it is news.
+    pub fn change_site(&self, change: impl FnOnce(&mut SiteStatus)) -> bool {
+        self.inner.site.send_if_modified(|known| {
+            let mut next = SiteStatus::clone(known);
+            change(&mut next);
+            let news = **known != next;
+            if news {
+                *known = Arc::new(next);
+            }
+            news
+        })
+    }
+
+    /// What is known of the site.
+    pub fn site(&self) -> Arc<SiteStatus> {
+        self.inner.site.borrow().clone()
     }
 
     /// How many events did not reach DATA or the host's port.

@@ -10,7 +10,7 @@ use agent_api::boot::{BootFacts, DataFound, MediumFailure, Mode};
 use agent_api::events::{State, Status};
 use agent_api::proof::{Proof, Start};
 use agent_api::release::Release;
-use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, Space};
+use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, SiteStatus, Space};
 
 use crate::events::{Bus, StepPlan, uptime};
 use crate::{eta, host};
@@ -120,6 +120,7 @@ impl Vitals {
             medium: self.medium(),
             space: self.space(),
             objects: bus.objects().to_vec(),
+            site: SiteStatus::clone(&bus.site()),
             web_fingerprint: web_fingerprint.to_owned(),
             releases: Vec::new(),
             status: (*status).clone(),

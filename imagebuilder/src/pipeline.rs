@@ -93,10 +93,10 @@ pub fn toolbox(at: &Builder, lock: &Lock) -> Result<(Toolbox, String)> {
     })
 }
 
-/// All programs but the agent as one set.
+/// All programs that the definition needs but the agent, as one set.
 pub fn programs(at: &Builder, appliance: &Appliance, lock: &Lock, toolbox: &Toolbox) -> Result<Made> {
     let site = Site::new(at, appliance, Some(lock), (toolbox, ""), None)?;
-    stages::make(at, &stages::programs(&site)?)?.programs()
+    stages::make(at, &stages::all_programs(&site)?)?.compiled()
 }
 
 fn elsewhere<'a>(

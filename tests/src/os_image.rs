@@ -6,8 +6,9 @@ use agent_api::release::Blob;
 use anyhow::{Context as _, Result};
 use foothold::builder::Builder;
 use foothold::commands::common;
-use foothold::config::DiskFormat;
+use foothold::config::{DiskFormat, OsImage, OsImageSource};
 use foothold::content::os_images;
+use foothold::content::programs::on_demand;
 use foothold::disk::fat::{self, FatKind, Volume};
 use foothold::disk::{Content, SourceFile};
 use foothold::layer::agent;
@@ -75,7 +76,7 @@ impl Workshop {
         let lock = self.lock_for(name, &recipe)?;
         let debs = lock.packages_for(&os_images::set(name), &recipe.packages)?;
         fetch::debs(cache, &self.builder.network, debs, &mut |_| ())?;
-        let programs = self.programs(&recipe)?;
+        let programs = self.programs(name, &recipe, &lock)?;
         let say = |line: &str| self.builder.report.info(line);
         let input = Input {
             cache,
@@ -92,13 +93,19 @@ impl Workshop {
         Ok(osimage::make(&input)?.0)
     }
 
-    fn programs(&self, recipe: &Recipe) -> Result<Made> {
+    fn programs(&self, name: &str, recipe: &Recipe, lock: &Lock) -> Result<Made> {
         if recipe.programs.is_empty() {
             return Ok(Made::default());
         }
         let at = &self.builder;
-        let job = common::Job::load(Path::new(APPLIANCE))?;
-        let mut programs = pipeline::programs(at, &job.appliance, &self.lock, &self.toolbox)?;
+        let mut appliance = common::Job::load(Path::new(APPLIANCE))?.appliance;
+        let source = OsImageSource::Recipe { directory: self.directory(name), formats: vec![DiskFormat::Raw] };
+        appliance.content.os_images = vec![OsImage { name: name.parse()?, source }];
+        let mut lock = lock.clone();
+        for set in on_demand(&at.images(), &appliance)? {
+            lock.modules.insert(set.name.to_owned(), set.digest(&at.packages())?);
+        }
+        let mut programs = pipeline::programs(at, &appliance, &lock, &self.toolbox)?;
         programs.files.extend(agent::make(&at.cache, &at.workspace, false, &|_| ())?.0.files);
         Ok(programs)
     }

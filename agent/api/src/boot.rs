@@ -12,6 +12,9 @@ use crate::release::Digest;
 pub const BOOT_FACTS: &str = "/run/foothold/boot.json";
 /// Events of this boot, one JSON line each.
 pub const EVENTS: &str = "/run/foothold/events.jsonl";
+/// Servers of the site and what was made of them, as the status tells them, in `/run`: JSON of
+/// [`SiteStatus`](crate::rest::SiteStatus).
+pub const SITE_STATUS: &str = "/run/foothold/site-status.json";
 /// The verified release manifest of this boot.
 pub const RELEASE: &str = "/run/foothold/release.json";
 /// The proof of this release, when there is one and its signature is good.

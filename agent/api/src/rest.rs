@@ -80,6 +80,9 @@ pub struct BoxStatus {
     /// Objects that the release declares, in the order in which they are applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectStatus>,
+    /// Servers of the site, and what was made of them.
+    #[serde(default, skip_serializing_if = "SiteStatus::is_empty")]
+    pub site: SiteStatus,
     /// SHA-256 of the certificate that signs the web certificate, upper-case hex with colons.
     pub web_fingerprint: String,
     /// Releases that are here: the one that runs, and those that were sent.
@@ -114,6 +117,66 @@ impl ObjectStatus {
         let slash = if self.namespace.is_empty() { "" } else { "/" };
         format!("{} {}{slash}{}", self.kind, self.namespace, self.name)
     }
+}
+
+/// Servers of the site, and the clusters, packages and releases that are made of them and on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteStatus {
+    /// Number of servers, by state: `provisioned`, `inspecting`, `error`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub servers: BTreeMap<String, usize>,
+    /// Servers with an error, and all `Provisioning`, `Software` and `Release`, by kind, namespace and name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<SiteObject>,
+}
+
+impl SiteStatus {
+    /// Whether the site has nothing yet.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty() && self.objects.is_empty()
+    }
+}
+
+/// An object of the site: a server, a cluster, packages on it, a release on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteObject {
+    /// Kind, such as `Provisioning`.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Whether it is as it was asked for.
+    pub ready: bool,
+    /// How far it is, a word: `Installing`, `provisioned`.
+    pub state: String,
+    /// What is waited for, or what is wrong, one line.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Since when it is Ready or is not, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// Its nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<SiteNode>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SiteNode {
+    /// Name.
+    pub name: String,
+    /// The step that runs, else its phase.
+    pub state: String,
+    /// Its address; empty when it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ip: String,
+    /// What is wrong, one line.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 /// Memory of the box.

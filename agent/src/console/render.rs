@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use agent_api::boot::Mode;
 use agent_api::events::{DHCP_STEP, Event, Phase, State, StepStatus};
+use agent_api::rest::SiteObject;
 use serde_json::Value;
 
 use super::View;
@@ -18,6 +19,8 @@ const PHASES_WIDTH: usize = 27;
 const HEAD: usize = 4;
 /// Unhealthy objects that are named.
 const MOST_OBJECTS: usize = 3;
+/// Objects of the site that are named.
+const MOST_OF_SITE: usize = 5;
 /// Events that are shown even when the middle part wants more.
 const LEAST_EVENTS: usize = 4;
 
@@ -263,6 +266,7 @@ fn details(view: &View, width: usize) -> Vec<Line> {
     }
     going_on(view, width, &mut lines);
     objects(view, width, &mut lines);
+    site(view, width, &mut lines);
     other_dhcp(view, width, &mut lines);
     access(view, width, &mut lines);
     lines
@@ -315,6 +319,42 @@ fn objects(view: &View, width: usize, lines: &mut Vec<Line>) {
     }
     if bad > MOST_OBJECTS {
         indent(&format!("and {} more", bad - MOST_OBJECTS), Style::Dim, width, lines);
+    }
+}
+
+/// How many servers are in which state; clusters, packages and releases, those first that are not Ready.
+fn site(view: &View, width: usize, lines: &mut Vec<Line>) {
+    let head = |name: &str| Line::of(Style::Dim, format!("{name:<12}"));
+    if !view.site.servers.is_empty() {
+        let counts: Vec<String> = view.site.servers.iter().map(|(state, count)| format!("{count} {state}")).collect();
+        lines.push(head("Servers").and(Style::Plain, counts.join(", ")));
+    }
+    let mut all: Vec<&SiteObject> = view.site.objects.iter().collect();
+    // A stable sort: those of one kind stay together.
+    all.sort_by_key(|object| object.ready);
+    for object in all.iter().take(MOST_OF_SITE) {
+        let style = if object.ready { Style::Good } else { Style::Warn };
+        let SiteObject { kind, namespace, name, state, .. } = object;
+        lines.push(head(of_site(kind)).and(Style::Plain, format!("{namespace}/{name} ")).and(style, state));
+        if !object.ready {
+            indent(&object.message, Style::Plain, width, lines);
+        }
+        for node in object.nodes.iter().filter(|_| !object.ready) {
+            let style = if node.message.is_empty() { Style::Dim } else { Style::Warn };
+            indent(&format!("{:<16} {}", node.name, node.state), style, width, lines);
+        }
+    }
+    if all.len() > MOST_OF_SITE {
+        indent(&format!("and {} more", all.len() - MOST_OF_SITE), Style::Dim, width, lines);
+    }
+}
+
+/// A kind as its users call it.
+fn of_site(kind: &str) -> &str {
+    match kind {
+        "BareMetalHost" => "Server",
+        "Provisioning" => "Cluster",
+        other => other,
     }
 }
 

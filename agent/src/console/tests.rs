@@ -2,7 +2,9 @@
 
 use agent_api::boot::{DataFound, MediumFailure, Mode};
 use agent_api::events::{Event, Phase, State, Status};
-use agent_api::rest::{BoxStatus, Eta, Medium, Memory, ObjectStatus, Progress, SlowStep, Space};
+use agent_api::rest::{
+    BoxStatus, Eta, Medium, Memory, ObjectStatus, Progress, SiteNode, SiteObject, SiteStatus, SlowStep, Space,
+};
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 use rstest::rstest;
 use serde_json::json;
@@ -58,6 +60,7 @@ fn view(now: f64, events: &[Event]) -> View {
         progress: Progress { done, total: 19 },
         eta: None,
         objects: Vec::new(),
+        site: SiteStatus::default(),
         medium: Medium::default(),
         space: Space::default(),
         web_fingerprint: FINGERPRINT.to_owned(),
@@ -162,6 +165,37 @@ fn deploying() -> View {
     }
 }
 
+/// Ready, and a cluster is being made of the site's servers.
+fn forming() -> View {
+    let own = str::to_owned;
+    let node = |name: &str, state: &str, message: &str| SiteNode {
+        name: own(name),
+        state: own(state),
+        message: own(message),
+        ..SiteNode::default()
+    };
+    let object = |kind: &str, name: &str, ready, state: &str, message: &str| SiteObject {
+        kind: own(kind),
+        namespace: own("default"),
+        name: own(name),
+        ready,
+        state: own(state),
+        message: own(message),
+        ..SiteObject::default()
+    };
+    let nodes = vec![node("master-0", "Installed", ""), node("worker-0", "kubernetes/join (7 of 9)", "")];
+    let cluster = object("Provisioning", "one", false, "Installing", "2 workers join");
+    let site = SiteStatus {
+        servers: [(own("provisioned"), 3), (own("error"), 1)].into(),
+        objects: vec![
+            object("BareMetalHost", "server-4", false, "error", "the BMC refuses the password"),
+            SiteObject { nodes, ..cluster },
+            object("Release", "names", true, "Installed", "1 object"),
+        ],
+    };
+    View { site, ..ready() }
+}
+
 /// Ready, beside a stranger.
 fn guarded() -> View {
     let message = "DHCP answers the 3 known machines only on enp2s0: another server answers; DHCP server 192.0.2.1 \
@@ -191,6 +225,7 @@ fn text(view: &View, page: Page, width: usize, height: usize) -> String {
 #[case::proved("proved", proved())]
 #[case::deploying("deploying", deploying())]
 #[case::failed("failed", failed())]
+#[case::forming("forming", forming())]
 #[case::ready("ready", ready())]
 #[case::guarded("guarded", guarded())]
 #[case::unclaimed("unclaimed", unclaimed())]
@@ -224,7 +259,7 @@ fn safe_mode_is_in_the_title() {
 proptest! {
     #[test]
     fn every_size_is_filled_exactly(width in 0_usize..200, height in 0_usize..70) {
-        for view in [booting(), waiting(), proved(), failed(), ready(), unclaimed()] {
+        for view in [booting(), waiting(), proved(), failed(), ready(), forming(), unclaimed()] {
             for page in [Page::Overview, Page::Events, Page::Steps] {
                 let lines = render(&view, page, width, height);
                 prop_assert_eq!(lines.len(), height);

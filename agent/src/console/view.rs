@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use agent_api::boot::{DataFound, Mode};
 use agent_api::events::{Event, State, StepStatus};
 use agent_api::ports;
-use agent_api::rest::{BoxStatus, Eta, Medium, Memory, ObjectStatus, Progress};
+use agent_api::rest::{BoxStatus, Eta, Medium, Memory, ObjectStatus, Progress, SiteStatus};
 
 /// Everything that is on the screen. Made anew for each drawing.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,8 @@ pub struct View {
     pub medium: Medium,
     /// Objects that the release declares.
     pub objects: Vec<ObjectStatus>,
+    /// Servers of the site, and what was made of them.
+    pub site: SiteStatus,
     /// Every declared service has answered.
     pub ready: bool,
     /// Seconds since power-on at which the box became ready.
@@ -80,6 +82,7 @@ impl View {
             eta: status.eta.clone(),
             medium: status.medium.clone(),
             objects: status.objects.clone(),
+            site: status.site.clone(),
             ready: inner.ready,
             ready_at: status.ready_at,
             phase: inner.phase.clone(),

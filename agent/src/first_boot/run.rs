@@ -162,6 +162,7 @@ async fn bring_up_cluster(
     let early = services.start_with_kubelet(Ground { machine, steps, node: &node });
     let cluster = cluster(machine, steps, &node, &credentials, declared, front);
     let ((api, node_ready), ()) = tokio::join!(Box::pin(cluster), early);
+    let node = after::catch_up(machine, steps, node).await;
     ready::tell_ready(machine, steps, node_ready);
     Cluster { node, api, node_ready }
 }

@@ -107,6 +107,18 @@ async fn once(on: Ground<'_>, api: &Api, declared: &Declared, front: &Front) -> 
     checked.map_err(|(step, missing)| (step, format!("{}: {}", missing.what, missing.why)))
 }
 
+/// The certificates for addresses that came while the cluster was brought up: who is told that the box is ready can ask its
+/// API there. Returns the node with the addresses of now.
+pub async fn catch_up(machine: &Machine, steps: &Steps, mut node: Node) -> Node {
+    let found = addresses().map(|have| decide::site_addresses(&have)).unwrap_or_default();
+    if found != node.site_addresses {
+        node.site_addresses = found;
+        // What fails is told, and tried again by the watch.
+        let _ = renew(machine, steps, &node).await;
+    }
+    node
+}
+
 /// Keeps certificates right: addresses, calendar, clock.
 async fn follow(machine: &Machine, steps: &Steps, mut node: Node) {
     let mut next = Instant::now() + RENEW;

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::deployed::{self, Controller, USER, place, rule};
 use super::ironic::{Ironic, addresses};
-use super::{EVERY, Ground, Mount, PODS_LOG, Service, metal3};
+use super::{EVERY, Ground, Mount, PODS_LOG, Service, metal3, seen};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{ObjectsError, Placed};
 use crate::machine::Machine;
@@ -127,7 +127,9 @@ impl Service for Clusters {
     }
 
     fn tend<'a>(&'a self, on: Ground<'a>) -> BoxFuture<'a, ()> {
-        Box::pin(self.follow_address(on.machine))
+        Box::pin(async move {
+            tokio::join!(self.follow_address(on.machine), seen::follow_clusters(on));
+        })
     }
 }
 

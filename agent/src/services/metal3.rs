@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::deployed::{self, Controller, NAMESPACE, place, rule};
 use super::ironic::Ironic;
-use super::{EVERY, Ground, Mount, PODS_LOG, Service};
+use super::{EVERY, Ground, Mount, PODS_LOG, Service, seen};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{ObjectsError, Placed};
 use crate::machine::Machine;
@@ -111,7 +111,9 @@ impl Service for Metal3 {
     }
 
     fn tend<'a>(&'a self, on: Ground<'a>) -> BoxFuture<'a, ()> {
-        Box::pin(self.follow_ironic(on.machine))
+        Box::pin(async move {
+            tokio::join!(self.follow_ironic(on.machine), seen::follow_servers(on));
+        })
     }
 }
 

@@ -36,6 +36,7 @@ pub mod ironic;
 pub mod metal3;
 mod parts;
 pub mod registry;
+mod seen;
 mod static_pod;
 
 pub use parts::{Mount, MountSource};

@@ -98,6 +98,12 @@ fn cluster_files<'a>(site: &'a Site<'_>) -> Result<Option<Stage<'a>>> {
     Ok(Some(stage.serving(clusters::files)))
 }
 
+/// Helm, when there are charts and nothing else asks for it.
+pub(super) fn helm_of_charts<'a>(site: &'a Site<'_>) -> Result<Option<Stage<'a>>> {
+    let asked = site.on_demand.iter().any(|set| set.name == HELM.name);
+    if asked || site.appliance.content.charts.is_empty() { Ok(None) } else { module_set(site, &HELM).map(Some) }
+}
+
 /// Helm, when there are charts, and what it and kustomize render.
 pub fn rendered_manifests<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let content = &site.appliance.content;
@@ -109,9 +115,7 @@ pub fn rendered_manifests<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let needs_helm = !content.charts.is_empty();
     let mut needs = vec![KUBERNETES.name];
     if needs_helm {
-        if !site.on_demand.iter().any(|set| set.name == HELM.name) {
-            stages.push(module_set(site, &HELM)?);
-        }
+        stages.extend(helm_of_charts(site)?);
         // Charts are told what the box's API server serves.
         needs.extend([HELM.name, CLUSTER_STATE]);
     }

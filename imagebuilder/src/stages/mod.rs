@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 
 pub use self::carried::{carried, rendered_manifests};
 pub use self::make::make;
-pub use self::system::{cluster_state, programs, system, templates};
+pub use self::system::{all_programs, cluster_state, programs, system, templates};
 
 use crate::builder::Builder;
 use crate::config::Appliance;
@@ -207,12 +207,18 @@ impl Results {
         Ok(all)
     }
 
-    /// All programs of the release, the agent's and those that were asked for among them.
-    pub fn all_programs(&self) -> Result<Made> {
+    /// All programs but the agent's, those that were asked for among them.
+    pub fn compiled(&self) -> Result<Made> {
         let mut all = self.programs()?;
         for made in ON_DEMAND.iter().filter_map(|set| self.0.get(set.name)) {
             all.files.extend(made.files.clone());
         }
+        Ok(all)
+    }
+
+    /// All programs of the release, the agent's and those that were asked for among them.
+    pub fn all_programs(&self) -> Result<Made> {
+        let mut all = self.compiled()?;
         all.files.extend(self.of("agent")?.files.clone());
         Ok(all)
     }

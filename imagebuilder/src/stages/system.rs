@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use super::carried::helm_of_charts;
 use super::{CLUSTER_STATE, LOCK, Results, Site, Stage, with_programs};
 use crate::kubernetes::binaries::{self, Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet};
@@ -18,9 +19,7 @@ use crate::store::{Made, NotMade};
 pub fn system<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let mut stages = vec![os_layer(site)];
     stages.extend(programs(site)?);
-    for set in &site.on_demand {
-        stages.push(module_set(site, set)?);
-    }
+    stages.extend(on_demand(site)?);
     stages.extend([agent_programs(site), templates(site), cluster_state(site), kubernetes_layer(site)]);
     stages.extend(site.services.iter().map(|image| service_image(site, image)));
     stages.extend(Ramdisk::declared(&site.at.images(), &site.appliance.services)?.map(|one| deploy_ramdisk(site, one)));
@@ -52,6 +51,16 @@ pub fn programs<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let elsewhere = Source::of(source).map(|source| kubernetes_programs(site, source));
     let sets = modules::of(source).map(|set| module_set(site, set)).collect::<Result<Vec<_>>>()?;
     Ok(elsewhere.into_iter().chain(sets).collect())
+}
+
+fn on_demand<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
+    site.on_demand.iter().map(|set| module_set(site, set)).collect()
+}
+
+/// Every program that is compiled from Go modules or comes from elsewhere: those of every box, those that the definition
+/// asks for, and Helm for its charts.
+pub fn all_programs<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
+    Ok(programs(site)?.into_iter().chain(on_demand(site)?).chain(helm_of_charts(site)?).collect())
 }
 
 /// Kubernetes' own programs, when they are not built.

@@ -10,21 +10,51 @@ use crate::lock::Lock;
 use crate::lock::fetch::Network;
 use crate::report::Report;
 use crate::report::text::Text;
-use crate::stages::{Site, make, system};
+use crate::stages::{Site, all_programs, make, system};
 use crate::store::Cache;
 use crate::toolbox::Toolbox;
+
+fn offline(cache: &Path, report: Report) -> Builder {
+    Builder {
+        cache: Cache::open(cache).expect("a cache"),
+        workspace: workspace().expect("the sources"),
+        helper: "foothold".into(),
+        network: Network { offline: true, ..Network::default() },
+        report,
+    }
+}
+
+/// What `fetch` makes, so that a build needs no network.
+#[test]
+fn all_programs_are_those_that_the_definition_asks_for_too() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = offline(dir.path(), Report::to_writers(Box::new(io::sink()), Box::new(io::sink())));
+    let toolbox = Toolbox::at(Path::new("nowhere"), Path::new("nowhere"));
+    let made = |more: &str| -> Vec<String> {
+        let text = format!(
+            "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: edge, version: 1.4.0 }}\n{more}"
+        );
+        let appliance = config::check(Path::new("appliance.yaml"), text).appliance.expect("a definition");
+        let site = Site::new(&at, &appliance, None, (&toolbox, "key"), None).expect("the recipes");
+        all_programs(&site).expect("stages").into_iter().map(|stage| stage.name).collect()
+    };
+    let of_every_box = made("");
+    let beside = |more: &str| -> Vec<String> {
+        made(more).into_iter().filter(|name| !of_every_box.contains(name)).collect()
+    };
+    let provisioning = "provisioning: { interface: { name: ens4 } }";
+    assert_eq!(beside("content: { charts: [ { name: web, chart: ./web } ] }\n"), ["helm"]);
+    let clusters = ["helm", "flannel", "cri-tools", "runc", "cni-flannel"];
+    assert_eq!(beside(&format!("services: {{ {provisioning}, clusters: {{}} }}\n")), clusters);
+    let both = format!("content: {{ charts: [ {{ name: web, chart: ./web }} ] }}\nservices: {{ {provisioning}, clusters: {{}} }}\n");
+    assert_eq!(beside(&both), clusters);
+}
 
 #[test]
 fn a_part_that_cannot_be_made_ends_the_others_and_is_the_error() {
     let dir = tempfile::tempdir().expect("a folder");
     let events = Text::default();
-    let at = Builder {
-        cache: Cache::open(dir.path()).expect("a cache"),
-        workspace: workspace().expect("the sources"),
-        helper: "foothold".into(),
-        network: Network { offline: true, ..Network::default() },
-        report: Report::to_writers(Box::new(events.clone()), Box::new(io::sink())),
-    };
+    let at = offline(dir.path(), Report::to_writers(Box::new(events.clone()), Box::new(io::sink())));
     let appliance = config::load(&at.workspace.join("images/appliance/appliance.yaml")).expect("a definition");
     // The lock names nothing: neither packages nor modules. Only the agent could be made, which takes minutes.
     let toolbox = Toolbox::at(Path::new("nowhere"), Path::new("nowhere"));

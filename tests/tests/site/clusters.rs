@@ -8,6 +8,7 @@ use foothold::config::DiskFormat;
 use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::kubeconfig;
 use foothold_agent::ssh;
+use foothold_agent::steps::chain;
 use foothold_qemu::{Disk, Firmware, Nic, Tools, Vm, VmBuilder, Writes};
 use foothold_tests::Appliance;
 use foothold_tests::os_image::{self, Workshop};
@@ -97,7 +98,7 @@ impl Site {
     }
 
     async fn create(&self, path: &str, object: Value) {
-        self.api.create(path, &object).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        self.api.create(path, &object).await.unwrap_or_else(|error| panic!("{path}: {}", chain(&error)));
     }
 }
 

@@ -190,10 +190,19 @@ pub enum ClusterPhase {
     Installing,
     /// Every node runs.
     Ready,
+    /// It was made, and not all of its nodes run.
+    Degraded,
     /// It cannot go on before somebody does what the condition says.
     Failed,
     /// It is being removed.
     Deleting,
+}
+
+impl ClusterPhase {
+    /// Whether every node was installed.
+    pub const fn is_formed(self) -> bool {
+        matches!(self, Self::Ready | Self::Degraded)
+    }
 }
 
 /// What a node does in its cluster.

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use agent_api::clusters::provisioning::{
-    ClusterPhase, Cni, FINALIZER, NODE_ANNOTATION, NodePhase, NodeRole, NodeStatus, Provisioning,
+    Cni, FINALIZER, NODE_ANNOTATION, NodePhase, NodeRole, NodeStatus, Provisioning,
 };
 use agent_api::metal3::BareMetalHost;
 use futures_util::future::join_all;
@@ -81,7 +81,7 @@ impl Controller {
         };
         status.finished_at.is_some()
             && status.kubeconfig_secret.is_some()
-            && status.phase == ClusterPhase::Ready
+            && status.phase.is_formed()
             && status.observed_generation == object.metadata.generation
             && status.nodes.len() == chosen.len()
             && chosen.iter().all(same)

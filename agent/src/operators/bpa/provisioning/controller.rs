@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_api::clusters::provisioning::{CLUSTER_LABEL, ClusterPhase, FINALIZER, Provisioning};
+use agent_api::clusters::provisioning::{CLUSTER_LABEL, FINALIZER, Provisioning};
 use agent_api::metal3::BareMetalHost;
 use futures_util::stream;
 use kube::Api;
@@ -55,7 +55,7 @@ pub async fn run(common: Common, host_writer: Writer<BareMetalHost>) {
     let of_hosts = turns::related(hosts, host_writer, move |host: &BareMetalHost| {
         let user = consumer(host).map(|(namespace, name)| ObjectRef::new(name).within(namespace));
         let open = all.state_filter(|object: &Provisioning| {
-            object.status.as_ref().is_none_or(|status| status.phase != ClusterPhase::Ready)
+            object.status.as_ref().is_none_or(|status| !status.phase.is_formed())
         });
         open.iter().map(|object| ObjectRef::from_obj(&**object)).chain(user).collect()
     });
@@ -118,7 +118,9 @@ impl Turn for Controller {
         }
         if self.is_current(&object, &choice.chosen) {
             self.release_others(&object, &choice.chosen).await?;
-            return Ok(Next::requeue(WATCH));
+            if self.watch(&object, &wanted, &choice.chosen).await? {
+                return Ok(Next::requeue(WATCH));
+            }
         }
         if let Some(left) = self.failures.left(&object) {
             return Ok(Next::requeue(left));

@@ -457,10 +457,10 @@ async fn until_ready(order: &Order, work: &Work, kubeconfig: &str) -> anyhow::Re
 }
 
 /// The first node that is not there or not Ready, and why. Without a network of ours, to be there is enough.
-fn missing(chosen: &[Chosen], nodes: &[KubernetesNode], network: bool) -> Option<String> {
+pub(super) fn missing(chosen: &[Chosen], nodes: &[KubernetesNode], network: bool) -> Option<String> {
     chosen.iter().find_map(|chosen| {
         let Some(node) = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(&chosen.name)) else {
-            return Some(format!("node {}: the cluster does not know it yet", chosen.name));
+            return Some(format!("node {}: the cluster does not know it", chosen.name));
         };
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
@@ -495,7 +495,7 @@ mod tests {
             vec![serde_json::from_value(object).expect("a node")]
         };
         let told = |nodes: &[KubernetesNode], network| missing(std::slice::from_ref(&chosen), nodes, network);
-        assert_eq!(told(&[], true).as_deref(), Some("node w: the cluster does not know it yet"));
+        assert_eq!(told(&[], true).as_deref(), Some("node w: the cluster does not know it"));
         assert_eq!(told(&node("False"), true).as_deref(), Some("node w: cni plugin not initialized"));
         assert_eq!(told(&node("False"), false), None, "the user brings the network");
         assert_eq!(told(&node("True"), true), None);

@@ -10,8 +10,8 @@
 //! decide   hosts for nodes                   kubeadm    its configurations
 //! look     leases                            install    the work itself, a task of the operator
 //! act      claims, Secrets, files            upgrade    another version, node by node
-//! balance  the masters' virtual address
 //! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
+//! watch    nodes of a cluster that was made  balance    the masters' virtual address
 //! ```
 //! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
 //! them, and an operator that comes back goes on.
@@ -27,6 +27,7 @@ mod look;
 mod lost;
 mod tell;
 mod upgrade;
+mod watch;
 mod wishes;
 
 pub use controller::run;

@@ -25,6 +25,8 @@ pub(super) enum What {
     Failing,
     /// Every node runs.
     Ready,
+    /// Nodes that were installed do not run.
+    Degraded,
     /// Nodes are reset.
     Deleting,
 }
@@ -37,13 +39,14 @@ impl Reason for What {
             Self::Installing => "Installing",
             Self::Failing => "InstallationFailed",
             Self::Ready => "ClusterReady",
+            Self::Degraded => "NodesNotReady",
             Self::Deleting => "Deleting",
         }
     }
 
     fn is_warning(self) -> bool {
         match self {
-            Self::Invalid | Self::Unschedulable | Self::Failing => true,
+            Self::Invalid | Self::Unschedulable | Self::Failing | Self::Degraded => true,
             Self::Installing | Self::Ready | Self::Deleting => false,
         }
     }
@@ -55,6 +58,7 @@ impl What {
             Self::Unschedulable => ClusterPhase::Pending,
             Self::Installing | Self::Failing => ClusterPhase::Installing,
             Self::Ready => ClusterPhase::Ready,
+            Self::Degraded => ClusterPhase::Degraded,
             Self::Invalid => ClusterPhase::Failed,
             Self::Deleting => ClusterPhase::Deleting,
         }
@@ -108,8 +112,9 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let nodes = told.nodes.unwrap_or_else(|| before.nodes.clone());
-    let installed = nodes.iter().filter(|node| node.phase == NodePhase::Installed).count();
-    let message = if told.what == What::Ready { format!("{installed} nodes run") } else { told.why };
+    let runs = |node: &&NodeStatus| node.phase == NodePhase::Installed && node.error.is_none();
+    let running = nodes.iter().filter(runs).count();
+    let message = if told.what == What::Ready { format!("{running} nodes run") } else { told.why };
     let mut conditions = vec![NewCondition {
         kind: READY,
         holds: told.what == What::Ready,
@@ -119,7 +124,7 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
     }];
     let chosen = match told.what {
         What::Unschedulable | What::Invalid => Some((false, told.what.word(), message)),
-        What::Installing | What::Failing | What::Ready => Some((true, "Chosen", String::new())),
+        What::Installing | What::Failing | What::Ready | What::Degraded => Some((true, "Chosen", String::new())),
         What::Deleting => None,
     };
     conditions.extend(chosen.map(|(holds, reason, message)| NewCondition {
@@ -137,7 +142,7 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
         phase: told.what.phase(),
         conditions: Some(merge(before.conditions.as_ref(), conditions, now)),
         observed_generation: generation,
-        summary: (!nodes.is_empty()).then(|| format!("{installed}/{}", nodes.len())),
+        summary: (!nodes.is_empty()).then(|| format!("{running}/{}", nodes.len())),
         version: made.as_ref().map(|made| made.version.clone()).or(before.version),
         endpoint: made.as_ref().map(|made| made.endpoint.clone()).or(before.endpoint),
         kubeconfig_secret: made.as_ref().map(|_| super::act::kubeconfig_name(object)).or(before.kubeconfig_secret),

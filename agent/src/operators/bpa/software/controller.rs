@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_api::clusters::provisioning::{ClusterPhase, NodeRole, NodeStatus, Provisioning};
+use agent_api::clusters::provisioning::{NodeRole, NodeStatus, Provisioning};
 use agent_api::clusters::software::{Package, Software, SoftwareOfNode};
 use kube::Api;
 use kube::api::ListParams;
@@ -108,7 +108,7 @@ impl Controller {
         let Some(cluster) = found else {
             return Ok(Err(format!("there is no Provisioning of the cluster `{name}` in the namespace `{namespace}`")));
         };
-        let ready = cluster.status.as_ref().is_some_and(|status| status.phase == ClusterPhase::Ready);
+        let ready = cluster.status.as_ref().is_some_and(|status| status.phase.is_formed());
         Ok(if ready { Ok(cluster) } else { Err(format!("the cluster `{name}` is not Ready yet")) })
     }
 

@@ -127,6 +127,38 @@ function drawHosts(list) {
   text('unasked', (list.problems || []).join('; '));
   show('servers', rows.length > 0 || !!list.problems);
 }
+function button(label, path, name) {
+  const node = el('button', label, 'quiet');
+  node.addEventListener('click', () => save(path, name));
+  return node;
+}
+const CALLED = { Provisioning: 'Cluster', BareMetalHost: 'Server' };
+let siteShown = '';
+function drawSite(site) {
+  // A button that is made anew while it is pressed does nothing.
+  const text = JSON.stringify(site);
+  if (text === siteShown) return;
+  siteShown = text;
+  const rows = [];
+  for (const object of site.objects || []) {
+    const row = el('tr'), named = object.namespace + '/' + object.name, more = el('td');
+    const path = 'clusters/' + named;
+    const cluster = object.kind === 'Provisioning';
+    if (cluster && object.ready) more.append(button('Kubeconfig', path + '/kubeconfig', object.name + '.kubeconfig.yaml'));
+    row.append(el('td', (CALLED[object.kind] || object.kind) + ' ' + named, 's'), el('td', object.state, object.ready ? 's is-done' : 's is-waiting'),
+      el('td', at(object.since), 't'), el('td', object.message || '', 'd'), more);
+    rows.push(row);
+    for (const node of object.nodes || []) {
+      const sub = el('tr'), log = el('td');
+      if (cluster) log.append(button('Log', path + '/files/' + node.name + '.log', node.name + '.log'));
+      sub.append(el('td', '\u00a0\u00a0' + node.name + (node.ip ? ' ' + node.ip : ''), 's'), el('td', node.state, 's'), el('td', '', 't'),
+        el('td', node.message || '', node.message ? 'd is-failed' : 'd'), log);
+      rows.push(sub);
+    }
+  }
+  $('site').tBodies[0].replaceChildren(...rows);
+  show('made', rows.length > 0);
+}
 // Seldom: each answer asks the cluster and Ironic. A box that provisions no servers says 404, and is not asked again.
 let hostsAt = 0;
 async function pollHosts() {
@@ -177,6 +209,7 @@ function draw(status, times) {
   drawFacts(status);
   drawTimeline(times);
   drawEvents(status.recent);
+  drawSite(status.site || {});
 }
 async function poll() {
   clearTimeout(timer);
