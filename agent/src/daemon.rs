@@ -30,6 +30,7 @@ use crate::events::{Bus, Paths, uptime};
 use crate::first_boot::{self, Machine, Published};
 use crate::host::{Runner, System};
 use crate::provisioning::served::Served;
+use crate::provisioning::wire::{self, Wire};
 use crate::registry::Front;
 use crate::steps::ledger::{self, Ledger};
 use crate::support::{self, SiteOut};
@@ -168,6 +169,9 @@ fn serve(
         if release.provisioning.is_some() {
             sources.push(Arc::new(Served::of(Path::new("/"))));
             signs::keep::start(tasks, "/".into(), fetches.clone(), stop);
+            let gate = wire::Gate::new(Wire::of(Path::new("/")), ports::IRONIC_LOOPBACK)?;
+            let tls = door::tls(Arc::clone(&certificate.resolver))?;
+            wire::start(tasks, &anywhere(ports::IRONIC), gate, tls, stop);
         }
         let content = Arc::new(Content::new(sources, Path::new(MEDIUM), release.built).noting(fetches).knowing(known));
         let tls = door::tls(Arc::clone(&certificate.resolver))?;

@@ -45,8 +45,10 @@ pub const WEB: u16 = 8443;
 pub const CONTENT: u16 = 6180;
 /// REST of the Binary Provisioning Agent.
 pub const BPA: u16 = 9015;
-/// Ironic's API.
+/// Ironic's API, behind the agent.
 pub const IRONIC: u16 = 6385;
+/// Ironic itself, on the loopback address.
+pub const IRONIC_LOOPBACK: u16 = 6384;
 /// The Kubernetes API.
 pub const KUBERNETES_API: u16 = 6443;
 

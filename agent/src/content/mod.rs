@@ -20,6 +20,7 @@ pub mod space;
 pub use listing::encode;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use agent_api::release::{ContentFile, ContentKind, Digest, InLayer, MEDIUM_ROOT, Release};
@@ -43,6 +44,10 @@ pub struct Held {
 pub trait Source: Send + Sync {
     /// The file of that path.
     fn find(&self, path: &str) -> Option<Held>;
+    /// Whether a file that it has is for who asks from that address.
+    fn is_for(&self, _path: &str, _peer: IpAddr) -> bool {
+        true
+    }
     /// All files, by path.
     fn list(&self) -> Vec<Held>;
 }

@@ -8,7 +8,7 @@
 //! A path is looked up in what the sources list, never opened: there is no way out of it.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Content {
         Self { known, ..self }
     }
 
-    fn find(&self, path: &str) -> Option<Held> {
-        self.sources.iter().find_map(|source| source.find(path))
+    fn find(&self, path: &str, peer: IpAddr) -> Option<Held> {
+        self.sources.iter().find_map(|source| source.find(path).filter(|_| source.is_for(path, peer)))
     }
 
     /// Every file that is reached, by path.
@@ -102,7 +102,7 @@ impl Service for Content {
         if path.is_empty() || path.ends_with('/') {
             return self.folder(path, head);
         }
-        if let Some(held) = self.find(path) {
+        if let Some(held) = self.find(path, peer.ip) {
             return Answer::File(self.file(held));
         }
         let below = format!("{path}/");

@@ -1,6 +1,6 @@
 //! `ironic.conf`. Pure text. Options as Ironic 29.0 documents them; those that are left out have its defaults.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use agent_api::ports;
 
@@ -17,19 +17,20 @@ const RAMDISK: &str = "netboot/ironic-python-agent";
 const KERNEL: &str =
     "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-insecure=1 ipa-inspection-collectors=default,logs,lldp";
 
-/// Where to listen, the name of the own address's option, and the version of IP.
-fn family(address: IpAddr) -> (IpAddr, &'static str, u8) {
+/// The name of the own address's option, and the version of IP.
+const fn family(address: IpAddr) -> (&'static str, u8) {
     match address {
-        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), "my_ip", 4),
-        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), "my_ipv6", 6),
+        IpAddr::V4(_) => ("my_ip", 4),
+        IpAddr::V6(_) => ("my_ipv6", 6),
     }
 }
 
 /// The configuration of a box that servers reach at `address`.
 pub fn render(address: IpAddr) -> String {
-    let (any, my, version) = family(address);
+    let (my, version) = family(address);
     let at = |port: u16| SocketAddr::new(address, port);
-    let (port, api) = (ports::IRONIC, format!("https://{}", at(ports::IRONIC)));
+    // Who asks comes by the agent (`super::wire`).
+    let (own, port, api) = (Ipv4Addr::LOCALHOST, ports::IRONIC_LOOPBACK, format!("https://{}", at(ports::IRONIC)));
     let [content, ramdisk] = [HTTP_PATH, RAMDISK].map(|path| format!("http://{}/{path}", at(ports::CONTENT)));
     format!(
         "[DEFAULT]
@@ -69,10 +70,11 @@ deploy_logs_local_path = {STATE}/logs
 image_download_source = http
 
 [api]
-host_ip = {any}
+host_ip = {own}
 port = {port}
 api_workers = 1
 enable_ssl_api = true
+public_endpoint = {api}
 
 [conductor]
 automated_clean = true
@@ -157,7 +159,6 @@ mod tests {
         let text = render("fd00::1".parse().expect("an address"));
         for line in [
             "my_ipv6 = fd00::1",
-            "host_ip = ::",
             "endpoint_override = https://[fd00::1]:6385",
             "http_url = http://[fd00::1]:6180/provisioning",
             "ip_version = 6",

@@ -6,6 +6,7 @@
 //! DATA: the box's authority┘                         ├─ pod (static, kubelet) ─ asked by client ─> drivers
 //! image's empty database ─database─> DATA ───────────┘
 //! Secrets of BMCs ─authorities─> /run/foothold/ironic, read anew for each connection
+//! servers, BMCs ─wire─> who may have what of its API and files
 //! ```
 //! One process is API and conductor: its database is sqlite's, which two must not share. The database holds nothing
 //! that cannot be made again from the cluster's resources, so a lost or foreign one is replaced by an empty one.
@@ -30,6 +31,7 @@ pub mod dhcp;
 pub mod kept;
 pub mod segment;
 pub mod served;
+pub mod wire;
 
 use credentials::IronicCredentials;
 

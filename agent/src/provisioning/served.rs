@@ -6,12 +6,14 @@
 //! After power-on nothing is there until [`kept`] has looked through what a power cut may have left unfinished.
 //! Nothing of it is listed: the names of a server's files are as good as a password.
 
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use agent_api::release::{ContentKind, Digest};
 
 use super::config::HTTP_PATH;
+use super::wire::Wire;
 use super::{STATE, kept};
 use crate::content::{Held, Source};
 
@@ -23,12 +25,13 @@ pub(super) const SERVED: [&str; 4] = ["http", "images", "master-images", "master
 pub struct Served {
     state: PathBuf,
     looked_through: PathBuf,
+    wire: Wire,
 }
 
 impl Served {
     /// Those of the box at `root`.
     pub fn of(root: &Path) -> Self {
-        Self { state: root.join(STATE.trim_start_matches('/')), looked_through: kept::mark(root) }
+        Self { state: root.join(STATE.trim_start_matches('/')), looked_through: kept::mark(root), wire: Wire::of(root) }
     }
 
     fn file(&self, path: &str) -> Option<PathBuf> {
@@ -54,6 +57,15 @@ impl Source for Served {
         let told = format!("{}:{}:{}:{}", found.dev(), found.ino(), found.ctime(), found.ctime_nsec());
         let digest = Digest::of(told);
         Some(Held { path: path.to_owned(), kind: ContentKind::Netboot, file, digest, size: found.len() })
+    }
+
+    fn is_for(&self, path: &str, peer: IpAddr) -> bool {
+        let Some(rest) = path.strip_prefix(HTTP_PATH) else { return true };
+        let may = self.wire.known(peer).may_fetch(rest);
+        if !may {
+            log::warn!("{peer} was refused `{path}`: it is for servers, or for one server and its BMC");
+        }
+        may
     }
 
     fn list(&self) -> Vec<Held> {

@@ -1,18 +1,22 @@
 //! Ironic, where the release provisions servers: laid out, started by the kubelet, asked until it answers, and started anew
 //! when its database is lost or the box's address has changed.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use agent_api::events::{Phase, PhaseWord};
-use agent_api::ports;
+use agent_api::metal3::BareMetalHost;
+use agent_api::{ports, yaml};
 use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{HTTPGetAction, Probe, Secret};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ApiResource;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
@@ -21,9 +25,11 @@ use crate::cluster::Node;
 use crate::cluster::api::Api;
 use crate::cluster::follow::Kept;
 use crate::host;
+use crate::host::files;
 use crate::machine::Machine;
 use crate::provisioning::authorities::Certificates;
 use crate::provisioning::client::{Access, Trouble};
+use crate::provisioning::wire::{self, ServerFacts};
 use crate::provisioning::{IronicPlan, PlacedIronic, RUN, STATE, USER, authorities, database, kept};
 use crate::steps::{Missing, Outcome, Step, blocking};
 
@@ -116,7 +122,9 @@ impl Ironic {
         let mut access = self.access.lock().await;
         let (plan, machine, own) = (self.plan.clone(), machine.clone(), node.advertise);
         let (changed, placed) = blocking(move || {
-            let placed = plan.place(address(&plan, own), lost)?;
+            let own = address(&plan, own);
+            tell_segment(&machine, own)?;
+            let placed = plan.place(own, lost)?;
             let changed = pod(&placed.image, placed.generation.clone()).place(&machine)?;
             Ok((changed, placed))
         })
@@ -155,6 +163,14 @@ impl Ironic {
         let kind = ApiResource::erase::<Secret>(&());
         let not = "Ironic is not told of the authorities of BMCs";
         machine.follow(&kind, not, authorities::of_secret, tell).await;
+    }
+
+    /// Keeps what is told of servers and their BMCs, for who stands before Ironic. Ends only when it is dropped.
+    async fn follow_servers(machine: &Machine) {
+        let kind = ApiResource::erase::<BareMetalHost>(&());
+        let not = "Ironic's files and API are not told of new servers";
+        let tell = |known: &Kept<ToldServer>| tell_servers(machine, known.values().cloned().collect());
+        machine.follow(&kind, not, |host| Some(ToldServer::of(host)), tell).await;
     }
 
     async fn trust(&self, found: Certificates) -> anyhow::Result<()> {
@@ -224,6 +240,7 @@ impl Service for Ironic {
             tokio::join!(
                 self.follow_box(on.machine, on.node),
                 self.follow_authorities(on.machine),
+                Self::follow_servers(on.machine),
                 Self::tidy(on.machine),
             );
         };
@@ -233,6 +250,61 @@ impl Service for Ironic {
 
 fn address(plan: &IronicPlan, own: IpAddr) -> IpAddr {
     plan.address(&addresses(), own)
+}
+
+/// Writes which network the servers are on.
+fn tell_segment(machine: &Machine, own: IpAddr) -> anyhow::Result<()> {
+    let Some(found) = host::addresses()?.into_iter().find(|one| one.address == own) else { return Ok(()) };
+    let text = format!("{}/{}\n", found.address, found.prefix);
+    files::write(&machine.at(wire::SEGMENT), text.as_bytes(), files::PUBLIC)?;
+    Ok(())
+}
+
+/// What a host says of itself, and where more of it is.
+#[derive(Clone, Debug, PartialEq)]
+struct ToldServer {
+    facts: ServerFacts,
+    bmc: Option<String>,
+    /// Namespace and name of the Secret with its network data.
+    network_data: Option<(String, String)>,
+}
+
+impl ToldServer {
+    fn of(host: &Value) -> Self {
+        let (facts, bmc) = wire::of_host(host);
+        let name = host["spec"]["preprovisioningNetworkDataName"].as_str().filter(|name| !name.is_empty());
+        let namespace = host["metadata"]["namespace"].as_str();
+        let network_data = namespace.zip(name).map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        Self { facts, bmc, network_data }
+    }
+}
+
+async fn tell_servers(machine: &Machine, told: Vec<ToldServer>) -> anyhow::Result<()> {
+    let api = machine.api()?;
+    let mut all = Vec::new();
+    for ToldServer { mut facts, bmc, network_data } in told {
+        if let Some(name) = bmc {
+            match tokio::net::lookup_host((name.as_str(), 0)).await {
+                Ok(found) => facts.bmc.extend(found.map(|address| address.ip())),
+                Err(error) => log::warn!("the BMC `{name}` may fetch nothing: {error}"),
+            }
+        }
+        if let Some((namespace, name)) = network_data {
+            let secret = api.get(&format!("/api/v1/namespaces/{namespace}/secrets/{name}")).await?;
+            facts.addresses = secret.map(|secret| addresses_of(&secret)).unwrap_or_default();
+        }
+        all.push(facts);
+    }
+    let (path, text) = (machine.at(wire::SERVERS), serde_json::to_vec(&all)?);
+    blocking(move || Ok(files::write(&path, &text, files::PUBLIC).map(drop)?)).await
+}
+
+/// The addresses in a Secret with network data. Data that cannot be read give none: the controller says what is wrong.
+fn addresses_of(secret: &Value) -> BTreeSet<IpAddr> {
+    let text = secret["data"]["networkData"].as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let read = serde_saphyr::from_str_with_options(&text, yaml::options(&text));
+    read.map(|data: Value| wire::addresses_in(&data)).unwrap_or_default()
 }
 
 /// The box's addresses now, by name of the interface.

@@ -31,7 +31,7 @@
 //! | `service`, `server` | one request; TLS and connections |
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -155,7 +155,7 @@ impl Bmc {
         let unheard = |source| BmcError::Listen { address: listen, source };
         let listener = server::bind(listen).map_err(unheard)?;
         let address = listener.local_addr().map_err(unheard)?;
-        let client = client().map_err(BmcError::Client)?;
+        let client = client(address.ip()).map_err(BmcError::Client)?;
         let (letters, box_) = mpsc::unbounded_channel();
         let (later, put_off) = mpsc::unbounded_channel();
         let service = Arc::new(Service {
@@ -212,13 +212,14 @@ impl Bmc {
     }
 }
 
-/// For images and events: the other end's certificate is not checked, as with most BMCs.
-fn client() -> Result<reqwest::Client, reqwest::Error> {
+/// For images and events, from the BMC's own address: the other end's certificate is not checked, as with most BMCs.
+fn client(own: IpAddr) -> Result<reqwest::Client, reqwest::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     // Only the first server of a process installs it.
     let _ = rustls::crypto::CryptoProvider::install_default(Arc::unwrap_or_clone(provider));
     let builder = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true);
-    builder.connect_timeout(STALLED).read_timeout(STALLED).build()
+    let own = Some(own).filter(|own| !own.is_loopback() && !own.is_unspecified());
+    builder.local_address(own).connect_timeout(STALLED).read_timeout(STALLED).build()
 }
 
 #[cfg(test)]

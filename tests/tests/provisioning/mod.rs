@@ -88,8 +88,8 @@ impl Bench {
         let mut text = fs_err::read_to_string(&path).expect("text");
         if self.port != ports::IRONIC {
             placed.access.port = self.port;
-            text = text.replace("host_ip = 0.0.0.0", "host_ip = 127.0.0.1");
-            text = text.replace("port = 6385", &format!("port = {}", self.port));
+            // Nobody stands before it.
+            text = text.replace(&format!("port = {}", ports::IRONIC_LOOPBACK), &format!("port = {}", self.port));
         }
         if self.imitated {
             text = text.replace("[agent]\n", "[agent]\nrequire_tls = false\n");

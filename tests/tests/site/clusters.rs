@@ -97,8 +97,17 @@ impl Site {
         eprintln!("{:7.1} s  {what}", self.begun.elapsed().as_secs_f64());
     }
 
+    /// Asks until it is there: machines that boot beside it leave the box little of the processors.
     async fn create(&self, path: &str, object: Value) {
-        self.api.create(path, &object).await.unwrap_or_else(|error| panic!("{path}: {}", chain(&error)));
+        let begun = Instant::now();
+        let one = format!("{path}/{}", object["metadata"]["name"].as_str().expect("a name"));
+        while let Err(error) = self.api.create(path, &object).await {
+            self.say(&format!("{path}: {}", chain(&error)));
+            if matches!(self.api.get(&one).await, Ok(Some(_))) {
+                return;
+            }
+            assert!(begun.elapsed() < STEP, "{path}: not created");
+        }
     }
 }
 

@@ -1,0 +1,221 @@
+//! Who is on the servers' wire, and what each of them may have of Ironic: the agent stands before Ironic's API and before
+//! the files that Ironic makes, for both hold secrets of servers, and neither asks who comes.
+//!
+//! ```text
+//! BareMetalHosts, segment ─ facts ─► RUN ─┐
+//! leases on DATA ─────────────────────────┼─► Known (who has which address) ─┬─ gate: port 6385 ─► Ironic on loopback
+//! the kernel's neighbours ────────────────┘                                  └─ Served: /provisioning/
+//! ```
+//! An address is a server's when it lies on their segment, is leased, or was told. What concerns one server alone is for
+//! that server and its BMC: a look-up for the address that has the lease of the MAC address (or, where there is none, from
+//! which the kernel hears that MAC address), a file named after a node for that node's addresses.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_api::net::MacAddress;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::dhcp;
+use super::segment::dnsmasq::LEASES;
+use super::segment::leases::{self, Lease};
+use crate::host::{Runner as _, System, addresses};
+
+mod gate;
+mod rules;
+
+pub use gate::{Gate, start};
+
+/// What is told of servers, in `/run`.
+pub const SERVERS: &str = "/run/foothold/servers.json";
+/// The box's address on their network, with the length of its prefix, in `/run`.
+pub const SEGMENT: &str = "/run/foothold/servers-segment";
+
+/// The kernel answers at once.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A server, as far as its addresses go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerFacts {
+    /// Its cards: the one that it boots from, and those that were found in it.
+    pub macs: BTreeSet<MacAddress>,
+    /// Addresses that its network data give it.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Those of its BMC.
+    pub bmc: BTreeSet<IpAddr>,
+    /// Ironic's id of it.
+    pub node: Option<String>,
+}
+
+/// Where the box finds what it knows of the wire.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    root: PathBuf,
+}
+
+impl Wire {
+    /// That of the box at `root`.
+    pub fn of(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// What is known now of who has `address`. Reads files, and may ask the kernel.
+    pub fn known(&self, address: IpAddr) -> Known {
+        let read = |path: &str| fs_err::read_to_string(self.root.join(path.trim_start_matches('/'))).unwrap_or_default();
+        let mut known = Known {
+            address: plain(address),
+            own: addresses().unwrap_or_default().into_iter().map(|one| one.address).collect(),
+            segment: Segment::parse(read(SEGMENT).trim()),
+            servers: serde_json::from_str(&read(SERVERS)).unwrap_or_default(),
+            leases: leases::read(&read(&format!("{}/{LEASES}", dhcp::STATE))),
+            now: Timestamp::now(),
+            heard: None,
+        };
+        if !known.is_own() && known.is_beside() {
+            known.heard = heard(known.address);
+        }
+        known
+    }
+}
+
+/// The box's address on the servers' network, and how long its prefix is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The box's.
+    pub address: IpAddr,
+    /// Bits.
+    pub prefix: u8,
+}
+
+impl Segment {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, prefix) = text.split_once('/')?;
+        Some(Self { address: address.parse().ok()?, prefix: prefix.parse().ok()? })
+    }
+
+    fn has(self, other: IpAddr) -> bool {
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
+            IpAddr::V6(v6) => (v6.to_bits(), 128),
+        };
+        let ((own, all), (other, width)) = (bits(self.address), bits(other));
+        let same = all == width && u32::from(self.prefix) <= all;
+        same && (self.prefix == 0 || (own ^ other) >> (128 - u32::from(self.prefix)) == 0)
+    }
+}
+
+/// IPv4 that came over a socket of IPv6 is IPv4.
+fn plain(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+/// The MAC address from which the kernel hears that address on a link of its own.
+fn heard(address: IpAddr) -> Option<MacAddress> {
+    let asked = System::new().run(&["ip", "-j", "neighbour", "show", "to", &address.to_string()], b"", ANSWER).ok()?;
+    let found: Value = serde_json::from_str(&asked.text()).ok()?;
+    found.as_array()?.iter().find_map(|one| one["lladdr"].as_str()?.parse().ok())
+}
+
+/// What is known of who has an address.
+#[derive(Clone, Debug)]
+pub struct Known {
+    address: IpAddr,
+    own: Vec<IpAddr>,
+    segment: Option<Segment>,
+    servers: Vec<ServerFacts>,
+    leases: Vec<Lease>,
+    now: Timestamp,
+    /// The MAC address from which the kernel hears it.
+    heard: Option<MacAddress>,
+}
+
+impl Known {
+    /// Whether it is the box itself.
+    pub fn is_own(&self) -> bool {
+        self.address.is_loopback() || self.own.contains(&self.address)
+    }
+
+    fn is_beside(&self) -> bool {
+        self.segment.is_some_and(|segment| segment.has(self.address))
+    }
+
+    /// Whether servers are where it is.
+    pub fn is_server(&self) -> bool {
+        let told = || self.servers.iter().any(|server| server.addresses.contains(&self.address));
+        self.is_beside() || told() || self.leased().next().is_some()
+    }
+
+    fn is_bmc(&self) -> bool {
+        self.servers.iter().any(|server| server.bmc.contains(&self.address))
+    }
+
+    fn leased(&self) -> impl Iterator<Item = MacAddress> {
+        let holds = |lease: &&Lease| {
+            lease.address == self.address && leases::address_of(&self.leases, lease.mac, self.now) == Ok(lease.address)
+        };
+        self.leases.iter().filter(holds).map(|lease| lease.mac)
+    }
+
+    /// The MAC addresses of who has it: leased or told, else as the kernel hears it; and those of the same server.
+    pub fn macs(&self) -> BTreeSet<MacAddress> {
+        let mut macs: BTreeSet<MacAddress> = self.leased().collect();
+        let told = self.servers.iter().filter(|server| server.addresses.contains(&self.address));
+        macs.extend(told.flat_map(|server| &server.macs));
+        // Who has a lease of the box elsewhere is not whom the kernel hears here.
+        let unleased = |mac: &MacAddress| leases::address_of(&self.leases, *mac, self.now).is_err();
+        if macs.is_empty() {
+            macs.extend(self.heard.filter(unleased));
+        }
+        let of = |mac: &MacAddress| self.servers.iter().filter(|server| server.macs.contains(mac)).collect::<Vec<_>>();
+        let same: Vec<MacAddress> = macs
+            .iter()
+            .filter_map(|mac| match of(mac).as_slice() {
+                // A card that two servers have, as BMCs' own are, tells none of them.
+                [one] => Some(one.macs.iter().copied().filter(|mac| of(mac).len() == 1)),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        macs.extend(same);
+        macs
+    }
+
+    /// Whether it may have that file of Ironic's, by its path below the folder.
+    pub fn may_fetch(&self, path: &str) -> bool {
+        if self.is_own() {
+            return true;
+        }
+        let of_nodes: Vec<&ServerFacts> =
+            self.servers.iter().filter(|server| server.node.as_ref().is_some_and(|node| path.contains(node))).collect();
+        if of_nodes.is_empty() {
+            return self.is_server() || self.is_bmc();
+        }
+        let macs = self.macs();
+        of_nodes.iter().any(|server| server.bmc.contains(&self.address) || !server.macs.is_disjoint(&macs))
+    }
+}
+
+/// The addresses in network data (`OpenStack`'s `network_data.json`).
+pub fn addresses_in(network_data: &Value) -> BTreeSet<IpAddr> {
+    let networks = network_data["networks"].as_array();
+    let address = |network: &Value| network["ip_address"].as_str()?.split('/').next()?.parse().ok();
+    networks.into_iter().flatten().filter_map(address).collect()
+}
+
+/// What a `BareMetalHost` says of its cards and its id; the name or address of its BMC.
+pub fn of_host(host: &Value) -> (ServerFacts, Option<String>) {
+    let boot = host["spec"]["bootMACAddress"].as_str().and_then(MacAddress::from_any);
+    let nics = host["status"]["hardware"]["nics"].as_array();
+    let found = nics.into_iter().flatten().filter_map(|nic| MacAddress::from_any(nic["mac"].as_str()?));
+    let node = host["status"]["provisioning"]["ID"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
+    let address = host["spec"]["bmc"]["address"].as_str().unwrap_or_default();
+    let bmc = address.parse().ok().map(|address: agent_api::metal3::bmc_address::BmcAddress| address.hostname);
+    (ServerFacts { macs: boot.into_iter().chain(found).collect(), node, ..ServerFacts::default() }, bmc)
+}
+
+#[cfg(test)]
+pub(super) mod tests;
