@@ -195,7 +195,12 @@ mod tests {
     #[test]
     fn status_tells_servers_by_state_and_each_cluster_with_its_nodes() {
         let own = str::to_owned;
-        let node = SiteNode { name: own("w-0"), ip: own("192.0.2.11"), state: own("kubernetes/join (7 of 9)"), ..SiteNode::default() };
+        let node = SiteNode {
+            name: own("w-0"),
+            ip: own("192.0.2.11"),
+            state: own("kubernetes/join (7 of 9)"),
+            ..SiteNode::default()
+        };
         let cluster = SiteObject {
             kind: own("Provisioning"),
             namespace: own("default"),

@@ -12,6 +12,8 @@ use super::{SHORT, Server, reset};
 const CONFIG: &str = "/run/foothold-node/kubeadm.yaml";
 const ADMIN: &str = "/etc/kubernetes/admin.conf";
 const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
+/// Static pods of kubeadm, by their label `component`.
+const CONTROL_PLANE: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 /// How long the API may take to say that it is ready.
 const ANSWER: Duration = Duration::from_secs(4);
 /// kubeadm pulls images and waits for a control plane that starts cold.
@@ -30,7 +32,7 @@ pub fn is_done(server: &Server, plan: &NodePlan) -> bool {
             server.has(KUBELET) && (!control_plane || server.has(ADMIN)) && asked(&own)
         }
         // kubeadm itself sees what it has done.
-        Task::Upgrade { .. } => false,
+        Task::Upgrade { .. } | Task::Renew => false,
     }
 }
 
@@ -48,12 +50,26 @@ fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
     server.call(argv, LONG).map(drop)
 }
 
+/// Has kubeadm renew its certificates, and starts what has read the old ones anew: the kubelet makes new pods of the same
+/// manifests.
+fn renew(server: &Server) -> anyhow::Result<()> {
+    server.call(&["kubeadm", "certs", "renew", "all"], SHORT)?;
+    for component in CONTROL_PLANE {
+        let found = server.call(&["crictl", "pods", "--label", &format!("component={component}"), "--quiet"], SHORT)?;
+        for pod in found.split_whitespace() {
+            server.call(&["crictl", "stopp", pod], SHORT)?;
+        }
+    }
+    Ok(())
+}
+
 /// Has kubeadm do it. `own`: what there may be was begun for this cluster.
 pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
     let (verb, config) = match &plan.task {
         Task::Init { config, .. } => ("init", config),
         Task::Join { config, .. } => ("join", config),
         Task::Upgrade { first } => return upgrade(server, &plan.version, *first),
+        Task::Renew => return renew(server),
     };
     if has_traces(server) {
         ensure!(own, "{}", super::check::FOREIGN);

@@ -41,6 +41,8 @@ pub enum Task {
         /// It is the first: the cluster gets it, too.
         first: bool,
     },
+    /// Its certificates are made anew, all that kubeadm keeps.
+    Renew,
 }
 
 /// Stands in a [`NodeFile`] for the interface that has the server's address.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::events::PhaseWord;
+use agent_api::ports;
 use serde_json::json;
 
 use super::plan::{Line, NodePlan, Program, Task};
@@ -32,6 +33,10 @@ const KUBEADM: Step = step("upgrade", "kubeadm", "");
 const UPGRADE: Step = step("upgrade", "kubernetes", "journalctl -u kubelet");
 /// The kubelet of the new version runs.
 const KUBELET: Step = step("upgrade", "kubelet", "journalctl -u kubelet");
+/// Certificates are made anew.
+const RENEW: Step = step("certificates", "renew", "journalctl -u kubelet");
+/// The API answers with them.
+const ANSWERS: Step = step("certificates", "api-server", "journalctl -u kubelet");
 /// Objects of the cluster.
 const OBJECTS: Step = step("kubernetes", "objects", "");
 
@@ -42,6 +47,7 @@ pub const CLUSTER: &str = "cluster";
 fn steps_of(plan: &NodePlan) -> usize {
     match &plan.task {
         Task::Upgrade { .. } => 6,
+        Task::Renew => 2,
         Task::Init { manifests, .. } if !manifests.is_empty() => 5,
         Task::Init { .. } | Task::Join { .. } => 4,
     }
@@ -94,6 +100,20 @@ pub async fn perform_for_tests(server: &Server, plan: &NodePlan) -> anyhow::Resu
 }
 
 async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Result<Option<String>> {
+    if matches!(plan.task, Task::Renew) {
+        let renew = |server: &Server, plan: &NodePlan| {
+            kubernetes::make(server, plan, true)?;
+            Ok(Outcome::Done((), json!(null)))
+        };
+        steps.perform(&RENEW, || with(server, plan, renew)).await;
+        let at = std::net::SocketAddr::new(plan.address, ports::KUBERNETES_API).to_string();
+        let answers = || async {
+            kubernetes::answers(&at).await?;
+            Ok(Outcome::Done((), json!(null)))
+        };
+        steps.perform(&ANSWERS, answers).await;
+        return Ok(None);
+    }
     if let Task::Upgrade { .. } = plan.task {
         // The kubelet is never newer than the API server: it comes when kubeadm has done its part.
         steps.perform(&KUBEADM, || bring(server, plan, is_kubeadm)).await;

@@ -142,7 +142,9 @@ mod tests {
 
     #[test]
     fn servers_are_counted_and_those_with_an_error_are_named() {
-        let host = |state: &str, error: &str| server(&json!({"status": {"provisioning": {"state": state}, "errorMessage": error}}));
+        let host = |state: &str, error: &str| {
+            server(&json!({"status": {"provisioning": {"state": state}, "errorMessage": error}}))
+        };
         let all = [
             named("a", "BareMetalHost", host("provisioned", "")),
             named("b", "BareMetalHost", host("provisioned", "")),
@@ -166,9 +168,11 @@ mod tests {
             json!([{"type": "HostsChosen", "status": "True"}, {"type": "Ready", "status": status, "reason": reason, "message": message,
                 "lastTransitionTime": "2026-03-01T12:00:00Z"}])
         };
-        let told = cluster(&json!({"status": {"phase": "Installing", "conditions": ready("False", "Installing", "w-0 joins"),
+        let told = cluster(
+            &json!({"status": {"phase": "Installing", "conditions": ready("False", "Installing", "w-0 joins"),
             "nodes": [{"name": "m-0", "phase": "Installed", "ip": "192.0.2.10"},
-                {"name": "w-0", "phase": "Failing", "step": "kubernetes/join (7 of 9)", "ip": "192.0.2.11", "error": "no answer"}]}}));
+                {"name": "w-0", "phase": "Failing", "step": "kubernetes/join (7 of 9)", "ip": "192.0.2.11", "error": "no answer"}]}}),
+        );
         assert_eq!((told.ready, &*told.state, &*told.message), (false, "Installing", "w-0 joins"));
         assert_eq!(told.since.as_deref(), Some("2026-03-01T12:00:00Z"));
         assert_eq!((&*told.nodes[0].state, &*told.nodes[0].ip), ("Installed", "192.0.2.10"));

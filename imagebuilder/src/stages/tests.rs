@@ -33,22 +33,23 @@ fn all_programs_are_those_that_the_definition_asks_for_too() {
     fs_err::create_dir(dir.path().join("web")).expect("a folder");
     fs_err::write(dir.path().join("web/Chart.yaml"), "apiVersion: v2\nname: web\nversion: 1.0.0\n").expect("written");
     let made = |more: &str| -> Vec<String> {
-        let text = format!(
-            "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: edge, version: 1.4.0 }}\n{more}"
-        );
-        let appliance = config::check(&dir.path().join("appliance.yaml"), text).appliance.unwrap_or_else(|| panic!("{more}"));
+        let text =
+            format!("apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: edge, version: 1.4.0 }}\n{more}");
+        let appliance =
+            config::check(&dir.path().join("appliance.yaml"), text).appliance.unwrap_or_else(|| panic!("{more}"));
         let site = Site::new(&at, &appliance, None, (&toolbox, "key"), None).expect("the recipes");
         all_programs(&site).expect("stages").into_iter().map(|stage| stage.name).collect()
     };
     let of_every_box = made("");
-    let beside = |more: &str| -> Vec<String> {
-        made(more).into_iter().filter(|name| !of_every_box.contains(name)).collect()
-    };
+    let beside =
+        |more: &str| -> Vec<String> { made(more).into_iter().filter(|name| !of_every_box.contains(name)).collect() };
     let provisioning = "provisioning: { interface: { name: ens4 } }";
     assert_eq!(beside("content: { charts: [ { name: web, namespace: web, chart: ./web } ] }\n"), ["helm"]);
     let clusters = ["helm", "flannel", "cri-tools", "runc", "cni-flannel"];
     assert_eq!(beside(&format!("services: {{ {provisioning}, clusters: {{}} }}\n")), clusters);
-    let both = format!("content: {{ charts: [ {{ name: web, namespace: web, chart: ./web }} ] }}\nservices: {{ {provisioning}, clusters: {{}} }}\n");
+    let both = format!(
+        "content: {{ charts: [ {{ name: web, namespace: web, chart: ./web }} ] }}\nservices: {{ {provisioning}, clusters: {{}} }}\n"
+    );
     assert_eq!(beside(&both), clusters);
 }
 

@@ -1,6 +1,6 @@
 //! The network of a site: a bridge in the network namespace of the calling thread.
 
-use super::SiteError;
+use super::{Namespace, SiteError};
 use crate::tap::TapDevice;
 use crate::tools::Tools;
 
@@ -66,6 +66,23 @@ impl Lan {
         self.ip(&["link", "add", &port, "type", "veth", "peer", "name", name, "address", mac])?;
         self.ip(&["link", "set", &port, "master", BRIDGE, "up"])?;
         self.ip(&["link", "set", name, "up"])
+    }
+
+    /// Gives a card away to another namespace, where it has no address and is off.
+    ///
+    /// # Errors
+    /// Where there is no such card.
+    pub fn give(&self, card: &str, to: &Namespace) -> Result<(), SiteError> {
+        self.ip(&["link", "set", card, "netns", &to.path().display().to_string()])
+    }
+
+    /// Switches a card of this machine on, with this address.
+    ///
+    /// # Errors
+    /// As [`Self::address_on`].
+    pub fn switch_on(&self, card: &str, address: &str) -> Result<(), SiteError> {
+        self.address_on(card, address)?;
+        self.ip(&["link", "set", card, "up"])
     }
 
     pub(super) const fn tools(&self) -> &Tools {

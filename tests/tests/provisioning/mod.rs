@@ -14,11 +14,17 @@ use foothold::host::command::Running;
 use foothold::toolbox::{Tool, Toolbox};
 use foothold_agent::ironic::CALLBACK_SECS;
 use foothold_agent::provisioning::client::Access;
+use foothold_agent::provisioning::wire::{self, Wire};
 use foothold_agent::provisioning::{IronicPlan, PlacedIronic, RUN, STATE, USER, authorities};
 use foothold_tests::fixture;
 use foothold_tests::service_image::ServiceImage;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// A start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -97,6 +103,19 @@ impl Bench {
         }
         fs_err::write(&path, text).expect("written");
         placed
+    }
+
+    /// Starts who stands before Ironic on the box, at this one's address, for servers of its /24. It is laid out already.
+    pub fn stand_before_ironic(&self, tasks: &mut JoinSet<anyhow::Result<()>>, stop: &CancellationToken) {
+        let segment = self.at(wire::SEGMENT);
+        fs_err::create_dir_all(segment.parent().expect("a folder")).expect("a folder");
+        fs_err::write(segment, format!("{}/24\n", self.address)).expect("written");
+        let server = self.at(RUN).join("server.pem");
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&server).expect("certificates").collect();
+        let key = PrivateKeyDer::from_pem_file(&server).expect("a key");
+        let tls = ServerConfig::builder().with_no_client_auth().with_single_cert(chain.expect("certificates"), key);
+        let gate = wire::Gate::new(Wire::of(self.root()), ports::IRONIC_LOOPBACK).expect("a client");
+        wire::start(tasks, &[(self.address, ports::IRONIC).into()], gate, tls.expect("TLS"), stop);
     }
 
     /// Has Ironic trust BMCs whose certificates these sign, as the box does by their hosts' Secrets.

@@ -20,18 +20,14 @@ use foothold_agent::ironic::{Node, Port};
 use foothold_agent::operators::metal3::{self, Limits, Pace, Ramdisk, Settings};
 use foothold_agent::provisioning::segment::{self, Segment};
 use foothold_agent::provisioning::served::Served;
-use foothold_agent::provisioning::wire::{self, Wire};
 use foothold_agent::provisioning::{RUN, STATE, authorities, database, kept};
-use foothold_agent::{door, http, ironic};
+use foothold_agent::{door, http, ironic, provisioning};
 use foothold_qemu::bmc::{self, Bmc, Faults, MemoryPower, Mode, Profile};
 use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
 use foothold_qemu::{Accel, Tools};
 use foothold_tests::os_image::Workshop;
 use foothold_tests::programs::program;
 use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -198,7 +194,7 @@ impl Site {
         let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
         define_metal3(&api).await;
         let placed = bench.place(false);
-        before_ironic(&mut tasks, &bench, &stop);
+        bench.stand_before_ironic(&mut tasks, &stop);
         let mut ironic = bench.start();
         drivers(&placed.access, &mut ironic).await;
         let user = (placed.access.credentials.username.clone(), placed.access.credentials.password.clone());
@@ -551,20 +547,6 @@ fn serve(tasks: &mut JoinSet<anyhow::Result<()>>, bench: &Bench, files: Vec<Held
     http::start(tasks, &[(BOX, ports::CONTENT).into()], content, tls, stop);
 }
 
-/// Who stands before Ironic on the box.
-fn before_ironic(tasks: &mut JoinSet<anyhow::Result<()>>, bench: &Bench, stop: &CancellationToken) {
-    let segment = bench.at(wire::SEGMENT);
-    fs_err::create_dir_all(segment.parent().expect("a folder")).expect("a folder");
-    fs_err::write(segment, format!("{BOX}/24\n")).expect("written");
-    let server = bench.at(RUN).join("server.pem");
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&server).expect("certificates").collect();
-    let key = PrivateKeyDer::from_pem_file(&server).expect("a key");
-    let tls = ServerConfig::builder().with_no_client_auth().with_single_cert(chain.expect("certificates"), key);
-    let (wire, tls) = (Wire::of(bench.root()), tls.expect("TLS"));
-    let gate = wire::Gate::new(wire, ports::IRONIC_LOOPBACK).expect("a client");
-    wire::start(tasks, &[(BOX, ports::IRONIC).into()], gate, tls, stop);
-}
-
 /// DHCP and TFTP, on a thread of their own: dnsmasq ends with the thread that started it.
 fn dhcp(bench: &Bench, dir: &Path, stop: &CancellationToken) -> std::thread::JoinHandle<()> {
     let text =
@@ -572,7 +554,7 @@ fn dhcp(bench: &Bench, dir: &Path, stop: &CancellationToken) -> std::thread::Joi
     let segment = Segment {
         interface: BRIDGE.to_owned(),
         settings: segment::settings::Settings::parse(&text).expect("settings"),
-        state_dir: bench.at(foothold_agent::provisioning::dhcp::STATE),
+        state_dir: bench.at(provisioning::dhcp::STATE),
         hosts: Some(dir.join(HOSTS)),
         loaders: bench.loaders(),
         program: Tools::program_or_make("usr/sbin/dnsmasq").expect("dnsmasq is in the toolbox"),

@@ -1,7 +1,7 @@
 //! Servers of a site become a Kubernetes cluster: a box that boots, and machines that run our node image, which is all that
 //! they have of the box at first.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use foothold::config::DiskFormat;
@@ -15,7 +15,7 @@ use foothold_tests::os_image::{self, Workshop};
 use serde_json::{Value, json};
 
 use crate::bench::{NODE, in_namespace, lan};
-use crate::booted::{Booted, definition};
+use crate::booted::Booted;
 
 /// What emulated machines take for a cluster, beside each other.
 const FORMED: Duration = Duration::from_secs(3600);
@@ -24,25 +24,19 @@ const STEP: Duration = Duration::from_secs(1200);
 /// Namespace of the clusters.
 const NAMESPACE: &str = "default";
 const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/provisionings";
+const SOFTWARES: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/softwares";
+const RELEASES: &str = "/apis/kpa.foothold.dev/v1alpha1/namespaces/default/releases";
 const HOSTS: &str = "/apis/metal3.io/v1alpha1/namespaces/metal3/baremetalhosts";
 
 /// A machine that runs the node image, and has a name and a key from its seed.
 struct Node {
     name: &'static str,
-    mac: String,
     vm: Vm,
 }
 
 impl Node {
-    fn start(
-        image: &std::path::Path,
-        dir: &std::path::Path,
-        name: &'static str,
-        number: u8,
-        memory: u32,
-        key: &str,
-    ) -> Self {
-        let mac = format!("52:54:00:22:00:{number:02x}");
+    fn start(image: &Path, dir: &Path, (name, number, memory): Wished, key: &str) -> Self {
+        let mac = mac(number);
         let user_data = format!("#cloud-config\nssh_authorized_keys: [\"{}\"]\n", key.trim());
         let meta_data = format!("instance-id: {name}-1\nlocal-hostname: {name}\n");
         let folder = dir.join(name);
@@ -61,7 +55,7 @@ impl Node {
             .keep_on_panic(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("clusters").join(name))
             .start()
             .unwrap_or_else(|error| panic!("{error}"));
-        Self { name, mac, vm }
+        Self { name, vm }
     }
 }
 
@@ -135,11 +129,39 @@ async fn cluster_of(site: &Site, name: &str) -> Api {
     Api::new(&parsed).expect("a client")
 }
 
+/// A box that forms clusters, with a package and a manifest for them.
+fn definition(dir: &Path) -> PathBuf {
+    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").canonicalize().expect("the images");
+    let example = fs_err::read_to_string(images.join("simulation/cluster-appliance.yaml")).expect("the example");
+    fs_err::copy(images.join("simulation/cluster.names.yaml"), dir.join("cluster.names.yaml")).expect("copied");
+    let path = dir.join("appliance.yaml");
+    fs_err::write(&path, example.replace("../os/", &format!("{}/os/", images.display()))).expect("written");
+    path
+}
+
+/// A node's name, the end of its MAC address, MiB of its memory.
+type Wished = (&'static str, u8, u32);
+
 #[test]
-#[ignore = "slow: `cargo test -p foothold-tests --test site clusters -- --ignored --nocapture`"]
-fn servers_become_a_cluster_and_are_given_back() {
+#[ignore = "slow: `cargo test -p foothold-tests --test site a_server_becomes -- --ignored --nocapture`"]
+fn a_server_becomes_a_cluster_runs_software_and_a_release_and_is_given_back() {
+    become_a_cluster(&[("master-0", 0x20, 2560)], json!({"workers": [{"master-0": {"mac-address": mac(0x20)}}]}));
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site servers_become -- --ignored --nocapture`"]
+fn servers_become_a_cluster_run_software_and_a_release_and_are_given_back() {
+    let worker = json!({"workers": [{"worker-0": {"mac-address": mac(0x21)}}]});
+    become_a_cluster(&[("master-0", 0x20, 2560), ("worker-0", 0x21, 1536)], worker);
+}
+
+fn mac(number: u8) -> String {
+    format!("52:54:00:22:00:{number:02x}")
+}
+
+fn become_a_cluster(nodes: &'static [Wished], more: Value) {
     let dir = tempfile::tempdir().expect("a folder");
-    let definition = definition(dir.path(), &[NODE], ", clusters: {}");
+    let definition = definition(dir.path());
     let make = move || {
         let workshop = Workshop::open().unwrap_or_else(|error| panic!("opening the workshop: {error:#}"));
         let made = workshop
@@ -148,55 +170,50 @@ fn servers_become_a_cluster_and_are_given_back() {
         let image = workshop.path(made.file("qcow2").expect("the file"));
         (Appliance::of(&definition), image, dir)
     };
-    in_namespace(make, |(appliance, image, dir)| {
+    in_namespace(make, move |(appliance, image, dir)| {
         let begun = Instant::now();
         let booted = Booted::on(appliance);
         let kubeconfig = booted.kubeconfig();
         async move {
             let site = Site { api: Api::new(&kubeconfig).expect("a client"), begun };
             site.say("the box is ready");
-            forms_and_goes(&site, &image, dir.path()).await;
+            forms_and_goes(&site, nodes, more, (&image, dir.path())).await;
             drop(booted);
         }
     });
 }
 
-async fn forms_and_goes(site: &Site, image: &std::path::Path, dir: &std::path::Path) {
+async fn forms_and_goes(site: &Site, wished: &[Wished], more: Value, (image, dir): (&Path, &Path)) {
     let (private, public) = ssh::new_key("test").expect("a key");
     site.create("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "metal3"}}))
         .await;
-    let nodes = [
-        Node::start(image, dir, "master-0", 0x20, 2560, &public),
-        Node::start(image, dir, "worker-0", 0x21, 1536, &public),
-    ];
-    for node in &nodes {
+    for (name, number, _) in wished {
         let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
-            "metadata": {"name": node.name, "namespace": "metal3"}, "spec": {"online": true, "bootMACAddress": node.mac}});
+            "metadata": {"name": name, "namespace": "metal3"}, "spec": {"online": true, "bootMACAddress": mac(*number)}});
         site.create(HOSTS, host).await;
     }
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ssh-key-secret"}, "stringData": {"id_rsa": private}});
     site.create(&format!("/api/v1/namespaces/{NAMESPACE}/secrets"), secret).await;
-    let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
+    let nodes: Vec<Node> = wished.iter().map(|wished| Node::start(image, dir, *wished, &public)).collect();
+    let mut object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
     "metadata": {"name": "one", "labels": {"cluster": "one", "owner": "c1"}},
-    "spec": {
-        "masters": [{"master-0": {"mac-address": nodes[0].mac.to_uppercase()}}],
-        "workers": [{"worker-0": {"mac-address": nodes[1].mac}}],
-        "ssh": {"user": "debian"},
-    }});
+    "spec": {"masters": [{"master-0": {"mac-address": mac(0x20).to_uppercase()}}], "ssh": {"user": "debian"}}});
+    object["spec"]["workers"] = more["workers"].clone();
     site.create(PROVISIONINGS, object).await;
     let one = format!("{PROVISIONINGS}/one");
     let ready = site.until(&one, "the cluster is Ready", FORMED, is_ready).await;
     assert_eq!(
         (&ready["status"]["summary"], &ready["status"]["version"]),
-        (&json!("2/2"), &json!("v1.36.4")),
+        (&json!(format!("{0}/{0}", nodes.len())), &json!("v1.36.4")),
         "{ready:#}"
     );
     let cluster = Site { api: cluster_of(site, "one").await, begun: site.begun };
     answers(&cluster, &nodes).await;
+    runs_software(site).await;
+    runs_a_release(site, &cluster).await;
 
     site.api.delete(&one).await.expect("deleted");
-    let gone = |object: &Value| object.is_null();
-    site.until(&one, "the cluster is gone", STEP, gone).await;
+    site.until(&one, "the cluster is gone", STEP, Value::is_null).await;
     for node in &nodes {
         let host = site.api.get(&format!("{HOSTS}/{}", node.name)).await.expect("asked").expect("there");
         assert!(host["spec"]["consumerRef"].is_null(), "{host:#}");
@@ -206,6 +223,34 @@ async fn forms_and_goes(site: &Site, image: &std::path::Path, dir: &std::path::P
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{secret}");
         assert_eq!(site.api.get(&path).await.expect("asked"), None, "{secret}");
     }
+}
+
+/// A package of the box's repository is on the workers.
+async fn runs_software(site: &Site) {
+    let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Software",
+        "metadata": {"name": "one", "labels": {"cluster": "one", "owner": "c1"}}, "spec": {"workerSoftware": ["jq"]}});
+    site.create(SOFTWARES, object).await;
+    let one = format!("{SOFTWARES}/one");
+    let ready = site.until(&one, "packages are installed", STEP, is_ready).await;
+    let installed = &ready["status"]["nodes"][0]["installed"][0];
+    assert!(installed.as_str().is_some_and(|package| package.starts_with("jq=")), "{ready:#}");
+    site.api.delete(&one).await.expect("deleted");
+    site.until(&one, "packages are forgotten", STEP, Value::is_null).await;
+}
+
+/// Real Helm installs a manifest of the box, looks after it, and takes it away.
+async fn runs_a_release(site: &Site, cluster: &Site) {
+    let object = json!({"apiVersion": "kpa.foothold.dev/v1alpha1", "kind": "Release", "metadata": {"name": "names"},
+        "spec": {"clusterRef": {"name": "one"}, "targetNamespace": "names", "manifests": ["files/names.yaml"]}});
+    site.create(RELEASES, object).await;
+    let one = format!("{RELEASES}/names");
+    site.until(&one, "the release is installed", STEP, is_ready).await;
+    let deployment = "/apis/apps/v1/namespaces/names/deployments/names";
+    let found = cluster.api.get(deployment).await.expect("asked").expect("the Deployment");
+    assert_eq!(found["status"]["availableReplicas"], 1, "{found:#}");
+    site.api.delete(&one).await.expect("deleted");
+    site.until(&one, "the release is gone", STEP, Value::is_null).await;
+    assert_eq!(cluster.api.get(deployment).await.expect("asked"), None);
 }
 
 /// A Deployment with an image that only the box has answers through a port of every node.

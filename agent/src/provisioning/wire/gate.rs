@@ -70,7 +70,11 @@ pub fn start(
     server::start(tasks, addresses, router, tls, Arc::<Seats>::default(), stop)
 }
 
-async fn answer(State(gate): State<Arc<Gate>>, Extension(Peer(address)): Extension<Peer>, request: Request) -> Response {
+async fn answer(
+    State(gate): State<Arc<Gate>>,
+    Extension(Peer(address)): Extension<Peer>,
+    request: Request,
+) -> Response {
     let wire = gate.wire.clone();
     let Ok(known) = spawn_blocking(move || wire.known(address)).await else {
         return refusal(StatusCode::INTERNAL_SERVER_ERROR, "the box is stopping");

@@ -65,7 +65,8 @@ impl Wire {
 
     /// What is known now of who has `address`. Reads files, and may ask the kernel.
     pub fn known(&self, address: IpAddr) -> Known {
-        let read = |path: &str| fs_err::read_to_string(self.root.join(path.trim_start_matches('/'))).unwrap_or_default();
+        let read =
+            |path: &str| fs_err::read_to_string(self.root.join(path.trim_start_matches('/'))).unwrap_or_default();
         let mut known = Known {
             address: plain(address),
             own: addresses().unwrap_or_default().into_iter().map(|one| one.address).collect(),

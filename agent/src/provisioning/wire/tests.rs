@@ -157,6 +157,7 @@ fn a_host_is_known_by_its_cards_and_its_bmc() {
     assert_eq!(facts.macs, [mac(A), mac(A2)].into());
     assert_eq!((facts.node.as_deref(), bmc.as_deref()), (Some(NODE_A), Some("fd00::9")));
     assert_eq!(of_host(&json!({})), (ServerFacts::default(), None));
-    let data = json!({"networks": [{"ip_address": "192.0.2.40/24"}, {"type": "ipv4_dhcp"}, {"ip_address": "fd00::40"}]});
+    let data =
+        json!({"networks": [{"ip_address": "192.0.2.40/24"}, {"type": "ipv4_dhcp"}, {"ip_address": "fd00::40"}]});
     assert_eq!(addresses_in(&data).len(), 2);
 }

@@ -99,14 +99,15 @@ impl Controller {
         self.common.folder.join(object.cluster())
     }
 
-    /// Writes the inventories, and starts the work on the servers.
+    /// Writes the inventories, and starts the work on the servers. `renew`: certificates are made anew, too.
     pub(super) async fn start(
         &self,
         object: &Provisioning,
         wanted: Wanted,
         chosen: Vec<Chosen>,
+        renew: bool,
     ) -> Result<Next, ObjectError> {
-        let order = match self.order(object, wanted, chosen).await {
+        let order = match self.order(object, wanted, chosen, renew).await {
             Ok(order) => order,
             Err(StartError::Object(error)) => return Err(error),
             Err(StartError::Told(why)) => {
@@ -133,7 +134,13 @@ impl Controller {
         Ok(Next::requeue(Duration::from_secs(1)))
     }
 
-    async fn order(&self, object: &Provisioning, wanted: Wanted, chosen: Vec<Chosen>) -> Result<Order, StartError> {
+    async fn order(
+        &self,
+        object: &Provisioning,
+        wanted: Wanted,
+        chosen: Vec<Chosen>,
+        renew: bool,
+    ) -> Result<Order, StartError> {
         let told = |error: anyhow::Error| StartError::Told(format!("{error:#}"));
         let login = self.common.login(object).await?;
         let folder = self.folder(object);
@@ -168,6 +175,7 @@ impl Controller {
             login,
             agent: Arc::clone(&self.common.agent),
             existed: status.finished_at.is_some(),
+            renew,
             leaving: status.nodes.iter().filter(|node| leaves(node)).cloned().collect(),
             abandon: object.annotations().contains_key(ABANDON),
             logs: folder.join("log"),

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::decide::{Choice, choose, consumer, told_key};
 use super::install::Work;
 use super::tell::{Told, What};
+use super::watch::Watched;
 use super::wishes::Wanted;
 use crate::operators::bpa::common::Common;
 use crate::operators::kit::{Failures, Key, Object as _, ObjectError, Queue, Turn, turns};
@@ -116,16 +117,19 @@ impl Turn for Controller {
         if !self.claim(&object, &choice.chosen).await? {
             return Ok(Next::requeue(AGAIN));
         }
+        let mut renew = false;
         if self.is_current(&object, &choice.chosen) {
             self.release_others(&object, &choice.chosen).await?;
-            if self.watch(&object, &wanted, &choice.chosen).await? {
-                return Ok(Next::requeue(WATCH));
+            match self.watch(&object, &wanted, &choice.chosen).await? {
+                Watched::Told => return Ok(Next::requeue(WATCH)),
+                Watched::NoKubeconfig => {}
+                Watched::Ends => renew = true,
             }
         }
         if let Some(left) = self.failures.left(&object) {
             return Ok(Next::requeue(left));
         }
-        self.start(&object, wanted, choice.chosen).await
+        self.start(&object, wanted, choice.chosen, renew).await
     }
 }
 

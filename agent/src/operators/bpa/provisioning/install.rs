@@ -49,6 +49,8 @@ pub(super) struct Order {
     pub agent: Arc<Agent>,
     /// The cluster was whole before: it is never begun anew.
     pub existed: bool,
+    /// Certificates are made anew.
+    pub renew: bool,
     /// Nodes that go.
     pub leaving: Vec<NodeStatus>,
     /// Nodes that go, and do not answer, go without being reset.
@@ -217,6 +219,9 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     // A first install that was cut off goes on below.
     if order.existed && first.facts.member {
         upgrade::upgrade(order, work, &servers, first).await?;
+    }
+    if order.renew {
+        upgrade::renew(order, work, &servers).await?;
     }
     work.say(format!("making {} the control plane", first.node.name));
     let manifests = order.goods.flannel.iter().map(|text| flannel(text, &order.wanted.pod_cidr)).collect();

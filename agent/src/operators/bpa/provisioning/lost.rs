@@ -35,7 +35,8 @@ pub(super) async fn forget(first: &Server<'_>, name: &str, is_master: bool) -> a
     Ok(())
 }
 
-async fn etcdctl(first: &Server<'_>, words: &[&str]) -> anyhow::Result<Vec<u8>> {
+/// What etcd's client says on the first master.
+pub(super) async fn etcdctl(first: &Server<'_>, words: &[&str]) -> anyhow::Result<Vec<u8>> {
     let pod = format!("etcd-{}", first.node.name);
     let start = ["--namespace", "kube-system", "exec", &pod, "--", "etcdctl", "--endpoints=https://127.0.0.1:2379"];
     let keys = [

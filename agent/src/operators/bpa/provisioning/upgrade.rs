@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::install::{Order, Server, Work, apply};
+use super::lost::etcdctl;
 use crate::node::plan::Task;
 
 /// Upgrades what is not of the order's version: the cluster and its first master, other masters, workers. `first` is a
@@ -36,10 +37,25 @@ pub(super) async fn upgrade(
             work.say(format!("draining {name} for {}", order.version));
             first.drain(name).await?;
         }
+        if is_first {
+            // It lies beside the data, and outlives the pod.
+            work.say(format!("keeping a copy of etcd before {}", order.version));
+            let path = format!("/var/lib/etcd/before-{}.db", order.version);
+            etcdctl(first, &["snapshot", "save", &path]).await?;
+        }
         work.say(format!("upgrading {name} to {}", order.version));
         apply(order, work, server, Task::Upgrade { first: is_first }).await?;
         first.kubectl(&["wait", "--for=condition=Ready", &format!("node/{name}"), "--timeout=100s"]).await?;
         first.kubectl(&["uncordon", name]).await?;
+    }
+    Ok(())
+}
+
+/// Makes the certificates of all masters anew, one after the other: the others answer meanwhile.
+pub(super) async fn renew(order: &Order, work: &Work, servers: &[Server<'_>]) -> anyhow::Result<()> {
+    for server in servers.iter().filter(|server| server.is_master() && server.facts.member) {
+        work.say(format!("renewing the certificates of {}", server.node.name));
+        apply(order, work, server, Task::Renew).await?;
     }
     Ok(())
 }

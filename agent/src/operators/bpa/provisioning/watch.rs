@@ -1,9 +1,13 @@
-//! Looks after a cluster that was made: nodes that do not run any more are told, and that they run again.
+//! Looks after a cluster that was made: nodes that do not run any more are told, and that they run again; certificates that
+//! end soon are made anew.
 
 use std::slice::from_ref;
 use std::time::Duration;
 
 use agent_api::clusters::provisioning::{Cni, NodeStatus, Provisioning};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::Api;
 use kube::api::ListParams;
@@ -23,20 +27,37 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Key of the kubeconfig in its Secret, as Cluster API has it.
 const KEY: &str = "value";
 
+/// Certificates are made anew this long before they end. kubeadm's last for a year.
+const BEFORE_END: SignedDuration = SignedDuration::from_hours(60 * 24);
+
+/// What came of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// It was told.
+    Told,
+    /// Nobody can ask: the Secret with its kubeconfig is gone, and is made again by the work.
+    NoKubeconfig,
+    /// The certificate in the kubeconfig ends soon, and with it all that kubeadm made at that time.
+    Ends,
+}
+
 impl Controller {
-    /// Asks the cluster for its nodes, and tells what it says. False when nobody can ask: the Secret with its kubeconfig is
-    /// gone, and is made again by the work.
+    /// Asks the cluster for its nodes, and tells what it says.
     pub(super) async fn watch(
         &self,
         object: &Provisioning,
         wanted: &Wanted,
         chosen: &[Chosen],
-    ) -> Result<bool, ObjectError> {
+    ) -> Result<Watched, ObjectError> {
         let (namespace, _) = object.key();
         let Some(secret) = self.common.base.objects.secret(&namespace, &kubeconfig_name(object)).await? else {
-            return Ok(false);
+            return Ok(Watched::NoKubeconfig);
         };
-        let asked = tokio::time::timeout(ANSWER, nodes_of(&secret)).await;
+        let kubeconfig = kubeconfig_of(&secret);
+        if kubeconfig.as_ref().is_ok_and(|kubeconfig| ends_soon(kubeconfig, Timestamp::now())) {
+            return Ok(Watched::Ends);
+        }
+        let asked = tokio::time::timeout(ANSWER, nodes_of(kubeconfig)).await;
         let answer = asked.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {} s", ANSWER.as_secs())));
         let before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
         let told = match answer {
@@ -44,13 +65,28 @@ impl Controller {
             Err(error) => Told::new(What::Degraded, format!("the API of the cluster does not answer: {error:#}")),
         };
         self.tell(object, told).await?;
-        Ok(true)
+        Ok(Watched::Told)
     }
 }
 
-async fn nodes_of(secret: &Secret) -> anyhow::Result<Vec<Node>> {
+fn kubeconfig_of(secret: &Secret) -> anyhow::Result<Kubeconfig> {
     let text = secret.data.as_ref().and_then(|data| data.get(KEY)).map(|value| value.0.as_slice()).unwrap_or_default();
-    let client = client_of(Kubeconfig::from_yaml(&String::from_utf8_lossy(text))?).await?;
+    Ok(Kubeconfig::from_yaml(&String::from_utf8_lossy(text))?)
+}
+
+/// Whether the client's certificate in a kubeconfig ends soon, or has ended. One without a certificate never does.
+fn ends_soon(kubeconfig: &Kubeconfig, now: Timestamp) -> bool {
+    let certificate = kubeconfig.auth_infos.iter().find_map(|user| {
+        let text = user.auth_info.as_ref()?.client_certificate_data.as_ref()?;
+        let pem = STANDARD.decode(text).ok()?;
+        let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+        Some(pem.parse_x509().ok()?.validity().not_after.timestamp())
+    });
+    certificate.is_some_and(|end| end - now.as_second() < BEFORE_END.as_secs())
+}
+
+async fn nodes_of(kubeconfig: anyhow::Result<Kubeconfig>) -> anyhow::Result<Vec<Node>> {
+    let client = client_of(kubeconfig?).await?;
     Ok(Api::<Node>::all(client).list(&ListParams::default()).await?.items)
 }
 
@@ -73,7 +109,24 @@ mod tests {
 
     use super::super::decide::tests::chosen;
     use super::super::tell::What;
-    use super::told;
+    use base64::Engine as _;
+
+    use super::{Kubeconfig, STANDARD, Timestamp, ends_soon, told};
+
+    #[test]
+    fn certificates_are_renewed_two_months_before_their_end() {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2027, 6, 1);
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        let user = json!({"client-certificate-data": STANDARD.encode(pem)});
+        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "users": [{"name": "admin", "user": user}]});
+        let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).expect("a kubeconfig");
+        let ends = |day: &str| ends_soon(&kubeconfig, day.parse().expect("a time"));
+        assert!(!ends("2027-03-01T00:00:00Z"));
+        assert!(ends("2027-04-10T00:00:00Z") && ends("2027-07-01T00:00:00Z"));
+        assert!(!ends_soon(&Kubeconfig::default(), Timestamp::now()));
+    }
 
     #[test]
     fn a_node_that_stops_is_told_until_it_runs_again() {
