@@ -105,7 +105,7 @@ impl Bench {
         placed
     }
 
-    /// Starts who stands before Ironic on the box, at this one's address, for servers of its /24. It is laid out already.
+    /// Starts who stands before Ironic on the box, for servers of the /24 that this one's address is in. It is laid out already.
     pub fn stand_before_ironic(&self, tasks: &mut JoinSet<anyhow::Result<()>>, stop: &CancellationToken) {
         let segment = self.at(wire::SEGMENT);
         fs_err::create_dir_all(segment.parent().expect("a folder")).expect("a folder");
@@ -115,7 +115,7 @@ impl Bench {
         let key = PrivateKeyDer::from_pem_file(&server).expect("a key");
         let tls = ServerConfig::builder().with_no_client_auth().with_single_cert(chain.expect("certificates"), key);
         let gate = wire::Gate::new(Wire::of(self.root()), ports::IRONIC_LOOPBACK).expect("a client");
-        wire::start(tasks, &[(self.address, ports::IRONIC).into()], gate, tls.expect("TLS"), stop);
+        wire::start(tasks, &[(Ipv4Addr::UNSPECIFIED, ports::IRONIC).into()], gate, tls.expect("TLS"), stop);
     }
 
     /// Has Ironic trust BMCs whose certificates these sign, as the box does by their hosts' Secrets.
