@@ -165,24 +165,22 @@ impl Known {
     pub fn macs(&self) -> BTreeSet<MacAddress> {
         let mut macs: BTreeSet<MacAddress> = self.leased().collect();
         let told = self.servers.iter().filter(|server| server.addresses.contains(&self.address));
-        macs.extend(told.flat_map(|server| &server.macs));
+        macs.extend(told.flat_map(|server| self.cards_of(server)));
         // Who has a lease of the box elsewhere is not whom the kernel hears here.
         let unleased = |mac: &MacAddress| leases::address_of(&self.leases, *mac, self.now).is_err();
         if macs.is_empty() {
             macs.extend(self.heard.filter(unleased));
         }
-        let of = |mac: &MacAddress| self.servers.iter().filter(|server| server.macs.contains(mac)).collect::<Vec<_>>();
-        let same: Vec<MacAddress> = macs
-            .iter()
-            .filter_map(|mac| match of(mac).as_slice() {
-                // A card that two servers have, as BMCs' own are, tells none of them.
-                [one] => Some(one.macs.iter().copied().filter(|mac| of(mac).len() == 1)),
-                _ => None,
-            })
-            .flatten()
-            .collect();
+        let of = |server: &&ServerFacts| self.cards_of(server).any(|mac| macs.contains(&mac));
+        let same: Vec<MacAddress> = self.servers.iter().filter(of).flat_map(|server| self.cards_of(server)).collect();
         macs.extend(same);
         macs
+    }
+
+    /// Cards that this server has and no other: those that several have, as BMCs' own are, tell none of them.
+    fn cards_of(&self, server: &ServerFacts) -> impl Iterator<Item = MacAddress> {
+        let has = |mac: &MacAddress| self.servers.iter().filter(|other| other.macs.contains(mac)).count();
+        server.macs.iter().copied().filter(move |mac| has(mac) == 1)
     }
 
     /// Whether it may have that file of Ironic's, by its path below the folder.
@@ -196,7 +194,8 @@ impl Known {
             return self.is_server() || self.is_bmc();
         }
         let macs = self.macs();
-        of_nodes.iter().any(|server| server.bmc.contains(&self.address) || !server.macs.is_disjoint(&macs))
+        let is = |server: &ServerFacts| self.cards_of(server).any(|mac| macs.contains(&mac));
+        of_nodes.iter().any(|server| server.bmc.contains(&self.address) || is(server))
     }
 }
 

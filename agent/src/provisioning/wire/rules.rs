@@ -90,8 +90,8 @@ pub(super) fn is_of_sender(known: &Known, report: &Value) -> Result<(), String> 
     if sent.is_disjoint(&own) {
         return Err("none of its cards is one of the sender's".to_owned());
     }
-    for server in known.servers.iter().filter(|server| server.macs.is_disjoint(&own)) {
-        if let Some(mac) = sent.intersection(&server.macs).next() {
+    for server in &known.servers {
+        if let Some(mac) = known.cards_of(server).find(|mac| sent.contains(mac) && !own.contains(mac)) {
             return Err(format!("the card {mac} is another server's"));
         }
     }

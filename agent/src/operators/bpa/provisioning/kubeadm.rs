@@ -17,6 +17,9 @@ const PATIENCE: &str = "20m0s";
 /// A token is needed while nodes join, and no longer.
 const TOKEN: &str = "15m0s";
 
+/// Who leads alone ends when its lease is not renewed in time, though nobody waits to lead: a slow server is given time.
+const ALONE: [(&str, &str); 2] = [("leader-elect-lease-duration", "60s"), ("leader-elect-renew-deadline", "40s")];
+
 /// `HOST:PORT` of the API.
 pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
     match &wanted.endpoint {
@@ -68,7 +71,7 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
         "nodeRegistration": registration(first),
         "timeouts": timeouts(),
     });
-    let cluster = json!({
+    let mut cluster = json!({
         "apiVersion": API,
         "kind": "ClusterConfiguration",
         "clusterName": wanted.cluster,
@@ -76,6 +79,11 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
         "kubernetesVersion": version,
         "networking": {"podSubnet": wanted.pod_cidr, "serviceSubnet": wanted.service_cidr},
     });
+    if wanted.nodes.iter().filter(|node| node.roles.contains(&NodeRole::Master)).count() == 1 {
+        for component in ["controllerManager", "scheduler"] {
+            cluster[component] = json!({"extraArgs": ALONE.map(|(name, value)| json!({"name": name, "value": value}))});
+        }
+    }
     let kubelet = json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "systemd"});
     let proxy =
         json!({"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables"});
