@@ -25,11 +25,10 @@ const fn family(address: IpAddr) -> (&'static str, u8) {
     }
 }
 
-/// The configuration of a box that servers reach at `address`.
+/// The configuration of a box that servers reach at `address`. Ironic listens on the box alone: who asks comes by the agent
+/// ([`super::wire`]).
 pub fn render(address: IpAddr) -> String {
-    let (my, version) = family(address);
-    let at = |port: u16| SocketAddr::new(address, port);
-    // Who asks comes by the agent (`super::wire`).
+    let ((my, version), at) = (family(address), |port: u16| SocketAddr::new(address, port));
     let (own, port, api) = (Ipv4Addr::LOCALHOST, ports::IRONIC_LOOPBACK, format!("https://{}", at(ports::IRONIC)));
     let [content, ramdisk] = [HTTP_PATH, RAMDISK].map(|path| format!("http://{}/{path}", at(ports::CONTENT)));
     format!(
