@@ -12,6 +12,8 @@ use super::{SHORT, Server, reset};
 const CONFIG: &str = "/run/foothold-node/kubeadm.yaml";
 const ADMIN: &str = "/etc/kubernetes/admin.conf";
 const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
+/// Where the kubelet finds static pods.
+const MANIFESTS: &str = "/etc/kubernetes/manifests/";
 /// Static pods of kubeadm, by their label `component`.
 const CONTROL_PLANE: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 /// How long the API may take to say that it is ready.
@@ -76,25 +78,24 @@ pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
         reset::reset(server)?;
     }
     // The first master's API is reached by what they run; who joins has no pods of its own yet (kubeadm's check).
-    if verb == "init" {
-        put_files(server, plan)?;
-    }
+    put_files(server, plan, |path| verb == "init" || !path.starts_with(MANIFESTS))?;
     server.write(CONFIG, config, 0o600)?;
     let made = server.call(&["kubeadm", verb, "--config", CONFIG], LONG);
     fs_err::remove_file(server.path(CONFIG))?;
     made.map(drop)
 }
 
-/// Writes the files of the plan, for the server's own interface. Returns whether any is another one now.
-pub fn put_files(server: &Server, plan: &NodePlan) -> anyhow::Result<bool> {
-    if plan.files.is_empty() {
+/// Writes those files of the plan that are `meant`, for the server's own interface. Returns whether any is another one now.
+pub fn put_files(server: &Server, plan: &NodePlan, meant: impl Fn(&str) -> bool) -> anyhow::Result<bool> {
+    let meant: Vec<&NodeFile> = plan.files.iter().filter(|file| meant(&file.path)).collect();
+    if meant.is_empty() {
         return Ok(false);
     }
     let addresses = crate::host::addresses()?;
     let own = addresses.iter().find(|own| own.address == plan.address);
     let own = own.with_context(|| format!("no interface has the address {}", plan.address))?;
     let mut changed = false;
-    for NodeFile { path, text } in &plan.files {
+    for NodeFile { path, text } in meant {
         let text = text.replace(INTERFACE, &own.interface).replace(PREFIX, &own.prefix.to_string());
         changed |= server.write(path, &text, 0o644)?;
     }

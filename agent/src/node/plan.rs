@@ -50,6 +50,11 @@ pub const INTERFACE: &str = "{interface}";
 /// Stands in a [`NodeFile`] for the length of that address's prefix.
 pub const PREFIX: &str = "{prefix}";
 
+/// The interface with the route to Services.
+pub const SERVICES_INTERFACE: &str = "kube-services";
+/// What has systemd make it.
+pub const SERVICES_DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/20-services.conf";
+
 /// A file of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFile {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::plan::{SERVICES_DROP_IN, SERVICES_INTERFACE};
 use super::{SHORT, Server};
 
 /// kubeadm stops every pod.
@@ -10,7 +11,7 @@ const LONG: Duration = Duration::from_secs(15 * 60);
 const LEFT: [&str; 6] =
     ["/etc/cni/net.d", "/etc/kubernetes", "/var/lib/cni", "/var/lib/etcd", "/var/lib/kubelet", "/run/flannel"];
 /// Interfaces of pods' networks.
-const INTERFACES: [&str; 4] = ["flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0"];
+const INTERFACES: [&str; 5] = ["flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0", SERVICES_INTERFACE];
 /// nftables' tables of kube-proxy and flannel.
 const TABLES: [(&str, &str); 4] =
     [("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
@@ -24,6 +25,10 @@ pub fn reset(server: &Server) -> anyhow::Result<()> {
         if path.exists() {
             fs_err::remove_dir_all(path)?;
         }
+    }
+    let drop_in = server.path(SERVICES_DROP_IN);
+    if drop_in.exists() {
+        fs_err::remove_file(drop_in)?;
     }
     // What is not there is as it shall be.
     for name in INTERFACES {

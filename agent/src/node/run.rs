@@ -192,7 +192,7 @@ async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Resu
     let key = Key::of([plan.cluster.as_str(), &plan.node]);
     // What was whole once is never begun anew, whether its API answers now or not.
     if own && steps.is_current(&MEMBER, &key) && kubernetes::has_traces(server) {
-        return with(server, plan, |server, plan| Ok(told(kubernetes::put_files(server, plan)?))).await;
+        return with(server, plan, |server, plan| Ok(told(kubernetes::put_files(server, plan, |_| true)?))).await;
     }
     if !own {
         let clean = |server: &Server, _: &NodePlan| {
@@ -207,7 +207,7 @@ async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Resu
         if !done {
             kubernetes::make(server, plan, true)?;
         }
-        let changed = kubernetes::put_files(server, plan)?;
+        let changed = kubernetes::put_files(server, plan, |_| true)?;
         Ok(if done { told(changed) } else { Outcome::Done((), json!({"version": plan.version})) })
     };
     let outcome = with(server, plan, made).await?;

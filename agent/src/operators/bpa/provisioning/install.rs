@@ -11,15 +11,17 @@ use agent_api::events::State;
 use agent_api::meta::Time;
 use futures_util::future::{join_all, try_join_all};
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Node as KubernetesNode;
-use kube::Api;
+use kube::api::ListParams;
 use kube::config::Kubeconfig;
+use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 
 use super::act::ABANDON;
 use super::decide::{Chosen, told_key};
 use super::wishes::Wanted;
-use super::{balance, kubeadm, lost, upgrade};
+use super::{balance, kubeadm, lost, route, upgrade};
 use crate::cluster::follow;
 use crate::node::plan::{CheckPlan, Invitation, Line, NodeFacts, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
@@ -33,6 +35,8 @@ const BOOT: Duration = Duration::from_secs(600);
 const NODE_READY: Duration = Duration::from_secs(1800);
 /// What stands for the addresses of pods in flannel's manifest (`packages/flannel/kube-flannel.yaml`).
 const POD_CIDR: &str = "{podCIDR}";
+/// Namespace of flannel in its manifest.
+const FLANNEL: &str = "kube-flannel";
 /// Pause between two looks at the nodes.
 const LOOK: Duration = Duration::from_secs(3);
 
@@ -353,6 +357,8 @@ pub(super) async fn apply(
     task: Task,
 ) -> anyhow::Result<Option<String>> {
     let name = &server.node.name;
+    let mut files = balance::files(&order.wanted, &order.chosen, server.node);
+    files.push(route::file(&order.wanted, server.node));
     let plan = NodePlan {
         cluster: order.id.clone(),
         node: name.clone(),
@@ -360,7 +366,7 @@ pub(super) async fn apply(
         version: order.version.clone(),
         hosts_toml: order.goods.hosts_toml.clone(),
         programs: order.goods.programs.clone(),
-        files: balance::files(&order.wanted, &order.chosen, server.node),
+        files,
         task,
     };
     let begun = Timestamp::now();
@@ -446,19 +452,52 @@ fn flannel(manifest: &str, pod_cidr: &str) -> String {
 
 /// Asks the new cluster until every node is Ready.
 async fn until_ready(order: &Order, work: &Work, kubeconfig: &str) -> anyhow::Result<()> {
-    let nodes = Api::<KubernetesNode>::all(follow::client_of(Kubeconfig::from_yaml(kubeconfig)?).await?);
+    let client = follow::client_of(Kubeconfig::from_yaml(kubeconfig)?).await?;
+    let nodes = Api::<KubernetesNode>::all(client.clone());
     let network = order.wanted.cni != agent_api::clusters::provisioning::Cni::None;
     let begun = tokio::time::Instant::now();
     loop {
-        let missing = match nodes.list(&kube::api::ListParams::default()).await {
+        let missing = match nodes.list(&ListParams::default()).await {
             Ok(list) => missing(&order.chosen, &list.items, network),
             Err(error) => Some(format!("the API of the cluster: {error}")),
         };
+        // Nodes are Ready before their network is: pods are what clusters are for.
+        let missing = if missing.is_none() && network { unready_parts(&client).await } else { missing };
         let Some(missing) = missing else { return Ok(()) };
         anyhow::ensure!(begun.elapsed() < NODE_READY, "not Ready after {} min: {missing}", NODE_READY.as_secs() / 60);
         work.say(format!("waiting for {missing}"));
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// The first part of the cluster itself that does not run: its network, its name service, what leads to Services.
+async fn unready_parts(client: &Client) -> Option<String> {
+    let all = ListParams::default();
+    for namespace in ["kube-system", FLANNEL] {
+        let sets = Api::<DaemonSet>::namespaced(client.clone(), namespace).list(&all).await;
+        let deployments = Api::<Deployment>::namespaced(client.clone(), namespace).list(&all).await;
+        let (sets, deployments) = match (sets, deployments) {
+            (Ok(sets), Ok(deployments)) => (sets.items, deployments.items),
+            (Err(error), _) | (_, Err(error)) => return Some(format!("the API of the cluster: {error}")),
+        };
+        let found = sets.iter().find_map(unready_set).or_else(|| deployments.iter().find_map(unready_deployment));
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+fn unready_set(set: &DaemonSet) -> Option<String> {
+    let (name, status) = (set.metadata.name.as_deref().unwrap_or_default(), set.status.as_ref());
+    let (ready, all) = status.map_or((0, 0), |status| (status.number_ready, status.desired_number_scheduled));
+    (ready < all.max(1)).then(|| format!("DaemonSet {name}: {ready} of {} pods are ready", all.max(1)))
+}
+
+fn unready_deployment(deployment: &Deployment) -> Option<String> {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let available = deployment.status.as_ref().and_then(|status| status.available_replicas).unwrap_or_default();
+    (available == 0).then(|| format!("Deployment {name}: none of its pods is available"))
 }
 
 /// The first node that is not there or not Ready, and why. Without a network of ours, to be there is enough.
@@ -482,13 +521,31 @@ mod tests {
     use serde_json::json;
 
     use super::super::decide::tests::chosen;
-    use super::{flannel, missing};
+    use super::{flannel, missing, unready_deployment, unready_set};
 
     #[test]
     fn flannels_own_manifest_gets_the_addresses_of_the_cluster() {
         let carried = include_str!("../../../../../packages/flannel/kube-flannel.yaml");
         let applied = flannel(carried, "10.9.0.0/16");
         assert!(applied.contains(r#""Network": "10.9.0.0/16""#) && !applied.contains("\"{podCIDR}\""), "{applied}");
+    }
+
+    #[test]
+    fn parts_that_do_not_run_are_named() {
+        let set = |ready: i32, all: i32| -> Option<String> {
+            let status = json!({"numberReady": ready, "desiredNumberScheduled": all, "currentNumberScheduled": all, "numberMisscheduled": 0});
+            let object = json!({"metadata": {"name": "kube-flannel-ds"}, "status": status});
+            unready_set(&serde_json::from_value(object).expect("a set"))
+        };
+        assert_eq!(set(1, 2).as_deref(), Some("DaemonSet kube-flannel-ds: 1 of 2 pods are ready"));
+        assert_eq!(set(0, 0).as_deref(), Some("DaemonSet kube-flannel-ds: 0 of 1 pods are ready"), "not scheduled yet");
+        assert_eq!(set(2, 2), None);
+        let deployment = |available: i32| -> Option<String> {
+            let object = json!({"metadata": {"name": "coredns"}, "status": {"availableReplicas": available}});
+            unready_deployment(&serde_json::from_value(object).expect("a Deployment"))
+        };
+        assert_eq!(deployment(0).as_deref(), Some("Deployment coredns: none of its pods is available"));
+        assert_eq!(deployment(1), None);
     }
 
     #[test]

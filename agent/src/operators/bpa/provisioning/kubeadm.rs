@@ -79,7 +79,8 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
         "kubernetesVersion": version,
         "networking": {"podSubnet": wanted.pod_cidr, "serviceSubnet": wanted.service_cidr},
     });
-    if wanted.nodes.iter().filter(|node| node.roles.contains(&NodeRole::Master)).count() == 1 {
+    let masters = wanted.nodes.iter().filter(|node| node.roles.contains(&NodeRole::Master));
+    if masters.count() == 1 {
         for component in ["controllerManager", "scheduler"] {
             cluster[component] = json!({"extraArgs": ALONE.map(|(name, value)| json!({"name": name, "value": value}))});
         }
@@ -129,6 +130,7 @@ pub(super) mod tests {
 
     use super::{Invitation, Wanted, init, join};
     use crate::operators::bpa::provisioning::decide::tests::chosen;
+    use crate::operators::bpa::provisioning::wishes::WantedNode;
 
     /// What is wanted, as tests of what follows from it need it.
     pub fn wanted(endpoint: Option<(&str, u16)>) -> Wanted {
@@ -145,6 +147,17 @@ pub(super) mod tests {
 
     fn read(text: &str) -> Vec<Value> {
         text.split("---\n").map(|document| serde_json::from_str(document).expect("JSON")).collect()
+    }
+
+    #[test]
+    fn who_leads_alone_is_given_time() {
+        let node = |name: &str| WantedNode { name: name.to_owned(), roles: vec![Master], ..WantedNode::default() };
+        let made = |nodes: Vec<WantedNode>| {
+            let all = read(&init(&Wanted { nodes, ..wanted(None) }, "v1.36.4", &chosen("m", 10, &[Master])));
+            all[1]["scheduler"]["extraArgs"].clone()
+        };
+        assert_eq!(made(vec![node("m")])[0], json!({"name": "leader-elect-lease-duration", "value": "60s"}));
+        assert_eq!(made(vec![node("m"), node("n"), node("o")]), Value::Null, "kubeadm's own");
     }
 
     #[test]

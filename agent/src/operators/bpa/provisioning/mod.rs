@@ -12,6 +12,7 @@
 //! act      claims, Secrets, files            upgrade    another version, node by node
 //! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
 //! watch    nodes of a cluster that was made  balance    the masters' virtual address
+//!                                            route      to Services, where a site has no gateway
 //! ```
 //! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
 //! them, and an operator that comes back goes on.
@@ -25,6 +26,7 @@ mod inventory;
 mod kubeadm;
 mod look;
 mod lost;
+mod route;
 mod tell;
 mod upgrade;
 mod watch;
