@@ -147,8 +147,7 @@ fn site_status() -> anyhow::Result<SiteStatus> {
 fn site_lines(site: &SiteStatus) -> String {
     let mut text = String::new();
     if !site.servers.is_empty() {
-        let counts: Vec<String> = site.servers.iter().map(|(state, count)| format!("{count} {state}")).collect();
-        let _ = writeln!(text, "servers: {}", counts.join(", "));
+        let _ = writeln!(text, "servers: {}", site.counts());
     }
     for object in &site.objects {
         let name = format!("{} {}/{}", object.kind, object.namespace, object.name);

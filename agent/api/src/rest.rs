@@ -136,6 +136,11 @@ impl SiteStatus {
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty() && self.objects.is_empty()
     }
+
+    /// How many servers are in which state, in words: `1 error, 3 provisioned`.
+    pub fn counts(&self) -> String {
+        self.servers.iter().map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// An object of the site: a server, a cluster, packages on it, a release on it.

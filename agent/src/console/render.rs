@@ -326,8 +326,7 @@ fn objects(view: &View, width: usize, lines: &mut Vec<Line>) {
 fn site(view: &View, width: usize, lines: &mut Vec<Line>) {
     let head = |name: &str| Line::of(Style::Dim, format!("{name:<12}"));
     if !view.site.servers.is_empty() {
-        let counts: Vec<String> = view.site.servers.iter().map(|(state, count)| format!("{count} {state}")).collect();
-        lines.push(head("Servers").and(Style::Plain, counts.join(", ")));
+        lines.push(head("Servers").and(Style::Plain, view.site.counts()));
     }
     let mut all: Vec<&SiteObject> = view.site.objects.iter().collect();
     // A stable sort: those of one kind stay together.

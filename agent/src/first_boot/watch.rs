@@ -110,13 +110,19 @@ async fn once(on: Ground<'_>, api: &Api, declared: &Declared, front: &Front) -> 
 /// The certificates for addresses that came while the cluster was brought up: who is told that the box is ready can ask its
 /// API there. Returns the node with the addresses of now.
 pub async fn catch_up(machine: &Machine, steps: &Steps, mut node: Node) -> Node {
-    let found = addresses().map(|have| decide::site_addresses(&have)).unwrap_or_default();
-    if found != node.site_addresses {
-        node.site_addresses = found;
+    if has_moved(&mut node) {
         // What fails is told, and tried again by the watch.
         let _ = renew(machine, steps, &node).await;
     }
     node
+}
+
+/// Takes over the addresses of now; whether they are others than before.
+fn has_moved(node: &mut Node) -> bool {
+    let found = addresses().map(|have| decide::site_addresses(&have)).unwrap_or_default();
+    let moved = found != node.site_addresses;
+    node.site_addresses = found;
+    moved
 }
 
 /// Keeps certificates right: addresses, calendar, clock.
@@ -126,11 +132,7 @@ async fn follow(machine: &Machine, steps: &Steps, mut node: Node) {
     // What was missed before the watch began is caught up with first.
     let mut due = true;
     loop {
-        let found = addresses().map(|have| decide::site_addresses(&have)).unwrap_or_default();
-        if found != node.site_addresses {
-            node.site_addresses = found;
-            due = true;
-        }
+        due |= has_moved(&mut node);
         let now = Clock::now(machine);
         due |= now.was_set_since(&clock) || Instant::now() >= next;
         clock = now;

@@ -27,6 +27,7 @@ mod ask;
 pub mod client;
 mod connection;
 mod head;
+pub mod hop;
 mod wire;
 
 pub use accept::start;

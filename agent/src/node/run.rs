@@ -101,11 +101,7 @@ pub async fn perform_for_tests(server: &Server, plan: &NodePlan) -> anyhow::Resu
 
 async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Result<Option<String>> {
     if matches!(plan.task, Task::Renew) {
-        let renew = |server: &Server, plan: &NodePlan| {
-            kubernetes::make(server, plan, true)?;
-            Ok(Outcome::Done((), json!(null)))
-        };
-        steps.perform(&RENEW, || with(server, plan, renew)).await;
+        steps.perform(&RENEW, || with(server, plan, have_made)).await;
         let at = std::net::SocketAddr::new(plan.address, ports::KUBERNETES_API).to_string();
         let answers = || async {
             kubernetes::answers(&at).await?;
@@ -117,11 +113,7 @@ async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Res
     if let Task::Upgrade { .. } = plan.task {
         // The kubelet is never newer than the API server: it comes when kubeadm has done its part.
         steps.perform(&KUBEADM, || bring(server, plan, is_kubeadm)).await;
-        let upgrade = |server: &Server, plan: &NodePlan| {
-            kubernetes::make(server, plan, true)?;
-            Ok(Outcome::Done((), json!({"version": plan.version})))
-        };
-        steps.perform(&UPGRADE, || with(server, plan, upgrade)).await;
+        steps.perform(&UPGRADE, || with(server, plan, have_made)).await;
     }
     let renewed = steps.perform(&PROGRAMS, || bring(server, plan, |_| true)).await;
     steps.perform(&KERNEL, || with(server, plan, |server, _| Ok(told(system::set_up(server)?)))).await;
@@ -150,6 +142,12 @@ async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Res
         steps.perform(&OBJECTS, || with(server, plan, apply)).await;
     }
     kubernetes::kubeconfig(server).map(Some)
+}
+
+/// Has kubeadm do a task of a node that is whole.
+fn have_made(server: &Server, plan: &NodePlan) -> anyhow::Result<Outcome<()>> {
+    kubernetes::make(server, plan, true)?;
+    Ok(Outcome::Done((), json!({"version": plan.version})))
 }
 
 fn told(changed: bool) -> Outcome<()> {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
@@ -18,23 +18,12 @@ use tokio::time::timeout;
 use super::front::{Asked, AskedKind, Front, MayWrite, mapped};
 use super::{RegistryStorage, manifest};
 use crate::door::{Fed, Verdict};
-use crate::http::Peer;
+use crate::http::{Peer, hop};
 
 /// The registry begins to answer within this time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// When a registry that does not answer yet may be asked again.
 const AGAIN_SECS: u64 = 2;
-/// Headers that are about one connection only (RFC 9110, 7.6.1).
-const OF_CONNECTION: [HeaderName; 7] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
 /// Answers one request.
 pub(super) async fn answer(
     front: Arc<Front>,
@@ -197,7 +186,7 @@ async fn pass(
     let stream = UnixStream::connect(&front.socket).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let (mut head, body) = request.into_parts();
-    strip(&mut head.headers);
+    hop::strip(&mut head.headers);
     // `distribution` checks no tokens.
     head.headers.remove(header::AUTHORIZATION);
     if let Some(path) = mapped(head.uri.path(), head.uri.query().unwrap_or_default(), host) {
@@ -216,18 +205,12 @@ async fn pass(
     // An upload has no deadline; the limits of the connection end one whose client is gone.
     let response = if writes { answered.await? } else { timeout(ANSWER_WITHIN, answered).await?? };
     let (mut head, body) = response.into_parts();
-    strip(&mut head.headers);
+    hop::strip(&mut head.headers);
     let feed = async move {
         let _ = connection.await;
         drop(sender);
     };
     Ok(Response::from_parts(head, Body::new(Fed::new(Body::new(body), feed))))
-}
-
-fn strip(headers: &mut HeaderMap) {
-    for name in &OF_CONNECTION {
-        headers.remove(name);
-    }
 }
 
 /// A body that is counted while it arrives, and ends in an error when there is no room for more.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_api::ports;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::any;
 use axum::{Router, http};
@@ -19,25 +19,13 @@ use tokio_util::sync::CancellationToken;
 use super::rules::{Verdict, is_of_sender, verdict};
 use super::{Known, Wire};
 use crate::door::server::{self, Peer};
-use crate::http::client;
+use crate::http::{client, hop};
 use crate::listen::Known as Seats;
 
 /// Most bytes of a request: an inventory with the ramdisk's logs.
 const BODY_BYTES: usize = 64 << 20;
 /// Ironic answers within this time, or it is said to be away: some of its answers wait for a BMC.
 const ANSWER: Duration = Duration::from_secs(180);
-/// Headers that are about one connection only (RFC 9110, 7.6.1), or that the client of the way to Ironic makes itself.
-const NOT_PASSED: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::CONTENT_LENGTH,
-];
-
 /// What stands before Ironic.
 #[derive(Clone, Debug)]
 pub struct Gate {
@@ -75,13 +63,18 @@ async fn answer(
     Extension(Peer(address)): Extension<Peer>,
     request: Request,
 ) -> Response {
-    let wire = gate.wire.clone();
-    let Ok(known) = spawn_blocking(move || wire.known(address)).await else {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path().to_owned();
+    let (wire, uri) = (gate.wire.clone(), head.uri.clone());
+    let judged = spawn_blocking(move || {
+        let known = wire.known(address);
+        let verdict = verdict(&known, uri.path(), uri.query().unwrap_or_default());
+        (known, verdict)
+    });
+    let Ok((known, verdict)) = judged.await else {
         return refusal(StatusCode::INTERNAL_SERVER_ERROR, "the box is stopping");
     };
-    let (head, body) = request.into_parts();
-    let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
-    let passed = match verdict(&known, &path, &query) {
+    let passed = match verdict {
         Verdict::Refuse(why) => return refused(&known, &path, &why),
         passed => passed,
     };
@@ -103,23 +96,24 @@ async fn answer(
 }
 
 async fn pass(gate: &Gate, mut head: http::request::Parts, path: &str, query: &str, body: Vec<u8>) -> Response {
-    for name in &NOT_PASSED {
-        head.headers.remove(name);
-    }
+    hop::strip(&mut head.headers);
+    // The client counts anew.
+    head.headers.remove(header::CONTENT_LENGTH);
     let mark = if query.is_empty() { "" } else { "?" };
     let url = format!("{}{path}{mark}{query}", gate.base);
     let sent = gate.ironic.request(head.method, url).headers(head.headers).body(body).send().await;
     let answered = async {
         let answer = sent?;
-        let (status, mut headers) = (answer.status(), answer.headers().clone());
-        Ok::<_, reqwest::Error>((status, std::mem::take(&mut headers), answer.bytes().await?))
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        Ok::<_, reqwest::Error>((status, headers, answer.bytes().await?))
     };
     match answered.await {
-        Ok((status, headers, bytes)) => {
+        Ok((status, mut headers, bytes)) => {
+            hop::strip(&mut headers);
+            headers.remove(header::CONTENT_LENGTH);
             let mut response = Response::new(Body::from(bytes));
             *response.status_mut() = status;
-            let kept = headers.into_iter().filter_map(|(name, value)| Some((name?, value)));
-            response.headers_mut().extend(kept.filter(|(name, _)| !NOT_PASSED.contains(name)));
+            *response.headers_mut() = headers;
             response
         }
         Err(error) => {

@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use agent_api::net::MacAddress;
@@ -63,23 +64,19 @@ impl Wire {
         Self { root: root.to_owned() }
     }
 
-    /// What is known now of who has `address`. Reads files, and may ask the kernel.
+    /// What is known now of who has `address`. Reads files.
     pub fn known(&self, address: IpAddr) -> Known {
         let read =
             |path: &str| fs_err::read_to_string(self.root.join(path.trim_start_matches('/'))).unwrap_or_default();
-        let mut known = Known {
+        Known {
             address: plain(address),
             own: addresses().unwrap_or_default().into_iter().map(|one| one.address).collect(),
             segment: Segment::parse(read(SEGMENT).trim()),
             servers: serde_json::from_str(&read(SERVERS)).unwrap_or_default(),
             leases: leases::read(&read(&format!("{}/{LEASES}", dhcp::STATE))),
             now: Timestamp::now(),
-            heard: None,
-        };
-        if !known.is_own() && known.is_beside() {
-            known.heard = heard(known.address);
+            heard: OnceLock::new(),
         }
-        known
     }
 }
 
@@ -130,8 +127,8 @@ pub struct Known {
     servers: Vec<ServerFacts>,
     leases: Vec<Lease>,
     now: Timestamp,
-    /// The MAC address from which the kernel hears it.
-    heard: Option<MacAddress>,
+    /// The MAC address from which the kernel hears it, once it was asked.
+    heard: OnceLock<Option<MacAddress>>,
 }
 
 impl Known {
@@ -161,15 +158,17 @@ impl Known {
         self.leases.iter().filter(holds).map(|lease| lease.mac)
     }
 
-    /// The MAC addresses of who has it: leased or told, else as the kernel hears it; and those of the same server.
+    /// The MAC addresses of who has it: leased or told, else as the kernel hears it; and those of the same server. It
+    /// may ask the kernel.
     pub fn macs(&self) -> BTreeSet<MacAddress> {
         let mut macs: BTreeSet<MacAddress> = self.leased().collect();
         let told = self.servers.iter().filter(|server| server.addresses.contains(&self.address));
         macs.extend(told.flat_map(|server| self.cards_of(server)));
         // Who has a lease of the box elsewhere is not whom the kernel hears here.
         let unleased = |mac: &MacAddress| leases::address_of(&self.leases, *mac, self.now).is_err();
-        if macs.is_empty() {
-            macs.extend(self.heard.filter(unleased));
+        if macs.is_empty() && self.is_beside() {
+            let heard = self.heard.get_or_init(|| heard(self.address));
+            macs.extend(heard.filter(unleased));
         }
         let of = |server: &&ServerFacts| self.cards_of(server).any(|mac| macs.contains(&mac));
         let same: Vec<MacAddress> = self.servers.iter().filter(of).flat_map(|server| self.cards_of(server)).collect();

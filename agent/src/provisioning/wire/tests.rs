@@ -39,7 +39,7 @@ fn known(address: &str) -> Known {
         ],
         leases: leases::read(&leased),
         now: Timestamp::from_second(1_900_000_000).expect("a time"),
-        heard: None,
+        heard: None.into(),
     }
 }
 
@@ -77,7 +77,7 @@ fn a_look_up_is_answered_for_the_macs_of_who_asks_alone() {
 fn where_no_lease_tells_it_the_kernel_does() {
     let query = format!("addresses={A},{B},52:54:00:00:00:0c");
     let heard = |address: &str, from: &str| {
-        let known = Known { heard: Some(mac(from)), ..known(address) };
+        let known = Known { heard: Some(mac(from)).into(), ..known(address) };
         verdict(&known, "/v1/lookup", &query)
     };
     assert_eq!(heard("172.22.0.50", "52:54:00:00:00:0c"), pass("addresses=52%3A54%3A00%3A00%3A00%3A0c"));
