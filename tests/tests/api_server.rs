@@ -14,15 +14,15 @@ use foothold_agent::cluster::follow::Kept;
 use foothold_agent::cluster::{checks, kubeconfig, objects};
 use foothold_agent::content::Held;
 use foothold_agent::events::Bus;
-use foothold_agent::first_boot::leases;
 use foothold_agent::first_boot::site_objects::SiteObjects;
+use foothold_agent::first_boot::{control_plane, etcd, leases};
 use foothold_agent::steps::{Ledger, Pace, Steps};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ApiResource;
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
-use cluster::{Cluster, client, define_metal3, node, rendered};
+use cluster::{Cluster, Places, client, define_metal3, node, rendered};
 
 #[tokio::test]
 async fn a_real_api_server_takes_what_the_agent_makes() {
@@ -53,6 +53,65 @@ async fn a_real_api_server_takes_what_the_agent_makes() {
     for user in ["controller-manager.conf", "scheduler.conf"] {
         client(&cluster.places, user).await;
     }
+}
+
+/// Leaves of etcd's write-ahead log what is in it when it is made: a record each for checksum, metadata and snapshot, of eight
+/// bytes that say how long it is (the top byte how much of that fills it up, when the sign is set), then the record.
+fn cut_to_its_beginning(log: &Path) {
+    let mut bytes = fs_err::read(log).expect("a log");
+    let mut end = 0;
+    for _ in 0..3 {
+        let length = u64::from_le_bytes(bytes[end..end + 8].try_into().expect("eight bytes"));
+        let filled = if length >> 63 == 1 { length >> 56 & 0b111 } else { 0 };
+        end += 8 + usize::try_from((length & !(0xff << 56)) + filled).expect("a length");
+    }
+    assert!(bytes[end..].iter().any(|byte| *byte != 0), "nothing is cut off");
+    bytes[end..].fill(0);
+    fs_err::write(log, bytes).expect("written");
+}
+
+/// The power may go after etcd has made its log, and before it wrote that it is a member: it waits for a leader then, for
+/// ever. The next boot begins anew.
+#[tokio::test]
+async fn an_etcd_that_a_power_cut_left_without_a_member_is_begun_anew() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let machine = cluster::machine(dir.path());
+    control_plane::bring_up_to_date(&machine, &node(), false).expect("certificates");
+    let places = Places::new(dir.path());
+    let boot = |name: &str| {
+        let path = machine.at("/proc/sys/kernel/random/boot_id");
+        fs_err::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs_err::write(path, name).expect("written");
+        etcd::prepare(&machine).expect("prepared")
+    };
+    let health = format!("http://127.0.0.1:{}/health", places.port("2381"));
+    let told = async |word: &str| {
+        for _ in 0..600 {
+            if let Ok(answer) = reqwest::get(&health).await
+                && answer.text().await.is_ok_and(|text| text.contains(word))
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("etcd does not tell {word}");
+    };
+
+    assert!(!boot("first"));
+    let mut process = Cluster::etcd(&places);
+    told(r#""health":"true""#).await;
+    process.end();
+    let log = "var/lib/etcd/member/wal/0000000000000000-0000000000000000.wal";
+    cut_to_its_beginning(&dir.path().join(log));
+    let mut process = Cluster::etcd(&places);
+    told("RAFT NO LEADER").await;
+    process.end();
+
+    assert!(boot("second"));
+    let _process = Cluster::etcd(&places);
+    told(r#""health":"true""#).await;
+    etcd::keep(&machine).expect("kept");
+    assert!(!boot("third"));
 }
 
 /// After a reboot nobody waits for a leader of this node that is no more; of other nodes everybody does. The controller

@@ -1,16 +1,12 @@
 //! Phase `control-plane`: certificates, the kubelet, etcd and the API server; then, once that
 //! answers, the controller manager and the scheduler, which would only spin before.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Machine, addons, leases, network, phase};
+use super::{Machine, addons, etcd, leases, network, phase};
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::pki::{self, Issued};
 use crate::cluster::{Node, TEMPLATES, kubeconfig, kubelet, manifests, state};
@@ -34,9 +30,6 @@ const STARTING: &str = "foothold:starting";
 const ROLES_ASK: Duration = Duration::from_secs(1);
 /// Port of etcd.
 const ETCD: u16 = 2379;
-/// Where etcd keeps its data, and who may look into it.
-const ETCD_DATA: &str = "/var/lib/etcd";
-const ETCD_MODE: u32 = 0o700;
 /// One folder for each container that runs.
 const TASKS: &str = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
 /// etcd and kube-apiserver, each with its sandbox.
@@ -95,7 +88,7 @@ pub async fn place_manifests(machine: &Machine, steps: &Steps, node: &Node) {
     let act = || async {
         let (machine, node) = (machine.clone(), node.clone());
         blocking(move || {
-            make_etcd_folder(&machine.at(ETCD_DATA))?;
+            let anew = etcd::prepare(&machine)?;
             let (templates, dir) = (machine.at(TEMPLATES), machine.at(manifests::DIR));
             let mut changed = kubelet::settings(&templates, &machine.at(kubelet::DIR), &node)?;
             // An agent that was restarted leaves running pods alone.
@@ -104,20 +97,15 @@ pub async fn place_manifests(machine: &Machine, steps: &Steps, node: &Node) {
                 services::hold_back(&dir)?;
             }
             changed += manifests::place(&templates.join("manifests"), &dir, &manifests::FIRST, &node)?;
-            Ok(if changed == 0 { Outcome::Current(()) } else { Outcome::Done((), json!({"files": changed})) })
+            Ok(match (changed, anew) {
+                (0, false) => Outcome::Current(()),
+                (_, false) => Outcome::Done((), json!({"files": changed})),
+                (_, true) => Outcome::Done((), json!({"files": changed, "etcd": "begun anew after a power cut"})),
+            })
         })
         .await
     };
     steps.perform(&phase::MANIFESTS, act).await;
-}
-
-/// The folder of etcd's data, for root alone as kubeadm has it: the kubelet would make one that everybody reads.
-fn make_etcd_folder(path: &Path) -> std::io::Result<()> {
-    fs_err::create_dir_all(path)?;
-    if fs_err::metadata(path)?.permissions().mode() & 0o777 != ETCD_MODE {
-        fs_err::set_permissions(path, Permissions::from_mode(ETCD_MODE))?;
-    }
-    Ok(())
 }
 
 /// Starts the kubelet.
@@ -152,6 +140,7 @@ async fn api_answers(machine: &Machine, steps: &Steps) -> Api {
             }
         };
         steps.wait(&phase::API_SERVER, ASK, ask).await;
+        etcd::keep(machine)?;
         files::write(&machine.at(ANSWERED), b"", files::PUBLIC)?;
         Ok(Outcome::Done(api, serde_json::Value::Null))
     };
@@ -203,20 +192,27 @@ pub async fn state(machine: &Machine, steps: &Steps, node: &Node, credentials: &
         let uid = || uuid::Builder::from_random_bytes(rand::random()).into_uuid().to_string();
         let entries = state::read(&template, node, &credentials.ca, &now, uid)?;
         let transaction = state::transaction(&entries);
-        let etcd = etcd(machine)?;
-        let taken = AtomicBool::new(false);
+        let etcd = client_of_etcd(machine)?;
+        let told = OnceLock::new();
         let ask = || async {
             match etcd.ask(state::TXN, &transaction).await {
-                Ok(told) => taken.store(state::is_in(&told), Ordering::Relaxed),
+                Ok(answer) => told.get_or_init(|| state::is_in(&answer)),
                 Err(error @ ApiError::Transport { .. }) if !has_answered(machine) => {
                     return Err(Missing::new("etcd", in_words(&error, || not_listening(machine))));
                 }
-                Err(error) => log::warn!("etcd takes no state: {error}"),
-            }
+                Err(error) => {
+                    log::warn!("etcd takes no state: {error}");
+                    &false
+                }
+            };
             Ok(())
         };
         steps.wait(&phase::STATE, ASK, ask).await;
-        let taken = taken.into_inner();
+        let told = told.into_inner();
+        if told.is_some() {
+            etcd::keep(machine)?;
+        }
+        let taken = told == Some(true);
         if taken {
             steps.record(&phase::OBJECTS, &addons::key(machine, node, credentials)?)?;
             steps.record(&phase::ROLES, &roles_key(machine))?;
@@ -228,7 +224,7 @@ pub async fn state(machine: &Machine, steps: &Steps, node: &Node, credentials: &
 }
 
 /// A client for etcd's JSON gateway.
-fn etcd(machine: &Machine) -> anyhow::Result<Api> {
+fn client_of_etcd(machine: &Machine) -> anyhow::Result<Api> {
     let file = |name: &str| fs_err::read_to_string(machine.at(pki::PKI_DIR).join("etcd").join(name));
     Ok(Api::new(&kubeconfig::ParsedKubeconfig {
         server: format!("https://127.0.0.1:{ETCD}"),
@@ -379,7 +375,7 @@ pub async fn controllers(machine: &Machine, steps: &Steps, node: &Node, api: &Ap
 mod tests {
     use std::net::IpAddr;
 
-    use super::{bring_up_to_date, keeping, listens, make_etcd_folder, not_listening, pki};
+    use super::{bring_up_to_date, keeping, listens, not_listening, pki};
     use crate::cluster::Node;
     use crate::host::runner::FakeRunner;
     use crate::machine::tests::machine;
@@ -390,21 +386,6 @@ mod tests {
             advertise: "198.18.0.1".parse().expect("an address"),
             service_address: "10.96.0.1".parse().expect("an address"),
             site_addresses: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn only_root_looks_into_what_etcd_keeps() {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("var/lib/etcd");
-        let mode = || fs_err::metadata(&path).expect("there").permissions().mode() & 0o777;
-        for before in [None, Some(0o755), Some(0o700)] {
-            if let Some(before) = before {
-                fs_err::set_permissions(&path, std::fs::Permissions::from_mode(before)).expect("changed");
-            }
-            make_etcd_folder(&path).expect("made");
-            assert_eq!(mode(), 0o700);
         }
     }
 

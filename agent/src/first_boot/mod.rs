@@ -17,6 +17,7 @@ pub mod addons;
 pub mod content;
 pub mod control_plane;
 pub mod decide;
+pub mod etcd;
 pub mod firewall;
 pub mod host_services;
 pub mod identity;

@@ -67,12 +67,12 @@ struct Made {
 fn make_state(machine: &Machine) -> anyhow::Result<Made> {
     let state = machine.at(STATE);
     let fresh = state.with_extension("new");
-    remove_tree(&fresh)?;
+    files::remove_tree(&fresh)?;
     let layer = machine.at(LAYERS).join(LAYER);
     let store = Path::new(MEDIUM).join(MEDIUM_ROOT).join("store/sha256");
     let made = lay_out(&layer, Path::new(LAYERS), &store, &fresh).context("laying out containerd's state")?;
     let old = state.with_extension("old");
-    remove_tree(&old)?;
+    files::remove_tree(&old)?;
     match fs_err::rename(&state, &old) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -80,15 +80,8 @@ fn make_state(machine: &Machine) -> anyhow::Result<Made> {
     }
     fs_err::rename(&fresh, &state)?;
     files::sync(state.parent().unwrap_or(Path::new("/")))?;
-    remove_tree(&old)?;
+    files::remove_tree(&old)?;
     Ok(made)
-}
-
-fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs_err::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// `layer` is where the layer is now, `layers` where it is mounted on the box.

@@ -106,6 +106,14 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a folder and all that is in it; one that is gone already is as good.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    match fs_err::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// A process that is started anew when it ends, as the kubelet does with a static pod: an API server gives up after 20 s
 /// without etcd, whose first write may take longer on a busy disk. It ends with its handle, and with the test's own
 /// process: then the thread that started it ends, for which it waits (prctl(2), `PR_SET_PDEATHSIG`).
-struct Process {
+pub struct Process {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -38,7 +38,7 @@ impl Process {
     }
 
     /// Ends it, and waits for that.
-    fn end(&mut self) {
+    pub fn end(&mut self) {
         drop(self.end.take());
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -68,7 +68,7 @@ pub struct Places {
 }
 
 impl Places {
-    fn new(root: &Path) -> Self {
+    pub fn new(root: &Path) -> Self {
         let ports = ["2379", "2380", "2381", "6443"].map(|fixed| (fixed, free_port()));
         Self { root: root.to_owned(), ports }
     }
@@ -80,7 +80,7 @@ impl Places {
     fn local(&self, argument: &str) -> String {
         let root = self.root.display().to_string();
         let mut text = argument.replace("/etc/kubernetes", &format!("{root}/etc/kubernetes"));
-        text = text.replace("/var/lib/etcd", &format!("{root}/etcd"));
+        text = text.replace("/var/lib/etcd", &format!("{root}/var/lib/etcd"));
         for (fixed, port) in self.ports {
             text = text
                 .replace(&format!(":{fixed}"), &format!(":{port}"))
@@ -110,7 +110,7 @@ pub fn rendered(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/kubernetes").join(name)
 }
 
-fn machine(root: &Path) -> Machine {
+pub fn machine(root: &Path) -> Machine {
     let facts = BootFacts {
         release: "ab".repeat(32),
         mode: Mode::Run,
@@ -149,9 +149,13 @@ impl Cluster {
             control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
         assert_eq!(issued.len(), 13);
         let places = Places::new(dir.path());
-        let etcd = places.start("etcd.yaml", program("etcd", "server"));
+        let etcd = Self::etcd(&places);
         let api_server = Self::api_server(&places);
         Self { api_server, _etcd: etcd, places, credentials, dir }
+    }
+
+    pub fn etcd(places: &Places) -> Process {
+        places.start("etcd.yaml", program("etcd", "server"))
     }
 
     fn api_server(places: &Places) -> Process {
