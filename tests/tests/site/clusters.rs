@@ -23,6 +23,8 @@ const FORMED: Duration = Duration::from_secs(3600);
 const STEP: Duration = Duration::from_secs(1200);
 /// Namespace of the clusters.
 const NAMESPACE: &str = "default";
+/// On every node, of the Deployment that answers.
+const PORT: u16 = 30_053;
 const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/provisionings";
 const SOFTWARES: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/softwares";
 const RELEASES: &str = "/apis/kpa.foothold.dev/v1alpha1/namespaces/default/releases";
@@ -267,6 +269,19 @@ async fn answers(cluster: &Site, nodes: &[Node]) {
     let names: Vec<&str> =
         all["items"].as_array().expect("items").iter().filter_map(|node| node["metadata"]["name"].as_str()).collect();
     assert_eq!(names, nodes.iter().map(|node| node.name).collect::<Vec<_>>());
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"type": "NodePort", "selector": labels, "ports": [{"port": 53, "targetPort": 5353, "nodePort": PORT}]}});
+    cluster.create("/api/v1/namespaces/default/services", service).await;
+    for node in all["items"].as_array().expect("items") {
+        let addresses = node["status"]["addresses"].as_array().expect("addresses");
+        let address = addresses.iter().find(|one| one["type"] == "InternalIP").expect("an address");
+        let address = format!("{}:{PORT}", address["address"].as_str().expect("text"));
+        while let Err(error) = tokio::net::TcpStream::connect(&address).await {
+            assert!(cluster.begun.elapsed() < FORMED, "{address}: {error}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        cluster.say(&format!("{address} answers"));
+    }
     for node in nodes {
         assert!(node.vm.exited().is_none(), "{} ended by itself", node.name);
     }
