@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::plan::{SERVICES_DROP_IN, SERVICES_INTERFACE};
+use super::system::RESOLVED_DROP_IN;
 use super::{SHORT, Server};
 
 /// kubeadm stops every pod.
@@ -26,9 +27,11 @@ pub fn reset(server: &Server) -> anyhow::Result<()> {
             fs_err::remove_dir_all(path)?;
         }
     }
-    let drop_in = server.path(SERVICES_DROP_IN);
-    if drop_in.exists() {
-        fs_err::remove_file(drop_in)?;
+    for drop_in in [SERVICES_DROP_IN, RESOLVED_DROP_IN] {
+        let drop_in = server.path(drop_in);
+        if drop_in.exists() {
+            fs_err::remove_file(drop_in)?;
+        }
     }
     // What is not there is as it shall be.
     for name in INTERFACES {

@@ -116,7 +116,7 @@ async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Res
         steps.perform(&UPGRADE, || with(server, plan, have_made)).await;
     }
     let renewed = steps.perform(&PROGRAMS, || bring(server, plan, |_| true)).await;
-    steps.perform(&KERNEL, || with(server, plan, |server, _| Ok(told(system::set_up(server)?)))).await;
+    steps.perform(&KERNEL, || with(server, plan, |server, plan| Ok(told(system::set_up(server, plan.address)?)))).await;
     steps
         .perform(&CONTAINERD, || {
             with(server, plan, move |server, plan| Ok(told(runtime::set_up(server, &plan.hosts_toml, renewed)?)))

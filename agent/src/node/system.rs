@@ -1,4 +1,6 @@
-//! What kubeadm expects of a system: kernel modules, settings, no swap. Written as files, so that it holds after a restart.
+//! What kubeadm expects of a system: kernel modules, settings, a name server. Written as files, so that it holds after a restart.
+
+use std::net::IpAddr;
 
 use super::{SHORT, Server};
 
@@ -15,13 +17,39 @@ fs.inotify.max_user_instances = 8192
 fs.inotify.max_user_watches = 524288
 ";
 
-/// Sets all of it, now and for every boot.
-pub fn set_up(server: &Server) -> anyhow::Result<bool> {
+/// What systemd-resolved uses where no network names a server.
+pub const RESOLVED_DROP_IN: &str = "/etc/systemd/resolved.conf.d/50-kubernetes.conf";
+/// What it gives to programs that ask servers themselves: the file that kubeadm has the kubelet read.
+const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
+/// The file that the kubelet reads where systemd-resolved does not run.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Sets all of it, now and for every boot. `own`: the server's address.
+pub fn set_up(server: &Server, own: IpAddr) -> anyhow::Result<bool> {
     let changed = server.write(MODULES, &(WANTED.join("\n") + "\n"), 0o644)?;
     for module in WANTED {
         server.call(&["modprobe", module], SHORT)?;
     }
     let changed = server.write(SETTINGS, VALUES, 0o644)? || changed;
     server.call(&["sysctl", "--quiet", "--load", SETTINGS], SHORT)?;
-    Ok(changed)
+    Ok(name_server(server, own)? || changed)
+}
+
+/// `CoreDNS` does not start where the node's `resolv.conf` names no server, as on a site without one. There the node's own
+/// address is named, where nobody answers: a question for the world outside fails at once. A server that the network names
+/// later takes its place.
+fn name_server(server: &Server, own: IpAddr) -> anyhow::Result<bool> {
+    if server.has(RESOLVED) {
+        let changed = server.write(RESOLVED_DROP_IN, &format!("[Resolve]\nFallbackDNS={own}\n"), 0o644)?;
+        if changed {
+            server.call(&["systemctl", "reload-or-restart", "systemd-resolved.service"], SHORT)?;
+        }
+        return Ok(changed);
+    }
+    let path = server.path(RESOLV_CONF);
+    let text = if path.exists() { fs_err::read_to_string(path)? } else { String::new() };
+    if text.lines().any(|line| line.split_whitespace().next() == Some("nameserver")) {
+        return Ok(false);
+    }
+    server.write(RESOLV_CONF, &format!("{text}nameserver {own}\n"), 0o644)
 }

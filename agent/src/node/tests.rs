@@ -10,6 +10,8 @@ use super::{LEDGER, Server, kubernetes, programs, reset, runtime, system};
 use crate::host::runner::FakeRunner;
 use crate::steps::Ledger;
 
+const OWN: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(172, 22, 0, 20));
+
 struct Bench {
     dir: tempfile::TempDir,
     runner: Arc<FakeRunner>,
@@ -196,10 +198,10 @@ fn a_unit_of_the_servers_own_containerd_stays() {
 #[test]
 fn settings_hold_after_a_restart() {
     let bench = Bench::new(FakeRunner::default());
-    assert!(system::set_up(&bench.server).expect("set up"));
+    assert!(system::set_up(&bench.server, OWN).expect("set up"));
     assert!(bench.text("etc/modules-load.d/kubernetes.conf").contains("overlay"));
     assert!(bench.text("etc/sysctl.d/60-kubernetes.conf").contains("net.ipv4.ip_forward = 1"));
-    assert!(!system::set_up(&bench.server).expect("set up"));
+    assert!(!system::set_up(&bench.server, OWN).expect("set up"));
 }
 
 #[test]
@@ -240,4 +242,32 @@ fn a_program_that_is_missing_or_another_is_brought() {
         missing.iter().map(|program| &*program.path).collect::<Vec<_>>(),
         ["/usr/bin/kubeadm", "/usr/bin/crictl"]
     );
+}
+
+/// A site need not have a name server, and may get one later.
+#[test]
+fn there_is_always_a_name_server_for_pods() {
+    let bench = Bench::new(FakeRunner::default());
+    bench.put("run/systemd/resolve/resolv.conf", "# No DNS servers known.\n");
+    system::set_up(&bench.server, OWN).expect("set up");
+    system::set_up(&bench.server, OWN).expect("set up");
+    let drop_in = "etc/systemd/resolved.conf.d/50-kubernetes.conf";
+    assert_eq!(bench.text(drop_in), "[Resolve]\nFallbackDNS=172.22.0.20\n");
+    assert_eq!(bench.called("systemctl reload-or-restart systemd-resolved.service"), 1);
+    reset::reset(&bench.server).expect("reset");
+    assert!(!bench.dir.path().join(drop_in).exists());
+
+    for (before, after) in [
+        ("search site\n", "search site\nnameserver 172.22.0.20\n"),
+        ("nameserver 10.0.0.53\n", "nameserver 10.0.0.53\n"),
+        ("# nameserver 10.0.0.53\n", "# nameserver 10.0.0.53\nnameserver 172.22.0.20\n"),
+    ] {
+        let bench = Bench::new(FakeRunner::default());
+        bench.put("etc/resolv.conf", before);
+        system::set_up(&bench.server, OWN).expect("set up");
+        assert_eq!(bench.text("etc/resolv.conf"), after);
+    }
+    let bench = Bench::new(FakeRunner::default());
+    system::set_up(&bench.server, OWN).expect("set up");
+    assert_eq!(bench.text("etc/resolv.conf"), "nameserver 172.22.0.20\n");
 }
