@@ -192,6 +192,8 @@ fn controller(image: &str, own: Ipv4Addr, version: &str) -> Controller {
         version.to_owned(),
         "--clusters".to_owned(),
         MOUNTED.to_owned(),
+        "--clusters-on-host".to_owned(),
+        FOLDER.to_owned(),
         "--leases".to_owned(),
         format!("{DHCP}/{LEASES}"),
         "--metrics-address".to_owned(),
@@ -207,6 +209,10 @@ fn controller(image: &str, own: Ipv4Addr, version: &str) -> Controller {
             rule(&["metal3.io"], &["baremetalhosts"], &["get", "list", "watch", "patch"]),
             // Keys, passwords and kubeconfigs of clusters, in their namespaces.
             rule(&[""], &["secrets", "configmaps"], &["get", "create", "patch", "delete"]),
+            // Installers of the user's, and what they wrote.
+            rule(&["batch"], &["jobs"], &["get", "create", "patch", "delete"]),
+            rule(&[""], &["pods"], &["list"]),
+            rule(&[""], &["pods/log"], &["get"]),
             rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
         ],
         health_port: METRICS,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_api::events::{DHCP_STEP, Phase, PhaseWord};
 use agent_api::metal3::BareMetalHost;
-use agent_api::release::{DhcpPolicy, Provisioning};
+use agent_api::servers::{DhcpPolicy, Provisioning};
 use futures_util::future::BoxFuture;
 use kube::api::ApiResource;
 use serde_json::{Value, json};
@@ -239,7 +239,7 @@ fn detail(state: &GuardState) -> Value {
 #[cfg(test)]
 mod tests {
     use agent_api::net::AddressRange;
-    use agent_api::release::Provisioning;
+    use agent_api::servers::Provisioning;
     use jiff::Timestamp;
     use serde_json::json;
 

@@ -121,6 +121,19 @@ pub struct SshWish {
     pub port: Option<u16>,
 }
 
+/// An installer in an image of the user's, in place of the box's own: ICN's `KuD`, kubespray. It finds the inventory in
+/// `/opt/kud/multi-cluster/CLUSTER`, leaves `artifacts/admin.conf` there, and ends with 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InstallerWish {
+    /// The image; the box has it.
+    #[schemars(length(min = 1, max = 512))]
+    pub image: String,
+    /// What runs in it, with the cluster's name and ICN's arguments behind it; `./installer` when absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub command: Vec<String>,
+}
+
 /// A Secret of the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalSecret {
@@ -178,6 +191,9 @@ pub struct ProvisioningSpec {
     /// Labels that the servers must have, by role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<NodeSelector>,
+    /// Who installs the cluster; the box when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installer: Option<InstallerWish>,
 }
 
 /// How far a cluster is.

@@ -27,6 +27,9 @@ pub struct Bpa {
     /// Folder in which each cluster has one: inventory, logs, kubeconfig.
     #[arg(long, value_name = "DIR", default_value = "/opt/kud/multi-cluster")]
     clusters: PathBuf,
+    /// The same folder as the node has it that runs the pods of installers; the same path without it.
+    #[arg(long, value_name = "DIR")]
+    clusters_on_host: Option<PathBuf>,
     /// Files with DHCP's leases, of dnsmasq or ISC dhcpd; one that is not there is passed over.
     #[arg(long, value_name = "FILE", default_values = ["/var/lib/dhcp/dhcpd.leases", "/opt/icn/dhcp/dhcpd.leases"])]
     leases: Vec<PathBuf>,
@@ -43,6 +46,7 @@ impl Bpa {
             namespace: self.namespace.clone(),
             place: Place { address: self.r#box, version: self.kubernetes.clone() },
             folder: self.clusters.clone(),
+            folder_on_host: self.clusters_on_host.clone().unwrap_or_else(|| self.clusters.clone()),
             leases: self.leases.clone(),
             serve: Some(self.metrics_address),
         };

@@ -63,6 +63,8 @@ pub struct Common {
     pub place: Place,
     /// Folder with a folder for each cluster.
     pub folder: PathBuf,
+    /// The same folder as the pods of installers mount it.
+    pub folder_on_host: PathBuf,
     /// Files with DHCP's leases.
     pub leases: Vec<PathBuf>,
     /// The agent that is brought to servers.

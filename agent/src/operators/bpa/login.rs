@@ -104,13 +104,34 @@ impl Common {
             }
             (None, None) => {}
         }
-        Ok(Login {
-            user: wish.user.unwrap_or_else(|| "root".to_owned()),
-            port: wish.port.unwrap_or(22),
-            identity,
-            authorized,
-        })
+        let (user, port) = entered_as(object);
+        Ok(Login { user, port, identity, authorized })
     }
+
+    /// The user's private key as it was written, for who enters the servers without us.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub async fn users_key(&self, object: &Provisioning) -> Result<String, LoginError> {
+        let (namespace, _) = object.key();
+        let name = object.spec.ssh.as_ref().and_then(|wish| wish.secret_ref.as_ref());
+        let name = name.map_or(DEFAULT_SECRET, |reference| &reference.name);
+        let secret = self.base.objects.secret(&namespace, name).await?;
+        let found = PRIVATE.iter().find_map(|key| Some((*key, text(secret.as_ref()?, key)?)));
+        let Some((key, private)) = found else {
+            return Err(LoginError::Lacking(format!(
+                "Secret `{namespace}/{name}` has no `ssh-privatekey`, with which the image of `spec.installer` enters the servers"
+            )));
+        };
+        ssh::private_key(&private, &format!("`{key}` of Secret `{namespace}/{name}`"))?;
+        Ok(private)
+    }
+}
+
+/// Who enters the servers, and where.
+pub fn entered_as(object: &Provisioning) -> (String, u16) {
+    let wish = object.spec.ssh.clone().unwrap_or_default();
+    (wish.user.unwrap_or_else(|| "root".to_owned()), wish.port.unwrap_or(22))
 }
 
 /// Name of the Secret with the cluster's own key.

@@ -26,6 +26,8 @@ pub struct Settings {
     pub place: Place,
     /// Folder with a folder for each cluster.
     pub folder: PathBuf,
+    /// The same folder as the pods of installers mount it.
+    pub folder_on_host: PathBuf,
     /// Files with DHCP's leases.
     pub leases: Vec<PathBuf>,
     /// Where metrics and health are served; nowhere when `None`.
@@ -41,6 +43,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         hosts: hosts.clone(),
         place: settings.place.clone(),
         folder: settings.folder.clone(),
+        folder_on_host: settings.folder_on_host.clone(),
         leases: settings.leases.clone(),
         agent: Arc::default(),
     };

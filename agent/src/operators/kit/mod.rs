@@ -7,6 +7,7 @@
 //! conditions  one merger of status conditions
 //! events      events of Kubernetes; a kind's reasons are an enum of its own
 //! objects     get, apply, merge, status, finalizers; conflicts are told apart from failures
+//! jobs        Jobs that do an operator's work: how they ended, what holds them up, what they wrote
 //! backoff     pauses after errors, spread
 //! metrics     counters and durations, in Prometheus' text
 //! serve       /metrics, /healthz, /readyz
@@ -21,6 +22,7 @@ pub mod command;
 pub mod conditions;
 pub mod events;
 pub mod failures;
+pub mod jobs;
 pub mod metrics;
 pub mod objects;
 pub mod registration;

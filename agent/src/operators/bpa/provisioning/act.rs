@@ -19,11 +19,12 @@ use super::controller::Controller;
 use super::decide::{Chosen, has_system, is_of, is_written_anew, reference, told_key};
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
+use super::job::{self, JobOrder};
 use super::tell::{Told, What};
 use super::wishes::Wanted;
 use crate::host::files;
 use crate::operators::bpa::common::MANAGER;
-use crate::operators::bpa::login::{LoginError, key_name, secret};
+use crate::operators::bpa::login::{LoginError, entered_as, key_name, secret};
 use crate::operators::kit::{Object as _, ObjectError};
 use crate::steps::chain;
 
@@ -95,7 +96,7 @@ impl Controller {
     }
 
     /// The cluster's folder, by its name, as ICN has it.
-    fn folder(&self, object: &Provisioning) -> PathBuf {
+    pub(super) fn folder(&self, object: &Provisioning) -> PathBuf {
         self.common.folder.join(object.cluster())
     }
 
@@ -107,8 +108,13 @@ impl Controller {
         chosen: Vec<Chosen>,
         renew: bool,
     ) -> Result<Next, ObjectError> {
-        let order = match self.order(object, wanted, chosen, renew).await {
-            Ok(order) => order,
+        let nodes = chosen.clone();
+        let doing = match &object.spec.installer {
+            Some(installer) => self.job_order(object, installer, &chosen).await.map(Doing::Job),
+            None => self.order(object, wanted, chosen, renew).await.map(Box::new).map(Doing::Ours),
+        };
+        let doing = match doing {
+            Ok(doing) => doing,
             Err(StartError::Object(error)) => return Err(error),
             Err(StartError::Told(why)) => {
                 let rest = self.failures.one_more(object);
@@ -118,7 +124,7 @@ impl Controller {
         };
         let mut before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
         before.retain(|node| !self.is_written_anew(node));
-        let work = Arc::new(Work::new(&order.chosen, &before));
+        let work = Arc::new(Work::new(&nodes, &before));
         self.works.lock().unwrap_or_else(PoisonError::into_inner).insert(object.key(), Arc::clone(&work));
         self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Installing, work.sentence()) }).await?;
         let (wake, key) = (self.wake.clone(), object.key());
@@ -126,12 +132,27 @@ impl Controller {
         // Those that have ended are done with.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let made = install(&order, &work).await;
+            let made = match doing {
+                Doing::Ours(order) => install(&order, &work).await,
+                Doing::Job(order) => job::install(&order, &work).await,
+            };
             work.end(made.map_err(|error| format!("{error:#}")));
             // Nobody is left to wake when the controller ends.
             let _ = wake.send(key);
         });
         Ok(Next::requeue(Duration::from_secs(1)))
+    }
+
+    /// `hosts.ini` in both forms.
+    pub(super) fn write_inventories(&self, object: &Provisioning, chosen: &[Chosen]) -> anyhow::Result<()> {
+        let (user, port) = entered_as(object);
+        let vm = object.labels().get(VM.0).is_some_and(|kind| kind == VM.1);
+        let inventories =
+            [(LEGACY, inventory::legacy(chosen, port, vm)), (KUBESPRAY, inventory::kubespray(chosen, &user, port))];
+        for (name, text) in inventories {
+            files::replace_below(&self.common.folder, &self.folder(object).join(name), text.as_bytes())?;
+        }
+        Ok(())
     }
 
     async fn order(
@@ -143,16 +164,7 @@ impl Controller {
     ) -> Result<Order, StartError> {
         let told = |error: anyhow::Error| StartError::Told(format!("{error:#}"));
         let login = self.common.login(object).await?;
-        let folder = self.folder(object);
-        let vm = object.labels().get(VM.0).is_some_and(|kind| kind == VM.1);
-        let inventories = [
-            (LEGACY, inventory::legacy(&chosen, login.port, vm)),
-            (KUBESPRAY, inventory::kubespray(&chosen, &login.user, login.port)),
-        ];
-        for (name, text) in inventories {
-            files::replace_below(&self.common.folder, &folder.join(name), text.as_bytes())
-                .map_err(|error| told(error.into()))?;
-        }
+        self.write_inventories(object, &chosen).map_err(told)?;
         let version = object.spec.kubernetes.as_ref().and_then(|kubernetes| kubernetes.version.clone());
         let before = object.status.as_ref().and_then(|status| status.version.clone());
         let version = version.or(before).unwrap_or_else(|| self.common.place.version.clone());
@@ -178,7 +190,7 @@ impl Controller {
             renew,
             leaving: status.nodes.iter().filter(|node| leaves(node)).cloned().collect(),
             abandon: object.annotations().contains_key(ABANDON),
-            logs: folder.join("log"),
+            logs: self.folder(object).join("log"),
             chosen,
         })
     }
@@ -294,6 +306,7 @@ impl Controller {
             objects.delete::<Secret>(&namespace, &name).await?;
         }
         objects.delete::<ConfigMap>(&namespace, &addresses_name(object)).await?;
+        self.forget_job(object).await?;
         let folder = self.folder(object);
         if folder.exists()
             && let Err(error) = fs_err::remove_dir_all(&folder)
@@ -328,10 +341,24 @@ fn addresses(object: &Provisioning, nodes: &[NodeStatus]) -> ConfigMap {
     }
 }
 
+/// Who does the work.
+enum Doing {
+    /// The box.
+    Ours(Box<Order>),
+    /// An image of the user's.
+    Job(JobOrder),
+}
+
 /// Why the work was not begun.
-enum StartError {
+pub(super) enum StartError {
     Object(ObjectError),
     Told(String),
+}
+
+impl From<ObjectError> for StartError {
+    fn from(error: ObjectError) -> Self {
+        Self::Object(error)
+    }
 }
 
 impl From<LoginError> for StartError {

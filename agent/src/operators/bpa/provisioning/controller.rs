@@ -162,7 +162,12 @@ impl Controller {
                 Told { nodes: Some(work.nodes()), ..Told::new(What::Failing, why) }
             }
         };
+        let failed = told.what == What::Failing;
         self.tell(object, told).await?;
+        // Only what was told is forgotten: an operator that ends in between finds the Job that failed, and tells it.
+        if failed {
+            self.forget_job(object).await?;
+        }
         self.works.lock().unwrap_or_else(PoisonError::into_inner).remove(&object.key());
         Ok(Next::requeue(self.failures.left(object).unwrap_or(AGAIN)))
     }

@@ -139,7 +139,7 @@ impl Work {
         self.lock().sentence = sentence.into();
     }
 
-    fn change(&self, name: &str, change: impl FnOnce(&mut NodeStatus)) {
+    pub fn change(&self, name: &str, change: impl FnOnce(&mut NodeStatus)) {
         if let Some(node) = self.lock().nodes.iter_mut().find(|node| node.name == name) {
             change(node);
         }

@@ -13,6 +13,7 @@
 //! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
 //! watch    nodes of a cluster that was made  balance    the masters' virtual address
 //!                                            route      to Services, where a site has no gateway
+//!                                            job        somebody else's installer, in place of all that
 //! ```
 //! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
 //! them, and an operator that comes back goes on.
@@ -23,6 +24,7 @@ mod controller;
 mod decide;
 mod install;
 mod inventory;
+mod job;
 mod kubeadm;
 mod look;
 mod lost;

@@ -54,7 +54,9 @@ impl Controller {
             return Ok(Watched::NoKubeconfig);
         };
         let kubeconfig = kubeconfig_of(&secret);
-        if kubeconfig.as_ref().is_ok_and(|kubeconfig| ends_soon(kubeconfig, Timestamp::now())) {
+        // Who installed the cluster makes its certificates anew.
+        let by_box = object.spec.installer.is_none();
+        if by_box && kubeconfig.as_ref().is_ok_and(|kubeconfig| ends_soon(kubeconfig, Timestamp::now())) {
             return Ok(Watched::Ends);
         }
         let asked = tokio::time::timeout(ANSWER, nodes_of(kubeconfig)).await;

@@ -117,12 +117,14 @@ impl Wanted {
         if kubernetes.control_plane_endpoint.is_some() && kubernetes.virtual_ip.is_some() {
             wrong.push("spec.kubernetes has `controlPlaneEndpoint` and `virtualIP`; keep one of them".to_owned());
         }
-        if masters > 1 && kubernetes.control_plane_endpoint.is_none() && kubernetes.virtual_ip.is_none() {
+        let by_box = spec.installer.is_none();
+        if by_box && masters > 1 && kubernetes.control_plane_endpoint.is_none() && kubernetes.virtual_ip.is_none() {
             wrong.push(format!(
                 "spec.kubernetes.virtualIP is missing: {masters} masters need an address at which one of them always \
                  answers; hint: name a free address of the servers' network, or a load balancer in `controlPlaneEndpoint`"
             ));
         }
+        installed_by_others(object, &mut wrong);
         let wanted = Self {
             cluster: object.cluster().to_owned(),
             nodes,
@@ -146,6 +148,25 @@ impl WantedNode {
     /// The MAC address as it was written, for messages.
     pub fn written(&self) -> &str {
         self.mac.as_ref().map_or("", |(_, written)| written)
+    }
+}
+
+/// What an installer in an image chooses by itself.
+fn installed_by_others(object: &Provisioning, wrong: &mut Vec<String>) {
+    if object.spec.installer.is_none() {
+        return;
+    }
+    let kubernetes = object.spec.kubernetes.clone().unwrap_or_default();
+    let said = [
+        ("version", kubernetes.version.is_some()),
+        ("serviceCIDR", kubernetes.service_cidr.is_some()),
+        ("virtualIP", kubernetes.virtual_ip.is_some()),
+        ("cni", kubernetes.cni.is_some()),
+    ];
+    for (key, _) in said.into_iter().filter(|(_, said)| *said) {
+        wrong.push(format!(
+            "spec.kubernetes.{key} is for the box's own installer; the image of `spec.installer` chooses it"
+        ));
     }
 }
 
@@ -330,6 +351,19 @@ mod tests {
         }
         let apart = json!({"masters": [{"m": {"mac-address": A}}], "workers": [{"w": {"mac-address": B}}]});
         assert_eq!(roles(apart), [("m".to_owned(), vec![NodeRole::Master]), ("w".to_owned(), vec![NodeRole::Worker])]);
+    }
+
+    #[test]
+    fn an_installer_of_the_users_own_chooses_by_itself() {
+        let masters =
+            json!([{"a": {"mac-address": A}}, {"b": {"mac-address": B}}, {"c": {"mac-address": "00:c4:13:04:62:b6"}}]);
+        let installer = json!({"image": "kud:1"});
+        wanted(json!({"masters": masters, "installer": installer, "KUDPlugins": ["emco"]})).expect("its own endpoint");
+        let kubernetes = json!({"version": "v1.36.4", "cni": "none", "podCIDR": "10.1.0.0/16"});
+        let wrong =
+            wanted(json!({"masters": masters, "installer": installer, "kubernetes": kubernetes})).expect_err("refused");
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert!(wrong[0].starts_with("spec.kubernetes.version is for the box's own installer"), "{wrong:?}");
     }
 
     #[test]

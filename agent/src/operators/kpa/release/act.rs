@@ -2,15 +2,14 @@
 
 use agent_api::clusters::release::ClusterRelease;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Resource as _;
-use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::controller::Controller;
 use crate::helm::command::Deed;
 use crate::helm::{ReleasePlan, Report};
-use crate::operators::kit::{Object as _, ObjectError, doing};
+use crate::operators::kit::{Object as _, ObjectError};
 use crate::operators::kpa::run::MANAGER;
 use crate::services::deployed::USER;
 
@@ -42,21 +41,14 @@ impl Controller {
             self.base.objects.apply(&job, MANAGER).await?;
             return Ok(JobState::Runs(String::new()));
         };
-        let pods = self.base.objects.api::<Pod>(&namespace);
-        let own = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
-        let pods = pods.list(&own).await.map_err(doing(format!("listing the pods of Job `{namespace}/{name}`")))?;
-        let pod = pods.items.first().map(|pod| json!(pod)).unwrap_or_default();
-        let ended = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let ended = ended
-            .clone()
-            .find(|condition| ["Complete", "Failed"].contains(&condition.type_.as_str()) && condition.status == "True");
-        let Some(ended) = ended else {
-            return Ok(JobState::Runs(held_up(&pod).map(|why| format!(": {why}")).unwrap_or_default()));
+        let look = self.base.objects.look_at(&job).await?;
+        let Some(ended) = look.ended.clone() else {
+            return Ok(JobState::Runs(look.held_up().map(|why| format!(": {why}")).unwrap_or_default()));
         };
-        let terminated = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
+        let terminated = look.terminated();
         let report = terminated["message"].as_str().and_then(|message| serde_json::from_str(message).ok());
         Ok(JobState::Ended(report.unwrap_or_else(|| {
-            let why = held_up(&pod).or_else(|| ended.message.clone()).unwrap_or_default();
+            let why = look.held_up().unwrap_or_else(|| ended.message.clone());
             let said = terminated["reason"].as_str().unwrap_or("no report");
             Report {
                 error: Some(format!("the pod of Helm ended without a report ({said}): {why}")),
@@ -71,17 +63,6 @@ impl Controller {
         self.base.objects.delete::<Job>(&namespace, name).await?;
         self.base.objects.delete::<Secret>(&namespace, name).await
     }
-}
-
-/// Why a pod does not run.
-fn held_up(pod: &Value) -> Option<String> {
-    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
-    let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let refused =
-        conditions.iter().find(|condition| condition["status"] == "False" && condition["type"] == "PodScheduled");
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let refused = refused.and_then(|condition| text(&condition["message"]));
-    text(&waiting["message"]).or(refused)
 }
 
 /// The Secret and the Job.
