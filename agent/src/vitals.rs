@@ -11,6 +11,7 @@ use agent_api::events::{State, Status};
 use agent_api::proof::{Proof, Start};
 use agent_api::release::Release;
 use agent_api::rest::{BoxStatus, Medium, Memory, Progress, Share, SiteStatus, Space};
+use agent_api::site::interfaces::OWN_NAMES;
 
 use crate::events::{Bus, StepPlan, uptime};
 use crate::{eta, host};
@@ -210,7 +211,7 @@ pub fn addresses() -> Vec<IpAddr> {
 }
 
 fn is_outward(interface: &str) -> bool {
-    !["lo", "cni", "veth", "foothold", "kube-", "dummy"].iter().any(|prefix| interface.starts_with(prefix))
+    !OWN_NAMES.iter().any(|prefix| interface.starts_with(prefix))
 }
 
 /// Whether an address is good on its own link only.

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use agent_api::net::Cidr;
-use agent_api::release::Provisioning;
-use agent_api::site::{Interface, Site};
+use agent_api::site::Site;
+use agent_api::site::interfaces::OWN_NAMES;
 
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE};
 use crate::host::InterfaceAddress;
@@ -80,8 +80,7 @@ pub fn overlaps(addresses: &[InterfaceAddress], clusters: &[(&'static str, Cidr)
 }
 
 fn is_site(address: &InterfaceAddress) -> bool {
-    let inner = ["lo", "foothold", "cni", "veth", "kube-", "nodelocaldns"];
-    if inner.iter().any(|prefix| address.interface.starts_with(prefix)) {
+    if OWN_NAMES.iter().any(|prefix| address.interface.starts_with(prefix)) {
         return false;
     }
     match address.address {
@@ -90,43 +89,12 @@ fn is_site(address: &InterfaceAddress) -> bool {
     }
 }
 
-/// systemd-networkd's file for an interface with fixed addresses: name and text.
-pub fn static_network(interface: &Interface, dns: &[IpAddr]) -> (String, String) {
-    let name = format!("10-site-{}.network", interface.mac_address.replace(':', "").to_ascii_lowercase());
-    let mut text = format!("[Match]\nPermanentMACAddress={}\nKind=!*\n\n[Network]\n", interface.mac_address);
-    for address in &interface.addresses {
-        let _ = writeln!(text, "Address={address}");
-    }
-    if let Some(gateway) = interface.gateway {
-        let _ = writeln!(text, "Gateway={gateway}");
-    }
-    for server in dns {
-        let _ = writeln!(text, "DNS={server}");
-    }
-    text.push_str("LLMNR=no\nMulticastDNS=no\n");
-    (name, text)
-}
-
-/// systemd-networkd's file for the box's own address on the servers' network, where the release gives one: name and
-/// text. Site's word about the same interface comes before it. It has the address without a cable, too.
-pub fn servers_network(declared: &Provisioning) -> Option<(String, String)> {
-    let own = declared.address?;
-    let interface = match (&declared.mac_address, &declared.interface) {
-        (Some(mac), _) => format!("PermanentMACAddress={mac}"),
-        (None, Some(name)) => format!("Name={name}"),
-        (None, None) => return None,
-    };
-    let text = format!(
-        "[Match]\n{interface}\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nAddress={own}\n\
-         ConfigureWithoutCarrier=yes\nLLMNR=no\nMulticastDNS=no\n"
-    );
-    Some(("40-site-provisioning.network".to_owned(), text))
-}
-
-/// systemd-resolved's settings for Site's name servers, beside those of the image.
-pub fn resolved(dns: &[IpAddr]) -> String {
+/// systemd-resolved's settings for Site's name servers and domains, beside those of the image.
+pub fn resolved(dns: &[IpAddr], domains: &[String]) -> String {
     let servers: Vec<String> = dns.iter().map(IpAddr::to_string).collect();
-    format!("[Resolve]\nDNS={}\n", servers.join(" "))
+    let lines = [("DNS", servers.join(" ")), ("Domains", domains.join(" "))];
+    let said = lines.iter().filter(|(_, words)| !words.is_empty());
+    said.fold("[Resolve]\n".to_owned(), |text, (key, words)| text + &format!("{key}={words}\n"))
 }
 
 /// chrony's configuration: Site's peers and what DHCP names; serves time if the release says so.
@@ -149,13 +117,9 @@ mod tests {
     use std::net::IpAddr;
 
     use agent_api::net::Cidr;
-    use agent_api::release::Provisioning;
-    use agent_api::site::{Interface, Plane, Site};
+    use agent_api::site::{Plane, Site};
 
-    use super::{
-        InterfaceAddress, advertise, chrony, hostname, hosts, overlaps, resolved, servers_network, site_addresses,
-        static_network,
-    };
+    use super::{InterfaceAddress, advertise, chrony, hostname, hosts, overlaps, resolved, site_addresses};
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -229,39 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn network_files_say_what_site_says() {
-        let interface = Interface {
-            mac_address: "52:54:00:AB:CD:EF".to_owned(),
-            addresses: vec!["10.0.0.5/24".to_owned()],
-            gateway: Some(ip("10.0.0.1")),
-        };
-        let (name, text) = static_network(&interface, &[ip("10.0.0.2")]);
-        assert_eq!(name, "10-site-525400abcdef.network");
-        for line in
-            ["PermanentMACAddress=52:54:00:AB:CD:EF\n", "Address=10.0.0.5/24\n", "Gateway=10.0.0.1\n", "DNS=10.0.0.2\n"]
-        {
-            assert!(text.contains(line), "{text}");
-        }
-    }
-
-    #[test]
     fn names_and_time_come_from_site() {
-        assert!(resolved(&[ip("10.0.0.2"), ip("10.0.0.3")]).ends_with("DNS=10.0.0.2 10.0.0.3\n"));
+        assert!(resolved(&[ip("10.0.0.2"), ip("10.0.0.3")], &[]).ends_with("]\nDNS=10.0.0.2 10.0.0.3\n"));
+        assert!(resolved(&[], &["site.example".to_owned()]).ends_with("]\nDomains=site.example\n"));
         assert!(chrony(&["ntp.site".to_owned()], true).contains("server ntp.site iburst\n"));
         assert!(!chrony(&[], false).contains("allow"));
-    }
-
-    #[test]
-    fn the_box_has_its_own_address_where_the_servers_are() {
-        let own = Some("172.22.0.1/24".parse().expect("an address"));
-        let named = Provisioning { address: own, interface: Some("enp2s0".to_owned()), ..Provisioning::default() };
-        let (name, text) = servers_network(&named).expect("an address");
-        // Site's files come before it, the image's after it.
-        assert!(("10-site-525400123456.network"..="80-dhcp.network").contains(&name.as_str()));
-        insta::assert_snapshot!(text);
-        let mac_address = Some("52:54:00:12:34:56".to_owned());
-        let by_mac = Provisioning { mac_address, ..named };
-        assert!(servers_network(&by_mac).expect("an address").1.contains("\nPermanentMACAddress=52:54:00:12:34:56\n"));
-        assert_eq!(servers_network(&Provisioning { address: None, ..by_mac }), None);
     }
 }

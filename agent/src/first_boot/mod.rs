@@ -23,6 +23,7 @@ pub mod host_services;
 pub mod identity;
 pub mod leases;
 pub mod network;
+mod networkd;
 pub mod phase;
 pub mod ready;
 pub mod run;

@@ -10,7 +10,7 @@ use agent_api::site::Site;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{Machine, decide, firewall, phase};
+use super::{Machine, decide, firewall, networkd, phase};
 use crate::cluster::{CLUSTER_ADDRESS, CLUSTER_INTERFACE, Node};
 use crate::host::addresses;
 use crate::host::files;
@@ -95,10 +95,8 @@ pub async fn interfaces(machine: &Machine, steps: &Steps, site: &Site) {
 
 fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcome<()>> {
     let dir = machine.at("/etc/systemd/network");
-    let dns = &site.networks.dns;
-    let mut wanted: Vec<_> = site.networks.interfaces.iter().map(|one| decide::static_network(one, dns)).collect();
-    wanted.extend(machine.provisioning().and_then(decide::servers_network));
-    let mut changed = remove_others(&dir, &wanted)?;
+    let wanted = networkd::units(&site.networks, machine.provisioning());
+    let mut changed = remove_others(machine, &dir, &wanted)?;
     for (name, text) in &wanted {
         changed |= files::write(&dir.join(name), text.as_bytes(), files::PUBLIC)?;
     }
@@ -114,16 +112,25 @@ fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcom
     Ok(if changed { Outcome::Done((), done) } else { Outcome::Current(()) })
 }
 
-fn remove_others(dir: &Path, wanted: &[(String, String)]) -> std::io::Result<bool> {
+/// Removes files that are not wanted any more. An interface that another file made goes, too: systemd-networkd leaves it, and
+/// gives it no new settings.
+fn remove_others(machine: &Machine, dir: &Path, wanted: &[(String, String)]) -> anyhow::Result<bool> {
     let Ok(entries) = fs_err::read_dir(dir) else { return Ok(false) };
     let mut removed = false;
     for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.contains("-site-") && !wanted.iter().any(|(known, _)| *known == name) {
-            fs_err::remove_file(entry.path())?;
-            removed = true;
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let has = |text: &str| fs_err::read_to_string(&path).is_ok_and(|found| found == text);
+        if !name.contains("-site-") || wanted.iter().any(|(known, text)| *known == name && has(text)) {
+            continue;
         }
+        if let Some(made) = networkd::made_by(&name)
+            && machine.at("/sys/class/net").join(made).exists()
+        {
+            machine.program(&["ip", "link", "delete", made], b"")?;
+        }
+        fs_err::remove_file(path)?;
+        removed = true;
     }
     Ok(removed)
 }
@@ -194,9 +201,10 @@ fn list(addresses: &[IpAddr]) -> String {
 pub async fn name_service(machine: &Machine, steps: &Steps, site: &Site) {
     let act = || async {
         let mut changed = false;
-        if !site.networks.dns.is_empty() {
+        let (dns, domains) = (&site.networks.dns, &site.networks.domains);
+        if !(dns.is_empty() && domains.is_empty()) {
             let drop_in = machine.at("/etc/systemd/resolved.conf.d/site.conf");
-            changed |= files::write(&drop_in, decide::resolved(&site.networks.dns).as_bytes(), files::PUBLIC)?;
+            changed |= files::write(&drop_in, decide::resolved(dns, domains).as_bytes(), files::PUBLIC)?;
         }
         // What pods with `dnsPolicy: Default` get, CoreDNS above all: it must never be empty.
         let for_pods = format!("nameserver {CLUSTER_ADDRESS}\n");
@@ -288,9 +296,9 @@ mod tests {
     fn with_fixed_address() -> Site {
         let mut site = Site::default();
         site.networks.interfaces.push(Interface {
-            mac_address: "52:54:00:00:00:01".to_owned(),
+            mac_address: Some("52:54:00:00:00:01".to_owned()),
             addresses: vec!["10.0.0.5/24".to_owned()],
-            gateway: None,
+            ..Interface::default()
         });
         site
     }
@@ -306,6 +314,33 @@ mod tests {
         assert_eq!(count(), 0);
         interfaces(&box_, &steps, &Site::default()).await;
         assert_eq!(steps.bus.since(0).1.last().expect("an event").state, agent_api::events::State::Skipped);
+    }
+
+    /// A bond that is not wanted any more, or not in this way, goes with its file.
+    #[tokio::test]
+    async fn what_an_old_file_made_goes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let runner = Arc::new(FakeRunner::default());
+        let (box_, steps) = (machine_with(dir.path(), runner.clone()), steps(&dir));
+        let with = |mode: &str| {
+            let text = format!(
+                "apiVersion: foothold.dev/v1\nkind: Site\nnetworks:\n  netdevs: [ {{ name: pair, kind: bond, bond: {{ mode: {mode} }} }} ]\n  \
+                 interfaces: [ {{ macAddress: \"52:54:00:00:00:01\", bond: pair }} ]\n"
+            );
+            Site::parse(&text).expect("a Site")
+        };
+        interfaces(&box_, &steps, &with("active-backup")).await;
+        fs_err::create_dir_all(dir.path().join("sys/class/net/pair")).expect("made");
+        interfaces(&box_, &steps, &with("active-backup")).await;
+        let deleted = || runner.calls().iter().filter(|call| *call == "ip link delete pair").count();
+        assert_eq!(deleted(), 0);
+        interfaces(&box_, &steps, &with("802.3ad")).await;
+        assert_eq!(deleted(), 1);
+        interfaces(&box_, &steps, &Site::default()).await;
+        assert_eq!(
+            (deleted(), fs_err::read_dir(dir.path().join("etc/systemd/network")).expect("read").count()),
+            (2, 0)
+        );
     }
 
     /// A reload that came to nothing is asked for again, though the files are there by then.

@@ -11,9 +11,11 @@ use crate::servers::ServersNetwork;
 use crate::yaml;
 
 pub mod check;
+pub mod interfaces;
 mod place;
 
 pub use check::Finding;
+pub use interfaces::{Interface, Netdev};
 
 /// The `Site` document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -47,12 +49,18 @@ pub struct Networks {
     /// The control plane listens and advertises on the first address that lies in one of these.
     #[serde(default)]
     pub control_plane: Plane,
-    /// Interfaces with fixed addresses; all others ask DHCP.
+    /// Bonds, VLANs and bridges. Left out when there is none: releases that do not know it refuse the key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub netdevs: Vec<Netdev>,
+    /// Interfaces with fixed addresses, or with other settings; all others ask DHCP.
     #[serde(default)]
     pub interfaces: Vec<Interface>,
     /// Name servers beside those from DHCP.
     #[serde(default)]
     pub dns: Vec<IpAddr>,
+    /// Domains in which names are looked for, beside those from DHCP.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<String>,
     /// Where this place's servers are, in place of all that the definition's `services.provisioning` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<ServersNetwork>,
@@ -65,20 +73,6 @@ pub struct Plane {
     /// CIDRs such as `10.0.0.0/24`.
     #[serde(default)]
     pub cidrs: Vec<String>,
-}
-
-/// One interface, named by its MAC address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Interface {
-    /// `52:54:00:12:34:56`.
-    pub mac_address: String,
-    /// Addresses with prefix length.
-    #[serde(default)]
-    pub addresses: Vec<String>,
-    /// Default gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<IpAddr>,
 }
 
 /// Who may come in. With nothing here the console shows a one-time claim code.

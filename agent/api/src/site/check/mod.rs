@@ -12,9 +12,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Interface, Site};
+use super::Site;
 use crate::net::{Cidr, MacAddress, is_label};
 use crate::servers::{ServersNetwork, Wrong};
+
+mod interfaces;
 
 /// The cluster's own address on every box.
 pub const CLUSTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -222,20 +224,9 @@ impl Checks {
                 self.add(&path, format!("`{text}` is {what}"), "a network of the site", "give that of an interface");
             }
         }
-        for (number, interface) in networks.interfaces.iter().enumerate() {
-            self.interface(&Path::of("networks.interfaces").index(number), interface);
-        }
-        for (number, server) in networks.dns.iter().enumerate() {
-            if let Some(what) = never_a_host(*server) {
-                let path = Path::of("networks.dns").index(number);
-                self.add(
-                    &path,
-                    format!("`{server}` is {what}"),
-                    "the address of a name server",
-                    "ask the network's owner",
-                );
-            }
-        }
+        self.interfaces(networks);
+        self.name_servers(&Path::of("networks.dns"), &networks.dns);
+        self.domains(&Path::of("networks.domains"), &networks.domains);
         if let Some(servers) = &networks.provisioning {
             self.servers(servers, &Path::of("networks.provisioning"));
         }
@@ -249,40 +240,6 @@ impl Checks {
         if let Some(own) = declared.address {
             let cidr = Cidr { address: own.address.into(), prefix: own.prefix };
             self.own_address(&path.key("address"), &own.to_string(), cidr);
-        }
-    }
-
-    fn interface(&mut self, path: &Path, interface: &Interface) {
-        let expected = "six pairs of hex digits such as \"52:54:00:12:34:56\"";
-        let (key, text) = (path.key("macAddress"), &interface.mac_address);
-        match text.parse::<MacAddress>() {
-            Err(_) => {
-                let hint = "it is printed by `ip link` on the box, and stands on its label";
-                self.add(&key, format!("`{text}` is not a MAC address"), expected, hint);
-            }
-            Ok(mac) if mac.is_group() || mac.is_zero() => {
-                let hint = "it is printed by `ip link` on the box, and stands on its label";
-                self.add(&key, format!("`{text}` is the address of no card"), "the address of one card", hint);
-            }
-            Ok(mac) => match self.macs.get(&mac).cloned() {
-                Some(first) => {
-                    let found = format!("`{text}` stands at `{first}` already");
-                    self.add(&key, found, "each card once", "give one item all addresses of the card");
-                }
-                None => drop(self.macs.insert(mac, key)),
-            },
-        }
-        let mut subnets = Vec::new();
-        for (number, text) in interface.addresses.iter().enumerate() {
-            let path = path.key("addresses").index(number);
-            if let Some(cidr) = self.cidr(&path, text) {
-                self.own_address(&path, text, cidr);
-                subnets.push(cidr);
-            }
-        }
-        // What is said of an address that is none is enough.
-        if let Some(gateway) = interface.gateway.filter(|_| subnets.len() == interface.addresses.len()) {
-            self.gateway(&path.key("gateway"), gateway, &subnets);
         }
     }
 
@@ -452,5 +409,4 @@ fn is_public_key(line: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "check_tests.rs"]
 mod tests;

@@ -1,0 +1,344 @@
+//! Which Sites cannot be.
+
+use rstest::rstest;
+
+use super::super::Site;
+use super::{Cidr, against_cluster};
+
+/// What is said of a Site with these lines.
+fn told(lines: &str) -> Vec<String> {
+    let text = format!("apiVersion: foothold.dev/v1\nkind: Site\n{lines}\n");
+    let site: Site = serde_saphyr::from_str(&text).expect("a Site");
+    super::findings(&site).iter().map(ToString::to_string).collect()
+}
+
+fn interfaces(items: &str) -> String {
+    format!("networks: {{ interfaces: [ {items} ] }}")
+}
+
+const MAC: &str = r#"macAddress: "52:54:00:12:34:56""#;
+
+#[rstest]
+#[case::outside("addresses: [ 10.0.0.5/24 ], gateway: 10.0.1.1", "`10.0.1.1` lies outside of 10.0.0.0/24")]
+#[case::other_family(
+    "addresses: [ \"fd00::5/64\" ], gateway: 10.0.0.1",
+    "an IPv4 gateway, and all addresses here are IPv6"
+)]
+#[case::other_family_4(
+    "addresses: [ 10.0.0.5/24 ], gateway: \"fd00::1\"",
+    "an IPv6 gateway, and all addresses here are IPv4"
+)]
+#[case::own("addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.5", "the box's own address")]
+#[case::broadcast("addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.255", "the broadcast address of its subnet")]
+#[case::no_address("gateway: 10.0.0.1", "without an address of this interface")]
+#[case::multicast_gateway("addresses: [ 10.0.0.5/24 ], gateway: 224.0.0.1", "`224.0.0.1` is a multicast address")]
+#[case::multicast("addresses: [ 239.1.2.3/24 ]", "a multicast address")]
+#[case::loopback("addresses: [ 127.0.0.2/8 ]", "a loopback address")]
+#[case::loopback_6("addresses: [ \"::1/128\" ]", "a loopback address")]
+#[case::nothing("addresses: [ 0.0.0.0/0 ]", "no address")]
+#[case::everything("addresses: [ 10.0.0.5/0 ]", "every address is in the box's own subnet")]
+#[case::subnet("addresses: [ 10.0.0.0/24 ]", "the address of the subnet itself")]
+#[case::subnet_6("addresses: [ \"fd00::/64\" ]", "the address of the subnet itself")]
+#[case::last("addresses: [ 10.0.0.255/24 ]", "the broadcast address of its subnet")]
+#[case::reserved("addresses: [ 250.0.0.1/24 ]", "a reserved address")]
+#[case::cluster("addresses: [ 198.18.0.1/24 ]", "the cluster's own address")]
+#[case::mapped("addresses: [ \"::ffff:10.0.0.5/120\" ]", "an IPv4 address in the form of IPv6")]
+#[case::twice(
+    "addresses: [ 10.0.0.5/24, 10.0.0.5/16 ]",
+    "`10.0.0.5` stands at `networks.interfaces[0].addresses[0]` already"
+)]
+fn addresses_that_cannot_be_are_told(#[case] rest: &str, #[case] why: &str) {
+    let told = told(&interfaces(&format!("{{ {MAC}, {rest} }}")));
+    assert!(told.len() == 1 && told[0].contains(why), "{told:?}");
+}
+
+#[rstest]
+#[case::usual("addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.1")]
+#[case::both("addresses: [ 10.0.0.5/24, \"fd00::5/64\" ], gateway: \"fe80::1\"")]
+#[case::point_to_point("addresses: [ 10.0.0.0/31 ], gateway: 10.0.0.1")]
+#[case::point_to_point_6("addresses: [ \"fd00::/127\" ], gateway: \"fd00::1\"")]
+#[case::host("addresses: [ 10.0.0.5/32 ]")]
+#[case::link_local("addresses: [ 169.254.1.2/16, \"fe80::5/64\" ]")]
+#[case::edge("addresses: [ 10.0.1.0/23, 10.0.0.255/23 ], gateway: 10.0.0.1")]
+fn what_can_be_is_taken(#[case] rest: &str) {
+    assert_eq!(told(&interfaces(&format!("{{ {MAC}, {rest} }}"))), Vec::<String>::new());
+}
+
+#[test]
+fn cards_and_addresses_are_told_when_they_stand_there_twice() {
+    let upper = r#"macAddress: "52:54:00:AB:cd:56""#;
+    let lower = r#"macAddress: "52:54:00:ab:cd:56""#;
+    let told = told(&interfaces(&format!(
+        "{{ {upper}, addresses: [ 10.0.0.5/24 ] }}, {{ {lower}, addresses: [ 10.0.0.5/16 ] }}, {{ macAddress: \"01:00:5e:00:00:01\" }}, {{ macAddress: \"00:00:00:00:00:00\" }}"
+    )));
+    let why = [
+        "`52:54:00:ab:cd:56` stands at `networks.interfaces[0].macAddress` already",
+        "`10.0.0.5` stands at",
+        "of no card",
+        "of no card",
+    ];
+    assert!(told.len() == 4 && told.iter().zip(why).all(|(told, why)| told.contains(why)), "{told:?}");
+    let servers = "networks: { interfaces: [ { macAddress: \"52:54:00:12:34:56\", addresses: [ 10.0.0.5/24 ] } ], \
+                   provisioning: { interface: { name: eno2 }, address: 10.0.0.5/24 } }";
+    assert!(self::told(servers)[0].starts_with("`networks.provisioning.address`: `10.0.0.5` stands at"));
+}
+
+const CARD: &str = r#"{ macAddress: "52:54:00:12:34:56", bond: b }"#;
+
+/// `netdevs` and `interfaces`; what is said of them.
+#[rstest]
+#[case::lacp(
+    "{ name: b, kind: bond, bond: { mode: 802.3ad, lacpTransmitRate: fast, minLinks: 1, miiMonitorSec: 50ms } }",
+    CARD
+)]
+#[case::backup(
+    "{ name: b, kind: bond, bond: { mode: active-backup, failOverMACPolicy: active } }",
+    r#"{ name: "eno*", bond: b }, { name: ens1, bond: b, primarySlave: true }"#
+)]
+#[case::arp(
+    "{ name: b, kind: bond, bond: { mode: active-backup, arpIntervalSec: 1s, arpIPTargets: [ 10.0.0.1 ] } }",
+    CARD
+)]
+#[case::vlan(
+    "{ name: v.10, kind: vlan, vlan: { id: 10 } }",
+    "{ name: ens1, vlan: [ v.10 ] }, { name: v.10, addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.1 }"
+)]
+#[case::vlans_in_vlans(
+    "{ name: out, kind: vlan, vlan: { id: 10 } }, { name: in, kind: vlan, vlan: { id: 10 } }",
+    "{ name: ens1, vlan: [ out ] }, { name: out, vlan: [ in ] }"
+)]
+#[case::vlan_on_a_bridge(
+    "{ name: v, kind: vlan, vlan: { id: 10 } }, { name: br, kind: bridge }",
+    "{ name: ens1, bridge: br }, { name: br, vlan: [ v ] }"
+)]
+#[case::bond_in_a_bridge(
+    "{ name: b, kind: bond }, { name: br, kind: bridge, bridge: { stp: true, forwardDelaySec: 2s } }",
+    r#"{ macAddress: "52:54:00:12:34:56", bond: b }, { name: b, bridge: br }"#
+)]
+#[case::routes("", r#"{ name: ens1, addresses: [ 10.0.0.5/24, "fd00::5/64" ], routes: [ { destination: 10.1.0.0/16, gateway: 10.0.0.9, metric: 5, preferredSource: 10.0.0.5 }, { destination: "::/0", gateway: "fe80::1" }, { destination: 10.9.0.0/16 }, { destination: 0.0.0.0/0, gateway: 192.0.2.1, gatewayOnLink: true } ] }"#)]
+#[case::dhcp(
+    "",
+    "{ name: ens1, dhcp: yes, routes: [ { destination: 10.1.0.0/16, gateway: 10.0.0.9 } ], dhcpV4: { sendOption: [ '60:string:a b' ], requestOptions: [ 121 ], userClass: [ x ], hostname: edge } }"
+)]
+#[case::a_gateway_beside_dhcp("", "{ name: ens1, dhcp: ipv4, gateway: 10.0.0.1 }")]
+#[case::by_driver(
+    "",
+    "{ driver: mlx5_core, dhcp: ipv6, ipv6AcceptRA: true, dhcpV6: { withoutRA: solicit }, domains: [ site.example, '~internal.example', '~.' ] }"
+)]
+fn networks_that_the_field_has_are_taken(#[case] netdevs: &str, #[case] items: &str) {
+    assert_eq!(told(&format!("networks: {{ netdevs: [ {netdevs} ], interfaces: [ {items} ] }}")), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::no_parts("{ name: b, kind: bond }", "", "no item of `interfaces` is a part of `b`")]
+#[case::vlan_on_nothing("{ name: v, kind: vlan, vlan: { id: 1 } }", "", "no item of `interfaces` is a part of `v`")]
+#[case::vlan_on_two(
+    "{ name: v, kind: vlan, vlan: { id: 1 } }",
+    "{ name: a, vlan: [ v ] }, { name: c, vlan: [ v ] }",
+    "lies on several interfaces"
+)]
+#[case::no_number("{ name: v, kind: vlan }", "{ name: a, vlan: [ v ] }", "the VLAN `v` has no number")]
+#[case::number("{ name: v, kind: vlan, vlan: { id: 4095 } }", "{ name: a, vlan: [ v ] }", "`4095` is no VLAN")]
+#[case::one_number_twice(
+    "{ name: v, kind: vlan, vlan: { id: 7 } }, { name: w, kind: vlan, vlan: { id: 7 } }",
+    "{ name: a, vlan: [ v, w ] }",
+    "`w` has the number of `v`"
+)]
+#[case::other_kind(
+    "{ name: v, kind: vlan, vlan: { id: 7 }, bond: { mode: 802.3ad } }",
+    "{ name: a, vlan: [ v ] }",
+    "settings of a bond, and `v` is a vlan"
+)]
+#[case::long("{ name: a-name-of-16-cha, kind: bridge }", "", "`a-name-of-16-cha` is no name of an interface")]
+#[case::own("{ name: cni0, kind: bridge }", "", "names that begin with `cni`")]
+#[case::name_twice("{ name: x, kind: bridge }, { name: x, kind: bridge }", "", "the name of an earlier item")]
+#[case::rate(
+    "{ name: b, kind: bond, bond: { mode: active-backup, lacpTransmitRate: fast } }",
+    CARD,
+    "`networks.netdevs[0].bond.lacpTransmitRate`: mode `active-backup` has no such setting"
+)]
+#[case::hash(
+    "{ name: b, kind: bond, bond: { transmitHashPolicy: layer3+4 } }",
+    CARD,
+    "mode `balance-rr` has no such setting"
+)]
+#[case::arp_with_lacp(
+    "{ name: b, kind: bond, bond: { mode: 802.3ad, arpIntervalSec: 1s, arpIPTargets: [ 10.0.0.1 ] } }",
+    CARD,
+    "no such setting"
+)]
+#[case::half_arp("{ name: b, kind: bond, bond: { mode: active-backup, arpIntervalSec: 1s } }", CARD, "need each other")]
+#[case::both_monitors(
+    "{ name: b, kind: bond, bond: { miiMonitorSec: 1s, arpIntervalSec: 1s, arpIPTargets: [ 10.0.0.1 ] } }",
+    CARD,
+    "links are looked at, and ARP is asked"
+)]
+#[case::time("{ name: b, kind: bond, bond: { miiMonitorSec: often } }", CARD, "`often` is no time")]
+#[case::no_bond("", CARD, "no item of `netdevs` is called `b`")]
+#[case::no_such_kind("{ name: b, kind: bridge }", CARD, "`b` is a bridge")]
+#[case::part_with_address(
+    "{ name: b, kind: bond }",
+    r#"{ macAddress: "52:54:00:12:34:56", bond: b, addresses: [ 10.0.0.5/24 ] }"#,
+    "has no `addresses` of its own"
+)]
+#[case::part_with_vlan(
+    "{ name: b, kind: bond }, { name: v, kind: vlan, vlan: { id: 1 } }",
+    "{ name: a, bond: b, vlan: [ v ] }",
+    "has no `vlan` of its own"
+)]
+#[case::two_masters(
+    "{ name: b, kind: bond }, { name: br, kind: bridge }",
+    "{ name: a, bond: b, bridge: br }",
+    "a part of a bond and of a bridge"
+)]
+#[case::bond_in_bond(
+    "{ name: b, kind: bond }, { name: c, kind: bond }",
+    "{ name: a, bond: c }, { name: c, bond: b }",
+    "a bond cannot be a part of the bond `b`"
+)]
+#[case::itself("{ name: v, kind: vlan, vlan: { id: 1 } }", "{ name: v, vlan: [ v ] }", "`v` is a part of itself")]
+#[case::primary(
+    "{ name: b, kind: bond, bond: { mode: 802.3ad } }",
+    "{ name: a, bond: b, primarySlave: true }",
+    "prefers no part"
+)]
+#[case::primary_of_nothing("", "{ name: a, primarySlave: true }", "no bond can prefer")]
+#[case::about_nothing("", "{ addresses: [ 10.0.0.5/24 ] }", "is about no interface")]
+#[case::pattern_with_address("", r#"{ name: "eno*", addresses: [ 10.0.0.5/24 ] }"#, "can match several cards")]
+#[case::driver_with_address("", "{ driver: igb, addresses: [ 10.0.0.5/24 ] }", "can match several cards")]
+#[case::item_twice(
+    "",
+    "{ name: a, mtuBytes: 1500 }, { name: a, dhcp: yes }",
+    "`a` stands at `networks.interfaces[0].name` already"
+)]
+#[case::netdev_by_mac("{ name: br, kind: bridge }", r#"{ name: br, macAddress: "52:54:00:12:34:56" }"#, "not a card")]
+#[case::mtu("", "{ name: a, mtuBytes: 60 }", "`60` is no MTU")]
+#[case::mtu_6("", r#"{ name: a, mtuBytes: 1000, addresses: [ "fd00::5/64" ] }"#, "too little for IPv6")]
+#[case::mtu_of_vlan(
+    "{ name: v, kind: vlan, vlan: { id: 1 } }",
+    "{ name: a, vlan: [ v ], mtuBytes: 1500 }, { name: v, mtuBytes: 9000 }",
+    "`v` on it has 9000"
+)]
+#[case::mtu_of_part(
+    "{ name: b, kind: bond }",
+    "{ name: a, bond: b, mtuBytes: 1500 }, { name: b, mtuBytes: 9000 }",
+    "the bond `b` has 9000"
+)]
+#[case::route_from_within(
+    "",
+    "{ name: a, addresses: [ 10.0.0.5/24 ], routes: [ { destination: 10.1.2.3/16, gateway: 10.0.0.1 } ] }",
+    "expected the network: `10.1.0.0/16`"
+)]
+#[case::route_outside(
+    "",
+    "{ name: a, addresses: [ 10.0.0.5/24 ], routes: [ { destination: 10.1.0.0/16, gateway: 10.7.0.1 } ] }",
+    "lies outside of 10.0.0.0/24"
+)]
+#[case::route_of_two(
+    "",
+    r#"{ name: a, addresses: [ 10.0.0.5/24 ], routes: [ { destination: 10.1.0.0/16, gateway: "fd00::1" } ] }"#,
+    "one family"
+)]
+#[case::source(
+    "",
+    "{ name: a, addresses: [ 10.0.0.5/24 ], routes: [ { destination: 10.1.0.0/16, preferredSource: 10.0.0.6 } ] }",
+    "no address of this interface"
+)]
+#[case::domain("", "{ name: a, domains: [ 'a b' ] }", "`a b` is no domain")]
+#[case::dns("", "{ name: a, dns: [ 127.0.0.1 ] }", "a loopback address")]
+#[case::option("", "{ name: a, dhcpV4: { sendOption: [ 'edge' ] } }", "`edge` is not valid")]
+#[case::class("", r#"{ name: a, dhcpV4: { vendorClassIdentifier: "a\nDHCP=no" } }"#, "several lines")]
+#[case::no_dhcp(
+    "",
+    "{ name: a, addresses: [ 10.0.0.5/24 ], dhcpV4: { useDNS: false } }",
+    "which this interface does not ask"
+)]
+fn networks_that_cannot_be_are_told(#[case] netdevs: &str, #[case] items: &str, #[case] why: &str) {
+    let told = told(&format!("networks: {{ netdevs: [ {netdevs} ], interfaces: [ {items} ] }}"));
+    assert!(told.len() == 1 && told[0].contains(why), "{told:#?}");
+}
+
+#[test]
+fn words_that_systemd_networkd_does_not_know_are_refused() {
+    let read = |item: &str| Site::parse(&format!("apiVersion: foothold.dev/v1\nkind: Site\nnetworks: {{ {item} }}\n"));
+    for (item, why) in [
+        ("interfaces: [ { name: a, dhcp: maybe } ]", "`yes`, `no`, `ipv4` or `ipv6`"),
+        ("interfaces: [ { name: a, mtu: 9000 } ]", "mtuBytes"),
+        ("netdevs: [ { name: b, kind: team } ]", "bond"),
+        ("netdevs: [ { name: b, kind: bond, bond: { mode: lacp } } ]", "802.3ad"),
+        ("netdevs: [ { name: b, kind: vlan, vlan: { id: 70000 } } ]", "line 3"),
+    ] {
+        let told = read(item).expect_err(item).to_string();
+        assert!(told.contains(why), "{told}");
+    }
+    for item in ["dhcp: yes", "dhcp: true", "dhcp: no", "dhcp: false", "dhcp: ipv4"] {
+        read(&format!("interfaces: [ {{ name: a, {item} }} ]")).expect(item);
+    }
+}
+
+#[rstest]
+#[case("a b", "no host")]
+#[case("ntp.example.org iburst", "no host")]
+#[case("ntp.example.org:123", "no host")]
+#[case("10.0.0.300", "no host")]
+#[case("-x.org", "no host")]
+#[case("a..b", "no host")]
+#[case("x\\ny", "no host")]
+#[case("", "empty")]
+#[case("224.0.1.1", "multicast")]
+#[case("127.0.0.1", "loopback")]
+fn time_servers_are_hosts(#[case] peer: &str, #[case] why: &str) {
+    let told = told(&format!("ntp: {{ peers: [ \"{peer}\" ] }}"));
+    assert!(told.len() == 1 && told[0].contains(why), "{told:?}");
+}
+
+#[test]
+fn hosts_name_servers_and_planes_are_checked() {
+    let good = "ntp: { peers: [ ntp.example.org, pool_1.ntp.org., 192.0.2.1, \"2001:db8::1\", ntp ] }\nnetworks: { dns: [ 9.9.9.9, \"fe80::1\" ], controlPlane: { cidrs: [ 0.0.0.0/0, 10.0.0.0/8 ] } }";
+    assert_eq!(told(good), Vec::<String>::new());
+    let bad = told(
+        "networks: { dns: [ 127.0.0.53, 255.255.255.255, 0.0.0.0 ], controlPlane: { cidrs: [ 224.0.0.0/4, 10.0.0.0 ] } }",
+    );
+    assert_eq!(bad.len(), 5, "{bad:?}");
+}
+
+#[test]
+fn keys_that_sign_a_site_are_those_of_minisign() {
+    let good = "access: { siteKeys: [ RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3 ] }";
+    assert_eq!(told(good), Vec::<String>::new());
+    for bad in ["access: { siteKeys: [ RWQ ] }", "access: { siteKeys: [ \"untrusted comment: a key\" ] }"] {
+        assert!(told(bad)[0].contains("`access.siteKeys[0]`"), "{bad}");
+    }
+}
+
+#[test]
+fn keys_are_those_that_sshd_takes() {
+    let blob = "AAAAC3NzaC1lZDI1NTE5AAAAIHUj2nTRtTBGTKkZEZyEw4c3DPZi3s4aPbLy7KIw2Xx3";
+    for good in [
+        format!("ssh-ed25519 {blob}"),
+        format!("ssh-ed25519 {blob} me@example.org of mine"),
+        format!("from=\"10.0.0.0/8\",no-pty ssh-ed25519 {blob} me"),
+    ] {
+        assert!(super::is_public_key(&good), "{good}");
+    }
+    for bad in [
+        "ssh-ed25519".to_owned(),
+        format!("ssh-unknown {blob}"),
+        blob.to_owned(),
+        "ssh-ed25519 me@example.org".to_owned(),
+        format!("ssh-ed25519 {blob} a\nssh-ed25519 {blob} b"),
+    ] {
+        assert!(!super::is_public_key(&bad), "{bad}");
+    }
+}
+
+#[test]
+fn networks_of_the_cluster_are_told_wherever_they_stand() {
+    let text = "apiVersion: foothold.dev/v1\nkind: Site\nnetworks: { dns: [ 10.96.0.10 ], controlPlane: { cidrs: [ 10.0.0.0/8 ] }, \
+                interfaces: [ { macAddress: \"52:54:00:12:34:56\", addresses: [ 10.244.3.1/24 ] } ] }\n";
+    let site = Site::parse(text).expect("a Site");
+    let clusters = [("podCIDR", "10.244.0.0/16"), ("serviceCIDR", "10.96.0.0/12")];
+    let clusters = clusters.map(|(name, text)| (name, Cidr::parse(text).expect("a CIDR")));
+    let found = against_cluster(&site, &clusters);
+    assert_eq!(found.iter().map(|finding| finding.warning).collect::<Vec<_>>(), [true, true, false, false]);
+}
