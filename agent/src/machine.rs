@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_api::boot::{self, BootFacts};
-use agent_api::release::{Provisioning, Release};
+use agent_api::release::Release;
+use agent_api::servers::Provisioning;
 use agent_api::servers::ServersNetwork;
 use agent_api::site::Site;
 use anyhow::Context;
@@ -159,7 +160,8 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use agent_api::boot::{BootFacts, DataFound, Mode};
-    use agent_api::release::{Provisioning, Release};
+    use agent_api::release::Release;
+    use agent_api::servers::Provisioning;
     use agent_api::site::Site;
 
     use super::{Machine, parameter};

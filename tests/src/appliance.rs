@@ -75,7 +75,7 @@ impl Default for How<'_> {
 pub struct Boxed {
     /// The machine.
     pub session: Session,
-    _alone: MutexGuard<'static, ()>,
+    _alone: Option<MutexGuard<'static, ()>>,
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -127,6 +127,15 @@ impl Appliance {
     /// Switches a machine on.
     pub fn boot(&self, how: How<'_>) -> Boxed {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Boxed { session: self.start(how), _alone: Some(alone) }
+    }
+
+    /// Switches another machine on beside one of the same test.
+    pub fn boot_beside(&self, _one: &Boxed, how: How<'_>) -> Boxed {
+        Boxed { session: self.start(how), _alone: None }
+    }
+
+    fn start(&self, how: How<'_>) -> Session {
         let image = how.image.map_or_else(|| self.image(how.format), Path::to_owned);
         let plan = Plan {
             image: &image,
@@ -140,8 +149,7 @@ impl Appliance {
             site: how.site,
             overlay: how.overlay,
         };
-        let session = machine::start(&self.builder, &plan).unwrap_or_else(|error| panic!("starting: {error:#}"));
-        Boxed { session, _alone: alone }
+        machine::start(&self.builder, &plan).unwrap_or_else(|error| panic!("starting: {error:#}"))
     }
 
     /// Switches the same box on again and again and cuts its power, each time so many seconds later; then once more.

@@ -19,9 +19,9 @@
 //! console  consoles of the kernel         definition, recipes and menu say them the same way
 //! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
 //! site     what is particular to a place  user writes, agent reads
-//! servers  the network of the site's servers  user writes in definition or site, both read it
 //! hash     SHA-256 of bytes on their way    whoever reads or writes and wants the digest, too
 //! release  what an image holds            builder writes, initrd verifies
+//! servers  the network of the site's servers  user writes in definition or site, both read it
 //! net      MAC addresses, subnets, ranges     definition, Site and cluster say them the same way
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
 //! openpgp  signatures that apt reads           builder and agent sign their repositories

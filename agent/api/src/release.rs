@@ -6,11 +6,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::net::{AddressRange, Cidr, InterfaceAddress};
+use crate::net::Cidr;
+use crate::servers::Provisioning;
 
 /// Directory on the medium that holds everything of ours.
 pub const MEDIUM_ROOT: &str = "foothold";
@@ -358,46 +358,10 @@ pub struct Release {
     pub budgets: Budgets,
 }
 
-/// How the box provisions other servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Provisioning {
-    /// MAC address of the interface on the servers' network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac_address: Option<String>,
-    /// Name of that interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<String>,
-    /// The box's own address there; else it has what Site or another DHCP server gives it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<InterfaceAddress>,
-    /// Addresses to lease. Without them the box serves no DHCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range: Option<AddressRange>,
-    /// Whom DHCP answers.
-    #[serde(default)]
-    pub dhcp: DhcpPolicy,
-}
-
 /// How the box forms clusters of the servers that it provisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Clusters {}
-
-/// Whom DHCP on the servers' network answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum DhcpPolicy {
-    /// Known machines; unknown ones only right after a probe found no other server.
-    #[default]
-    Guard,
-    /// Known machines.
-    Known,
-    /// Everybody, whoever else answers.
-    Always,
-    /// Nobody.
-    Off,
-}
 
 impl Release {
     /// The layer of that name.
@@ -425,7 +389,8 @@ pub struct InitrdConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::{Clusters, Provisioning, Release};
+    use super::{Clusters, Release};
+    use crate::servers::Provisioning;
 
     #[test]
     fn a_release_names_clusters_only_where_they_are_asked_for() {

@@ -1,5 +1,5 @@
-//! The servers' network as a user declares it: in the definition as `services.provisioning`, and in its place in Site as
-//! `networks.provisioning`, for what is particular to one place.
+//! The servers' network: as a user declares it, in the definition as `services.provisioning` and in its place in Site as
+//! `networks.provisioning`, and as the release holds it.
 //!
 //! ```text
 //! ServersNetwork (texts) ─resolve─► Provisioning, and every Wrong with its key
@@ -9,7 +9,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::net::{AddressRange, InterfaceAddress, MacAddress};
-use crate::release::{DhcpPolicy, Provisioning};
 
 /// Network boot and provisioning of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +43,42 @@ pub struct InterfaceChoice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(title = "an interface name such as `enp3s0`")]
     pub name: Option<String>,
+}
+
+/// How the box provisions other servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Provisioning {
+    /// MAC address of the interface on the servers' network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// Name of that interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// The box's own address there; else it has what Site or another DHCP server gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<InterfaceAddress>,
+    /// Addresses to lease. Without them the box serves no DHCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<AddressRange>,
+    /// Whom DHCP answers.
+    #[serde(default)]
+    pub dhcp: DhcpPolicy,
+}
+
+/// Whom DHCP on the servers' network answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DhcpPolicy {
+    /// Known machines; unknown ones only right after a probe found no other server.
+    #[default]
+    Guard,
+    /// Known machines.
+    Known,
+    /// Everybody, whoever else answers.
+    Always,
+    /// Nobody.
+    Off,
 }
 
 /// A value that cannot be.

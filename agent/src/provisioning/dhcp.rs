@@ -8,7 +8,7 @@
 
 use std::net::Ipv4Addr;
 
-use agent_api::release::Provisioning;
+use agent_api::servers::Provisioning;
 use serde_json::{Value, json};
 
 use super::segment::known;
@@ -70,7 +70,7 @@ pub fn hosts<'a>(machines: impl Iterator<Item = &'a Value>) -> String {
 #[cfg(test)]
 mod tests {
     use agent_api::net::AddressRange;
-    use agent_api::release::Provisioning;
+    use agent_api::servers::Provisioning;
     use serde_json::json;
 
     use super::{Settings, Value, hosts, machine, settings};

@@ -15,7 +15,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use agent_api::ports;
-use agent_api::release::{Image, Provisioning, Release};
+use agent_api::release::{Image, Release};
+use agent_api::servers::Provisioning;
 use sha2::{Digest, Sha256};
 
 use crate::door;

@@ -1,7 +1,8 @@
 use std::net::IpAddr;
 
 use agent_api::net::AddressRange;
-use agent_api::release::{Blob, Digest, Image, Provisioning};
+use agent_api::release::{Blob, Digest, Image};
+use agent_api::servers::Provisioning;
 
 use super::{EMPTY_DATABASE, IronicPlan, RUN, STATE, servers_side};
 use crate::provisioning::database::Reason;

@@ -61,6 +61,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("units.txt", &["systemctl", "list-units", "--all", "--no-pager", "--plain"]),
     ("network/addresses.txt", &["ip", "-details", "address"]),
     ("network/routes.txt", &["ip", "route", "show", "table", "all"]),
+    ("network/routes-ipv6.txt", &["ip", "-6", "route", "show", "table", "all"]),
     ("network/neighbours.txt", &["ip", "neighbour"]),
     ("network/sockets.txt", &["ss", "-tulpn"]),
     ("network/nftables.txt", &["nft", "list", "ruleset"]),

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use agent_api::events::Event;
 use agent_api::ports;
-use agent_api::release::{InstallTarget, Provisioning, Release};
+use agent_api::release::{InstallTarget, Release};
 use agent_api::servers::InterfaceChoice;
+use agent_api::servers::Provisioning;
 use agent_api::site::Site;
 use anyhow::{Context, Result, bail};
 use foothold_qemu::{Accel, Bus, Disk, Firmware, Format, Nic, Tools, Vm, VmBuilder, Writes};
@@ -449,7 +450,7 @@ fn get(url: &str, token: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::release::Provisioning;
+    use agent_api::servers::Provisioning;
     use agent_api::servers::{InterfaceChoice, ServersNetwork};
     use agent_api::site::Site;
 

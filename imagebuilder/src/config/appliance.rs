@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget, Provisioning};
+use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget};
+use agent_api::servers::Provisioning;
 use agent_api::site::Site;
 use serde::Serialize;
 

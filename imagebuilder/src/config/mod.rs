@@ -22,7 +22,7 @@ mod validate;
 
 use std::path::Path;
 
-pub use agent_api::release::Provisioning;
+pub use agent_api::servers::Provisioning;
 
 pub use self::appliance::{
     Appliance, Boot, Budgets, CarriedImage, Chart, ChartOrigin, Content, Firmware, FirstBoot, Kubernetes,

@@ -1,7 +1,7 @@
 //! The optional second document: a Site, checked like the agent will, but all of it and with places.
 
 use agent_api::net::Cidr;
-use agent_api::release::Provisioning;
+use agent_api::servers::Provisioning;
 use agent_api::servers::{ServersNetwork, Wrong};
 use agent_api::site::check::{self, Key, Path};
 use agent_api::site::{Finding, Site};

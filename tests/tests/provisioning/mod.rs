@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agent_api::ports;
-use agent_api::release::{Provisioning, Release};
+use agent_api::release::Release;
+use agent_api::servers::Provisioning;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foothold::host::command::Running;

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use agent_api::net::MacAddress;
-pub use agent_api::release::DhcpPolicy;
+pub use agent_api::servers::DhcpPolicy;
 use agent_api::yaml;
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,96 @@
+//! What a Site says of networks, on the kernel and the systemd-networkd of the box.
+
+use std::path::{Path, PathBuf};
+
+use foothold::cli::Network;
+use foothold_qemu::{Nic, Segment};
+use foothold_tests::client::Kubernetes;
+use foothold_tests::{Appliance, How};
+use serde_json::json;
+
+/// A Site whose two cards are one by LACP, with an IPv4 VLAN and an IPv6 one on it; `number` is the end of all its addresses.
+fn site(dir: &Path, number: u8) -> PathBuf {
+    let text = format!(
+        r#"
+apiVersion: foothold.dev/v1
+kind: Site
+networks:
+  netdevs:
+    - {{ name: pair, kind: bond, bond: {{ mode: 802.3ad, lacpTransmitRate: fast, transmitHashPolicy: layer3+4, minLinks: 1 }} }}
+    - {{ name: office, kind: vlan, vlan: {{ id: 10 }} }}
+    - {{ name: storage, kind: vlan, vlan: {{ id: 20 }} }}
+    - {{ name: machines, kind: bridge }}
+  interfaces:
+    - {{ macAddress: "{one}", bond: pair }}
+    - {{ macAddress: "{two}", bond: pair }}
+    - {{ name: pair, vlan: [ office, storage ], mtuBytes: 9000 }}
+    - {{ name: office, addresses: [ 192.0.2.{number}/24 ], mtuBytes: 1500 }}
+    - {{ name: storage, bridge: machines, mtuBytes: 9000 }}
+    - {{ name: machines, addresses: [ "fd00:20::{number}/64" ], mtuBytes: 9000, routes: [ {{ destination: "fd00:30::/64", gateway: "fd00:20::99" }} ] }}
+"#,
+        one = mac(number, 1),
+        two = mac(number, 2),
+    );
+    let path = dir.join(format!("site-{number}.yaml"));
+    fs_err::write(&path, text).expect("written");
+    path
+}
+
+fn mac(number: u8, card: u8) -> String {
+    format!("52:54:00:09:{number:02x}:{card:02x}")
+}
+
+/// Asks the API server of one box for what answers at an address of the other, which it reaches by its networks alone.
+fn reaches(kubernetes: &Kubernetes<'_>, name: &str, address: &str) {
+    let port = json!([{ "name": "https", "port": 8443 }]);
+    let service =
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": { "ports": port } });
+    kubernetes.create("/api/v1/namespaces/default/services", &service);
+    let endpoints = json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": name },
+        "subsets": [{ "addresses": [{ "ip": address }], "ports": port }] });
+    kubernetes.create("/api/v1/namespaces/default/endpoints", &endpoints);
+    let page = kubernetes.text(&format!("/api/v1/namespaces/default/services/https:{name}:https/proxy/"));
+    assert!(page.contains("<title>Foothold"), "{address}: {page}");
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test network -- --ignored`"]
+fn two_boxes_reach_each_other_by_a_bond_its_vlans_and_a_bridge() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let appliance = Appliance::get();
+    let wires = [Segment::new(), Segment::new()];
+    let cards = |number: u8| -> Vec<Nic> {
+        wires.iter().zip(1..).map(|(wire, card)| Nic::segment(wire).mac(mac(number, card))).collect()
+    };
+    let (first, second) = (cards(1), cards(2));
+    let sites = [site(dir.path(), 1), site(dir.path(), 2)];
+    let how = |nics, number: usize| How { network: Network::User, nics, site: Some(&sites[number]), ..How::default() };
+    let mut one = appliance.boot(how(&first, 0));
+    let mut other = appliance.boot_beside(&one, how(&second, 1));
+    one.until_ready();
+    other.until_ready();
+
+    let client = one.client();
+    let kubernetes = client.kubernetes();
+    reaches(&kubernetes, "office", "192.0.2.2");
+    reaches(&kubernetes, "storage", "fd00:20::2");
+
+    let bundle = client.support_bundle();
+    let text = |name: &str| bundle.iter().find(|(path, _)| path.ends_with(name)).expect("in the bundle").1.clone();
+    let addresses = text("network/addresses.txt");
+    for expected in [
+        "bond mode 802.3ad",
+        "lacp_rate fast",
+        "xmit_hash_policy layer3+4",
+        "ad_num_ports 2",
+        "vlan protocol 802.1Q id 10",
+    ] {
+        assert!(addresses.contains(expected), "`{expected}` in {addresses}");
+    }
+    let line = |name: &str| {
+        addresses.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}: {addresses}"))
+    };
+    assert!(line(": pair:").contains("mtu 9000") && line(": office@pair").contains("mtu 1500"), "{addresses}");
+    assert!(line(": storage@pair").contains("master machines"), "{addresses}");
+    assert!(text("network/routes-ipv6.txt").contains("fd00:30::/64 via fd00:20::99 dev machines"));
+}
