@@ -58,11 +58,11 @@ pub fn network_of(peer: IpAddr) -> IpAddr {
 
 /// Networks from which somebody came who may: those of the last `MOST_KNOWN`. The box itself always is.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KnownPeers {
     networks: Mutex<VecDeque<IpAddr>>,
 }
 
-impl Known {
+impl KnownPeers {
     /// Somebody there has a right token, or a certificate.
     pub fn remember(&self, peer: IpAddr) {
         let network = network_of(peer);
@@ -87,7 +87,7 @@ impl Known {
 /// Who is connected.
 struct Seats {
     limits: ConnectionLimits,
-    known: Arc<Known>,
+    known: Arc<KnownPeers>,
     open: Mutex<Open>,
 }
 
@@ -127,7 +127,7 @@ pub struct Busy {
 }
 
 impl Seats {
-    fn new(limits: ConnectionLimits, known: Arc<Known>) -> Arc<Self> {
+    fn new(limits: ConnectionLimits, known: Arc<KnownPeers>) -> Arc<Self> {
         Arc::new(Self { limits, known, open: Mutex::default() })
     }
 
@@ -241,7 +241,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn start<S, F>(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     addresses: &[SocketAddr],
-    (limits, known): (ConnectionLimits, Arc<Known>),
+    (limits, known): (ConnectionLimits, Arc<KnownPeers>),
     serve: S,
     stop: &CancellationToken,
 ) -> Vec<SocketAddr>
@@ -333,10 +333,10 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{ConnectionLimits, HANDSHAKE, IDLE, Known, STRANGERS, Seat, Seats, network_of};
+    use super::{ConnectionLimits, HANDSHAKE, IDLE, KnownPeers, STRANGERS, Seat, Seats, network_of};
 
     fn seats(all: usize, of_peer: usize, kept: usize) -> Arc<Seats> {
-        Seats::new(ConnectionLimits { all, of_peer, kept, backlog: 1 }, Arc::new(Known::default()))
+        Seats::new(ConnectionLimits { all, of_peer, kept, backlog: 1 }, Arc::new(KnownPeers::default()))
     }
 
     fn peer(last: u8) -> IpAddr {
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn the_last_networks_are_known() {
-        let known = Known::default();
+        let known = KnownPeers::default();
         for last in 0..300_u32 {
             known.remember(std::net::Ipv4Addr::from_bits(last).into());
         }

@@ -269,14 +269,14 @@ fn nic(argv: &mut Argv, index: usize, nic: &WiredNic, bootindex: Option<usize>, 
     };
     argv.put("-netdev", backend);
     let bootindex = bootindex.map(|index| format!(",bootindex={index}")).unwrap_or_default();
-    let (model, card) = (nic.model.device(), nic_device(index));
+    let (model, options, card) = (nic.model.device(), nic.model.options(), nic_device(index));
     // OVMF has a driver for virtio-net; the one in the ROM that QEMU puts on the card would take its place, and faults
     // now and then in a long download. It has none for the other card.
     let rom = match (firmware, nic.model) {
         (FirmwareFiles::Flash { .. }, NicModel::Virtio) => ",romfile=",
         (FirmwareFiles::Flash { .. }, NicModel::I82551) | (FirmwareFiles::Bios, _) => "",
     };
-    argv.put("-device", format!("{model},id={card},netdev={id},mac={}{bootindex}{rom}", nic.mac));
+    argv.put("-device", format!("{model},id={card},netdev={id},mac={}{options}{bootindex}{rom}", nic.mac));
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //! boot     what the initrd found          initrd writes, agent reads
 //! bundle   what turns a release into one  `foothold diff` writes, agent takes
 //! image    names of container images      both read them the same way
+//! oci      documents of container images  builder and agent read them out of registries and archives
 //! menu     GRUB's menu                   builder writes it for an image, the box for a release that came later
 //! console  consoles of the kernel         definition, recipes and menu say them the same way
 //! proof    how its boot was measured      `foothold prove` writes, initrd verifies, agent reads
@@ -46,6 +47,7 @@ pub mod menu;
 pub mod meta;
 pub mod metal3;
 pub mod net;
+pub mod oci;
 mod openapi;
 pub mod openpgp;
 pub mod ports;

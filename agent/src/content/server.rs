@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use super::fetches::Fetches;
 use super::{Held, Source, listing};
 use crate::http::{Answer, File, Head, Method, Peer, Rewound, Sent, Service, Text};
-use crate::listen::Known;
+use crate::listen::KnownPeers;
 
 /// What other nodes put into `/etc/containerd/certs.d/_default/`.
 pub const HOSTS_TOML: &str = "/containerd/hosts.toml";
@@ -31,7 +31,7 @@ pub struct Content {
     medium: PathBuf,
     built: u64,
     fetches: Fetches,
-    known: Arc<Known>,
+    known: Arc<KnownPeers>,
 }
 
 impl Content {
@@ -49,7 +49,7 @@ impl Content {
 
     /// The same, which keeps some of its seats for these networks.
     #[must_use]
-    pub fn knowing(self, known: Arc<Known>) -> Self {
+    pub fn knowing(self, known: Arc<KnownPeers>) -> Self {
         Self { known, ..self }
     }
 
@@ -112,7 +112,7 @@ impl Service for Content {
         Answer::Text(Text::problem(301, "it is a folder").with("Location", listing::encode(&format!("/{below}"))))
     }
 
-    fn known(&self) -> Arc<Known> {
+    fn known(&self) -> Arc<KnownPeers> {
         Arc::clone(&self.known)
     }
 

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::host::files;
-use crate::listen::{Known, network_of};
+use crate::listen::{KnownPeers, network_of};
 
 /// Letters of a claim code, 5 bits each: no I, L, O, U, which people misread.
 const LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -94,7 +94,7 @@ pub struct Gate {
     state: Mutex<State>,
     code: watch::Sender<Option<String>>,
     claimed: PathBuf,
-    known: Arc<Known>,
+    known: Arc<KnownPeers>,
 }
 
 impl Gate {
@@ -108,7 +108,7 @@ impl Gate {
     }
 
     /// Networks from which a right token came.
-    pub fn known(&self) -> Arc<Known> {
+    pub fn known(&self) -> Arc<KnownPeers> {
         Arc::clone(&self.known)
     }
 

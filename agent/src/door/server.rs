@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::body::Served;
-use crate::listen::{self, ConnectionLimits, DEAD_PEER, FIRST_BYTE, HANDSHAKE, Known, Seat};
+use crate::listen::{self, ConnectionLimits, DEAD_PEER, FIRST_BYTE, HANDSHAKE, KnownPeers, Seat};
 
 const CONNECTIONS: ConnectionLimits = ConnectionLimits { all: 96, of_peer: 24, kept: 16, backlog: 64 };
 /// Most bytes of a request's head.
@@ -70,7 +70,7 @@ pub(crate) fn start(
     addresses: &[SocketAddr],
     router: Router,
     tls: ServerConfig,
-    known: Arc<Known>,
+    known: Arc<KnownPeers>,
     stop: &CancellationToken,
 ) -> Vec<SocketAddr> {
     let tls = TlsAcceptor::from(Arc::new(tls));

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use agent_api::release::Digest;
 
-use crate::listen::Known;
+use crate::listen::KnownPeers;
 
 mod accept;
 mod answer;
@@ -56,7 +56,7 @@ pub trait Service: Send + Sync + 'static {
     fn sent(&self, _: &Head, _: &Peer, _: &Sent) {}
 
     /// Networks for which seats are kept.
-    fn known(&self) -> Arc<Known> {
+    fn known(&self) -> Arc<KnownPeers> {
         Arc::default()
     }
 

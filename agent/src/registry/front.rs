@@ -17,7 +17,7 @@ use super::catalog::Catalog;
 use super::{RegistryStorage, pod, proxy};
 use crate::door::{Gate, Verdict};
 use crate::http::{Answer, File, Head, Method, Peer, Rewound, Service};
-use crate::listen::Known;
+use crate::listen::KnownPeers;
 use crate::pulls::Recorder;
 
 /// Repositories, tags and blobs of the release, and the way to those that were uploaded.
@@ -120,7 +120,7 @@ impl Service for Front {
         self.carried_blob(head).map_or(Answer::PassOn, Answer::File)
     }
 
-    fn known(&self) -> Arc<Known> {
+    fn known(&self) -> Arc<KnownPeers> {
         self.gate.known()
     }
 

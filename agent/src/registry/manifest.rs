@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use agent_api::oci::{INDEX, MANIFEST};
 use agent_api::release::Digest;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
@@ -11,8 +12,6 @@ use serde::Deserialize;
 use crate::http;
 
 const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// What of a manifest tells its kind (OCI image specification 1.1, "Image Manifest" and "Image Index"): `mediaType`
 /// need not be there, an index alone has `manifests`.

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::node::{self, step};
 use super::stage::Seen;
-use crate::ironic::ProvisionState as State;
+use crate::ironic::ProvisionState;
 
 /// Longer than any sign of life takes when the box is back: a ramdisk calls again after five minutes at most.
 pub const SILENCE: SignedDuration = SignedDuration::from_mins(10);
@@ -16,10 +16,10 @@ pub const SILENCE: SignedDuration = SignedDuration::from_mins(10);
 pub fn is_lost(seen: &Seen<'_>, since: Timestamp, silence: SignedDuration) -> bool {
     let node = seen.node;
     let waits = match &node.provision_state {
-        State::InspectWait => node.inspect_interface.as_deref() == Some("agent"),
-        State::DeployWait => true,
+        ProvisionState::InspectWait => node.inspect_interface.as_deref() == Some("agent"),
+        ProvisionState::DeployWait => true,
         // Steps that run are not ended half way.
-        State::CleanWait => step(&node.clean_step).is_none(),
+        ProvisionState::CleanWait => step(&node.clean_step).is_none(),
         _ => false,
     };
     let Some(commanded) = node::bmc(node).commanded.map(|time| time.0).filter(|at| waits && *at < since) else {

@@ -6,7 +6,7 @@ use agent_api::host_story::{DhcpClient, DhcpSign, HttpSign, RamdiskSign};
 use jiff::{SignedDuration, Timestamp};
 
 use super::node::{self, moment};
-use crate::ironic::{CALLBACK_SECS, Node, ProvisionState as State};
+use crate::ironic::{CALLBACK_SECS, Node, ProvisionState};
 
 /// Virtual media is put in, and may be fetched, so long before the server is powered on.
 const MEDIA: SignedDuration = SignedDuration::from_mins(5);
@@ -93,25 +93,28 @@ pub enum Next {
 pub fn stage(seen: &Seen<'_>) -> Option<Stage> {
     let node = seen.node;
     match &node.provision_state {
-        State::Verifying => Some(Stage::Tried),
-        State::Inspecting if node.inspect_interface.as_deref() != Some("agent") => Some(Stage::Asked),
-        State::Inspecting => Some(at_work(seen)),
-        State::InspectWait => Some(booting(seen)),
-        State::Deploying | State::DeployWait => Some(deploying(seen)),
-        State::Deleting => Some(Stage::Removed),
-        State::Cleaning | State::CleanWait | State::Servicing | State::ServiceWait => Some(cleaning(seen)),
-        State::Enroll
-        | State::Manageable
-        | State::Available
-        | State::DeployFail
-        | State::Active
-        | State::Error
-        | State::CleanFail
-        | State::InspectFail
-        | State::Adopting
-        | State::AdoptFail
-        | State::ServiceFail
-        | State::Other(_) => node.target_power_state.clone().map(Stage::Power),
+        ProvisionState::Verifying => Some(Stage::Tried),
+        ProvisionState::Inspecting if node.inspect_interface.as_deref() != Some("agent") => Some(Stage::Asked),
+        ProvisionState::Inspecting => Some(at_work(seen)),
+        ProvisionState::InspectWait => Some(booting(seen)),
+        ProvisionState::Deploying | ProvisionState::DeployWait => Some(deploying(seen)),
+        ProvisionState::Deleting => Some(Stage::Removed),
+        ProvisionState::Cleaning
+        | ProvisionState::CleanWait
+        | ProvisionState::Servicing
+        | ProvisionState::ServiceWait => Some(cleaning(seen)),
+        ProvisionState::Enroll
+        | ProvisionState::Manageable
+        | ProvisionState::Available
+        | ProvisionState::DeployFail
+        | ProvisionState::Active
+        | ProvisionState::Error
+        | ProvisionState::CleanFail
+        | ProvisionState::InspectFail
+        | ProvisionState::Adopting
+        | ProvisionState::AdoptFail
+        | ProvisionState::ServiceFail
+        | ProvisionState::Other(_) => node.target_power_state.clone().map(Stage::Power),
     }
 }
 
@@ -122,7 +125,7 @@ fn deploying(seen: &Seen<'_>) -> Stage {
         Some("prepare_instance_boot" | "tear_down_agent" | "switch_to_tenant_network" | "boot_instance") => {
             Stage::Written
         }
-        None | Some("deploy") if seen.node.provision_state == State::DeployWait => booting(seen),
+        None | Some("deploy") if seen.node.provision_state == ProvisionState::DeployWait => booting(seen),
         None | Some("deploy") => at_work(seen),
         Some(other) => Stage::Step(other.to_owned()),
     }
@@ -139,8 +142,8 @@ fn in_vain(fetch: &HttpSign) -> Option<Stage> {
 }
 
 fn cleaning(seen: &Seen<'_>) -> Stage {
-    let waits = matches!(seen.node.provision_state, State::CleanWait | State::ServiceWait);
-    let servicing = matches!(seen.node.provision_state, State::Servicing | State::ServiceWait);
+    let waits = matches!(seen.node.provision_state, ProvisionState::CleanWait | ProvisionState::ServiceWait);
+    let servicing = matches!(seen.node.provision_state, ProvisionState::Servicing | ProvisionState::ServiceWait);
     let step = if servicing { &seen.node.service_step } else { &seen.node.clean_step };
     match node::step(step) {
         Some(step) => Stage::Step(step.to_owned()),
@@ -280,15 +283,16 @@ impl Stage {
     /// When Ironic gives up, if no sign comes before.
     pub fn until(&self, node: &Node) -> Option<Timestamp> {
         let state = &node.provision_state;
-        let by_change = matches!(state, State::DeployWait | State::CleanWait | State::ServiceWait);
-        let inspected = node.inspection_started_at.as_deref().filter(|_| *state == State::InspectWait);
+        let by_change =
+            matches!(state, ProvisionState::DeployWait | ProvisionState::CleanWait | ProvisionState::ServiceWait);
+        let inspected = node.inspection_started_at.as_deref().filter(|_| *state == ProvisionState::InspectWait);
         let since = inspected.or_else(|| node.provision_updated_at.as_deref().filter(|_| by_change));
         moment(since?)?.checked_add(SignedDuration::from_secs(CALLBACK_SECS)).ok()
     }
 
     /// Whether each heartbeat moves that moment.
     fn is_kept_alive(&self, node: &Node) -> bool {
-        let inspected = matches!(node.provision_state, State::Inspecting | State::InspectWait);
+        let inspected = matches!(node.provision_state, ProvisionState::Inspecting | ProvisionState::InspectWait);
         !inspected && matches!(self, Self::Ramdisk | Self::Writing | Self::Step(_))
     }
 

@@ -1,5 +1,6 @@
 //! Container images in the lock: everything from the reference down to the layers.
 
+use agent_api::oci::Descriptor;
 use agent_api::release::{Blob, Digest, Image};
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,12 @@ pub struct Piece {
     pub digest: Digest,
     /// Bytes.
     pub size: u64,
+}
+
+impl From<&Descriptor> for Piece {
+    fn from(named: &Descriptor) -> Self {
+        Self { media_type: named.media_type.clone(), digest: named.digest.clone(), size: named.size }
+    }
 }
 
 impl Piece {

@@ -238,10 +238,8 @@ pub struct Packed {
     pub manifest: Blob,
 }
 
-/// Media type of a manifest (OCI image specification, media-types.md).
-pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-/// Media type of a configuration.
-pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+pub use agent_api::oci::{CONFIG, MANIFEST};
+
 /// Media type of our layers.
 pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 

@@ -282,7 +282,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::bmc::power::From;
+    use crate::bmc::power::BootFrom;
 
     fn change(place: Place, body: Value) -> (Decided, State) {
         of("generic", place, body)
@@ -320,9 +320,9 @@ mod tests {
         let (decided, mut state) = change(Place::System, boot);
         assert_eq!(decided, Ok(Outcome::Done(Place::System, StatusCode::OK)));
         let next = state.next_boot();
-        assert!(next.once && next.from == From::Network && next.mode == Mode::Legacy);
+        assert!(next.once && next.from == BootFrom::Network && next.mode == Mode::Legacy);
         state.booted();
-        assert_eq!(state.next_boot().from, From::Normal);
+        assert_eq!(state.next_boot().from, BootFrom::Normal);
     }
 
     /// As sushy's extension for Dell writes it.
@@ -341,9 +341,9 @@ mod tests {
         let Ok(Outcome::Done(Place::Task(id), StatusCode::ACCEPTED)) = decided else { panic!("{decided:?}") };
         assert!(id.starts_with("JID_") && state.tasks.contains_key(&id), "{id}");
         let next = state.next_boot();
-        assert!(next.once && next.from == From::Cd, "{next:?}");
+        assert!(next.once && next.from == BootFrom::Cd, "{next:?}");
         state.booted();
-        assert_eq!(state.next_boot().from, From::Normal);
+        assert_eq!(state.next_boot().from, BootFrom::Normal);
     }
 
     #[rstest]

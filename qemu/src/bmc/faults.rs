@@ -22,7 +22,7 @@ pub struct Faults {
     /// It takes basic authentication, and has no session left.
     pub refuse_sessions: bool,
     /// What it says about power.
-    pub power: Power,
+    pub power: PowerFault,
 }
 
 /// Of `answered + dropped` requests the last ones are dropped without an answer, again and again.
@@ -38,7 +38,7 @@ pub struct Flaps {
 /// How a BMC lies about power.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Power {
+pub enum PowerFault {
     /// Not at all.
     #[default]
     Honest,
@@ -64,9 +64,9 @@ impl Faults {
     /// What the system and the chassis are said to be, by what is true and the number of the answer.
     pub(super) const fn told(&self, on: bool, number: u64) -> (bool, bool) {
         match self.power {
-            Power::Honest | Power::Deaf => (on, on),
-            Power::Inverted => (!on, on),
-            Power::Wavering => (if number.is_multiple_of(2) { on } else { !on }, on),
+            PowerFault::Honest | PowerFault::Deaf => (on, on),
+            PowerFault::Inverted => (!on, on),
+            PowerFault::Wavering => (if number.is_multiple_of(2) { on } else { !on }, on),
         }
     }
 }

@@ -58,10 +58,10 @@ mod service;
 mod state;
 mod vm;
 
-pub use faults::{Faults, Flaps, Power as PowerFault};
+pub use faults::{Faults, Flaps, PowerFault};
 pub use images::Images;
 pub use ipmi::{IpmiBmc, IpmiError, IpmiOptions, is_ipmi_name};
-pub use power::{Act, Boot, From as BootFrom, MemoryPower, Mode, Power, PowerError};
+pub use power::{Act, Boot, BootFrom, MemoryPower, Mode, Power, PowerError};
 pub use profile::{Drive, Firmware, Ids, Insert, Media, Owner, Profile, ProfileError};
 pub use state::Machine;
 pub use vm::VmPower;

@@ -35,7 +35,7 @@ pub enum Act {
 
 /// What the machine boots from, in the words of `ComputerSystem.Boot`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum From {
+pub enum BootFrom {
     /// As its own boot order says.
     #[default]
     Normal,
@@ -61,7 +61,7 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
     /// Where from.
-    pub from: From,
+    pub from: BootFrom,
     /// Whether the boot after that goes the normal way again.
     pub once: bool,
     /// By which firmware.

@@ -220,7 +220,7 @@ impl Service {
 
     async fn switch(&self, acts: &'static [Act]) -> Result<Response, Refusal> {
         let _one = self.switch.lock().await;
-        if lock(&self.faults).power == faults::Power::Deaf {
+        if lock(&self.faults).power == faults::PowerFault::Deaf {
             return Ok(done());
         }
         for &act in acts {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
-use super::power::{Boot, From, Mode};
+use super::power::{Boot, BootFrom, Mode};
 use super::profile::Profile;
 
 /// Dell's name of the virtual CD drive, which is no target of the override that Redfish knows.
@@ -140,10 +140,10 @@ impl State {
             return Boot { mode: self.boot.mode, ..Boot::default() };
         }
         let from = match self.boot.target.as_str() {
-            "Pxe" | "UefiHttp" => From::Network,
-            "Cd" | "UsbCd" | VIRTUAL_CD => From::Cd,
-            "Hdd" => From::Disk,
-            _ => From::Normal,
+            "Pxe" | "UefiHttp" => BootFrom::Network,
+            "Cd" | "UsbCd" | VIRTUAL_CD => BootFrom::Cd,
+            "Hdd" => BootFrom::Disk,
+            _ => BootFrom::Normal,
         };
         Boot { from, once: self.boot.enabled == Enabled::Once, mode: self.boot.mode }
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::power::{Act, Boot, From, Mode, Power, PowerError};
+use super::power::{Act, Boot, BootFrom, Mode, Power, PowerError};
 use crate::argv::BootSource;
 use crate::builder::VmBuilder;
 use crate::firmware::Firmware;
@@ -68,10 +68,10 @@ impl VmPower {
             Mode::Legacy => Firmware::Bios,
         };
         let first = match boot.from {
-            From::Normal => None,
-            From::Network => Some(BootSource::Network),
-            From::Cd => Some(BootSource::Cd),
-            From::Disk => Some(BootSource::Disk),
+            BootFrom::Normal => None,
+            BootFrom::Network => Some(BootSource::Network),
+            BootFrom::Cd => Some(BootSource::Cd),
+            BootFrom::Disk => Some(BootSource::Disk),
         };
         let builder = self.builder.clone().firmware(firmware).cd_drive(held.image.clone()).boot_first(first);
         let vm = builder.start().map_err(|error| failed("switching the machine on", error))?;

@@ -20,7 +20,7 @@ use super::rules::{Verdict, is_of_sender, verdict};
 use super::{Known, Wire};
 use crate::door::server::{self, Peer};
 use crate::http::{client, hop};
-use crate::listen::Known as Seats;
+use crate::listen::KnownPeers;
 
 /// Most bytes of a request: an inventory with the ramdisk's logs.
 const BODY_BYTES: usize = 64 << 20;
@@ -55,7 +55,7 @@ pub fn start(
     stop: &CancellationToken,
 ) -> Vec<SocketAddr> {
     let router = Router::new().fallback(any(answer)).with_state(Arc::new(gate));
-    server::start(tasks, addresses, router, tls, Arc::<Seats>::default(), stop)
+    server::start(tasks, addresses, router, tls, Arc::<KnownPeers>::default(), stop)
 }
 
 async fn answer(

@@ -7,10 +7,6 @@ use std::io::{self, Read};
 use agent_api::release::Digest;
 use serde::{Deserialize, Serialize};
 
-pub(super) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-pub(super) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
-pub(super) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-
 /// Where bytes lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Section {

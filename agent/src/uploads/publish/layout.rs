@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
+use agent_api::oci::{self, Descriptor, ImageIndex, ImageManifest, Saved, blob_path};
 use agent_api::release::Digest;
 use flate2::read::GzDecoder;
-use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::archive::{Archive, Blob, DOCKER_LIST, Image, Manifest, OCI_INDEX, OCI_MANIFEST, Section, SectionReader};
+use super::archive::{Archive, Blob, Image, Manifest, Section, SectionReader};
 use crate::tarball::{Heads, Seeking, TarError};
 
 /// Most bytes of a manifest or index, and of all of them together: each is read as often as it is named.
@@ -31,9 +31,6 @@ const MOST_NAMES: usize = 1000;
 const LONGEST_NAME: usize = 1024;
 /// Indexes in indexes.
 const DEEPEST: usize = 4;
-
-const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// Why a file is no archive of images.
 #[derive(Debug, thiserror::Error)]
@@ -69,38 +66,6 @@ pub(super) struct Layout {
     hashed: RefCell<BTreeMap<u64, Digest>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    #[serde(default)]
-    media_type: String,
-    digest: Digest,
-    size: u64,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Index {
-    manifests: Vec<Descriptor>,
-}
-
-#[derive(Deserialize)]
-struct OciManifest {
-    config: Descriptor,
-    layers: Vec<Descriptor>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Saved {
-    config: String,
-    #[serde(default)]
-    repo_tags: Option<Vec<String>>,
-    layers: Vec<String>,
-}
-
 impl Layout {
     /// Lists what is in the archive.
     pub(super) fn open(mut file: File) -> Result<Self, ArchiveError> {
@@ -118,9 +83,9 @@ impl Layout {
 
     /// The images in it.
     pub(super) fn images(&self) -> Result<Vec<Image>, ArchiveError> {
-        let images = if self.sections.contains_key("index.json") {
+        let images = if self.sections.contains_key(oci::LAYOUT_FILE) {
             self.oci_images()?
-        } else if self.sections.contains_key("manifest.json") {
+        } else if self.sections.contains_key(oci::SAVED_FILE) {
             self.saved_images()?
         } else {
             return Err(ArchiveError::Shape("it has neither index.json nor manifest.json".to_owned()));
@@ -159,16 +124,16 @@ impl Layout {
     }
 
     fn oci_images(&self) -> Result<Vec<Image>, ArchiveError> {
-        let index: Index = self.json("index.json")?;
+        let index: ImageIndex = self.json(oci::LAYOUT_FILE)?;
         let mut images: Vec<(Digest, Image)> = Vec::new();
         for descriptor in &index.manifests {
-            let names = names_of(descriptor);
+            let names = descriptor.names().take(1).map(str::to_owned);
             if let Some((_, image)) = images.iter_mut().find(|(digest, _)| *digest == descriptor.digest) {
                 image.names.extend(names);
                 continue;
             }
             let manifest = self.manifest(descriptor, 0)?;
-            images.push((descriptor.digest.clone(), Image { names, manifest }));
+            images.push((descriptor.digest.clone(), Image { names: names.collect(), manifest }));
         }
         Ok(images.into_iter().map(|(_, image)| image).collect())
     }
@@ -183,17 +148,17 @@ impl Layout {
         let media_type = match found["mediaType"].as_str() {
             Some(told) => told.to_owned(),
             None if !descriptor.media_type.is_empty() => descriptor.media_type.clone(),
-            None => OCI_MANIFEST.to_owned(),
+            None => oci::MANIFEST.to_owned(),
         };
-        if media_type == OCI_INDEX || media_type == DOCKER_LIST {
+        if oci::is_index(&media_type) {
             if depth == DEEPEST {
                 return Err(ArchiveError::Shape("indexes are in indexes more than four deep".to_owned()));
             }
-            let index: Index = serde_json::from_value(found).map_err(parse)?;
+            let index: ImageIndex = serde_json::from_value(found).map_err(parse)?;
             self.count(size, 0)?;
             return self.index(media_type, text, &index, depth);
         }
-        let manifest: OciManifest = serde_json::from_value(found).map_err(parse)?;
+        let manifest: ImageManifest = serde_json::from_value(found).map_err(parse)?;
         self.count(size, manifest.layers.len() + 1)?;
         let blobs = std::iter::once(&manifest.config).chain(&manifest.layers);
         let blobs = blobs.map(|blob| self.blob(blob)).collect::<Result<Vec<_>, _>>()?;
@@ -201,7 +166,13 @@ impl Layout {
     }
 
     /// An index, or the one platform of it that is in the archive: a registry takes no index with gaps.
-    fn index(&self, media_type: String, text: String, index: &Index, depth: usize) -> Result<Manifest, ArchiveError> {
+    fn index(
+        &self,
+        media_type: String,
+        text: String,
+        index: &ImageIndex,
+        depth: usize,
+    ) -> Result<Manifest, ArchiveError> {
         let is_here = |child: &&Descriptor| self.sections.contains_key(&blob_path(&child.digest));
         let here: Vec<&Descriptor> = index.manifests.iter().filter(is_here).collect();
         let mut children = here.iter().map(|child| self.manifest(child, depth + 1)).collect::<Result<Vec<_>, _>>()?;
@@ -227,7 +198,7 @@ impl Layout {
     }
 
     fn saved_images(&self) -> Result<Vec<Image>, ArchiveError> {
-        let saved: Vec<Saved> = self.json("manifest.json")?;
+        let saved: Vec<Saved> = self.json(oci::SAVED_FILE)?;
         saved.into_iter().map(|saved| self.saved_image(saved)).collect()
     }
 
@@ -238,16 +209,20 @@ impl Layout {
         let told = |kind: &str, blob: &Blob| json!({"mediaType": kind, "digest": blob.digest.to_string(), "size": blob.section.size});
         let mut kinds = Vec::new();
         for layer in &layers {
-            kinds.push(if self.is_gzip(layer.section)? { format!("{OCI_LAYER}+gzip") } else { OCI_LAYER.to_owned() });
+            kinds.push(if self.is_gzip(layer.section)? {
+                format!("{}+gzip", oci::LAYER)
+            } else {
+                oci::LAYER.to_owned()
+            });
         }
         let listed: Vec<_> = layers.iter().zip(&kinds).map(|(layer, kind)| told(kind, layer)).collect();
         let manifest = json!({
-            "schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": told(OCI_CONFIG, &config), "layers": listed,
+            "schemaVersion": 2, "mediaType": oci::MANIFEST, "config": told(oci::CONFIG, &config), "layers": listed,
         });
         let text = manifest.to_string();
         self.count(text.len() as u64, layers.len() + 1)?;
         let blobs = std::iter::once(config).chain(layers).collect();
-        let manifest = Manifest { media_type: OCI_MANIFEST.to_owned(), text, blobs, children: Vec::new() };
+        let manifest = Manifest { media_type: oci::MANIFEST.to_owned(), text, blobs, children: Vec::new() };
         Ok(Image { names: saved.repo_tags.unwrap_or_default(), manifest })
     }
 
@@ -294,15 +269,6 @@ impl Layout {
     fn json<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T, ArchiveError> {
         serde_json::from_slice(&self.read(name)?).map_err(|error| ArchiveError::Json(name.to_owned(), error))
     }
-}
-
-fn names_of(descriptor: &Descriptor) -> Vec<String> {
-    let keys = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
-    keys.into_iter().find_map(|key| descriptor.annotations.get(key).cloned()).into_iter().collect()
-}
-
-fn blob_path(digest: &Digest) -> String {
-    format!("blobs/sha256/{}", digest.hex())
 }
 
 fn normal(path: &str) -> String {

@@ -5,6 +5,7 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_api::oci;
 use axum::body::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
@@ -12,12 +13,11 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use super::archive::{Archive, Blob, DOCKER_LIST, Manifest, OCI_INDEX, OCI_MANIFEST, SectionReader};
+use super::archive::{Archive, Blob, Manifest, SectionReader};
 use crate::door::body;
 
 /// Manifests and indexes, OCI's and docker's.
-const MANIFESTS: [&str; 4] =
-    [OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, "application/vnd.docker.distribution.manifest.v2+json"];
+const MANIFESTS: [&str; 4] = [oci::INDEX, oci::MANIFEST, oci::DOCKER_LIST, oci::DOCKER_MANIFEST];
 /// Bytes of a piece between disk and connection.
 const PIECE: usize = 64 * 1024;
 /// A registry that says nothing for so long does not answer.

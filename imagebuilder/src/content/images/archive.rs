@@ -11,12 +11,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use agent_api::image::ImageName;
+use agent_api::oci::{self, Descriptor, ImageIndex, Saved};
 use agent_api::release::{Blob, Digest};
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
 use serde_json::json;
 
-use super::manifest::{self, Config, Entry, OCI_MANIFEST, Packing};
+use super::manifest::{self, Config, Packing};
 use super::verify;
 use crate::lock::images::{LockedImage, Piece};
 use crate::oci::recipe;
@@ -26,8 +26,6 @@ use crate::store::{Cache, WorkDir, hash};
 
 /// Annotation by which `BuildKit` says what an entry is for.
 const REFERENCE_TYPE: &str = "vnd.docker.reference.type";
-/// Annotations that name an image in a layout: containerd's, and OCI's (annotations.md).
-const NAMES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 /// An image that was taken out of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +41,9 @@ pub fn import(cache: &Cache, from: &Path, name: &ImageName) -> Result<Imported> 
     let work = cache.work_dir()?;
     let folder = if from.is_dir() { from.to_owned() } else { unpack(from, &work)? };
     let place = Place { cache, work: &work, folder: &folder, from };
-    let locked = if folder.join("index.json").is_file() {
+    let locked = if folder.join(oci::LAYOUT_FILE).is_file() {
         place.layout(name)
-    } else if folder.join("manifest.json").is_file() {
+    } else if folder.join(oci::SAVED_FILE).is_file() {
         place.docker(name)
     } else {
         let hint = "`skopeo copy docker://REF oci-archive:FILE` or `docker save -o FILE REF` makes one";
@@ -81,40 +79,25 @@ struct Place<'a> {
     from: &'a Path,
 }
 
-#[derive(Deserialize)]
-struct Index {
-    manifests: Vec<Entry>,
-}
-
-/// An image in `manifest.json` of `docker save`.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Saved {
-    config: PathBuf,
-    #[serde(default)]
-    repo_tags: Option<Vec<String>>,
-    layers: Vec<PathBuf>,
-}
-
 impl Place<'_> {
     /// An OCI image layout (OCI image specification, image-layout.md).
     fn layout(&self, name: &ImageName) -> Result<Imported> {
-        let index: Index = serde_json::from_slice(&fs_err::read(self.folder.join("index.json"))?)?;
-        let mut found: Vec<Found<&Entry>> = Vec::new();
+        let index: ImageIndex = serde_json::from_slice(&fs_err::read(self.folder.join(oci::LAYOUT_FILE))?)?;
+        let mut found: Vec<Found<&Descriptor>> = Vec::new();
         for entry in index.manifests.iter().filter(|entry| manifest::is_manifest(&entry.media_type)) {
             // Builders leave what they attest beside the image.
             let attests = entry.annotations.get(REFERENCE_TYPE).is_some_and(|kind| kind == "attestation-manifest");
             let known = found.iter_mut().find(|found| found.what.digest == entry.digest);
-            let names = NAMES.iter().filter_map(|key| entry.annotations.get(*key).cloned());
+            let names = entry.names().map(str::to_owned);
             match known {
                 _ if attests => {}
                 Some(known) => known.names.extend(names),
                 None => found.push(Found { what: entry, names: names.collect() }),
             }
         }
-        let fits = |entry: &&Entry| manifest::is_for_the_box(entry, &mut |piece| self.blob(piece));
+        let fits = |entry: &&Descriptor| manifest::is_for_the_box(entry, &mut |piece| self.blob(piece));
         let chosen = choose(name, &found, |entry| name.digest.as_ref() == Some(&entry.digest), &fits)?;
-        let top = self.blob(&chosen.what.piece())?;
+        let top = self.blob(&Piece::from(chosen.what))?;
         let image = manifest::resolve(&top, &mut |piece| self.blob(piece))?;
         for piece in image.pieces() {
             self.adopt(piece)?;
@@ -130,7 +113,7 @@ impl Place<'_> {
     }
 
     fn path(&self, piece: &Piece) -> PathBuf {
-        self.folder.join("blobs/sha256").join(piece.digest.hex())
+        self.folder.join(oci::blob_path(&piece.digest))
     }
 
     /// A blob of a layout into the cache.
@@ -157,7 +140,7 @@ impl Place<'_> {
 
     /// An archive of `docker save`: plain layers, and a configuration that names them.
     fn docker(&self, name: &ImageName) -> Result<Imported> {
-        let all: Vec<Saved> = serde_json::from_slice(&fs_err::read(self.folder.join("manifest.json"))?)?;
+        let all: Vec<Saved> = serde_json::from_slice(&fs_err::read(self.folder.join(oci::SAVED_FILE))?)?;
         let mut found: Vec<Found<&Saved>> = Vec::new();
         for saved in &all {
             let names = saved.repo_tags.iter().flatten().cloned();
@@ -166,10 +149,12 @@ impl Place<'_> {
                 None => found.push(Found { what: saved, names: names.collect() }),
             }
         }
-        let fits = |saved: &&Saved| Ok(Config::parse(&fs_err::read(self.inside(&saved.config)?)?)?.is_for_the_box());
+        let fits = |saved: &&Saved| {
+            Ok(Config::parse(&fs_err::read(self.inside(Path::new(&saved.config))?)?)?.is_for_the_box())
+        };
         let chosen = choose(name, &found, |_| false, &fits)?;
         let (saved, called) = (chosen.what, chosen.called(name));
-        let config = fs_err::read(self.inside(&saved.config)?)?;
+        let config = fs_err::read(self.inside(Path::new(&saved.config))?)?;
         let ids = Config::read(&config)?.diff_ids().to_vec();
         ensure!(
             ids.len() == saved.layers.len(),
@@ -182,12 +167,12 @@ impl Place<'_> {
         let mut layers = Vec::new();
         for (path, id) in saved.layers.iter().zip(&ids) {
             if !packed.contains_key(id) {
-                packed.insert(id, self.layer(path, id)?);
+                packed.insert(id, self.layer(Path::new(path), id)?);
             }
             layers.push(packed[id].clone());
         }
-        let document = json!({ "schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": layers });
-        let manifest = piece(OCI_MANIFEST, self.cache.adopt_bytes(&serde_json::to_vec(&document)?)?);
+        let document = json!({ "schemaVersion": 2, "mediaType": oci::MANIFEST, "config": config, "layers": layers });
+        let manifest = piece(oci::MANIFEST, self.cache.adopt_bytes(&serde_json::to_vec(&document)?)?);
         Ok(Imported { image: LockedImage { index: None, inner: Vec::new(), manifest, config, layers }, called })
     }
 

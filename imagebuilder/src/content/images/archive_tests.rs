@@ -6,8 +6,8 @@ use agent_api::image::ImageName;
 use serde_json::{Value, json};
 
 use super::{Imported, import};
-use crate::content::images::manifest::{OCI_INDEX, OCI_MANIFEST};
 use crate::store::{Cache, hash};
+use agent_api::oci;
 
 /// A folder with an OCI layout that grows.
 struct Layout {
@@ -36,11 +36,11 @@ impl Layout {
     fn image(&self, architecture: &str, mark: &str) -> Value {
         let config = json!({"os": "linux", "architecture": architecture, "author": mark, "rootfs": {"diff_ids": []}});
         let config = self.add("application/vnd.oci.image.config.v1+json", &config);
-        self.add(OCI_MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}))
+        self.add(oci::MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}))
     }
 
     fn index(&self, entries: &[Value]) -> Value {
-        self.add(OCI_INDEX, &json!({"schemaVersion": 2, "manifests": entries}))
+        self.add(oci::INDEX, &json!({"schemaVersion": 2, "manifests": entries}))
     }
 
     fn import(&self, entries: &[Value], name: &str) -> anyhow::Result<Imported> {
@@ -88,7 +88,7 @@ fn two_images_with_one_tag_are_told_apart_by_their_whole_names() {
 fn entries_for_several_platforms_are_one_image() {
     let layout = Layout::new();
     let (ours, arm) = (layout.image("amd64", "x"), layout.image("arm64", "x"));
-    let attestation = layout.add(OCI_MANIFEST, &json!({"schemaVersion": 2}));
+    let attestation = layout.add(oci::MANIFEST, &json!({"schemaVersion": 2}));
     let mut attestation = on(attestation, "unknown");
     attestation["annotations"] = json!({"vnd.docker.reference.type": "attestation-manifest"});
     let with = [on(arm.clone(), "arm64"), attestation, on(ours.clone(), "amd64")];

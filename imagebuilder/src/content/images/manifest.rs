@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use agent_api::oci::{self, Descriptor};
 use agent_api::release::Digest;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -12,18 +13,8 @@ use crate::store::hash;
 /// The platform of every box.
 const PLATFORM: (&str, &str) = ("linux", "amd64");
 
-/// Media type of an index (OCI image specification, media-types.md).
-pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// Media type of a manifest.
-pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-/// Docker's index (image manifest version 2, schema 2).
-pub const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-/// Docker's manifest.
-pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-
 /// Configurations of images; anything else is another kind of artifact.
-const CONFIGS: [&str; 2] =
-    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+const CONFIGS: [&str; 2] = [oci::CONFIG, "application/vnd.docker.container.image.v1+json"];
 
 /// How the bytes of a layer are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +31,7 @@ impl Packing {
     /// The packing of a layer of that media type; `None`: no layer that can be carried.
     pub fn of(media_type: &str) -> Option<Self> {
         match media_type {
-            "application/vnd.oci.image.layer.v1.tar" | "application/vnd.docker.image.rootfs.diff.tar" => {
-                Some(Self::Tar)
-            }
+            oci::LAYER | "application/vnd.docker.image.rootfs.diff.tar" => Some(Self::Tar),
             "application/vnd.oci.image.layer.v1.tar+gzip" | "application/vnd.docker.image.rootfs.diff.tar.gzip" => {
                 Some(Self::Gzip)
             }
@@ -58,7 +47,7 @@ impl Packing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// Manifests of several platforms.
-    Index(Vec<Entry>),
+    Index(Vec<Descriptor>),
     /// One platform's image.
     Manifest(Parts),
 }
@@ -72,52 +61,6 @@ pub struct Parts {
     pub layers: Vec<Piece>,
 }
 
-/// A manifest of an index.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Entry {
-    /// Its media type.
-    pub media_type: String,
-    /// Its digest.
-    pub digest: Digest,
-    /// Its bytes.
-    pub size: u64,
-    /// What it is for.
-    #[serde(default)]
-    pub platform: Option<Platform>,
-    /// What tools say of it.
-    #[serde(default)]
-    pub annotations: std::collections::BTreeMap<String, String>,
-}
-
-impl Entry {
-    /// As a blob.
-    pub fn piece(&self) -> Piece {
-        Piece { media_type: self.media_type.clone(), digest: self.digest.clone(), size: self.size }
-    }
-}
-
-/// A platform.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Platform {
-    /// `linux`.
-    #[serde(default)]
-    pub os: String,
-    /// `amd64`.
-    #[serde(default)]
-    pub architecture: String,
-    /// `v2` and later need newer processors.
-    #[serde(default)]
-    pub variant: Option<String>,
-}
-
-impl std::fmt::Display for Platform {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.os, self.architecture)?;
-        self.variant.iter().try_for_each(|variant| write!(f, "/{variant}"))
-    }
-}
-
 /// Index and manifest together: descriptors may have more keys than are read here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -126,11 +69,11 @@ struct Wire {
     #[serde(default)]
     media_type: Option<String>,
     #[serde(default)]
-    manifests: Option<Vec<Entry>>,
+    manifests: Option<Vec<Descriptor>>,
     #[serde(default)]
-    config: Option<Entry>,
+    config: Option<Descriptor>,
     #[serde(default)]
-    layers: Option<Vec<Entry>>,
+    layers: Option<Vec<Descriptor>>,
 }
 
 /// The media type and content of an index or a manifest. One that does not say its type is OCI's.
@@ -143,17 +86,17 @@ pub fn read(bytes: &[u8]) -> Result<(String, Document)> {
     );
     let media_type = wire.media_type.clone();
     let (default, document) = match wire {
-        Wire { manifests: Some(manifests), .. } => (OCI_INDEX, Document::Index(manifests)),
+        Wire { manifests: Some(manifests), .. } => (oci::INDEX, Document::Index(manifests)),
         Wire { config: Some(config), layers: Some(layers), .. } => {
-            let layers = layers.iter().map(Entry::piece).collect();
-            (OCI_MANIFEST, Document::Manifest(Parts { config: config.piece(), layers }))
+            let layers = layers.iter().map(Piece::from).collect();
+            (oci::MANIFEST, Document::Manifest(Parts { config: Piece::from(&config), layers }))
         }
         _ => bail!("it is neither an index nor a manifest of an image"),
     };
     let media_type = media_type.unwrap_or_else(|| default.to_owned());
     let known = match document {
-        Document::Index(_) => [OCI_INDEX, DOCKER_LIST],
-        Document::Manifest(_) => [OCI_MANIFEST, DOCKER_MANIFEST],
+        Document::Index(_) => [oci::INDEX, oci::DOCKER_LIST],
+        Document::Manifest(_) => [oci::MANIFEST, oci::DOCKER_MANIFEST],
     };
     ensure!(known.contains(&media_type.as_str()), "its media type is `{media_type}`, one of {known:?} is expected");
     Ok((media_type, document))
@@ -176,20 +119,20 @@ const DEEPEST: usize = 8;
 /// The way to the box's manifest among those of an index: the one that every processor runs, if there are several. An
 /// entry that does not say its platform is asked: its index or its configuration says it. `seen` is told all platforms.
 fn way_to_the_box(
-    entries: &[Entry],
+    entries: &[Descriptor],
     depth: usize,
     fetch: &mut Fetch<'_>,
     seen: &mut BTreeSet<String>,
 ) -> Result<Option<Way>> {
     ensure!(depth < DEEPEST, "its indexes lie in each other more than {DEEPEST} deep");
-    let mut able: Vec<&Entry> = entries.iter().filter(|entry| entry.may_be_for_the_box()).collect();
+    let mut able: Vec<&Descriptor> = entries.iter().filter(|entry| may_be_for_the_box(entry)).collect();
     // What says its platform needs no look; the plainest variant comes first.
     able.sort_by_key(|entry| {
         (entry.platform.is_none(), entry.platform.as_ref().and_then(|platform| platform.variant.clone()))
     });
     seen.extend(entries.iter().filter_map(|entry| entry.platform.as_ref()).map(ToString::to_string));
     for entry in able {
-        let piece = entry.piece();
+        let piece = Piece::from(entry);
         let (media_type, document) = read(&fetch(&piece)?).with_context(|| format!("reading {}", entry.digest))?;
         let piece = Piece { media_type, ..piece };
         match document {
@@ -219,15 +162,13 @@ fn way_to_the_box(
 }
 
 /// Whether one of a layout's entries is an image for the box.
-pub fn is_for_the_box(entry: &Entry, fetch: &mut Fetch<'_>) -> Result<bool> {
+pub fn is_for_the_box(entry: &Descriptor, fetch: &mut Fetch<'_>) -> Result<bool> {
     Ok(way_to_the_box(std::slice::from_ref(entry), 0, fetch, &mut BTreeSet::new())?.is_some())
 }
 
-impl Entry {
-    fn may_be_for_the_box(&self) -> bool {
-        let fits = self.platform.as_ref().is_none_or(|platform| (&*platform.os, &*platform.architecture) == PLATFORM);
-        fits && is_manifest(&self.media_type)
-    }
+fn may_be_for_the_box(entry: &Descriptor) -> bool {
+    let fits = entry.platform.as_ref().is_none_or(|platform| (&*platform.os, &*platform.architecture) == PLATFORM);
+    fits && is_manifest(&entry.media_type)
 }
 
 /// What a configuration says.
@@ -330,7 +271,7 @@ fn none_for_the_box(seen: &BTreeSet<String>, entries: usize) -> String {
 
 /// Whether a media type is that of an index or a manifest.
 pub fn is_manifest(media_type: &str) -> bool {
-    [OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST].contains(&media_type)
+    [oci::INDEX, oci::MANIFEST, oci::DOCKER_LIST, oci::DOCKER_MANIFEST].contains(&media_type)
 }
 
 #[cfg(test)]
@@ -339,7 +280,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::{LockedImage, OCI_INDEX, OCI_MANIFEST, Piece, resolve};
+    use agent_api::oci;
+
+    use super::{LockedImage, Piece, resolve};
     use crate::store::hash;
 
     /// Blobs by digest, as a registry has them.
@@ -357,16 +300,16 @@ mod tests {
         fn image(&mut self, architecture: &str) -> Value {
             let config = json!({"os": "linux", "architecture": architecture, "rootfs": {"diff_ids": []}});
             let config = self.add("application/vnd.oci.image.config.v1+json", &config);
-            self.add(OCI_MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}))
+            self.add(oci::MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}))
         }
 
         fn artifact(&mut self) -> Value {
             let config = self.add("application/vnd.example.config.v1+json", &json!({}));
-            self.add(OCI_MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}))
+            self.add(oci::MANIFEST, &json!({"schemaVersion": 2, "config": config, "layers": []}))
         }
 
         fn index(&mut self, entries: &[Value]) -> Value {
-            self.add(OCI_INDEX, &json!({"schemaVersion": 2, "manifests": entries}))
+            self.add(oci::INDEX, &json!({"schemaVersion": 2, "manifests": entries}))
         }
 
         fn resolve(&self, top: &Value) -> anyhow::Result<LockedImage> {

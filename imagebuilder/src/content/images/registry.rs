@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent_api::image::ImageName;
+use agent_api::oci;
 use agent_api::release::Digest;
 use anyhow::{Context, Result, anyhow, ensure};
 use fs_err::File;
@@ -23,7 +24,6 @@ use oci_client::{Reference, RegistryOperation};
 use tokio::runtime::Runtime;
 
 use super::credentials::{Credentials, Login};
-use super::manifest::{DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST};
 use crate::config::{RegistryAccess, is_loopback};
 use crate::lock::http::{Failed, patiently, persist};
 use crate::lock::images::Piece;
@@ -127,7 +127,7 @@ impl<'a> Registries<'a> {
 
     /// The bytes of the index or manifest that `name` stands for, or of the one of that digest.
     pub fn manifest(&self, name: &ImageName, digest: Option<&Digest>) -> Result<Vec<u8>> {
-        const ACCEPTED: [&str; 4] = [OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST];
+        const ACCEPTED: [&str; 4] = [oci::INDEX, oci::MANIFEST, oci::DOCKER_LIST, oci::DOCKER_MANIFEST];
         let registry = self.registry(&name.host)?;
         let login = self.login(&registry, name)?;
         let reference = registry.endpoint.reference(name, digest);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bmc::faults::{self, Faults};
-use crate::bmc::power::{Act, Boot, From, Mode, steps};
+use crate::bmc::power::{Act, Boot, BootFrom, Mode, steps};
 
 /// The command "Set System Boot Options" as the console shows it (IPMI 2.0, 28.12).
 const SET_BOOT_OPTIONS: &str = "netfn=0x0 cmd=0x8 ";
@@ -117,8 +117,8 @@ impl Chassis {
             "set shutdown 1" => self.switch("GracefulShutdown", on),
             request if request.starts_with("set boot ") => {
                 let [first, second] = self.flags.unwrap_or_default();
-                let from = if first & VALID == 0 { From::Normal } else { device(second) };
-                let once = first & PERSISTENT == 0 && from != From::Normal;
+                let from = if first & VALID == 0 { BootFrom::Normal } else { device(second) };
+                let once = first & PERSISTENT == 0 && from != BootFrom::Normal;
                 self.boot = Boot { from, once, mode: self.boot.mode };
                 Step::Say("done".to_owned())
             }
@@ -132,7 +132,7 @@ impl Chassis {
         match steps(reset, on) {
             None => Step::Say(super::files::NO.to_owned()),
             Some([]) => Step::Say(done),
-            Some(_) if self.faults.power == faults::Power::Deaf => Step::Say(done),
+            Some(_) if self.faults.power == faults::PowerFault::Deaf => Step::Say(done),
             Some([Act::ShutDown]) => Step::Later(Act::ShutDown, done),
             Some(acts) => Step::Do(acts, done),
         }
@@ -149,22 +149,22 @@ fn flags(line: &str) -> Option<[u8; 2]> {
 }
 
 /// The boot device selector of the second byte (IPMI 2.0, table 28-14).
-const fn device(second: u8) -> From {
+const fn device(second: u8) -> BootFrom {
     match (second >> 2) & 0xf {
-        1 => From::Network,
-        2 => From::Disk,
-        5 => From::Cd,
-        _ => From::Normal,
+        1 => BootFrom::Network,
+        2 => BootFrom::Disk,
+        5 => BootFrom::Cd,
+        _ => BootFrom::Normal,
     }
 }
 
 /// What the simulator calls it: `default` is the disk that is the default.
-const fn name(from: From) -> &'static str {
+const fn name(from: BootFrom) -> &'static str {
     match from {
-        From::Normal => "none",
-        From::Network => "pxe",
-        From::Disk => "default",
-        From::Cd => "cdrom",
+        BootFrom::Normal => "none",
+        BootFrom::Network => "pxe",
+        BootFrom::Disk => "default",
+        BootFrom::Cd => "cdrom",
     }
 }
 
@@ -195,19 +195,19 @@ mod tests {
         assert_eq!(asked, ["get boot", "set boot pxe"]);
         assert!(heard.contains(&Heard::Opened(9623)));
         chassis.decide("set boot pxe", false);
-        assert_eq!(chassis.boot(), Boot { from: From::Network, once: false, mode: Mode::Legacy });
+        assert_eq!(chassis.boot(), Boot { from: BootFrom::Network, once: false, mode: Mode::Legacy });
         chassis.booted();
-        assert_eq!(chassis.boot().from, From::Network);
+        assert_eq!(chassis.boot().from, BootFrom::Network);
         assert_eq!(chassis.decide("get boot", true), Step::Say("boot:pxe".to_owned()));
     }
 
     #[rstest]
-    #[case::once("05 80 04 00 00 00", From::Network, true)]
-    #[case::always("05 c0 08 00 00 00", From::Disk, false)]
-    #[case::locked("85 80 14 00 00 00", From::Cd, true)]
-    #[case::not_valid("05 00 04 00 00 00", From::Normal, false)]
-    #[case::no_override("05 80 00 00 00 00", From::Normal, false)]
-    fn boot_flags_are_a_device_and_for_how_long(#[case] data: &str, #[case] from: From, #[case] once: bool) {
+    #[case::once("05 80 04 00 00 00", BootFrom::Network, true)]
+    #[case::always("05 c0 08 00 00 00", BootFrom::Disk, false)]
+    #[case::locked("85 80 14 00 00 00", BootFrom::Cd, true)]
+    #[case::not_valid("05 00 04 00 00 00", BootFrom::Normal, false)]
+    #[case::no_override("05 80 00 00 00 00", BootFrom::Normal, false)]
+    fn boot_flags_are_a_device_and_for_how_long(#[case] data: &str, #[case] from: BootFrom, #[case] once: bool) {
         let mut chassis = chassis(Faults::default());
         for line in ["Receive message:", " channel=1 netfn=0x0 cmd=0x8 daddr=0x20", " slun=0x0 rq_seq=0x8", data] {
             assert_eq!(chassis.hear(line), Heard::Nothing);
@@ -215,7 +215,7 @@ mod tests {
         chassis.decide("set boot x", false);
         assert_eq!((chassis.boot().from, chassis.boot().once), (from, once));
         chassis.booted();
-        assert_eq!(chassis.boot().from, if once { From::Normal } else { from }, "after a boot");
+        assert_eq!(chassis.boot().from, if once { BootFrom::Normal } else { from }, "after a boot");
     }
 
     #[rstest]
@@ -234,9 +234,9 @@ mod tests {
     #[test]
     fn it_lies_about_power_as_its_faults_say() {
         let lying = |power| chassis(Faults { power, ..Faults::default() });
-        assert_eq!(lying(faults::Power::Inverted).decide("get power", true), Step::Say("power:0".to_owned()));
-        assert_eq!(lying(faults::Power::Deaf).decide("set power 1", false), Step::Say("done".to_owned()));
-        let mut wavering = lying(faults::Power::Wavering);
+        assert_eq!(lying(faults::PowerFault::Inverted).decide("get power", true), Step::Say("power:0".to_owned()));
+        assert_eq!(lying(faults::PowerFault::Deaf).decide("set power 1", false), Step::Say("done".to_owned()));
+        let mut wavering = lying(faults::PowerFault::Wavering);
         assert_ne!(wavering.decide("get power", true), wavering.decide("get power", true));
     }
 }

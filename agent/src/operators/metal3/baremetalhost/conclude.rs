@@ -1,7 +1,7 @@
 //! What follows from what came of an action.
 
 use agent_api::metal3::annotations::{DETACHED, INSPECT, REBOOT};
-use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State};
+use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState};
 use jiff::SignedDuration;
 
 use super::decide::{BmcSecret, Facts, PATIENCE, is_noted, version};
@@ -63,10 +63,11 @@ fn going_on(status: &BareMetalHostStatus) -> Option<Change> {
     if is_noted(status) {
         return Some(Change::ClearError);
     }
-    let cleaned_after = status.provisioning.state == State::Deprovisioning
+    let cleaned_after = status.provisioning.state == ProvisioningState::Deprovisioning
         && status.provisioning_fail_count > 0
         && status.error_count == 0;
-    let kept = status.provisioning.state == State::Provisioning || cleaned_after || status.error_type.is_none();
+    let kept =
+        status.provisioning.state == ProvisioningState::Provisioning || cleaned_after || status.error_type.is_none();
     (!kept).then_some(Change::ClearError)
 }
 
@@ -90,9 +91,11 @@ fn done(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
         }
         // The annotation has done its work once the host was inspected.
         Action::Inspect { again: true, .. } => Outcome::act(Action::RemoveAnnotation(INSPECT)).with(success),
-        Action::Inspect { again: false, .. } => Outcome::to(State::Preparing).with(success),
-        Action::Prepare => Outcome::to(State::Available).with(success),
-        Action::Provision { .. } => Outcome::to(State::Provisioned).with(success).with([Change::Provisioned]),
+        Action::Inspect { again: false, .. } => Outcome::to(ProvisioningState::Preparing).with(success),
+        Action::Prepare => Outcome::to(ProvisioningState::Available).with(success),
+        Action::Provision { .. } => {
+            Outcome::to(ProvisioningState::Provisioned).with(success).with([Change::Provisioned])
+        }
         Action::PowerOn => Outcome::only(Step::Again).with(success).with([Change::Powered(true)]),
         Action::Reboot(_) => Outcome::act(Action::RemoveAnnotation(REBOOT)).with(success),
         // A host that may not be powered off was rebooted by it; of others the annotation is gone already.
@@ -101,7 +104,7 @@ fn done(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
         }
         Action::Service => Outcome::only(Step::Again).with(success),
         Action::Deprovision => {
-            let next = if deleting { State::PoweringOffBeforeDelete } else { State::Available };
+            let next = if deleting { ProvisioningState::PoweringOffBeforeDelete } else { ProvisioningState::Available };
             // Why provisioning failed stays to be read until it is tried again.
             let why = host.status.as_ref().is_some_and(|status| {
                 status.error_type == Some(ErrorType::Provisioning) && status.provisioning_fail_count > 0
@@ -109,8 +112,10 @@ fn done(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
             let success = if why { vec![Change::ResetCount] } else { success.to_vec() };
             Outcome::to(next).with(success).with([Change::Unprovisioned])
         }
-        Action::PowerOffForGood => Outcome::to(State::Deleting).with(success).with([Change::Powered(false)]),
-        Action::Detach if state == State::Deleting => Outcome::only(Step::Deleted),
+        Action::PowerOffForGood => {
+            Outcome::to(ProvisioningState::Deleting).with(success).with([Change::Powered(false)])
+        }
+        Action::Detach if state == ProvisioningState::Deleting => Outcome::only(Step::Deleted),
         Action::Detach => Outcome::wait(WaitReason::Detached, facts.after(IDLE))
             .with(success)
             .with([Change::Operational(OperationalStatus::Detached)]),
@@ -128,10 +133,10 @@ fn failed(
     let errors = status.error_count + 1;
     let gives_up = host.metadata.deletion_timestamp.is_some() && errors > PATIENCE;
     if gives_up && *action == Action::Deprovision {
-        return Outcome::to(State::PoweringOffBeforeDelete).with([Change::ResetCount]);
+        return Outcome::to(ProvisioningState::PoweringOffBeforeDelete).with([Change::ResetCount]);
     }
     if gives_up && matches!(action, Action::PowerOffForGood | Action::Register) {
-        return Outcome::to(State::Deleting).with([Change::ResetCount]);
+        return Outcome::to(ProvisioningState::Deleting).with([Change::ResetCount]);
     }
     // Somebody wants it to be let go, whatever Ironic keeps of it.
     if *action == Action::Forget && host.annotation(DETACHED).is_some() {
@@ -159,22 +164,24 @@ fn of_image(host: &BareMetalHost, message: &str) -> String {
 }
 
 /// What an action's failure is called.
-const fn kind(action: &Action, state: State) -> ErrorType {
+const fn kind(action: &Action, state: ProvisioningState) -> ErrorType {
     match action {
         Action::Register | Action::Adopt => match state {
-            State::Provisioned | State::ExternallyProvisioned => ErrorType::ProvisionedRegistration,
-            State::None
-            | State::Unmanaged
-            | State::Registering
-            | State::MatchProfile
-            | State::Inspecting
-            | State::Preparing
-            | State::Ready
-            | State::Available
-            | State::Provisioning
-            | State::Deprovisioning
-            | State::PoweringOffBeforeDelete
-            | State::Deleting => ErrorType::Registration,
+            ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned => {
+                ErrorType::ProvisionedRegistration
+            }
+            ProvisioningState::None
+            | ProvisioningState::Unmanaged
+            | ProvisioningState::Registering
+            | ProvisioningState::MatchProfile
+            | ProvisioningState::Inspecting
+            | ProvisioningState::Preparing
+            | ProvisioningState::Ready
+            | ProvisioningState::Available
+            | ProvisioningState::Provisioning
+            | ProvisioningState::Deprovisioning
+            | ProvisioningState::PoweringOffBeforeDelete
+            | ProvisioningState::Deleting => ErrorType::Registration,
         },
         Action::RestoreStatus | Action::SaveHardwareDetails | Action::AddFinalizer | Action::RemoveAnnotation(_) => {
             ErrorType::Registration
@@ -196,7 +203,7 @@ fn unknown(host: &BareMetalHost, facts: &Facts, action: &Action) -> Outcome {
     match action {
         Action::Forget => Outcome::only(Step::Deleted),
         Action::Detach => done(host, facts, action),
-        Action::Deprovision | Action::PowerOffForGood if !has_credentials => Outcome::to(State::Deleting),
+        Action::Deprovision | Action::PowerOffForGood if !has_credentials => Outcome::to(ProvisioningState::Deleting),
         Action::RestoreStatus
         | Action::SaveHardwareDetails
         | Action::AddFinalizer
@@ -220,7 +227,7 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::super::tests::{facts, failed, host};
-    use super::{Action, Change, Report, State, conclude};
+    use super::{Action, Change, ProvisioningState, Report, conclude};
 
     /// #194.
     #[test]
@@ -228,11 +235,11 @@ mod tests {
         let goes_on = Report::Continues(SignedDuration::from_secs(3));
         let mut fields = failed("provisioning error", 0);
         fields["status"]["provisioningFailCount"] = 1.into();
-        let cleaned = host(State::Deprovisioning, &fields);
+        let cleaned = host(ProvisioningState::Deprovisioning, &fields);
         assert_eq!(conclude(&cleaned, &facts(), &Action::Deprovision, &goes_on).changes, []);
         // An error of the cleaning itself is over when it is tried again.
         fields["status"]["errorCount"] = 1.into();
-        let again = host(State::Deprovisioning, &fields);
+        let again = host(ProvisioningState::Deprovisioning, &fields);
         assert_eq!(conclude(&again, &facts(), &Action::Deprovision, &goes_on).changes, [Change::ClearError]);
     }
 }

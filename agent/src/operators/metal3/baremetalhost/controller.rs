@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use agent_api::metal3::annotations::{self, FINALIZER, HARDWARE_DETAILS, REBOOT, STATUS};
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
-use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ProvisioningState as State};
+use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ProvisioningState};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::controller::Action as Next;
@@ -186,7 +186,8 @@ impl Operator {
         }
         known.facts.slot = self.slots.ask(&host.key());
         if known.facts.slot == Slot::None {
-            let cleans = host.state() == State::Deprovisioning || host.metadata.deletion_timestamp.is_some();
+            let cleans =
+                host.state() == ProvisioningState::Deprovisioning || host.metadata.deletion_timestamp.is_some();
             self.metrics.delayed(&host.key(), cleans);
         }
         let outcome = decide(host, &known.facts);
@@ -441,7 +442,10 @@ impl Operator {
 /// that it has one, though the error is still told.
 fn has_slot(host: &BareMetalHost) -> bool {
     use agent_api::metal3::OperationalStatus::{Delayed, Detached};
-    let runs = matches!(host.state(), State::Inspecting | State::Provisioning | State::Deprovisioning);
+    let runs = matches!(
+        host.state(),
+        ProvisioningState::Inspecting | ProvisioningState::Provisioning | ProvisioningState::Deprovisioning
+    );
     let idle = host
         .status
         .as_ref()
@@ -471,7 +475,7 @@ fn rest(now: Timestamp, until: Option<Timestamp>) -> Next {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::metal3::ProvisioningState as State;
+    use agent_api::metal3::ProvisioningState;
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -479,16 +483,20 @@ mod tests {
     use super::has_slot;
 
     #[rstest]
-    #[case::at_work(State::Inspecting, json!({}), true)]
-    #[case::waits_for_one(State::Inspecting, json!({"operationalStatus": "delayed"}), false)]
-    #[case::failed(State::Inspecting, json!({"operationalStatus": "error", "errorType": "inspection error", "errorCount": 1}), false)]
+    #[case::at_work(ProvisioningState::Inspecting, json!({}), true)]
+    #[case::waits_for_one(ProvisioningState::Inspecting, json!({"operationalStatus": "delayed"}), false)]
+    #[case::failed(ProvisioningState::Inspecting, json!({"operationalStatus": "error", "errorType": "inspection error", "errorCount": 1}), false)]
     #[case::cleaned_after_a_failure(
-        State::Deprovisioning,
+        ProvisioningState::Deprovisioning,
         json!({"operationalStatus": "error", "errorType": "provisioning error", "errorCount": 0}),
         true
     )]
-    #[case::nothing_is_done(State::Available, json!({}), false)]
-    fn a_restarted_controller_counts_who_is_at_work(#[case] state: State, #[case] status: Value, #[case] has: bool) {
+    #[case::nothing_is_done(ProvisioningState::Available, json!({}), false)]
+    fn a_restarted_controller_counts_who_is_at_work(
+        #[case] state: ProvisioningState,
+        #[case] status: Value,
+        #[case] has: bool,
+    ) {
         assert_eq!(has_slot(&host(state, &json!({"status": status}))), has);
         let media = json!({"status": status, "spec": {"bmc": {"address": "redfish-virtualmedia://10.0.0.1"}}});
         assert!(!has_slot(&host(state, &media)));

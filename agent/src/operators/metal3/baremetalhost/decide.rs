@@ -4,7 +4,7 @@ use agent_api::metal3::annotations::{
     self, DETACHED, DeleteAction, FINALIZER, HARDWARE_DETAILS, INSPECT, PAUSED, STATUS,
 };
 use agent_api::metal3::{
-    BareMetalHost, BareMetalHostStatus, CredentialsStatus, ErrorType, OperationalStatus, ProvisioningState as State,
+    BareMetalHost, BareMetalHostStatus, CredentialsStatus, ErrorType, OperationalStatus, ProvisioningState,
     SecretReference,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -169,7 +169,7 @@ pub(super) struct View<'a> {
     pub host: &'a BareMetalHost,
     pub status: &'a BareMetalHostStatus,
     pub facts: &'a Facts,
-    pub state: State,
+    pub state: ProvisioningState,
 }
 
 impl View<'_> {
@@ -228,12 +228,14 @@ impl View<'_> {
     /// The way out that always works: neither Ironic nor credentials are asked, the server stays as it is. Whether the
     /// controller has seen the annotation before makes no difference.
     fn deleted_while_detached(&self) -> Option<Outcome> {
-        if !self.deleting() || self.state == State::Deleting {
+        if !self.deleting() || self.state == ProvisioningState::Deleting {
             return None;
         }
         let seen = self.status.operational_status == OperationalStatus::Detached;
         match annotations::detached(self.host) {
-            Some(asked) if asked.delete_action == DeleteAction::Delete => Some(Outcome::to(State::Deleting)),
+            Some(asked) if asked.delete_action == DeleteAction::Delete => {
+                Some(Outcome::to(ProvisioningState::Deleting))
+            }
             // To be attached again, and then deleted like any other.
             Some(_) if seen => Some(Outcome::wait(WaitReason::DetachedDeleteDelayed, self.facts.after(IDLE))),
             Some(_) | None => None,
@@ -256,10 +258,10 @@ impl View<'_> {
     }
 
     fn ironic(&self) -> Option<Outcome> {
-        let unmanaged = matches!(self.state, State::None | State::Unmanaged);
+        let unmanaged = matches!(self.state, ProvisioningState::None | ProvisioningState::Unmanaged);
         // A host that it never knew, and one that somebody wants to be let go, need not be forgotten by it.
         let unknown = self.deleting() && self.status.provisioning.id.is_empty();
-        let let_go = self.state == State::Deleting && self.host.annotation(DETACHED).is_some();
+        let let_go = self.state == ProvisioningState::Deleting && self.host.annotation(DETACHED).is_some();
         let no_need = unmanaged || unknown || let_go;
         let (heard, since) = match &self.facts.ironic {
             Ironic::Ready => return None,
@@ -287,22 +289,28 @@ impl View<'_> {
             return None;
         }
         // It shall be kept, and was not seen to be detached yet.
-        if let Some(asked) = annotations::detached(self.host).filter(|_| self.state != State::Deleting) {
+        if let Some(asked) = annotations::detached(self.host).filter(|_| self.state != ProvisioningState::Deleting) {
             let wait = || Outcome::wait(WaitReason::DetachedDeleteDelayed, self.facts.after(IDLE));
             return if self.may_detach(asked.force) { self.detached() } else { Some(wait()) };
         }
         let lost = self.status.error_type == Some(ErrorType::Registration) && self.status.error_count > PATIENCE;
         let next = match self.state {
-            State::None | State::Unmanaged | State::Registering => State::Deleting,
-            State::Provisioning | State::Provisioned => State::Deprovisioning,
-            State::MatchProfile
-            | State::Inspecting
-            | State::Preparing
-            | State::Ready
-            | State::Available
-            | State::ExternallyProvisioned => State::PoweringOffBeforeDelete,
-            State::Deprovisioning | State::PoweringOffBeforeDelete if lost => State::Deleting,
-            State::Deprovisioning | State::PoweringOffBeforeDelete | State::Deleting => return None,
+            ProvisioningState::None | ProvisioningState::Unmanaged | ProvisioningState::Registering => {
+                ProvisioningState::Deleting
+            }
+            ProvisioningState::Provisioning | ProvisioningState::Provisioned => ProvisioningState::Deprovisioning,
+            ProvisioningState::MatchProfile
+            | ProvisioningState::Inspecting
+            | ProvisioningState::Preparing
+            | ProvisioningState::Ready
+            | ProvisioningState::Available
+            | ProvisioningState::ExternallyProvisioned => ProvisioningState::PoweringOffBeforeDelete,
+            ProvisioningState::Deprovisioning | ProvisioningState::PoweringOffBeforeDelete if lost => {
+                ProvisioningState::Deleting
+            }
+            ProvisioningState::Deprovisioning
+            | ProvisioningState::PoweringOffBeforeDelete
+            | ProvisioningState::Deleting => return None,
         };
         Some(self.limited(Outcome::to(next)))
     }
@@ -334,24 +342,27 @@ impl View<'_> {
     /// Hosts are detached where nothing is being done with them; by force elsewhere.
     const fn may_detach(&self, force: bool) -> bool {
         match self.state {
-            State::Provisioned | State::ExternallyProvisioned | State::Ready | State::Available => true,
-            State::Deleting => false,
-            State::None
-            | State::Unmanaged
-            | State::Registering
-            | State::MatchProfile
-            | State::Inspecting
-            | State::Preparing
-            | State::Provisioning
-            | State::Deprovisioning
-            | State::PoweringOffBeforeDelete => force,
+            ProvisioningState::Provisioned
+            | ProvisioningState::ExternallyProvisioned
+            | ProvisioningState::Ready
+            | ProvisioningState::Available => true,
+            ProvisioningState::Deleting => false,
+            ProvisioningState::None
+            | ProvisioningState::Unmanaged
+            | ProvisioningState::Registering
+            | ProvisioningState::MatchProfile
+            | ProvisioningState::Inspecting
+            | ProvisioningState::Preparing
+            | ProvisioningState::Provisioning
+            | ProvisioningState::Deprovisioning
+            | ProvisioningState::PoweringOffBeforeDelete => force,
         }
     }
 
     /// After an error, the same is tried again later; at once when the user changed something.
     fn backing_off(&self) -> Option<Outcome> {
         let kind = self.status.error_type?;
-        if self.status.error_count == 0 || self.state == State::Provisioning {
+        if self.status.error_count == 0 || self.state == ProvisioningState::Provisioning {
             return None;
         }
         let changed = self.is_changed()
@@ -368,7 +379,13 @@ impl View<'_> {
     /// Ironic must know the host before anything is done with it, in every state: it may have lost its database.
     fn registration(&self) -> Option<Outcome> {
         let secret = self.facts.secret()?;
-        let needless = matches!(self.state, State::None | State::Unmanaged | State::MatchProfile | State::Deleting);
+        let needless = matches!(
+            self.state,
+            ProvisioningState::None
+                | ProvisioningState::Unmanaged
+                | ProvisioningState::MatchProfile
+                | ProvisioningState::Deleting
+        );
         // What Ironic is at work with takes no other credentials: they are tried after it.
         let good = self.facts.busy || same(self.status.good_credentials.as_ref(), secret);
         let failed =
@@ -382,33 +399,43 @@ impl View<'_> {
 
     fn by_state(&self) -> Outcome {
         match self.state {
-            State::None | State::Unmanaged if self.host.spec.has_bmc() => Outcome::to(State::Registering),
-            State::None => Outcome::to(State::Unmanaged).with([Change::Operational(OperationalStatus::Discovered)]),
-            State::Unmanaged => Outcome::wait(WaitReason::NoBmc, self.facts.after(IDLE)),
-            State::Registering => self.registered(),
-            State::MatchProfile => Outcome::to(State::Preparing).with([Change::ResetCount]),
-            State::Inspecting => self.inspecting(),
-            State::Preparing => Outcome::act(Action::Prepare),
-            State::Ready | State::Available => self.available(),
-            State::Provisioning => self.provisioning(),
-            State::Provisioned if self.host.image_withdrawn() => Outcome::to(State::Deprovisioning),
-            State::Provisioned => power::steady(self),
-            State::ExternallyProvisioned if self.host.spec.externally_provisioned() => power::steady(self),
-            State::ExternallyProvisioned => Outcome::to(State::Provisioned).with([Change::Provisioned]),
-            State::Deprovisioning => Outcome::act(Action::Deprovision),
-            State::PoweringOffBeforeDelete => Outcome::act(Action::PowerOffForGood),
-            State::Deleting if matches!(self.facts.ironic, Ironic::Away { .. }) => Outcome::only(Step::Deleted),
-            State::Deleting => Outcome::act(Action::Forget),
+            ProvisioningState::None | ProvisioningState::Unmanaged if self.host.spec.has_bmc() => {
+                Outcome::to(ProvisioningState::Registering)
+            }
+            ProvisioningState::None => {
+                Outcome::to(ProvisioningState::Unmanaged).with([Change::Operational(OperationalStatus::Discovered)])
+            }
+            ProvisioningState::Unmanaged => Outcome::wait(WaitReason::NoBmc, self.facts.after(IDLE)),
+            ProvisioningState::Registering => self.registered(),
+            ProvisioningState::MatchProfile => Outcome::to(ProvisioningState::Preparing).with([Change::ResetCount]),
+            ProvisioningState::Inspecting => self.inspecting(),
+            ProvisioningState::Preparing => Outcome::act(Action::Prepare),
+            ProvisioningState::Ready | ProvisioningState::Available => self.available(),
+            ProvisioningState::Provisioning => self.provisioning(),
+            ProvisioningState::Provisioned if self.host.image_withdrawn() => {
+                Outcome::to(ProvisioningState::Deprovisioning)
+            }
+            ProvisioningState::Provisioned => power::steady(self),
+            ProvisioningState::ExternallyProvisioned if self.host.spec.externally_provisioned() => power::steady(self),
+            ProvisioningState::ExternallyProvisioned => {
+                Outcome::to(ProvisioningState::Provisioned).with([Change::Provisioned])
+            }
+            ProvisioningState::Deprovisioning => Outcome::act(Action::Deprovision),
+            ProvisioningState::PoweringOffBeforeDelete => Outcome::act(Action::PowerOffForGood),
+            ProvisioningState::Deleting if matches!(self.facts.ironic, Ironic::Away { .. }) => {
+                Outcome::only(Step::Deleted)
+            }
+            ProvisioningState::Deleting => Outcome::act(Action::Forget),
         }
     }
 
     fn registered(&self) -> Outcome {
         let next = if self.host.spec.externally_provisioned() {
-            State::ExternallyProvisioned
+            ProvisioningState::ExternallyProvisioned
         } else if self.host.inspection_disabled() {
-            State::Preparing
+            ProvisioningState::Preparing
         } else {
-            State::Inspecting
+            ProvisioningState::Inspecting
         };
         Outcome::to(next).with([Change::ResetCount])
     }
@@ -420,13 +447,13 @@ impl View<'_> {
 
     fn available(&self) -> Outcome {
         if self.host.spec.externally_provisioned() {
-            return Outcome::to(State::ExternallyProvisioned).with([Change::ForgetSettings]);
+            return Outcome::to(ProvisioningState::ExternallyProvisioned).with([Change::ForgetSettings]);
         }
         if self.host.annotation(INSPECT).is_some_and(|value| value != "disabled") {
-            return Outcome::to(State::Inspecting);
+            return Outcome::to(ProvisioningState::Inspecting);
         }
         if self.facts.unprepared || self.facts.firmware.wish != Wish::None {
-            return Outcome::to(State::Preparing);
+            return Outcome::to(ProvisioningState::Preparing);
         }
         if !self.host.needs_provisioning() {
             return power::steady(self);
@@ -437,7 +464,7 @@ impl View<'_> {
             return Outcome::wait(WaitReason::GaveUp { tries }, None);
         }
         let anew = gave_up.then_some(Change::ResetTries);
-        Outcome::to(State::Provisioning).with([Change::ClearError, Change::Attempt]).with(anew)
+        Outcome::to(ProvisioningState::Provisioning).with([Change::ClearError, Change::Attempt]).with(anew)
     }
 
     /// Whether the user asks for something else than what the last error was about.
@@ -454,7 +481,7 @@ impl View<'_> {
 
     fn provisioning(&self) -> Outcome {
         if self.status.error_type.is_some() || self.host.image_withdrawn() || self.is_overtaken() {
-            return Outcome::to(State::Deprovisioning);
+            return Outcome::to(ProvisioningState::Deprovisioning);
         }
         Outcome::act(Action::Provision { reboot: annotations::reboots(self.host).force })
     }

@@ -1,7 +1,7 @@
 //! What holds whatever a host and its surroundings are like, tried with some ten thousands of them.
 
 use agent_api::metal3::annotations::RebootMode;
-use agent_api::metal3::{BareMetalHost, ProvisioningState as State};
+use agent_api::metal3::{BareMetalHost, ProvisioningState};
 use serde_json::{Value, json};
 
 use super::tests::{away, deleted, facts, failed, host, image, start, with_image};
@@ -31,7 +31,7 @@ fn hosts() -> Vec<BareMetalHost> {
         json!({"status": {"operationalStatus": "detached"}}),
     ];
     let mut all = Vec::new();
-    for state in State::ALL {
+    for state in ProvisioningState::ALL {
         for annotations in &annotations {
             for spec in &specs {
                 for trouble in &troubles {
@@ -120,8 +120,9 @@ fn without_a_slot_no_host_is_worked_on() {
     everywhere(|host, facts, outcome| {
         let works = matches!(
             outcome.step,
-            Step::Transition(State::Inspecting | State::Provisioning | State::Deprovisioning)
-                | Step::Act(Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision)
+            Step::Transition(
+                ProvisioningState::Inspecting | ProvisioningState::Provisioning | ProvisioningState::Deprovisioning
+            ) | Step::Act(Action::Inspect { .. } | Action::Provision { .. } | Action::Deprovision)
         );
         assert!(!works || facts.slot != Slot::None, "{host:?}");
     });
@@ -132,8 +133,13 @@ fn without_a_slot_no_host_is_worked_on() {
 fn hosts_are_powered_on_in_steady_states_only() {
     everywhere(|host, _, outcome| {
         if matches!(outcome.step, Step::Act(Action::PowerOn | Action::Reboot(_))) {
-            let steady = [State::Ready, State::Available, State::Provisioned, State::ExternallyProvisioned]
-                .contains(&host.state());
+            let steady = [
+                ProvisioningState::Ready,
+                ProvisioningState::Available,
+                ProvisioningState::Provisioned,
+                ProvisioningState::ExternallyProvisioned,
+            ]
+            .contains(&host.state());
             assert!(steady && host.metadata.deletion_timestamp.is_none(), "{outcome:?}: {host:?}");
         }
     });

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use agent_api::metal3::annotations::{self, DeleteAction, PAUSED};
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
-use agent_api::metal3::{BareMetalHost, ProvisioningState as State};
+use agent_api::metal3::{BareMetalHost, ProvisioningState};
 use jiff::Timestamp;
 
 use super::act::macs;
@@ -35,7 +35,8 @@ impl Operator {
     pub(super) async fn look(&self, host: &BareMetalHost, memory: &mut Memory) -> Result<Known, ObjectError> {
         let paused = host.annotation(PAUSED).is_some();
         let let_go = annotations::detached(host).is_some_and(|asked| asked.delete_action == DeleteAction::Delete);
-        let leaving = host.metadata.deletion_timestamp.is_some() && let_go && host.state() != State::Deleting;
+        let leaving =
+            host.metadata.deletion_timestamp.is_some() && let_go && host.state() != ProvisioningState::Deleting;
         let (credentials, bmc) = if paused || !host.spec.has_bmc() {
             (BmcSecret::Missing("not asked for".to_owned()), None)
         } else {

@@ -171,7 +171,7 @@ fn length(metric: &OperationMetric) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::metal3::{ErrorType, ProvisioningState as State};
+    use agent_api::metal3::{ErrorType, ProvisioningState};
     use serde_json::json;
 
     use super::super::tests::host;
@@ -182,18 +182,18 @@ mod tests {
         let metrics = Metrics::new().expect("metrics");
         let at = |start, end| {
             let history = json!({"status": {"operationHistory": {"inspect": {"start": start, "end": end}}}});
-            host(State::Inspecting, &history).status.unwrap_or_default()
+            host(ProvisioningState::Inspecting, &history).status.unwrap_or_default()
         };
         let before = at("2026-03-02T08:00:00Z", json!(null));
         let mut after = at("2026-03-02T08:00:00Z", json!("2026-03-02T08:01:30Z"));
-        after.provisioning.state = State::Preparing;
+        after.provisioning.state = ProvisioningState::Preparing;
         let key = ("metal3".to_owned(), "a".to_owned());
         metrics.changed(&key, &before, &after);
         metrics.error(ErrorType::Inspection);
         metrics.power(&key, true);
         metrics.turn(&key);
         let failed = Report::Failed("no".to_owned());
-        metrics.did(&Action::PowerOffForGood, &failed, &Step::Transition(State::Deleting));
+        metrics.did(&Action::PowerOffForGood, &failed, &Step::Transition(ProvisioningState::Deleting));
         metrics.waits(&WaitReason::NoBmc);
         let text = metrics.text(&[("foothold_provisioning_slots_held", 3)]);
         for line in [

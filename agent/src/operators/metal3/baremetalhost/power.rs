@@ -1,7 +1,7 @@
 //! Power of hosts that nothing else is done with.
 
 use agent_api::metal3::annotations::{self, REBOOT, RebootMode, Reboots};
-use agent_api::metal3::{ErrorType, OperationalStatus, ProvisioningState as State};
+use agent_api::metal3::{ErrorType, OperationalStatus, ProvisioningState};
 use jiff::SignedDuration;
 
 use super::decide::{View, Wish};
@@ -32,7 +32,7 @@ pub(super) fn steady(view: &View<'_>) -> Outcome {
 }
 
 const fn installed(view: &View<'_>) -> bool {
-    matches!(view.state, State::Provisioned | State::ExternallyProvisioned)
+    matches!(view.state, ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned)
 }
 
 /// A host is serviced until Ironic says how that ended; its power is Ironic's meanwhile.

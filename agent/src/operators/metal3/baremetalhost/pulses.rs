@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_api::metal3::bmc_address::Credentials;
-use agent_api::metal3::{BareMetalHost, ProvisioningState as State};
+use agent_api::metal3::{BareMetalHost, ProvisioningState};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -183,7 +183,7 @@ pub fn goes_by_bmc(action: &Action) -> bool {
 
 /// Whom to ask about a host. `authority`: `ca.crt` of its Secret.
 pub fn target(host: &BareMetalHost, credentials: &Credentials, authority: Option<&str>) -> Option<Target> {
-    let bmc = host.spec.bmc.as_ref().filter(|_| host.state() != State::Unmanaged)?;
+    let bmc = host.spec.bmc.as_ref().filter(|_| host.state() != ProvisioningState::Unmanaged)?;
     let trust = match authority {
         _ if bmc.disable_certificate_verification == Some(true) => Trust::Anybody,
         Some(pem) => Trust::authorities(pem).ok()?,

@@ -2,7 +2,7 @@
 
 use agent_api::metal3::{
     BareMetalHost, BareMetalHostStatus, ErrorType, Nullable, OperationHistory, OperationMetric, OperationalStatus,
-    ProvisioningState as State, Time,
+    ProvisioningState, Time,
 };
 use jiff::Timestamp;
 
@@ -69,8 +69,8 @@ fn changed(status: &mut BareMetalHostStatus, host: &BareMetalHost, change: &Chan
         Change::Tried(version) => status.tried_credentials = Some(version.clone()),
         Change::Good(version) => status.good_credentials = Some(version.clone()),
         Change::Powered(on) => status.powered_on = *on,
-        Change::BeginRegister => begin(status, State::Registering, now),
-        Change::EndRegister => end(status, State::Registering, now),
+        Change::BeginRegister => begin(status, ProvisioningState::Registering, now),
+        Change::EndRegister => end(status, ProvisioningState::Registering, now),
         Change::Id(id) => status.provisioning.id.clone_from(id),
         Change::Hardware(found) => status.hardware = Some((**found).clone()),
         Change::Prepared(volumes) => {
@@ -80,45 +80,49 @@ fn changed(status: &mut BareMetalHostStatus, host: &BareMetalHost, change: &Chan
     }
 }
 
-fn enter(status: &mut BareMetalHostStatus, host: &BareMetalHost, next: State, now: Timestamp) {
+fn enter(status: &mut BareMetalHostStatus, host: &BareMetalHost, next: ProvisioningState, now: Timestamp) {
     let last = status.provisioning.state;
     end(status, last, now);
     begin(status, next, now);
     status.provisioning.state = next;
     match next {
-        State::Registering | State::Inspecting | State::Provisioning => {
+        ProvisioningState::Registering | ProvisioningState::Inspecting | ProvisioningState::Provisioning => {
             status.provisioning.boot_mode = Some(host.spec.boot_mode.unwrap_or_default());
         }
         // The error that led there is told until cleaning succeeds; it stops nothing that comes.
-        State::Deprovisioning if status.error_type == Some(ErrorType::Provisioning) => status.error_count = 0,
+        ProvisioningState::Deprovisioning if status.error_type == Some(ErrorType::Provisioning) => {
+            status.error_count = 0
+        }
         // Nor does what went wrong before hold up a deletion.
-        State::Deprovisioning | State::PoweringOffBeforeDelete | State::Deleting
+        ProvisioningState::Deprovisioning
+        | ProvisioningState::PoweringOffBeforeDelete
+        | ProvisioningState::Deleting
             if host.metadata.deletion_timestamp.is_some() =>
         {
             status.error_count = 0;
         }
-        State::None
-        | State::Unmanaged
-        | State::MatchProfile
-        | State::Preparing
-        | State::Ready
-        | State::Available
-        | State::Provisioned
-        | State::ExternallyProvisioned
-        | State::Deprovisioning
-        | State::PoweringOffBeforeDelete
-        | State::Deleting => {}
+        ProvisioningState::None
+        | ProvisioningState::Unmanaged
+        | ProvisioningState::MatchProfile
+        | ProvisioningState::Preparing
+        | ProvisioningState::Ready
+        | ProvisioningState::Available
+        | ProvisioningState::Provisioned
+        | ProvisioningState::ExternallyProvisioned
+        | ProvisioningState::Deprovisioning
+        | ProvisioningState::PoweringOffBeforeDelete
+        | ProvisioningState::Deleting => {}
     }
 }
 
-fn begin(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
+fn begin(status: &mut BareMetalHostStatus, state: ProvisioningState, now: Timestamp) {
     let history = status.operation_history.get_or_insert_default();
     if let Some(metric) = metric(history, state).filter(|metric| !is_running(metric)) {
         *metric = OperationMetric { start: Some(at(now)), end: Some(Nullable(None)) };
     }
 }
 
-fn end(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
+fn end(status: &mut BareMetalHostStatus, state: ProvisioningState, now: Timestamp) {
     let history = status.operation_history.get_or_insert_default();
     if let Some(metric) = metric(history, state).filter(|metric| is_running(metric)) {
         metric.end = Some(at(now));
@@ -126,22 +130,22 @@ fn end(status: &mut BareMetalHostStatus, state: State, now: Timestamp) {
 }
 
 /// The times of a state that has some.
-fn metric(history: &mut OperationHistory, state: State) -> Option<&mut OperationMetric> {
+fn metric(history: &mut OperationHistory, state: ProvisioningState) -> Option<&mut OperationMetric> {
     let metric = match state {
-        State::Registering => &mut history.register,
-        State::Inspecting => &mut history.inspect,
-        State::Provisioning => &mut history.provision,
-        State::Deprovisioning => &mut history.deprovision,
-        State::None
-        | State::Unmanaged
-        | State::MatchProfile
-        | State::Preparing
-        | State::Ready
-        | State::Available
-        | State::Provisioned
-        | State::ExternallyProvisioned
-        | State::PoweringOffBeforeDelete
-        | State::Deleting => return None,
+        ProvisioningState::Registering => &mut history.register,
+        ProvisioningState::Inspecting => &mut history.inspect,
+        ProvisioningState::Provisioning => &mut history.provision,
+        ProvisioningState::Deprovisioning => &mut history.deprovision,
+        ProvisioningState::None
+        | ProvisioningState::Unmanaged
+        | ProvisioningState::MatchProfile
+        | ProvisioningState::Preparing
+        | ProvisioningState::Ready
+        | ProvisioningState::Available
+        | ProvisioningState::Provisioned
+        | ProvisioningState::ExternallyProvisioned
+        | ProvisioningState::PoweringOffBeforeDelete
+        | ProvisioningState::Deleting => return None,
     };
     Some(metric.get_or_insert_default())
 }

@@ -15,8 +15,8 @@
 use agent_api::host_story::BMC_ANSWERS;
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{
-    BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType, OperationalStatus,
-    ProvisioningState as State, Time,
+    BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType, OperationalStatus, ProvisioningState,
+    Time,
 };
 use jiff::Timestamp;
 
@@ -228,11 +228,11 @@ pub fn conditions(
 
 type Line = (&'static str, bool, &'static str, String);
 
-fn manageable(state: State, status: &BareMetalHostStatus) -> Line {
+fn manageable(state: ProvisioningState, status: &BareMetalHostStatus) -> Line {
     let known = !status.provisioning.id.is_empty() && status.good_credentials.is_some();
     let lost = matches!(status.error_type, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration));
     let (holds, reason) = match (state, known, lost) {
-        (State::None | State::Unmanaged, ..) => (false, "NoBMC"),
+        (ProvisioningState::None | ProvisioningState::Unmanaged, ..) => (false, "NoBMC"),
         (.., true) => (false, "RegistrationError"),
         (_, true, false) => (true, "Registered"),
         (_, false, false) => (false, "NotRegistered"),
@@ -243,7 +243,7 @@ fn manageable(state: State, status: &BareMetalHostStatus) -> Line {
 
 fn available(host: &BareMetalHost, status: &BareMetalHostStatus, fine: bool) -> Line {
     let kind = "AvailableForProvisioning";
-    let there = matches!(status.provisioning.state, State::Available | State::Ready);
+    let there = matches!(status.provisioning.state, ProvisioningState::Available | ProvisioningState::Ready);
     if !there {
         let state = status.provisioning.state.name();
         let state = if state.is_empty() { "new" } else { state };
@@ -260,22 +260,22 @@ fn available(host: &BareMetalHost, status: &BareMetalHostStatus, fine: bool) -> 
     }
 }
 
-fn provisioned(state: State) -> Line {
+fn provisioned(state: ProvisioningState) -> Line {
     let (holds, reason) = match state {
-        State::Provisioned => (true, "Provisioned"),
-        State::ExternallyProvisioned => (true, "ExternallyProvisioned"),
-        State::Provisioning => (false, "Provisioning"),
-        State::Deprovisioning => (false, "Deprovisioning"),
-        State::None
-        | State::Unmanaged
-        | State::Registering
-        | State::MatchProfile
-        | State::Inspecting
-        | State::Preparing
-        | State::Ready
-        | State::Available
-        | State::PoweringOffBeforeDelete
-        | State::Deleting => (false, "NotProvisioned"),
+        ProvisioningState::Provisioned => (true, "Provisioned"),
+        ProvisioningState::ExternallyProvisioned => (true, "ExternallyProvisioned"),
+        ProvisioningState::Provisioning => (false, "Provisioning"),
+        ProvisioningState::Deprovisioning => (false, "Deprovisioning"),
+        ProvisioningState::None
+        | ProvisioningState::Unmanaged
+        | ProvisioningState::Registering
+        | ProvisioningState::MatchProfile
+        | ProvisioningState::Inspecting
+        | ProvisioningState::Preparing
+        | ProvisioningState::Ready
+        | ProvisioningState::Available
+        | ProvisioningState::PoweringOffBeforeDelete
+        | ProvisioningState::Deleting => (false, "NotProvisioned"),
     };
     ("Provisioned", holds, reason, String::new())
 }
@@ -398,7 +398,7 @@ fn told(reason: &WaitReason) -> (&'static str, String) {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::metal3::{BareMetalHost, ConditionStatus, ProvisioningState as State};
+    use agent_api::metal3::{BareMetalHost, ConditionStatus, ProvisioningState};
     use serde_json::json;
 
     use super::super::tests::{facts, host, start};
@@ -412,7 +412,7 @@ mod tests {
     /// How far it is says Ironic; while it has no time to say so, what was told stays.
     #[test]
     fn what_is_waited_for_is_told_while_ironic_is_busy() {
-        let before = told(&host(State::Inspecting, &json!({})), None);
+        let before = told(&host(ProvisioningState::Inspecting, &json!({})), None);
         let outcome = decide(&before, &Facts { ironic: Ironic::Busy, ..facts() });
         let status = apply(&before, &outcome, start());
         let later = start() + jiff::SignedDuration::from_secs(60);
@@ -423,7 +423,7 @@ mod tests {
     /// The time beside what is told is that of what is told.
     #[test]
     fn another_message_is_told_with_another_time() {
-        let before = host(State::Inspecting, &json!({}));
+        let before = host(ProvisioningState::Inspecting, &json!({}));
         let outcome = conclude(
             &before,
             &facts(),
@@ -462,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_steady_host_tells_the_same_again() {
-        let first = told(&host(State::Available, &json!({})), None);
+        let first = told(&host(ProvisioningState::Available, &json!({})), None);
         for kind in ["Manageable", "AvailableForProvisioning", "Ready", "Healthy"] {
             assert!(holds(&first, kind).0, "{kind}");
         }
@@ -472,7 +472,7 @@ mod tests {
     /// #194: what went wrong is told, and stays told while it is waited.
     #[test]
     fn an_error_is_told_with_the_generation_that_was_tried() {
-        let host = host(State::Preparing, &json!({}));
+        let host = host(ProvisioningState::Preparing, &json!({}));
         let failed = told(&host, Some((&Action::Prepare, &Report::Failed("no".into()))));
         let (healthy, reason, message) = holds(&failed, "Healthy");
         assert_eq!((healthy, &*reason, &*message), (false, "PreparationError", "no"));
@@ -491,7 +491,7 @@ mod tests {
     /// What a host shows is told as long as it is worked on, and written only when it shows something else.
     #[test]
     fn what_a_host_shows_is_told_and_the_same_again_is_no_news() {
-        let host = host(State::Inspecting, &json!({}));
+        let host = host(ProvisioningState::Inspecting, &json!({}));
         let told = |host: &BareMetalHost, step: super::Step, shown: &str| {
             let outcome = super::Outcome { changes: Vec::new(), step };
             let mut status = apply(host, &outcome, start());
@@ -515,7 +515,7 @@ mod tests {
     fn what_is_wrong_with_a_bmc_is_told_while_something_waits_for_it() {
         let action = Action::Provision { reboot: false };
         let report = Report::Continues(jiff::SignedDuration::from_secs(10));
-        let host = host(State::Provisioning, &json!({}));
+        let host = host(ProvisioningState::Provisioning, &json!({}));
         let silent = Trouble { word: "BMCAway", says: "no answer within 5.0 s".into(), hint: "restart the BMC".into() };
         let outcome = conclude(&host, &facts(), &action, &report);
         let tell = |host: &BareMetalHost, bmc: Option<Result<(), Trouble>>| {
@@ -539,7 +539,7 @@ mod tests {
     /// What is under way is told in words, whether or not the host shows anything of it.
     #[test]
     fn what_is_being_done_never_goes_without_words() {
-        let host = host(State::Provisioned, &json!({}));
+        let host = host(ProvisioningState::Provisioned, &json!({}));
         for action in [Action::Register, Action::Adopt, Action::PowerOn, Action::PowerOffForGood, Action::Forget] {
             let report = Report::Continues(jiff::SignedDuration::from_secs(10));
             let (on, reason, message) = holds(&told(&host, Some((&action, &report))), "Progressing");
@@ -551,7 +551,7 @@ mod tests {
     fn a_wait_says_why() {
         let mut none = facts();
         none.slot = super::super::Slot::None;
-        let waiting = host(State::Registering, &json!({}));
+        let waiting = host(ProvisioningState::Registering, &json!({}));
         let outcome = decide(&waiting, &none);
         let status = apply(&waiting, &outcome, start());
         let all = conditions(&waiting, &status, &outcome, &Seen::default(), start());
@@ -559,7 +559,7 @@ mod tests {
         assert_eq!((progressing.status, &*progressing.reason), (ConditionStatus::False, "Delayed"));
         let gave_up = json!({"spec": {"image": {"url": "http://a"}}, "status": {"provisioningFailCount": 5,
             "lastAttemptedImage": {"url": "http://a"}}});
-        let told = told(&host(State::Available, &gave_up), None);
+        let told = told(&host(ProvisioningState::Available, &gave_up), None);
         assert_eq!(holds(&told, "Progressing").1, "GaveUp");
     }
 }

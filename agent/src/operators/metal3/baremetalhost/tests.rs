@@ -1,8 +1,6 @@
 #![allow(clippy::needless_pass_by_value, reason = "each test is given its case by value")]
 
-use agent_api::metal3::{
-    BareMetalHost, BareMetalHostStatus, ErrorType, Image, OperationalStatus, ProvisioningState as State,
-};
+use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, Image, OperationalStatus, ProvisioningState};
 use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -44,7 +42,7 @@ pub(super) fn away(secs: i64) -> Ironic {
 }
 
 /// A host in a state, whose credentials were tried and found good; `fields` are merged into it.
-pub(super) fn host(state: State, fields: &Value) -> BareMetalHost {
+pub(super) fn host(state: ProvisioningState, fields: &Value) -> BareMetalHost {
     fn merge(into: &mut Value, from: &Value) {
         match (into, from) {
             (Value::Object(into), Value::Object(from)) => {
@@ -68,7 +66,7 @@ pub(super) fn host(state: State, fields: &Value) -> BareMetalHost {
     serde_json::from_value(object).unwrap_or_else(|problem| panic!("{fields}: {problem}"))
 }
 
-pub(super) fn deleted(state: State, fields: &Value) -> BareMetalHost {
+pub(super) fn deleted(state: ProvisioningState, fields: &Value) -> BareMetalHost {
     let mut host = host(state, fields);
     host.metadata.deletion_timestamp = serde_json::from_value(json!("2026-03-02T07:59:59Z")).expect("a moment");
     host
@@ -104,53 +102,53 @@ pub(super) fn reason(step: Step) -> WaitReason {
 }
 
 #[rstest]
-#[case(State::None, json!({}), Step::Transition(State::Registering))]
-#[case(State::None, json!({"spec": {"bmc": null}}), Step::Transition(State::Unmanaged))]
-#[case(State::Unmanaged, json!({}), Step::Transition(State::Registering))]
-#[case(State::Registering, json!({}), Step::Transition(State::Inspecting))]
-#[case(State::Registering, json!({"spec": {"inspectionMode": "disabled"}}), Step::Transition(State::Preparing))]
-#[case(State::Registering, json!({"metadata": {"annotations": {"inspect.metal3.io": "disabled"}}}), Step::Transition(State::Preparing))]
-#[case(State::Registering, json!({"spec": {"externallyProvisioned": true}}), Step::Transition(State::ExternallyProvisioned))]
-#[case(State::MatchProfile, json!({}), Step::Transition(State::Preparing))]
-#[case(State::Inspecting, json!({}), Step::Act(Action::Inspect { again: false, reboot: false }))]
-#[case(State::Inspecting, json!({"metadata": {"annotations": {"reboot.metal3.io": "{\"force\":true}"}}}), Step::Act(Action::Inspect { again: false, reboot: true }))]
-#[case(State::Preparing, json!({}), Step::Act(Action::Prepare))]
-#[case(State::Available, json!({"metadata": {"annotations": {"inspect.metal3.io": ""}}}), Step::Transition(State::Inspecting))]
-#[case(State::Available, json!({"spec": {"externallyProvisioned": true}}), Step::Transition(State::ExternallyProvisioned))]
-#[case(State::Available, json!({"spec": {"image": image("http://a")}}), Step::Transition(State::Provisioning))]
-#[case(State::Ready, json!({"spec": {"image": image("http://a")}}), Step::Transition(State::Provisioning))]
-#[case(State::Available, json!({"spec": {"customDeploy": {"method": "m"}}}), Step::Transition(State::Provisioning))]
-#[case(State::Available, json!({"spec": {"image": image("http://a"), "online": false}}), Step::Act(Action::PowerOff(RebootMode::Soft)))]
-#[case(State::Provisioning, json!({"spec": {"image": image("http://a")}}), Step::Act(Action::Provision { reboot: false }))]
-#[case(State::Provisioning, json!({}), Step::Transition(State::Deprovisioning))]
-#[case(State::Provisioned, json!({}), Step::Transition(State::Deprovisioning))]
-#[case(State::Provisioned, json!({"spec": {"image": image("http://b")}, "status": {"provisioning": {"image": image("http://a")}}}), Step::Transition(State::Deprovisioning))]
-#[case(State::Provisioned, json!({"spec": {"customDeploy": {"method": "b"}}, "status": {"provisioning": {"customDeploy": {"method": "a"}}}}), Step::Transition(State::Deprovisioning))]
-#[case(State::ExternallyProvisioned, json!({}), Step::Transition(State::Provisioned))]
-#[case(State::Deprovisioning, json!({}), Step::Act(Action::Deprovision))]
-#[case(State::PoweringOffBeforeDelete, json!({}), Step::Act(Action::PowerOffForGood))]
-#[case(State::Deleting, json!({}), Step::Act(Action::Forget))]
-fn each_state_leads_on(#[case] state: State, #[case] fields: Value, #[case] wanted: Step) {
+#[case(ProvisioningState::None, json!({}), Step::Transition(ProvisioningState::Registering))]
+#[case(ProvisioningState::None, json!({"spec": {"bmc": null}}), Step::Transition(ProvisioningState::Unmanaged))]
+#[case(ProvisioningState::Unmanaged, json!({}), Step::Transition(ProvisioningState::Registering))]
+#[case(ProvisioningState::Registering, json!({}), Step::Transition(ProvisioningState::Inspecting))]
+#[case(ProvisioningState::Registering, json!({"spec": {"inspectionMode": "disabled"}}), Step::Transition(ProvisioningState::Preparing))]
+#[case(ProvisioningState::Registering, json!({"metadata": {"annotations": {"inspect.metal3.io": "disabled"}}}), Step::Transition(ProvisioningState::Preparing))]
+#[case(ProvisioningState::Registering, json!({"spec": {"externallyProvisioned": true}}), Step::Transition(ProvisioningState::ExternallyProvisioned))]
+#[case(ProvisioningState::MatchProfile, json!({}), Step::Transition(ProvisioningState::Preparing))]
+#[case(ProvisioningState::Inspecting, json!({}), Step::Act(Action::Inspect { again: false, reboot: false }))]
+#[case(ProvisioningState::Inspecting, json!({"metadata": {"annotations": {"reboot.metal3.io": "{\"force\":true}"}}}), Step::Act(Action::Inspect { again: false, reboot: true }))]
+#[case(ProvisioningState::Preparing, json!({}), Step::Act(Action::Prepare))]
+#[case(ProvisioningState::Available, json!({"metadata": {"annotations": {"inspect.metal3.io": ""}}}), Step::Transition(ProvisioningState::Inspecting))]
+#[case(ProvisioningState::Available, json!({"spec": {"externallyProvisioned": true}}), Step::Transition(ProvisioningState::ExternallyProvisioned))]
+#[case(ProvisioningState::Available, json!({"spec": {"image": image("http://a")}}), Step::Transition(ProvisioningState::Provisioning))]
+#[case(ProvisioningState::Ready, json!({"spec": {"image": image("http://a")}}), Step::Transition(ProvisioningState::Provisioning))]
+#[case(ProvisioningState::Available, json!({"spec": {"customDeploy": {"method": "m"}}}), Step::Transition(ProvisioningState::Provisioning))]
+#[case(ProvisioningState::Available, json!({"spec": {"image": image("http://a"), "online": false}}), Step::Act(Action::PowerOff(RebootMode::Soft)))]
+#[case(ProvisioningState::Provisioning, json!({"spec": {"image": image("http://a")}}), Step::Act(Action::Provision { reboot: false }))]
+#[case(ProvisioningState::Provisioning, json!({}), Step::Transition(ProvisioningState::Deprovisioning))]
+#[case(ProvisioningState::Provisioned, json!({}), Step::Transition(ProvisioningState::Deprovisioning))]
+#[case(ProvisioningState::Provisioned, json!({"spec": {"image": image("http://b")}, "status": {"provisioning": {"image": image("http://a")}}}), Step::Transition(ProvisioningState::Deprovisioning))]
+#[case(ProvisioningState::Provisioned, json!({"spec": {"customDeploy": {"method": "b"}}, "status": {"provisioning": {"customDeploy": {"method": "a"}}}}), Step::Transition(ProvisioningState::Deprovisioning))]
+#[case(ProvisioningState::ExternallyProvisioned, json!({}), Step::Transition(ProvisioningState::Provisioned))]
+#[case(ProvisioningState::Deprovisioning, json!({}), Step::Act(Action::Deprovision))]
+#[case(ProvisioningState::PoweringOffBeforeDelete, json!({}), Step::Act(Action::PowerOffForGood))]
+#[case(ProvisioningState::Deleting, json!({}), Step::Act(Action::Forget))]
+fn each_state_leads_on(#[case] state: ProvisioningState, #[case] fields: Value, #[case] wanted: Step) {
     assert_eq!(step(&host(state, &fields), &facts()), wanted);
 }
 
 #[rstest]
-#[case(State::Provisioned, with_image("http://a"))]
-#[case(State::Available, json!({}))]
-#[case(State::ExternallyProvisioned, json!({"spec": {"externallyProvisioned": true}}))]
-fn a_host_that_is_as_it_shall_be_is_looked_at_every_minute(#[case] state: State, #[case] fields: Value) {
+#[case(ProvisioningState::Provisioned, with_image("http://a"))]
+#[case(ProvisioningState::Available, json!({}))]
+#[case(ProvisioningState::ExternallyProvisioned, json!({"spec": {"externallyProvisioned": true}}))]
+fn a_host_that_is_as_it_shall_be_is_looked_at_every_minute(#[case] state: ProvisioningState, #[case] fields: Value) {
     let until = start().checked_add(SignedDuration::from_secs(60)).ok();
     assert_eq!(step(&host(state, &fields), &facts()), Step::Wait { reason: WaitReason::Steady, until });
 }
 
 /// Action that is done, state it is done in, state that follows.
 #[rstest]
-#[case(Action::Inspect { again: false, reboot: false }, State::Inspecting, State::Preparing)]
-#[case(Action::Prepare, State::Preparing, State::Available)]
-#[case(Action::Provision { reboot: false }, State::Provisioning, State::Provisioned)]
-#[case(Action::Deprovision, State::Deprovisioning, State::Available)]
-#[case(Action::PowerOffForGood, State::PoweringOffBeforeDelete, State::Deleting)]
-fn what_is_done_leads_on(#[case] action: Action, #[case] state: State, #[case] next: State) {
+#[case(Action::Inspect { again: false, reboot: false }, ProvisioningState::Inspecting, ProvisioningState::Preparing)]
+#[case(Action::Prepare, ProvisioningState::Preparing, ProvisioningState::Available)]
+#[case(Action::Provision { reboot: false }, ProvisioningState::Provisioning, ProvisioningState::Provisioned)]
+#[case(Action::Deprovision, ProvisioningState::Deprovisioning, ProvisioningState::Available)]
+#[case(Action::PowerOffForGood, ProvisioningState::PoweringOffBeforeDelete, ProvisioningState::Deleting)]
+fn what_is_done_leads_on(#[case] action: Action, #[case] state: ProvisioningState, #[case] next: ProvisioningState) {
     let host = host(state, &failed("inspection error", 2));
     let outcome = conclude(&host, &facts(), &action, &Report::Done);
     assert_eq!(outcome.step, Step::Transition(next));
@@ -159,27 +157,27 @@ fn what_is_done_leads_on(#[case] action: Action, #[case] state: State, #[case] n
 }
 
 #[rstest]
-#[case(State::None, Step::Transition(State::Deleting))]
-#[case(State::Unmanaged, Step::Transition(State::Deleting))]
-#[case(State::Registering, Step::Transition(State::Deleting))]
-#[case(State::MatchProfile, Step::Transition(State::PoweringOffBeforeDelete))]
-#[case(State::Inspecting, Step::Transition(State::PoweringOffBeforeDelete))]
-#[case(State::Preparing, Step::Transition(State::PoweringOffBeforeDelete))]
-#[case(State::Ready, Step::Transition(State::PoweringOffBeforeDelete))]
-#[case(State::Available, Step::Transition(State::PoweringOffBeforeDelete))]
-#[case(State::Provisioning, Step::Transition(State::Deprovisioning))]
-#[case(State::Provisioned, Step::Transition(State::Deprovisioning))]
-#[case(State::ExternallyProvisioned, Step::Transition(State::PoweringOffBeforeDelete))]
-#[case(State::Deprovisioning, Step::Act(Action::Deprovision))]
-#[case(State::PoweringOffBeforeDelete, Step::Act(Action::PowerOffForGood))]
-#[case(State::Deleting, Step::Act(Action::Forget))]
-fn each_state_can_be_deleted_from(#[case] state: State, #[case] wanted: Step) {
+#[case(ProvisioningState::None, Step::Transition(ProvisioningState::Deleting))]
+#[case(ProvisioningState::Unmanaged, Step::Transition(ProvisioningState::Deleting))]
+#[case(ProvisioningState::Registering, Step::Transition(ProvisioningState::Deleting))]
+#[case(ProvisioningState::MatchProfile, Step::Transition(ProvisioningState::PoweringOffBeforeDelete))]
+#[case(ProvisioningState::Inspecting, Step::Transition(ProvisioningState::PoweringOffBeforeDelete))]
+#[case(ProvisioningState::Preparing, Step::Transition(ProvisioningState::PoweringOffBeforeDelete))]
+#[case(ProvisioningState::Ready, Step::Transition(ProvisioningState::PoweringOffBeforeDelete))]
+#[case(ProvisioningState::Available, Step::Transition(ProvisioningState::PoweringOffBeforeDelete))]
+#[case(ProvisioningState::Provisioning, Step::Transition(ProvisioningState::Deprovisioning))]
+#[case(ProvisioningState::Provisioned, Step::Transition(ProvisioningState::Deprovisioning))]
+#[case(ProvisioningState::ExternallyProvisioned, Step::Transition(ProvisioningState::PoweringOffBeforeDelete))]
+#[case(ProvisioningState::Deprovisioning, Step::Act(Action::Deprovision))]
+#[case(ProvisioningState::PoweringOffBeforeDelete, Step::Act(Action::PowerOffForGood))]
+#[case(ProvisioningState::Deleting, Step::Act(Action::Forget))]
+fn each_state_can_be_deleted_from(#[case] state: ProvisioningState, #[case] wanted: Step) {
     let host = deleted(state, &with_image("http://a"));
     assert_eq!(step(&host, &facts()), wanted);
     // A lost BMC does not hold a deletion up for ever.
     let lost = deleted(state, &failed("registration error", 4));
-    if matches!(state, State::Deprovisioning | State::PoweringOffBeforeDelete) {
-        assert_eq!(step(&lost, &facts()), Step::Transition(State::Deleting));
+    if matches!(state, ProvisioningState::Deprovisioning | ProvisioningState::PoweringOffBeforeDelete) {
+        assert_eq!(step(&lost, &facts()), Step::Transition(ProvisioningState::Deleting));
     }
 }
 
@@ -193,11 +191,11 @@ fn a_detached_host_is_deleted_at_once_from_any_state(
     if !ironic_answers {
         facts.ironic = away(90);
     }
-    for state in State::ALL {
+    for state in ProvisioningState::ALL {
         let mut host = deleted(state, &detached(value));
-        if state != State::Deleting {
+        if state != ProvisioningState::Deleting {
             let outcome = decide(&host, &facts);
-            assert_eq!(outcome.step, Step::Transition(State::Deleting), "{state}");
+            assert_eq!(outcome.step, Step::Transition(ProvisioningState::Deleting), "{state}");
             host.status = Some(apply(&host, &outcome, facts.now));
         }
         let wanted = if ironic_answers { Step::Act(Action::Forget) } else { Step::Deleted };
@@ -209,23 +207,29 @@ fn a_detached_host_is_deleted_at_once_from_any_state(
 fn a_detached_host_can_be_kept_until_it_is_attached_again() {
     let fields = json!({"metadata": {"annotations": {"baremetalhost.metal3.io/detached": "{\"deleteAction\":\"delay\"}"}},
         "status": {"operationalStatus": "detached"}});
-    let host = deleted(State::Provisioned, &fields);
+    let host = deleted(ProvisioningState::Provisioned, &fields);
     assert_eq!(reason(step(&host, &facts())), WaitReason::DetachedDeleteDelayed);
 }
 
 #[test]
 fn hosts_are_detached_where_nothing_is_being_done_with_them_or_by_force() {
-    for state in State::ALL {
-        let idle = matches!(state, State::Provisioned | State::ExternallyProvisioned | State::Ready | State::Available);
+    for state in ProvisioningState::ALL {
+        let idle = matches!(
+            state,
+            ProvisioningState::Provisioned
+                | ProvisioningState::ExternallyProvisioned
+                | ProvisioningState::Ready
+                | ProvisioningState::Available
+        );
         let plain = step(&host(state, &detached("")), &facts());
         assert_eq!(plain == Step::Act(Action::Detach), idle, "{state}");
         let forced = step(&host(state, &detached("{\"force\":true}")), &facts());
-        assert_eq!(forced == Step::Act(Action::Detach), state != State::Deleting, "{state}");
+        assert_eq!(forced == Step::Act(Action::Detach), state != ProvisioningState::Deleting, "{state}");
     }
-    let gone = host(State::Provisioned, &with_image("http://a"));
+    let gone = host(ProvisioningState::Provisioned, &with_image("http://a"));
     let outcome = conclude(&gone, &facts(), &Action::Detach, &Report::Unknown);
     assert_eq!(apply(&gone, &outcome, start()).operational_status, OperationalStatus::Detached);
-    let back = host(State::Provisioned, &json!({"status": {"operationalStatus": "detached"}}));
+    let back = host(ProvisioningState::Provisioned, &json!({"status": {"operationalStatus": "detached"}}));
     let outcome = decide(&back, &facts());
     assert_eq!(outcome.step, Step::Again);
     assert_eq!(apply(&back, &outcome, start()).operational_status, OperationalStatus::Ok);
@@ -233,7 +237,7 @@ fn hosts_are_detached_where_nothing_is_being_done_with_them_or_by_force() {
 
 #[test]
 fn nothing_is_done_with_a_paused_host() {
-    for state in State::ALL {
+    for state in ProvisioningState::ALL {
         let paused = json!({"metadata": {"annotations": {"baremetalhost.metal3.io/paused": "metal3.io/capm3"}}});
         for host in [host(state, &paused), deleted(state, &paused)] {
             assert_eq!(step(&host, &facts()), Step::Wait { reason: WaitReason::Paused, until: None });
@@ -244,34 +248,39 @@ fn nothing_is_done_with_a_paused_host() {
 #[test]
 fn a_moved_host_gets_its_status_back_before_anything_else() {
     let moved = json!({"metadata": {"annotations": {"baremetalhost.metal3.io/status": "{}"}, "finalizers": []}, "status": null});
-    assert_eq!(step(&host(State::None, &moved), &facts()), Step::Act(Action::RestoreStatus));
+    assert_eq!(step(&host(ProvisioningState::None, &moved), &facts()), Step::Act(Action::RestoreStatus));
     let settled = json!({"metadata": {"annotations": {"baremetalhost.metal3.io/status": "{}"}}});
     let remove = Step::Act(Action::RemoveAnnotation("baremetalhost.metal3.io/status"));
-    assert_eq!(step(&host(State::Provisioned, &settled), &facts()), remove);
+    assert_eq!(step(&host(ProvisioningState::Provisioned, &settled), &facts()), remove);
 }
 
 #[test]
 fn told_hardware_counts_where_inspection_is_off_and_nothing_was_found() {
     let annotation = json!({"inspect.metal3.io/hardwaredetails": "{\"ramMebibytes\":1}"});
     let told = json!({"metadata": {"annotations": annotation}, "spec": {"inspectionMode": "disabled"}});
-    assert_eq!(step(&host(State::Registering, &told), &facts()), Step::Act(Action::SaveHardwareDetails));
+    assert_eq!(step(&host(ProvisioningState::Registering, &told), &facts()), Step::Act(Action::SaveHardwareDetails));
     let found = json!({"metadata": {"annotations": annotation}, "status": {"hardware": {}}});
     let remove = Step::Act(Action::RemoveAnnotation("inspect.metal3.io/hardwaredetails"));
-    assert_eq!(step(&host(State::Available, &found), &facts()), remove);
+    assert_eq!(step(&host(ProvisioningState::Available, &found), &facts()), remove);
 }
 
 #[test]
 fn the_finalizer_comes_first_and_goes_last() {
     let bare = json!({"metadata": {"finalizers": []}});
-    assert_eq!(step(&host(State::None, &bare), &facts()), Step::Act(Action::AddFinalizer));
-    assert_eq!(step(&deleted(State::None, &bare), &facts()), Step::Deleted);
+    assert_eq!(step(&host(ProvisioningState::None, &bare), &facts()), Step::Act(Action::AddFinalizer));
+    assert_eq!(step(&deleted(ProvisioningState::None, &bare), &facts()), Step::Deleted);
 }
 
 #[test]
 fn credentials_that_change_are_tried_at_once() {
     let mut facts = facts();
     facts.credentials = BmcSecret::Found(secret("2"));
-    for state in [State::Registering, State::Available, State::Provisioned, State::Deprovisioning] {
+    for state in [
+        ProvisioningState::Registering,
+        ProvisioningState::Available,
+        ProvisioningState::Provisioned,
+        ProvisioningState::Deprovisioning,
+    ] {
         for fields in [json!({}), failed("registration error", 9)] {
             let host = host(state, &fields);
             let outcome = decide(&host, &facts);
@@ -281,7 +290,7 @@ fn credentials_that_change_are_tried_at_once() {
             assert_eq!(tried.as_deref(), Some("2"));
         }
     }
-    let host = host(State::Registering, &failed("registration error", 3));
+    let host = host(ProvisioningState::Registering, &failed("registration error", 3));
     let outcome = conclude(&host, &facts, &Action::Register, &Report::Done);
     let status = apply(&host, &outcome, start());
     assert_eq!((outcome.step, status.error_type, status.error_count), (Step::Again, None, 0));
@@ -292,7 +301,7 @@ fn credentials_that_change_are_tried_at_once() {
 fn credentials_that_are_not_there_are_waited_for_and_told_once() {
     let mut facts = facts();
     facts.credentials = BmcSecret::Missing("secret `secret` not found".into());
-    let mut host = host(State::Registering, &json!({}));
+    let mut host = host(ProvisioningState::Registering, &json!({}));
     let outcome = decide(&host, &facts);
     assert_eq!(reason(outcome.step.clone()), WaitReason::NoCredentials("secret `secret` not found".into()));
     host.status = Some(apply(&host, &outcome, start()));
@@ -302,10 +311,10 @@ fn credentials_that_are_not_there_are_waited_for_and_told_once() {
     assert!(matches!(step(&host, &facts), Step::Wait { reason: WaitReason::BadCredentials(_), until: None }));
     // A deletion needs none.
     facts.credentials = BmcSecret::Missing("gone".into());
-    let leaving = deleted(State::Deprovisioning, &json!({}));
+    let leaving = deleted(ProvisioningState::Deprovisioning, &json!({}));
     assert_eq!(step(&leaving, &facts), Step::Act(Action::Deprovision));
     let outcome = conclude(&leaving, &facts, &Action::Deprovision, &Report::Unknown);
-    assert_eq!(outcome.step, Step::Transition(State::Deleting));
+    assert_eq!(outcome.step, Step::Transition(ProvisioningState::Deleting));
 }
 
 #[test]
@@ -313,7 +322,7 @@ fn a_host_that_ironic_lost_is_registered_and_adopted_without_a_reboot() {
     let mut facts = facts();
     facts.registered = false;
     facts.adopted = false;
-    let host = host(State::Provisioned, &with_image("http://a"));
+    let host = host(ProvisioningState::Provisioned, &with_image("http://a"));
     assert_eq!(step(&host, &facts), Step::Act(Action::Register));
     facts.registered = true;
     assert_eq!(step(&host, &facts), Step::Act(Action::Adopt));
@@ -327,7 +336,7 @@ fn a_host_that_ironic_lost_is_registered_and_adopted_without_a_reboot() {
 
 #[test]
 fn a_wait_after_an_error_ends_in_time_or_with_a_change() {
-    let host = host(State::Preparing, &failed("preparation error", 3));
+    let host = host(ProvisioningState::Preparing, &failed("preparation error", 3));
     let mut later = facts();
     let until = start().checked_add(SignedDuration::from_mins(8)).expect("a moment");
     let wait = Step::Wait { reason: WaitReason::Failed(ErrorType::Preparation), until: Some(until) };
@@ -343,14 +352,18 @@ fn a_wait_after_an_error_ends_in_time_or_with_a_change() {
 }
 
 #[rstest]
-#[case(Action::Register, State::Registering, ErrorType::Registration)]
-#[case(Action::Register, State::Provisioned, ErrorType::ProvisionedRegistration)]
-#[case(Action::Inspect { again: false, reboot: false }, State::Inspecting, ErrorType::Inspection)]
-#[case(Action::Prepare, State::Preparing, ErrorType::Preparation)]
-#[case(Action::Deprovision, State::Deprovisioning, ErrorType::Provisioning)]
-#[case(Action::PowerOn, State::Available, ErrorType::PowerManagement)]
-#[case(Action::Detach, State::Available, ErrorType::Detach)]
-fn a_failure_is_counted_and_tried_again(#[case] action: Action, #[case] state: State, #[case] kind: ErrorType) {
+#[case(Action::Register, ProvisioningState::Registering, ErrorType::Registration)]
+#[case(Action::Register, ProvisioningState::Provisioned, ErrorType::ProvisionedRegistration)]
+#[case(Action::Inspect { again: false, reboot: false }, ProvisioningState::Inspecting, ErrorType::Inspection)]
+#[case(Action::Prepare, ProvisioningState::Preparing, ErrorType::Preparation)]
+#[case(Action::Deprovision, ProvisioningState::Deprovisioning, ErrorType::Provisioning)]
+#[case(Action::PowerOn, ProvisioningState::Available, ErrorType::PowerManagement)]
+#[case(Action::Detach, ProvisioningState::Available, ErrorType::Detach)]
+fn a_failure_is_counted_and_tried_again(
+    #[case] action: Action,
+    #[case] state: ProvisioningState,
+    #[case] kind: ErrorType,
+) {
     let host = host(state, &json!({}));
     let outcome = conclude(&host, &facts(), &action, &Report::Failed("BMC says no".into()));
     let until = start().checked_add(SignedDuration::from_mins(2)).ok();
@@ -364,8 +377,8 @@ fn a_failure_is_counted_and_tried_again(#[case] action: Action, #[case] state: S
 fn a_deletion_gives_up_cleaning_and_powering_off_after_three_tries() {
     let no = Report::Failed("no".into());
     for (action, state, next) in [
-        (Action::Deprovision, State::Deprovisioning, State::PoweringOffBeforeDelete),
-        (Action::PowerOffForGood, State::PoweringOffBeforeDelete, State::Deleting),
+        (Action::Deprovision, ProvisioningState::Deprovisioning, ProvisioningState::PoweringOffBeforeDelete),
+        (Action::PowerOffForGood, ProvisioningState::PoweringOffBeforeDelete, ProvisioningState::Deleting),
     ] {
         let patient = conclude(&deleted(state, &failed("provisioning error", 2)), &facts(), &action, &no);
         assert!(matches!(patient.step, Step::Wait { .. }));
@@ -377,7 +390,11 @@ fn a_deletion_gives_up_cleaning_and_powering_off_after_three_tries() {
 }
 
 /// One decision after the other, as the executor makes them, until something is waited for.
-fn run(host: &mut BareMetalHost, facts: &Facts, report: impl Fn(&Action) -> Report) -> (Vec<State>, WaitReason) {
+fn run(
+    host: &mut BareMetalHost,
+    facts: &Facts,
+    report: impl Fn(&Action) -> Report,
+) -> (Vec<ProvisioningState>, WaitReason) {
     let mut way = Vec::new();
     for _ in 0..100 {
         let mut outcome = decide(host, facts);
@@ -405,15 +422,15 @@ fn run(host: &mut BareMetalHost, facts: &Facts, report: impl Fn(&Action) -> Repo
 #[test]
 fn a_new_host_gets_its_image() {
     let new = json!({"spec": {"image": image("http://a")}, "status": null});
-    let mut host = host(State::None, &new);
+    let mut host = host(ProvisioningState::None, &new);
     let (way, end) = run(&mut host, &facts(), |_| Report::Done);
     let wanted = [
-        State::Registering,
-        State::Inspecting,
-        State::Preparing,
-        State::Available,
-        State::Provisioning,
-        State::Provisioned,
+        ProvisioningState::Registering,
+        ProvisioningState::Inspecting,
+        ProvisioningState::Preparing,
+        ProvisioningState::Available,
+        ProvisioningState::Provisioning,
+        ProvisioningState::Provisioned,
     ];
     assert_eq!((way.as_slice(), end), (&wanted[..], WaitReason::Steady));
     let status = host.status.expect("a status");
@@ -426,7 +443,7 @@ fn a_new_host_gets_its_image() {
 
 #[test]
 fn an_image_that_cannot_be_written_is_given_up_until_it_changes() {
-    let mut host = host(State::Available, &json!({"spec": {"image": image("http://bad")}}));
+    let mut host = host(ProvisioningState::Available, &json!({"spec": {"image": image("http://bad")}}));
     let report = |action: &Action| match action {
         Action::Provision { .. } => Report::Failed("checksum mismatch".into()),
         _ => Report::Done,
@@ -441,14 +458,17 @@ fn an_image_that_cannot_be_written_is_given_up_until_it_changes() {
     // Another image is tried at once.
     host.spec.image = Some(Image { url: "http://good".into(), ..Image::default() });
     let (way, end) = run(&mut host, &facts(), |_| Report::Done);
-    assert_eq!((way.as_slice(), end), (&[State::Provisioning, State::Provisioned][..], WaitReason::Steady));
+    assert_eq!(
+        (way.as_slice(), end),
+        (&[ProvisioningState::Provisioning, ProvisioningState::Provisioned][..], WaitReason::Steady)
+    );
     let status = host.status.expect("a status");
     assert_eq!((status.provisioning_fail_count, status.error_type), (0, None));
 }
 
 #[test]
 fn a_host_that_cannot_be_cleaned_is_never_powered_on() {
-    let mut host = host(State::Deprovisioning, &json!({}));
+    let mut host = host(ProvisioningState::Deprovisioning, &json!({}));
     let mut facts = facts();
     for _ in 0..20 {
         let (way, end) = run(&mut host, &facts, |action| {
@@ -465,13 +485,13 @@ fn only_so_many_hosts_are_worked_on() {
     let mut none = facts();
     none.slot = Slot::None;
     let table = vec![
-        host(State::Registering, &json!({})),
-        host(State::Inspecting, &json!({})),
-        host(State::Available, &json!({"spec": {"image": image("http://a")}})),
-        host(State::Provisioning, &json!({"spec": {"image": image("http://a")}})),
-        host(State::Provisioned, &json!({})),
-        host(State::Deprovisioning, &json!({})),
-        deleted(State::Provisioned, &json!({})),
+        host(ProvisioningState::Registering, &json!({})),
+        host(ProvisioningState::Inspecting, &json!({})),
+        host(ProvisioningState::Available, &json!({"spec": {"image": image("http://a")}})),
+        host(ProvisioningState::Provisioning, &json!({"spec": {"image": image("http://a")}})),
+        host(ProvisioningState::Provisioned, &json!({})),
+        host(ProvisioningState::Deprovisioning, &json!({})),
+        deleted(ProvisioningState::Provisioned, &json!({})),
     ];
     for mut host in table {
         let outcome = decide(&host, &none);
@@ -487,34 +507,34 @@ fn only_so_many_hosts_are_worked_on() {
         }
     }
     // What needs no slot goes on.
-    assert_eq!(step(&host(State::Preparing, &json!({})), &none), Step::Act(Action::Prepare));
+    assert_eq!(step(&host(ProvisioningState::Preparing, &json!({})), &none), Step::Act(Action::Prepare));
 }
 
-/// State, annotations, other fields, whether it is on, step.
+/// ProvisioningState, annotations, other fields, whether it is on, step.
 #[rstest]
-#[case(State::Provisioned, json!({}), true, json!({}), None)]
-#[case(State::Provisioned, json!({}), false, json!({}), Some(Action::PowerOn))]
-#[case(State::Provisioned, json!({"online": false}), true, json!({}), Some(Action::PowerOff(RebootMode::Soft)))]
-#[case(State::Provisioned, json!({"online": false}), false, json!({}), None)]
-#[case(State::Provisioned, json!({}), true, json!({"reboot.metal3.io": ""}), Some(Action::PowerOff(RebootMode::Soft)))]
-#[case(State::Provisioned, json!({}), true, json!({"reboot.metal3.io": "{\"mode\":\"hard\"}"}), Some(Action::PowerOff(RebootMode::Hard)))]
-#[case(State::Provisioned, json!({}), true, json!({"reboot.metal3.io": "?!"}), Some(Action::PowerOff(RebootMode::Soft)))]
-#[case(State::Provisioned, json!({}), false, json!({"reboot.metal3.io": ""}), Some(Action::RemoveAnnotation("reboot.metal3.io")))]
-#[case(State::Provisioned, json!({}), true, json!({"reboot.metal3.io/a": ""}), Some(Action::PowerOff(RebootMode::Soft)))]
-#[case(State::Provisioned, json!({}), true, json!({"reboot.metal3.io/a": "", "reboot.metal3.io/b": "{\"mode\":\"hard\"}"}), Some(Action::PowerOff(RebootMode::Hard)))]
-#[case(State::Provisioned, json!({"disablePowerOff": true}), true, json!({"reboot.metal3.io": ""}), Some(Action::Reboot(RebootMode::Soft)))]
-#[case(State::Provisioned, json!({"disablePowerOff": true}), true, json!({"reboot.metal3.io/a": ""}), None)]
-#[case(State::Available, json!({}), true, json!({"reboot.metal3.io": ""}), None)]
-#[case(State::Available, json!({}), true, json!({"reboot.metal3.io": "{\"force\":true}"}), Some(Action::PowerOff(RebootMode::Soft)))]
+#[case(ProvisioningState::Provisioned, json!({}), true, json!({}), None)]
+#[case(ProvisioningState::Provisioned, json!({}), false, json!({}), Some(Action::PowerOn))]
+#[case(ProvisioningState::Provisioned, json!({"online": false}), true, json!({}), Some(Action::PowerOff(RebootMode::Soft)))]
+#[case(ProvisioningState::Provisioned, json!({"online": false}), false, json!({}), None)]
+#[case(ProvisioningState::Provisioned, json!({}), true, json!({"reboot.metal3.io": ""}), Some(Action::PowerOff(RebootMode::Soft)))]
+#[case(ProvisioningState::Provisioned, json!({}), true, json!({"reboot.metal3.io": "{\"mode\":\"hard\"}"}), Some(Action::PowerOff(RebootMode::Hard)))]
+#[case(ProvisioningState::Provisioned, json!({}), true, json!({"reboot.metal3.io": "?!"}), Some(Action::PowerOff(RebootMode::Soft)))]
+#[case(ProvisioningState::Provisioned, json!({}), false, json!({"reboot.metal3.io": ""}), Some(Action::RemoveAnnotation("reboot.metal3.io")))]
+#[case(ProvisioningState::Provisioned, json!({}), true, json!({"reboot.metal3.io/a": ""}), Some(Action::PowerOff(RebootMode::Soft)))]
+#[case(ProvisioningState::Provisioned, json!({}), true, json!({"reboot.metal3.io/a": "", "reboot.metal3.io/b": "{\"mode\":\"hard\"}"}), Some(Action::PowerOff(RebootMode::Hard)))]
+#[case(ProvisioningState::Provisioned, json!({"disablePowerOff": true}), true, json!({"reboot.metal3.io": ""}), Some(Action::Reboot(RebootMode::Soft)))]
+#[case(ProvisioningState::Provisioned, json!({"disablePowerOff": true}), true, json!({"reboot.metal3.io/a": ""}), None)]
+#[case(ProvisioningState::Available, json!({}), true, json!({"reboot.metal3.io": ""}), None)]
+#[case(ProvisioningState::Available, json!({}), true, json!({"reboot.metal3.io": "{\"force\":true}"}), Some(Action::PowerOff(RebootMode::Soft)))]
 fn power_follows_online_and_the_reboot_annotations(
-    #[case] state: State,
+    #[case] state: ProvisioningState,
     #[case] spec: Value,
     #[case] on: bool,
     #[case] annotations: Value,
     #[case] wanted: Option<Action>,
 ) {
     let mut host = host(state, &json!({"metadata": {"annotations": annotations}, "spec": spec}));
-    if state == State::Provisioned {
+    if state == ProvisioningState::Provisioned {
         let image = Some(Image { url: "http://a".into(), ..Image::default() });
         host.spec.image.clone_from(&image);
         host.status.get_or_insert_default().provisioning.image = image;
@@ -529,7 +549,7 @@ fn power_follows_online_and_the_reboot_annotations(
 #[test]
 fn clients_hold_a_host_off_until_the_last_one_lets_go() {
     let annotations = json!({"reboot.metal3.io/a": "", "reboot.metal3.io/b": ""});
-    let mut host = host(State::Provisioned, &with_image("http://a"));
+    let mut host = host(ProvisioningState::Provisioned, &with_image("http://a"));
     host.metadata.annotations = serde_json::from_value(annotations).expect("annotations");
     let off = Facts { powered_on: Some(false), ..facts() };
     for left in [vec!["a", "b"], vec!["b"]] {
@@ -544,7 +564,7 @@ fn clients_hold_a_host_off_until_the_last_one_lets_go() {
 fn a_soft_power_off_that_failed_is_followed_by_a_hard_one() {
     let mut fields = failed("power management error", 1);
     fields["spec"] = json!({"online": false});
-    let host = host(State::Available, &fields);
+    let host = host(ProvisioningState::Available, &fields);
     let later = start().checked_add(SignedDuration::from_mins(3)).expect("a moment");
     let facts = Facts { now: later, ..facts() };
     assert_eq!(step(&host, &facts), Step::Act(Action::PowerOff(RebootMode::Hard)));
@@ -552,7 +572,7 @@ fn a_soft_power_off_that_failed_is_followed_by_a_hard_one() {
 
 #[test]
 fn a_status_without_changes_stays_the_same() {
-    let host = host(State::Provisioned, &with_image("http://a"));
+    let host = host(ProvisioningState::Provisioned, &with_image("http://a"));
     let outcome = decide(&host, &facts());
     let status: BareMetalHostStatus = apply(&host, &outcome, start());
     assert_eq!(Some(status), host.status);

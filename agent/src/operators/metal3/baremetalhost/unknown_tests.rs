@@ -1,6 +1,6 @@
 //! What is done while something is not known: Ironic is silent, a BMC has not told its power.
 
-use agent_api::metal3::{OperationalStatus, ProvisioningState as State};
+use agent_api::metal3::{OperationalStatus, ProvisioningState};
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use super::*;
 fn without_ironic_the_user_is_told_and_what_needs_none_goes_on() {
     let mut facts = facts();
     facts.ironic = away(60);
-    let provisioned = host(State::Provisioned, &with_image("http://a"));
+    let provisioned = host(ProvisioningState::Provisioned, &with_image("http://a"));
     let outcome = decide(&provisioned, &facts);
     let until = start().checked_add(SignedDuration::from_secs(30)).ok();
     let message = "Ironic does not answer: connection refused".to_owned();
@@ -33,15 +33,16 @@ fn without_ironic_the_user_is_told_and_what_needs_none_goes_on() {
     assert_eq!((status.error_message.as_str(), status.operational_status), ("", OperationalStatus::Ok));
 
     facts.ironic = away(0);
-    let WaitReason::IronicAway(hint) = reason(step(&deleted(State::Provisioned, &json!({})), &facts)) else {
+    let WaitReason::IronicAway(hint) = reason(step(&deleted(ProvisioningState::Provisioned, &json!({})), &facts))
+    else {
         panic!("no wait for Ironic");
     };
-    let leaves = decide(&deleted(State::Provisioned, &json!({})), &facts);
+    let leaves = decide(&deleted(ProvisioningState::Provisioned, &json!({})), &facts);
     assert_eq!(leaves.changes, [Change::Note(OperationalStatus::Error, hint.clone())]);
     assert!(hint.ends_with("hint: the annotation `baremetalhost.metal3.io/detached` lets the host go without it"));
-    let unmanaged = host(State::Unmanaged, &json!({"spec": {"bmc": null}}));
+    let unmanaged = host(ProvisioningState::Unmanaged, &json!({"spec": {"bmc": null}}));
     assert_eq!(reason(step(&unmanaged, &facts)), WaitReason::NoBmc);
-    let never_known = deleted(State::Deleting, &json!({"status": {"provisioning": {"ID": ""}}}));
+    let never_known = deleted(ProvisioningState::Deleting, &json!({"status": {"provisioning": {"ID": ""}}}));
     assert_eq!(step(&never_known, &facts), Step::Deleted);
 }
 
@@ -52,9 +53,9 @@ fn a_host_whose_power_is_not_known_is_not_said_to_be_steady() {
     facts.powered_on = None;
     let external = json!({"spec": {"externallyProvisioned": true}});
     for (state, fields) in [
-        (State::Available, json!({})),
-        (State::Provisioned, with_image("http://a")),
-        (State::ExternallyProvisioned, external),
+        (ProvisioningState::Available, json!({})),
+        (ProvisioningState::Provisioned, with_image("http://a")),
+        (ProvisioningState::ExternallyProvisioned, external),
     ] {
         assert_eq!(reason(step(&host(state, &fields), &facts)), WaitReason::PowerUnknown, "{state}");
     }

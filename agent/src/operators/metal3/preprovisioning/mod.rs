@@ -24,7 +24,7 @@ use agent_api::metal3::bmc_address::Driver;
 use agent_api::metal3::preprovisioning_image::{ERROR, ImageFormat, READY};
 use agent_api::metal3::{
     AutomatedCleaningMode, BareMetalHost, ConditionStatus, PreprovisioningImage, PreprovisioningImageSpec,
-    ProvisioningState as State,
+    ProvisioningState,
 };
 
 use super::common::Ramdisk;
@@ -63,16 +63,23 @@ pub enum Need {
 /// Whether a host boots a ramdisk in its state.
 pub fn need(host: &BareMetalHost) -> Need {
     match host.state() {
-        State::Deprovisioning if host.spec.automated_cleaning_mode == Some(AutomatedCleaningMode::Disabled) => Need::No,
-        State::Inspecting | State::Preparing | State::Deprovisioning => Need::Must,
-        State::MatchProfile | State::Ready | State::Available | State::Provisioning => Need::May,
-        State::None
-        | State::Unmanaged
-        | State::Registering
-        | State::Provisioned
-        | State::ExternallyProvisioned
-        | State::PoweringOffBeforeDelete
-        | State::Deleting => Need::No,
+        ProvisioningState::Deprovisioning
+            if host.spec.automated_cleaning_mode == Some(AutomatedCleaningMode::Disabled) =>
+        {
+            Need::No
+        }
+        ProvisioningState::Inspecting | ProvisioningState::Preparing | ProvisioningState::Deprovisioning => Need::Must,
+        ProvisioningState::MatchProfile
+        | ProvisioningState::Ready
+        | ProvisioningState::Available
+        | ProvisioningState::Provisioning => Need::May,
+        ProvisioningState::None
+        | ProvisioningState::Unmanaged
+        | ProvisioningState::Registering
+        | ProvisioningState::Provisioned
+        | ProvisioningState::ExternallyProvisioned
+        | ProvisioningState::PoweringOffBeforeDelete
+        | ProvisioningState::Deleting => Need::No,
     }
 }
 

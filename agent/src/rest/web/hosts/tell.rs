@@ -1,8 +1,8 @@
 //! What a host, its node, the box's table and the cluster's events come to. Pure.
 
 use agent_api::host_story::{
-    BMC_ANSWERS, BmcSign, DhcpClient, DhcpSign, Happening, HappeningKind as Kind, HostLine, HostStory, HttpSign,
-    LastSign, SignKind, Signs, Waits,
+    BMC_ANSWERS, BmcSign, DhcpClient, DhcpSign, Happening, HappeningKind, HostLine, HostStory, HttpSign, LastSign,
+    SignKind, Signs, Waits,
 };
 use agent_api::metal3::{BareMetalHost, Condition, ConditionStatus, Nullable, OperationMetric, Time};
 use jiff::Timestamp;
@@ -173,7 +173,7 @@ fn states(host: &BareMetalHost) -> Vec<Happening> {
     let mut all = Vec::new();
     let mut add = |at: Option<Time>, word: &str, says: String| {
         let happening =
-            |at| Happening { at, kind: Kind::State, word: word.to_owned(), says, warning: false, count: None };
+            |at| Happening { at, kind: HappeningKind::State, word: word.to_owned(), says, warning: false, count: None };
         all.extend(at.map(happening));
     };
     add(host.metadata.creation_timestamp.as_ref().map(|time| Time(time.0)), "created", "the host was made".to_owned());
@@ -204,7 +204,7 @@ fn changed(condition: &Condition) -> Happening {
     let more = if message.is_empty() { String::new() } else { format!(": {message}") };
     Happening {
         at: condition.last_transition_time,
-        kind: Kind::Condition,
+        kind: HappeningKind::Condition,
         word: reason.clone(),
         says: format!("{kind} {holds} since then{more}"),
         warning: ["Healthy", BMC_ANSWERS].contains(&kind.as_str()) && condition.status == ConditionStatus::False,
@@ -232,7 +232,7 @@ fn happened(event: &Value) -> Option<Happening> {
     let count = event["series"]["count"].as_i64().or(event["count"].as_i64()).filter(|count| *count > 1);
     let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
     let warning = event["type"] == "Warning";
-    Some(Happening { at, kind: Kind::Event, word: text("reason"), says: text("message"), warning, count })
+    Some(Happening { at, kind: HappeningKind::Event, word: text("reason"), says: text("message"), warning, count })
 }
 
 fn seen(sign: LastSign) -> Happening {
@@ -242,5 +242,12 @@ fn seen(sign: LastSign) -> Happening {
         SignKind::Http => "http",
         SignKind::Ramdisk => "ramdisk",
     };
-    Happening { at: sign.at, kind: Kind::Sign, word: word.to_owned(), says: sign.says, warning: false, count: None }
+    Happening {
+        at: sign.at,
+        kind: HappeningKind::Sign,
+        word: word.to_owned(),
+        says: sign.says,
+        warning: false,
+        count: None,
+    }
 }

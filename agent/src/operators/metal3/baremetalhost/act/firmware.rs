@@ -8,7 +8,7 @@ use super::super::firmware::{Mark, Wanted};
 use super::super::tell::{HostEvent, HostReason};
 use super::super::wishes;
 use super::{Asked, Done, Executor, Job};
-use crate::ironic::{Node, ProvisionState as State};
+use crate::ironic::{Node, ProvisionState};
 use crate::operators::metal3::common::ActError;
 
 /// Whether a host's driver can tell and change firmware.
@@ -83,14 +83,14 @@ impl Executor {
     pub(super) async fn service(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         match &node.provision_state {
-            State::Enroll | State::Verifying => Ok(Done::unknown()),
-            State::Active if job.scratch.answered(Asked::Service) => self.serviced(job, node).await,
-            State::Active => self.begin_service(job, node).await,
-            State::ServiceFail if job.scratch.answered(Asked::Service) => {
+            ProvisionState::Enroll | ProvisionState::Verifying => Ok(Done::unknown()),
+            ProvisionState::Active if job.scratch.answered(Asked::Service) => self.serviced(job, node).await,
+            ProvisionState::Active => self.begin_service(job, node).await,
+            ProvisionState::ServiceFail if job.scratch.answered(Asked::Service) => {
                 self.in_vain(job).await?;
                 Ok(Done::badly(node.error().unwrap_or(super::install::NO_REASON)))
             }
-            State::ServiceFail => {
+            ProvisionState::ServiceFail => {
                 if node.maintenance {
                     self.ironic.set_maintenance(&node.uuid, None).await?;
                 }
@@ -119,7 +119,7 @@ impl Executor {
         let steps = Self::firmware_steps(&wanted);
         if steps.is_empty() {
             // What failed is not asked for any more.
-            if node.provision_state == State::ServiceFail {
+            if node.provision_state == ProvisionState::ServiceFail {
                 return self.ask(job, node, "abort", None).await;
             }
             return Ok(Done::well());

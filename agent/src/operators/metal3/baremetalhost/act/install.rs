@@ -11,7 +11,7 @@ use super::super::raid::{self, Stage};
 use super::super::tell::{HostEvent, HostReason};
 use super::super::wishes;
 use super::{Asked, Done, Executor, Job};
-use crate::ironic::{Node, Patch, ProvisionState as State};
+use crate::ironic::{Node, Patch, ProvisionState};
 use crate::operators::metal3::common::ActError;
 
 /// When Ironic does not say why.
@@ -35,24 +35,24 @@ impl Executor {
     pub(super) async fn inspect(&self, job: &mut Job<'_>, again: bool, reboot: bool) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         match &node.provision_state {
-            State::Enroll | State::Verifying => Ok(Done::unknown()),
-            State::Available => self.ask(job, node, "manage", None).await,
-            State::Manageable if job.scratch.asked == Some(Asked::Inspect) || inspected(job.host, node) => {
+            ProvisionState::Enroll | ProvisionState::Verifying => Ok(Done::unknown()),
+            ProvisionState::Available => self.ask(job, node, "manage", None).await,
+            ProvisionState::Manageable if job.scratch.asked == Some(Asked::Inspect) || inspected(job.host, node) => {
                 self.inspected(job.host, node).await
             }
-            State::Manageable | State::InspectFail => {
-                if node.provision_state == State::InspectFail && job.scratch.answered(Asked::Inspect) {
+            ProvisionState::Manageable | ProvisionState::InspectFail => {
+                if node.provision_state == ProvisionState::InspectFail && job.scratch.answered(Asked::Inspect) {
                     return Ok(Done::badly(node.error().unwrap_or(NO_REASON)));
                 }
                 self.begin_inspection(job, node, again).await
             }
-            State::InspectWait if reboot && !job.scratch.rebooted => {
+            ProvisionState::InspectWait if reboot && !job.scratch.rebooted => {
                 self.ironic.set_provision_state(&node.uuid, &json!({"target": "abort"})).await?;
                 *job.scratch = super::Scratch { rebooted: true, ..super::Scratch::default() };
                 Ok(Done { rebooted: true, ..self.soon() })
             }
             busy if busy.is_busy() => Ok(self.later()),
-            State::CleanFail => self.recover(job, node).await,
+            ProvisionState::CleanFail => self.recover(job, node).await,
             _ => Ok(stuck(node, "inspected")),
         }
     }
@@ -62,7 +62,7 @@ impl Executor {
     pub(super) async fn begin_anew(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         // An image that is half written is taken away again.
-        let target = if node.provision_state == State::DeployWait { "deleted" } else { "abort" };
+        let target = if node.provision_state == ProvisionState::DeployWait { "deleted" } else { "abort" };
         let done = self.ask(job, node, target, None).await?;
         *job.scratch = super::Scratch::default();
         let what = "Nothing was heard of its ramdisk since the box was restarted; what it was to do is begun anew";
@@ -101,26 +101,26 @@ impl Executor {
     pub(super) async fn prepare(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         match &node.provision_state {
-            State::Enroll | State::Verifying => Ok(Done::unknown()),
-            State::Manageable if job.scratch.answered(Asked::Clean) => match self.written(job, node).await? {
+            ProvisionState::Enroll | ProvisionState::Verifying => Ok(Done::unknown()),
+            ProvisionState::Manageable if job.scratch.answered(Asked::Clean) => match self.written(job, node).await? {
                 Ok(()) => Ok(prepared(job.scratch.volumes.take())),
                 Err(why) => Ok(Done::badly(why)),
             },
-            State::Manageable => self.begin_cleaning(job, node).await,
+            ProvisionState::Manageable => self.begin_cleaning(job, node).await,
             // Nothing to do leaves it available.
-            State::Available => match self.cleaning(job, node).await? {
+            ProvisionState::Available => match self.cleaning(job, node).await? {
                 Ok(None) => Ok(prepared(volumes(job.host))),
                 Ok(Some(_)) => self.ask(job, node, "manage", None).await,
                 Err(why) => Ok(Done::badly(why)),
             },
-            State::CleanFail => {
+            ProvisionState::CleanFail => {
                 self.in_vain(job).await?;
                 if job.scratch.answered(Asked::Clean) {
                     return Ok(Done::badly(node.error().unwrap_or(NO_REASON)));
                 }
                 self.recover(job, node).await
             }
-            State::InspectFail => self.ask(job, node, "manage", None).await,
+            ProvisionState::InspectFail => self.ask(job, node, "manage", None).await,
             busy if busy.is_busy() => Ok(self.later()),
             _ => Ok(stuck(node, "prepared")),
         }
@@ -172,33 +172,33 @@ impl Executor {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         let url = job.host.spec.image_url().to_owned();
         match &node.provision_state {
-            State::Enroll | State::Verifying => Ok(Done::unknown()),
-            State::Manageable | State::Available if node.maintenance => {
+            ProvisionState::Enroll | ProvisionState::Verifying => Ok(Done::unknown()),
+            ProvisionState::Manageable | ProvisionState::Available if node.maintenance => {
                 let why = node.maintenance_reason.as_deref().or_else(|| node.error()).unwrap_or(NO_REASON);
                 Ok(Done::of(Report::NotYet(format!("Ironic leaves the host alone: {why}"))))
             }
-            State::Manageable => {
+            ProvisionState::Manageable => {
                 if let Some(why) = job.host.spec.image.as_ref().and_then(wishes::image_problem) {
                     return Ok(Done::badly(why));
                 }
                 self.ask(job, node, "provide", Some(Asked::Provide)).await
             }
-            State::CleanFail if job.scratch.answered(Asked::Provide) => {
+            ProvisionState::CleanFail if job.scratch.answered(Asked::Provide) => {
                 Ok(Done::badly(format!("Cleaning failed: {}", node.error().unwrap_or(NO_REASON))))
             }
-            State::CleanFail => self.recover(job, node).await,
-            State::Available => self.deploy(job, node).await,
-            State::DeployFail => {
+            ProvisionState::CleanFail => self.recover(job, node).await,
+            ProvisionState::Available => self.deploy(job, node).await,
+            ProvisionState::DeployFail => {
                 let why = node.error().unwrap_or(NO_REASON);
                 let hint = pull_secret::hint(job.host.spec.image.as_ref(), why);
                 Ok(Done::badly(format!("Image provisioning failed: {why}{hint}")))
             }
-            State::DeployWait if reboot && !job.scratch.rebooted => {
+            ProvisionState::DeployWait if reboot && !job.scratch.rebooted => {
                 self.ironic.set_power_state(&node.uuid, "rebooting", None).await?;
                 job.scratch.rebooted = true;
                 Ok(Done { rebooted: true, ..self.soon() })
             }
-            State::Active => {
+            ProvisionState::Active => {
                 let told =
                     HostEvent::new(HostReason::ProvisioningComplete, format!("Image provisioning completed for {url}"));
                 // It has just been started.
@@ -250,33 +250,33 @@ impl Executor {
     pub(super) async fn deprovision(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
         let Some(node) = job.node else { return Ok(Done::unknown()) };
         match &node.provision_state {
-            State::Enroll | State::Verifying => Ok(Done::unknown()),
-            State::Available => {
+            ProvisionState::Enroll | ProvisionState::Verifying => Ok(Done::unknown()),
+            ProvisionState::Available => {
                 let told = HostEvent::new(HostReason::DeprovisioningComplete, "Image deprovisioning completed");
                 Ok(Done { rebooted: true, ..Done::well().tell(told) })
             }
-            State::Active
-            | State::DeployFail
-            | State::Error
-            | State::DeployWait
-            | State::ServiceFail
-            | State::AdoptFail => {
-                if node.provision_state == State::Error && job.scratch.answered(Asked::Undeploy) {
+            ProvisionState::Active
+            | ProvisionState::DeployFail
+            | ProvisionState::Error
+            | ProvisionState::DeployWait
+            | ProvisionState::ServiceFail
+            | ProvisionState::AdoptFail => {
+                if node.provision_state == ProvisionState::Error && job.scratch.answered(Asked::Undeploy) {
                     return Ok(Done::badly(format!("Deprovisioning failed: {}", node.error().unwrap_or(NO_REASON))));
                 }
-                if node.provision_state == State::AdoptFail {
+                if node.provision_state == ProvisionState::AdoptFail {
                     return self.ask(job, node, "manage", None).await;
                 }
                 let done = self.ask(job, node, "deleted", Some(Asked::Undeploy)).await?;
                 Ok(done.tell(HostEvent::new(HostReason::DeprovisioningStarted, "Image deprovisioning started")))
             }
-            State::Manageable => self.ask(job, node, "provide", Some(Asked::Provide)).await,
-            State::CleanFail if job.scratch.asked.is_some() => {
+            ProvisionState::Manageable => self.ask(job, node, "provide", Some(Asked::Provide)).await,
+            ProvisionState::CleanFail if job.scratch.asked.is_some() => {
                 job.scratch.asked = None;
                 Ok(Done::badly(format!("Cleaning failed: {}", node.error().unwrap_or(NO_REASON))))
             }
-            State::CleanFail => self.recover(job, node).await,
-            State::InspectFail => self.ask(job, node, "manage", None).await,
+            ProvisionState::CleanFail => self.recover(job, node).await,
+            ProvisionState::InspectFail => self.ask(job, node, "manage", None).await,
             busy if busy.is_busy() => Ok(self.later()),
             _ => Ok(stuck(node, "deprovisioned")),
         }

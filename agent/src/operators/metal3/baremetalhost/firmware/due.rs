@@ -6,7 +6,7 @@
 //! that did not answer at that moment is not asked again: where the user asks for settings and it knows none, it is made
 //! to read them, less and less often. A steady fleet of 10,000 hosts is half a host a second.
 
-use agent_api::metal3::{HostUpdatePolicy, ProvisioningState as State, UpdatePolicy};
+use agent_api::metal3::{HostUpdatePolicy, ProvisioningState, UpdatePolicy};
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::decide::{Standing, Wish};
@@ -89,7 +89,7 @@ pub enum Due {
 
 /// What is to be done now.
 pub fn due(
-    state: State,
+    state: ProvisioningState,
     node: &Node,
     known: Option<&Known>,
     seen: (Option<Seen>, Option<Seen>),
@@ -98,7 +98,7 @@ pub fn due(
     if matches!(node.provision_state, ProvisionState::Enroll | ProvisionState::Verifying) {
         return Due::Nothing;
     }
-    let early = matches!(state, State::Registering | State::Inspecting);
+    let early = matches!(state, ProvisioningState::Registering | ProvisioningState::Inspecting);
     let Some(known) = known else { return if early { Due::Create } else { Due::Ask } };
     let waits = is_ahead(known.retry, now, RETRY);
     if early || waits || node.provision_state.is_busy() {
@@ -114,14 +114,19 @@ impl Known {
     /// What the objects of a host that nothing is done with tell after a restart. `chance`, from 0 to 1, spreads when
     /// Ironic is asked again.
     pub fn recalled(
-        state: State,
+        state: ProvisioningState,
         node: &Node,
         seen: (Option<Seen>, Option<Seen>),
         now: Timestamp,
         chance: f64,
     ) -> Option<Self> {
-        let steady =
-            matches!(state, State::Ready | State::Available | State::Provisioned | State::ExternallyProvisioned);
+        let steady = matches!(
+            state,
+            ProvisioningState::Ready
+                | ProvisioningState::Available
+                | ProvisioningState::Provisioned
+                | ProvisioningState::ExternallyProvisioned
+        );
         let (settings, components) = (seen.0.filter(|_| steady)?, seen.1?);
         Some(Self {
             judged: Generations { settings: settings.generation, components: components.generation },
@@ -250,25 +255,25 @@ mod tests {
         }
     }
 
-    /// State of the host, of its node with its inspection, what is known, generations, seconds from now.
+    /// ProvisioningState of the host, of its node with its inspection, what is known, generations, seconds from now.
     #[rstest]
-    #[case::not_tried_yet(State::Registering, (ProvisionState::Verifying, None), None, (0, 0), 0, Due::Nothing)]
-    #[case::new(State::Inspecting, (ProvisionState::InspectWait, None), None, (0, 0), 0, Due::Create)]
-    #[case::made(State::Inspecting, (ProvisionState::InspectWait, None), Some(known()), (0, 0), 0, Due::Nothing)]
-    #[case::inspected(State::Preparing, (ProvisionState::Manageable, Some("2")), Some(known()), (2, 1), 0, Due::Ask)]
-    #[case::steady(State::Available, (ProvisionState::Available, Some("1")), Some(known()), (2, 1), 0, Due::Nothing)]
-    #[case::settings(State::Available, (ProvisionState::Available, Some("1")), Some(known()), (3, 1), 0, Due::Ask)]
-    #[case::updates(State::Available, (ProvisionState::Available, Some("1")), Some(known()), (2, 2), 0, Due::Ask)]
-    #[case::an_old_copy(State::Available, (ProvisionState::Available, Some("1")), Some(known()), (1, 1), 0, Due::Nothing)]
-    #[case::busy(State::Available, (ProvisionState::Cleaning, Some("1")), Some(known()), (3, 1), 0, Due::Nothing)]
-    #[case::within_hours(State::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), 21_599, Due::Nothing)]
-    #[case::after_hours(State::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), 21_600, Due::Ask)]
-    #[case::no_answer(State::Available, (ProvisionState::Available, Some("1")), Some(unanswered()), (3, 1), 59, Due::Nothing)]
-    #[case::again(State::Available, (ProvisionState::Available, Some("1")), Some(unanswered()), (2, 1), 60, Due::Ask)]
-    #[case::set_back(State::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), -86_400, Due::Ask)]
-    #[case::restarted(State::Provisioned, (ProvisionState::Active, Some("1")), None, (2, 1), 0, Due::Ask)]
+    #[case::not_tried_yet(ProvisioningState::Registering, (ProvisionState::Verifying, None), None, (0, 0), 0, Due::Nothing)]
+    #[case::new(ProvisioningState::Inspecting, (ProvisionState::InspectWait, None), None, (0, 0), 0, Due::Create)]
+    #[case::made(ProvisioningState::Inspecting, (ProvisionState::InspectWait, None), Some(known()), (0, 0), 0, Due::Nothing)]
+    #[case::inspected(ProvisioningState::Preparing, (ProvisionState::Manageable, Some("2")), Some(known()), (2, 1), 0, Due::Ask)]
+    #[case::steady(ProvisioningState::Available, (ProvisionState::Available, Some("1")), Some(known()), (2, 1), 0, Due::Nothing)]
+    #[case::settings(ProvisioningState::Available, (ProvisionState::Available, Some("1")), Some(known()), (3, 1), 0, Due::Ask)]
+    #[case::updates(ProvisioningState::Available, (ProvisionState::Available, Some("1")), Some(known()), (2, 2), 0, Due::Ask)]
+    #[case::an_old_copy(ProvisioningState::Available, (ProvisionState::Available, Some("1")), Some(known()), (1, 1), 0, Due::Nothing)]
+    #[case::busy(ProvisioningState::Available, (ProvisionState::Cleaning, Some("1")), Some(known()), (3, 1), 0, Due::Nothing)]
+    #[case::within_hours(ProvisioningState::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), 21_599, Due::Nothing)]
+    #[case::after_hours(ProvisioningState::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), 21_600, Due::Ask)]
+    #[case::no_answer(ProvisioningState::Available, (ProvisionState::Available, Some("1")), Some(unanswered()), (3, 1), 59, Due::Nothing)]
+    #[case::again(ProvisioningState::Available, (ProvisionState::Available, Some("1")), Some(unanswered()), (2, 1), 60, Due::Ask)]
+    #[case::set_back(ProvisioningState::Provisioned, (ProvisionState::Active, Some("1")), Some(known()), (2, 1), -86_400, Due::Ask)]
+    #[case::restarted(ProvisioningState::Provisioned, (ProvisionState::Active, Some("1")), None, (2, 1), 0, Due::Ask)]
     fn ironic_is_asked_only_when_it_may_say_something_new(
-        #[case] state: State,
+        #[case] state: ProvisioningState,
         #[case] (provision_state, inspected): (ProvisionState, Option<&str>),
         #[case] known: Option<Known>,
         #[case] (settings, components): (i64, i64),
@@ -317,14 +322,14 @@ mod tests {
         let active = node(ProvisionState::Active, Some("1"));
         let told =
             (Some(Seen { generation: 4, pending: Some(true) }), Some(Seen { generation: 1, pending: Some(false) }));
-        let known = Known::recalled(State::Provisioned, &active, told, start(), 0.5).expect("known");
+        let known = Known::recalled(ProvisioningState::Provisioned, &active, told, start(), 0.5).expect("known");
         assert_eq!((known.settings, known.updates, known.judged.settings), (true, false, 4));
         assert_eq!(known.next, after(start(), SignedDuration::from_hours(3)));
-        assert_eq!(due(State::Provisioned, &active, Some(&known), told, start()), Due::Nothing);
+        assert_eq!(due(ProvisioningState::Provisioned, &active, Some(&known), told, start()), Due::Nothing);
         // What nobody has judged, and what was being worked on, is asked for.
         let unjudged = (told.0.map(|seen| Seen { pending: None, ..seen }), told.1);
-        assert_eq!(Known::recalled(State::Provisioned, &active, unjudged, start(), 0.5), None);
-        assert_eq!(Known::recalled(State::Preparing, &active, told, start(), 0.5), None);
+        assert_eq!(Known::recalled(ProvisioningState::Provisioned, &active, unjudged, start(), 0.5), None);
+        assert_eq!(Known::recalled(ProvisioningState::Preparing, &active, told, start(), 0.5), None);
     }
 
     #[test]

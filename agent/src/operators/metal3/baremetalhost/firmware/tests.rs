@@ -1,7 +1,7 @@
 //! What a host's firmware does to its way.
 
 use agent_api::metal3::annotations::{REBOOT, RebootMode};
-use agent_api::metal3::{BareMetalHost, ErrorType, OperationalStatus, ProvisioningState as State};
+use agent_api::metal3::{BareMetalHost, ErrorType, OperationalStatus, ProvisioningState};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn in_use(fields: &Value) -> BareMetalHost {
             all[part][name] = value.clone();
         }
     }
-    host(State::Provisioned, &all)
+    host(ProvisioningState::Provisioned, &all)
 }
 
 fn rebooting() -> Value {
@@ -34,14 +34,14 @@ fn rebooting() -> Value {
 #[test]
 fn a_wish_leads_to_preparing_only_before_a_host_is_in_use() {
     let table = [
-        (State::Available, Wish::None, false),
-        (State::Available, Wish::Prepare, true),
-        (State::Available, Wish::Service, true),
-        (State::Ready, Wish::Prepare, true),
+        (ProvisioningState::Available, Wish::None, false),
+        (ProvisioningState::Available, Wish::Prepare, true),
+        (ProvisioningState::Available, Wish::Service, true),
+        (ProvisioningState::Ready, Wish::Prepare, true),
     ];
     for (state, asked, prepares) in table {
         let step = decide(&host(state, &json!({})), &with(wish(asked), true)).step;
-        assert_eq!(step == Step::Transition(State::Preparing), prepares, "{state} {asked:?}");
+        assert_eq!(step == Step::Transition(ProvisioningState::Preparing), prepares, "{state} {asked:?}");
     }
     for asked in [Wish::None, Wish::Prepare, Wish::Service] {
         let step = decide(&in_use(&json!({})), &with(wish(asked), true)).step;
@@ -64,7 +64,7 @@ fn a_host_in_use_is_serviced_on_its_way_from_off_to_on() {
         ("off, without a policy", in_use(&off), Wish::Prepare, false, act(Action::PowerOn)),
         ("never off", in_use(&no_off), Wish::Service, true, serviced()),
         ("never off, without a policy", in_use(&no_off), Wish::Prepare, true, act(Action::Reboot(RebootMode::Soft))),
-        ("not in use", host(State::Available, &off), Wish::None, false, act(Action::PowerOn)),
+        ("not in use", host(ProvisioningState::Available, &off), Wish::None, false, act(Action::PowerOn)),
     ];
     for (case, host, asked, on, wanted) in table {
         assert_eq!(decide(&host, &with(wish(asked), on)), wanted, "{case}");
@@ -109,7 +109,7 @@ fn servicing_goes_on_until_ironic_says_how_it_ended() {
 #[test]
 fn another_wish_is_no_answer_to_another_error() {
     let changed = with(Standing { changed: true, ..wish(Wish::Prepare) }, true);
-    let preparing = |kind| decide(&host(State::Preparing, &failed(kind, 1)), &changed).step;
+    let preparing = |kind| decide(&host(ProvisioningState::Preparing, &failed(kind, 1)), &changed).step;
     assert_eq!(preparing("preparation error"), Step::Act(Action::Prepare));
     assert!(matches!(preparing("power management error"), Step::Wait { .. }));
 }
