@@ -128,6 +128,10 @@ pub struct Machine {
     /// Network of the machine
     #[arg(long, value_enum, default_value_t = Network::User)]
     pub network: Network,
+    /// Connect a card to this bridge or TAP device of the host, for servers and BMCs that are there: the card on the
+    /// servers' network, where the definition has one
+    #[arg(long, value_name = "NAME")]
+    pub bridge: Option<String>,
     /// Give up when the box is not ready after this time: seconds, or a duration such as `5m`
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub timeout: Option<Duration>,

@@ -32,6 +32,24 @@ fn json_lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
 }
 
+/// In a mount namespace of the test's own.
+#[test]
+fn a_cache_where_nothing_can_run_is_refused_in_words() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let script = "mount -t tmpfs -o noexec none \"$1\" && XDG_CACHE_HOME=\"$1\" exec \"$2\" build \"$3\" --offline --out \"$1/out\"";
+    let program = assert_cmd::cargo::cargo_bin!("foothold");
+    let output = std::process::Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .args([dir.path(), program, Path::new(RIGHT)])
+        .output()
+        .expect("unshare runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && told.contains("is mounted `noexec`") && told.contains("XDG_CACHE_HOME"),
+        "{told}"
+    );
+}
+
 #[test]
 fn wrong_usage_is_64_and_says_so_on_stderr() {
     for args in

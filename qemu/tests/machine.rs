@@ -9,6 +9,8 @@ use foothold_qemu::{
     Accel, Bus, Disk, Firmware, Nic, Patience, Segment, Serial, StartError, Tools, Vm, VmBuilder, Writes,
 };
 
+use foothold_qemu::site::{Lan, Namespace};
+
 mod boot_sector;
 
 use boot_sector::{image, iso};
@@ -176,4 +178,19 @@ fn what_qemu_refuses_is_in_the_error() {
     let error = small("box").memory_mib(u32::MAX).start().expect_err("more memory than there is address space");
     assert!(matches!(error, StartError::Qemu(_)), "{error}");
     assert!(error.to_string().starts_with("QEMU did not start: qemu-system-x86_64: "), "{error}");
+}
+
+/// In a network namespace of the test's own.
+#[test]
+fn a_cable_leads_to_a_bridge_of_the_users_own_and_to_nothing_else() {
+    let tools = tools();
+    let space = Namespace::make().expect("a namespace");
+    let told = space.run(move || {
+        let lan = Lan::make(&tools).expect("a bridge");
+        drop(lan.cable_to_users("br0").expect("a cable to the bridge"));
+        ["lo", "absent", "", "../br0"].map(|name| lan.cable_to_users(name).expect_err("refused").to_string())
+    });
+    for text in told {
+        assert!(text.contains("is neither a bridge nor a TAP device"), "{text}");
+    }
 }

@@ -145,6 +145,7 @@ impl Appliance {
             cpus: 2,
             network: how.network,
             nics: how.nics,
+            bridge: None,
             clock: how.clock,
             site: how.site,
             overlay: how.overlay,

@@ -6,7 +6,7 @@ use foothold::cli::Network;
 use foothold_qemu::{Nic, Segment};
 use foothold_tests::client::Kubernetes;
 use foothold_tests::{Appliance, How};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A Site whose two cards are one by LACP, with an IPv4 VLAN and an IPv6 one on it; `number` is the end of all its addresses.
 fn site(dir: &Path, number: u8) -> PathBuf {
@@ -40,17 +40,25 @@ fn mac(number: u8, card: u8) -> String {
     format!("52:54:00:09:{number:02x}:{card:02x}")
 }
 
-/// Asks the API server of one box for what answers at an address of the other, which it reaches by its networks alone.
-fn reaches(kubernetes: &Kubernetes<'_>, name: &str, address: &str) {
-    let port = json!([{ "name": "https", "port": 8443 }]);
-    let service =
-        json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": { "ports": port } });
-    kubernetes.create("/api/v1/namespaces/default/services", &service);
-    let endpoints = json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": name },
-        "subsets": [{ "addresses": [{ "ip": address }], "ports": port }] });
-    kubernetes.create("/api/v1/namespaces/default/endpoints", &endpoints);
-    let page = kubernetes.text(&format!("/api/v1/namespaces/default/services/https:{name}:https/proxy/"));
-    assert!(page.contains("<title>Foothold"), "{address}: {page}");
+/// Has the kubelet of one box ask for the web page at addresses of the other, which it reaches by its networks alone.
+fn reaches(kubernetes: &Kubernetes<'_>, addresses: &[(&str, &str)]) {
+    let container = |(name, address): &(&str, &str)| {
+        let page = json!({ "scheme": "HTTPS", "host": address, "port": 8443, "path": "/" });
+        json!({ "name": name, "image": "registry.k8s.io/pause:3.10.2", "readinessProbe": { "httpGet": page, "periodSeconds": 2 } })
+    };
+    let containers: Vec<_> = addresses.iter().map(container).collect();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "looks" },
+        "spec": { "containers": containers, "tolerations": [{ "operator": "Exists" }] } });
+    kubernetes.create(pods, &pod);
+    let is_ready = |pod: &Value| {
+        let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+    };
+    if kubernetes.wait(pods, "looks", is_ready).is_none() {
+        let events = kubernetes.get("/api/v1/namespaces/default/events");
+        panic!("{:#}\n{events:#}", kubernetes.get(&format!("{pods}/looks"))["status"]);
+    }
 }
 
 #[test]
@@ -72,8 +80,7 @@ fn two_boxes_reach_each_other_by_a_bond_its_vlans_and_a_bridge() {
 
     let client = one.client();
     let kubernetes = client.kubernetes();
-    reaches(&kubernetes, "office", "192.0.2.2");
-    reaches(&kubernetes, "storage", "fd00:20::2");
+    reaches(&kubernetes, &[("office", "192.0.2.2"), ("storage", "fd00:20::2")]);
 
     let bundle = client.support_bundle();
     let text = |name: &str| bundle.iter().find(|(path, _)| path.ends_with(name)).expect("in the bundle").1.clone();

@@ -12,6 +12,7 @@ use agent_api::servers::InterfaceChoice;
 use agent_api::servers::Provisioning;
 use agent_api::site::Site;
 use anyhow::{Context, Result, bail};
+use foothold_qemu::site::Lan;
 use foothold_qemu::{Accel, Bus, Disk, Firmware, Format, Nic, Tools, Vm, VmBuilder, Writes};
 use sha2::{Digest, Sha256};
 
@@ -63,6 +64,8 @@ pub struct Plan<'a> {
     pub network: Network,
     /// Network cards beside it.
     pub nics: &'a [Nic],
+    /// A bridge or TAP device of the host that one more card leads to.
+    pub bridge: Option<&'a str>,
     /// What the hardware clock shows at power-on, UTC, such as `1970-01-01T00:00:00`; the host's time when not given.
     pub clock: Option<&'a str>,
     /// The user's Site.
@@ -82,6 +85,7 @@ impl<'a> Plan<'a> {
             cpus: machine.cpus,
             network: machine.network,
             nics: &[],
+            bridge: machine.bridge.as_deref(),
             clock: machine.clock.as_deref(),
             site: machine.site.as_deref(),
             overlay: None,
@@ -140,7 +144,12 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     let mut own = read_site(plan.site)?;
     let token = give_token(&mut own, plan.overlay)?;
     let declared = release.as_ref().and_then(|release| release.provisioning.as_ref());
-    let servers_card = declared.filter(|_| plan.nics.is_empty()).map(|declared| servers_card(&mut own, declared));
+    let cable = plan.bridge.map(|name| Lan::of_this_thread(&tools).cable_to_users(name)).transpose()?;
+    let card = cable.as_ref().map_or_else(Nic::silent, Nic::device);
+    let servers_card = match declared.filter(|_| plan.nics.is_empty()) {
+        Some(declared) => Some(card.mac(servers_card(&mut own, declared))),
+        None => cable.map(|_| card),
+    };
     let site = work.path().join("site.img");
     // JSON is YAML.
     write_site(&site, &serde_json::to_string_pretty(&own)?)?;
@@ -200,10 +209,10 @@ pub fn release_of(image: &Path) -> Option<Release> {
     releases.first()?.release().ok()
 }
 
-/// A card on the servers' network, to which no server is connected. It has the MAC address that the definition or Site
-/// names; where they choose the card in another way, Site is changed to name the card's. Where the box would get its
-/// address there from elsewhere, Site gives it one.
-fn servers_card(site: &mut Site, declared: &Provisioning) -> Nic {
+/// MAC address of the card on the servers' network: the one that the definition or Site names; where they choose the card in
+/// another way, Site is changed to name the card's. Where the box would get its address there from elsewhere, Site gives it
+/// one.
+fn servers_card(site: &mut Site, declared: &Provisioning) -> String {
     let servers = site.networks.provisioning.get_or_insert_with(|| declared.into());
     let named = servers.interface.take().unwrap_or_default();
     let mac = named.mac_address.unwrap_or_else(|| SERVERS_CARD.to_owned());
@@ -214,7 +223,7 @@ fn servers_card(site: &mut Site, declared: &Provisioning) -> Nic {
         let free = free.into_iter().find(|own| !(range.first..=range.last).contains(own));
         servers.address = free.map(|own| format!("{own}/24"));
     }
-    Nic::silent().mac(mac)
+    mac
 }
 
 /// An empty disk as the release wants it, when it installs itself.

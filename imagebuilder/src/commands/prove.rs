@@ -50,6 +50,7 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
         cpus: args.cpus,
         network: Network::None,
         nics: &[],
+        bridge: None,
         clock: None,
         site: None,
         overlay: Some(&overlay),

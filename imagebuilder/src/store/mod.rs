@@ -19,7 +19,7 @@ mod work;
 use std::path::{Path, PathBuf};
 
 use agent_api::release::{Blob, Digest};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 pub use stage::{Made, NotMade, StageKey};
 pub use stamp::Stamp;
@@ -39,6 +39,13 @@ impl Cache {
             fs_err::create_dir_all(root.join(dir)).context("making the cache folder")?;
         }
         let root = fs_err::canonicalize(root)?;
+        let mounted = rustix::fs::statvfs(&root)?;
+        ensure!(
+            !mounted.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC),
+            "the cache folder `{}` lies on a filesystem that is mounted `noexec`, and programs of the toolbox run from there\n\
+             hint: set XDG_CACHE_HOME to a folder on another filesystem, or `mount -o remount,exec ...`",
+            root.display()
+        );
         work::sweep(&root.join("tmp"));
         Ok(Self { root, looking: false })
     }

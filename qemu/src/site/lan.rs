@@ -52,9 +52,33 @@ impl Lan {
     /// # Errors
     /// Where the name is taken.
     pub fn cable(&self, name: &str) -> Result<TapDevice, SiteError> {
+        self.cable_to(BRIDGE, name)
+    }
+
+    /// A cable to any bridge.
+    ///
+    /// # Errors
+    /// Where the name is taken, or there is no such bridge.
+    pub fn cable_to(&self, bridge: &str, name: &str) -> Result<TapDevice, SiteError> {
         let tap = TapDevice::new(name).map_err(|source| SiteError::Tap { name: name.to_owned(), source })?;
-        self.ip(&["link", "set", name, "master", BRIDGE, "up"])?;
+        self.ip(&["link", "set", name, "master", bridge, "up"])?;
         Ok(tap)
+    }
+
+    /// A cable to an interface of the user's own: a bridge, or a TAP device that nobody holds.
+    ///
+    /// # Errors
+    /// Where there is no such interface, or it is of another kind; without the right to make interfaces.
+    pub fn cable_to_users(&self, interface: &str) -> Result<TapDevice, SiteError> {
+        let neither = || SiteError::NoBridge { name: interface.to_owned(), known: bridges() };
+        if if_index(interface).is_none() {
+            return Err(neither());
+        }
+        match self.cable_to(interface, &format!("foothold{}", std::process::id() % 1_000_000)) {
+            // No bridge; a device that is not there is made here, and is the caller's to give up.
+            Err(SiteError::Ip(_)) => TapDevice::new(interface).map_err(|_| neither()),
+            other => other,
+        }
     }
 
     /// A card of this machine's own, plugged into the bridge (a pair of veth; its other end is called `NAME-port`).
@@ -93,4 +117,23 @@ impl Lan {
         let run = self.tools.program("usr/bin/ip", arguments.iter().map(|&argument| argument.to_owned()))?;
         Ok(run.run_here(&format!("ip {}", arguments.join(" ")))?)
     }
+}
+
+/// Names of the bridges that there are, for an error.
+fn bridges() -> String {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().filter_map(Result::ok);
+    let bridges = entries.filter(|entry| entry.path().join("bridge").exists());
+    let mut names: Vec<String> = bridges.map(|entry| format!("`{}`", entry.file_name().to_string_lossy())).collect();
+    names.sort();
+    if names.is_empty() {
+        "this machine has no bridge".to_owned()
+    } else {
+        format!("this machine has {}", names.join(", "))
+    }
+}
+
+/// The kernel's number of an interface, in the network namespace of this thread.
+fn if_index(name: &str) -> Option<u32> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).ok()?;
+    rustix::net::netdevice::name_to_index(&socket, name).ok()
 }

@@ -52,6 +52,14 @@ pub enum SiteError {
         #[source]
         source: io::Error,
     },
+    /// An interface that no cable leads to.
+    #[error("`{name}` is neither a bridge nor a TAP device\nhint: {known}; `ip link add NAME type bridge` makes one")]
+    NoBridge {
+        /// Its name.
+        name: String,
+        /// The bridges that there are, in words.
+        known: String,
+    },
     /// A server's files cannot be made.
     #[error("making the files of `{name}`")]
     Files {

@@ -158,6 +158,7 @@ fn start_box(at: &Builder, plan: &SimulatedBox, image: &Path, site: &Site) -> Re
         cpus: plan.cpus,
         network: Network::User,
         nics: &nics,
+        bridge: None,
         clock: None,
         site: plan.site.as_deref(),
         overlay: None,
