@@ -8,6 +8,7 @@ use std::process::Stdio;
 use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin_cmd;
 use foothold::disk::gpt;
+use foothold::host::command::Run;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -38,16 +39,13 @@ fn a_cache_where_nothing_can_run_is_refused_in_words() {
     let dir = tempfile::tempdir().expect("a folder");
     let script = "mount -t tmpfs -o noexec none \"$1\" && XDG_CACHE_HOME=\"$1\" exec \"$2\" build \"$3\" --offline --out \"$1/out\"";
     let program = assert_cmd::cargo::cargo_bin!("foothold");
-    let output = std::process::Command::new("unshare")
+    let error = Run::new("unshare")
         .args(["--map-root-user", "--mount", "sh", "-c", script, "sh"])
         .args([dir.path(), program, Path::new(RIGHT)])
         .output()
-        .expect("unshare runs");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        !output.status.success() && told.contains("is mounted `noexec`") && told.contains("XDG_CACHE_HOME"),
-        "{told}"
-    );
+        .expect_err("refused");
+    let told = format!("{:#}", anyhow::Error::from(error));
+    assert!(told.contains("is mounted `noexec`") && told.contains("XDG_CACHE_HOME"), "{told}");
 }
 
 #[test]

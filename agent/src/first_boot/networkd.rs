@@ -18,7 +18,8 @@ use agent_api::net::MacAddress;
 use agent_api::servers::Provisioning;
 use agent_api::site::Networks;
 use agent_api::site::interfaces::{
-    Bond, Bridge, ClientIdentifier, Dhcp, DhcpV4, DhcpV6, Interface, Netdev, NetdevKind, Route,
+    AdSelect, Bond, BondMode, Bridge, ClientIdentifier, Dhcp, DhcpV4, DhcpV6, FailOverMac, Interface, LacpRate, Netdev,
+    NetdevKind, Route, TransmitHashPolicy, WithoutRa,
 };
 
 /// How often a bond looks at its links, unless said.
@@ -181,7 +182,7 @@ fn dhcp_v6(text: &mut String, dhcp: &DhcpV6) {
     for (key, used) in [("UseDNS", dhcp.use_dns), ("UseNTP", dhcp.use_ntp), ("UseAddress", dhcp.use_address)] {
         line(text, key, used.map(yes_or_no));
     }
-    line(text, "WithoutRA", dhcp.without_ra.map(|word| word.word()));
+    line(text, "WithoutRA", dhcp.without_ra.map(WithoutRa::word));
 }
 
 fn route(text: &mut String, route: &Route) {
@@ -216,16 +217,16 @@ fn netdev(netdev: &Netdev) -> String {
 
 fn bond(text: &mut String, bond: &Bond) {
     text.push_str("\n[Bond]\n");
-    line(text, "Mode", bond.mode.map(|word| word.word()));
-    line(text, "TransmitHashPolicy", bond.transmit_hash_policy.map(|word| word.word()));
-    line(text, "LACPTransmitRate", bond.lacp_transmit_rate.map(|word| word.word()));
+    line(text, "Mode", bond.mode.map(BondMode::word));
+    line(text, "TransmitHashPolicy", bond.transmit_hash_policy.map(TransmitHashPolicy::word));
+    line(text, "LACPTransmitRate", bond.lacp_transmit_rate.map(LacpRate::word));
     let monitored = bond.mii_monitor_sec.as_deref().or(bond.arp_interval_sec.is_none().then_some(MII_MONITOR));
     line(text, "MIIMonitorSec", monitored);
     line(text, "UpDelaySec", bond.up_delay_sec.as_deref());
     line(text, "DownDelaySec", bond.down_delay_sec.as_deref());
     line(text, "MinLinks", bond.min_links);
-    line(text, "AdSelect", bond.ad_select.map(|word| word.word()));
-    line(text, "FailOverMACPolicy", bond.fail_over_mac_policy.map(|word| word.word()));
+    line(text, "AdSelect", bond.ad_select.map(AdSelect::word));
+    line(text, "FailOverMACPolicy", bond.fail_over_mac_policy.map(FailOverMac::word));
     line(text, "ARPIntervalSec", bond.arp_interval_sec.as_deref());
     for target in &bond.arp_ip_targets {
         line(text, "ARPIPTargets", Some(target));

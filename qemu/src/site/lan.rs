@@ -121,7 +121,7 @@ impl Lan {
 
 /// Names of the bridges that there are, for an error.
 fn bridges() -> String {
-    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().filter_map(Result::ok);
+    let entries = fs_err::read_dir("/sys/class/net").into_iter().flatten().filter_map(Result::ok);
     let bridges = entries.filter(|entry| entry.path().join("bridge").exists());
     let mut names: Vec<String> = bridges.map(|entry| format!("`{}`", entry.file_name().to_string_lossy())).collect();
     names.sort();

@@ -88,19 +88,19 @@ mod tests {
 
     use super::{JobEnd, JobLook};
 
-    fn look(job: serde_json::Value, pod: serde_json::Value) -> JobLook {
+    fn look(job: &serde_json::Value, pod: serde_json::Value) -> JobLook {
         JobLook::new(&serde_json::from_value(json!({"metadata": {}, "status": job})).expect("a Job"), pod)
     }
 
     #[test]
     fn a_job_has_ended_when_it_is_told_complete_or_failed() {
         let ended = |kind: &str, status: &str| {
-            look(json!({"conditions": [{"type": kind, "status": status, "message": "why"}]}), json!(null)).ended
+            look(&json!({"conditions": [{"type": kind, "status": status, "message": "why"}]}), json!(null)).ended
         };
         let told = |complete| Some(JobEnd { complete, message: "why".to_owned() });
         assert_eq!((ended("Complete", "True"), ended("Failed", "True")), (told(true), told(false)));
         for running in
-            [ended("Complete", "False"), ended("SuccessCriteriaMet", "True"), look(json!({}), json!(null)).ended]
+            [ended("Complete", "False"), ended("SuccessCriteriaMet", "True"), look(&json!({}), json!(null)).ended]
         {
             assert_eq!(running, None);
         }
@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn what_holds_a_pod_up_is_told() {
-        let pod = |status: serde_json::Value| look(json!({}), json!({"status": status})).held_up();
+        let pod = |status: serde_json::Value| look(&json!({}), json!({"status": status})).held_up();
         let waits = json!({"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "not in the release"}}}]});
         assert_eq!(pod(waits).as_deref(), Some("not in the release"));
         let refused =
             json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "no node has 4 processors"}]});
         assert_eq!(pod(refused).as_deref(), Some("no node has 4 processors"));
-        assert_eq!((pod(json!({})), look(json!({}), json!(null)).held_up()), (None, None));
+        assert_eq!((pod(json!({})), look(&json!({}), json!(null)).held_up()), (None, None));
     }
 }

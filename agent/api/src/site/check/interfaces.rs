@@ -351,11 +351,11 @@ impl Checks {
             let found = format!("a {} cannot be a part of the {key} `{above}`", own.word());
             self.add(&path.key(key), found, format!("{parts} as parts"), "the kernel refuses it");
         }
-        let mode = |bond: &&Netdev| bond.bond.as_ref().and_then(|bond| bond.mode).unwrap_or(BondMode::BalanceRr);
+        let mode_of = |bond: &Netdev| bond.bond.as_ref().and_then(|bond| bond.mode).unwrap_or(BondMode::BalanceRr);
         let prefers =
             |mode: &BondMode| matches!(mode, BondMode::ActiveBackup | BondMode::BalanceTlb | BondMode::BalanceAlb);
         if interface.primary_slave
-            && let Some(mode) = made.netdevs.get(above).map(|bond| mode(&bond)).filter(|mode| !prefers(mode))
+            && let Some(mode) = made.netdevs.get(above).map(|bond| mode_of(bond)).filter(|mode| !prefers(mode))
         {
             let found = format!("a bond of mode `{}` prefers no part", mode.word());
             let expected = "it with `active-backup`, `balance-tlb` or `balance-alb`";

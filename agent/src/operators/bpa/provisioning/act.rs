@@ -110,7 +110,7 @@ impl Controller {
     ) -> Result<Next, ObjectError> {
         let nodes = chosen.clone();
         let doing = match &object.spec.installer {
-            Some(installer) => self.job_order(object, installer, &chosen).await.map(Doing::Job),
+            Some(installer) => self.job_order(object, installer, &chosen).await.map(Box::new).map(Doing::Job),
             None => self.order(object, wanted, chosen, renew).await.map(Box::new).map(Doing::Ours),
         };
         let doing = match doing {
@@ -346,7 +346,7 @@ enum Doing {
     /// The box.
     Ours(Box<Order>),
     /// An image of the user's.
-    Job(JobOrder),
+    Job(Box<JobOrder>),
 }
 
 /// Why the work was not begun.

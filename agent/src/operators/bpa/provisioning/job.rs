@@ -191,7 +191,7 @@ fn made(object: &Provisioning, installer: &InstallerWish, chosen: &[Chosen], fol
     let command = ["/bin/sh", "-c", &script, "sh"].map(str::to_owned).into_iter().chain(words).collect::<Vec<_>>();
     let nodes: Vec<String> =
         chosen.iter().map(|node| format!("{} {} {:?} {:?}", node.name, node.ip, node.roles, node.host)).collect();
-    let digest = Key::of([&[installer.image.clone()], &*command, &*nodes].concat()).to_string();
+    let digest = Key::of(std::iter::once(&installer.image).chain(&command).chain(&nodes)).to_string();
     let labels = json!({"cluster": object.cluster()});
     let job = json!({
         "metadata": {
@@ -242,7 +242,7 @@ mod tests {
     use super::super::decide::tests::chosen;
     use super::{DIGEST, endpoint, made};
 
-    fn object(spec: Value) -> Provisioning {
+    fn object(spec: &Value) -> Provisioning {
         let mut all = json!({"masters": [{"m": {"mac-address": "00:c6:14:04:61:b2"}}]});
         all.as_object_mut().expect("a spec").extend(spec.as_object().expect("a spec").clone());
         serde_json::from_value(json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn it_is_the_job_of_icns_operator() {
         let installer = InstallerWish { image: "kud:1".to_owned(), command: Vec::new() };
-        let with = object(json!({"PodSubnet": "10.244.64.0/18", "KUDPlugins": ["emco", "a b"]}));
+        let with = object(&json!({"PodSubnet": "10.244.64.0/18", "KUDPlugins": ["emco", "a b"]}));
         let job = job(&with, &installer, &["m"]);
         assert_eq!((&job["metadata"]["name"], &job["metadata"]["namespace"]), (&json!("kud-one"), &json!("site")));
         assert_eq!(job["metadata"]["ownerReferences"][0]["name"], "p");
@@ -279,13 +279,13 @@ mod tests {
     fn another_node_or_another_wish_is_another_job() {
         let installer = |image: &str| InstallerWish { image: image.to_owned(), command: vec!["run".to_owned()] };
         let digest = |job: Value| job["metadata"]["annotations"][DIGEST].as_str().expect("a digest").to_owned();
-        let plain = object(json!({}));
+        let plain = object(&json!({}));
         let first = digest(job(&plain, &installer("a"), &["m"]));
         assert_eq!(first, digest(job(&plain, &installer("a"), &["m"])));
         let others = [
             digest(job(&plain, &installer("b"), &["m"])),
             digest(job(&plain, &installer("a"), &["m", "n"])),
-            digest(job(&object(json!({"KUDPlugins": ["emco"]})), &installer("a"), &["m"])),
+            digest(job(&object(&json!({"KUDPlugins": ["emco"]})), &installer("a"), &["m"])),
         ];
         assert!(others.iter().all(|other| *other != first), "{others:?}");
         assert_eq!(

@@ -91,7 +91,7 @@ fn enter(status: &mut BareMetalHostStatus, host: &BareMetalHost, next: Provision
         }
         // The error that led there is told until cleaning succeeds; it stops nothing that comes.
         ProvisioningState::Deprovisioning if status.error_type == Some(ErrorType::Provisioning) => {
-            status.error_count = 0
+            status.error_count = 0;
         }
         // Nor does what went wrong before hold up a deletion.
         ProvisioningState::Deprovisioning

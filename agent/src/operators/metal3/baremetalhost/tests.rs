@@ -510,7 +510,7 @@ fn only_so_many_hosts_are_worked_on() {
     assert_eq!(step(&host(ProvisioningState::Preparing, &json!({})), &none), Step::Act(Action::Prepare));
 }
 
-/// ProvisioningState, annotations, other fields, whether it is on, step.
+/// State, annotations, other fields, whether it is on, step.
 #[rstest]
 #[case(ProvisioningState::Provisioned, json!({}), true, json!({}), None)]
 #[case(ProvisioningState::Provisioned, json!({}), false, json!({}), Some(Action::PowerOn))]

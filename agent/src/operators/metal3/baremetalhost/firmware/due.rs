@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// ProvisioningState of the host, of its node with its inspection, what is known, generations, seconds from now.
+    /// State of the host, of its node with its inspection, what is known, generations, seconds from now.
     #[rstest]
     #[case::not_tried_yet(ProvisioningState::Registering, (ProvisionState::Verifying, None), None, (0, 0), 0, Due::Nothing)]
     #[case::new(ProvisioningState::Inspecting, (ProvisionState::InspectWait, None), None, (0, 0), 0, Due::Create)]
