@@ -242,6 +242,20 @@ impl FromStr for AddressRange {
     }
 }
 
+/// Longest name of an interface (`IFNAMSIZ` without its end, linux/if.h).
+const LONGEST_INTERFACE: usize = 15;
+
+/// Whether the kernel and systemd-networkd take it as the name of an interface that is made (systemd.netdev(5), `Name=`).
+pub fn is_interface_name(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    // Digits alone would be an index.
+    let is_index = text.bytes().all(|b| b.is_ascii_digit());
+    (1..=LONGEST_INTERFACE).contains(&text.len())
+        && text.bytes().all(inner)
+        && !is_index
+        && !matches!(text, "." | ".." | "all" | "default" | "lo")
+}
+
 /// Whether it is a label of DNS (RFC 1123, 2.1) as Kubernetes wants it: a to z, 0 to 9, `-` inside, at most 63 characters.
 pub fn is_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -255,6 +269,16 @@ mod tests {
     use proptest::prelude::{any, proptest};
 
     use super::{AddressRange, Cidr, InterfaceAddress, MacAddress, hardware_address};
+
+    #[test]
+    fn names_of_interfaces_are_those_that_the_kernel_takes() {
+        for good in ["bond0", "v.10", "storage_net-1", "a23456789012345"] {
+            assert!(super::is_interface_name(good), "{good}");
+        }
+        for bad in ["", ".", "..", "lo", "all", "default", "12", "a234567890123456", "a b", "a/b", "a:b", "é"] {
+            assert!(!super::is_interface_name(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn a_mac_address_is_written_in_one_way() {

@@ -10,10 +10,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use agent_api::net::MacAddress;
+use agent_api::net::{MacAddress, is_interface_name};
 
-/// Longest name of an interface (`IFNAMSIZ` without its end, linux/if.h).
-const LONGEST_NAME: usize = 15;
 /// Parameters of a bond: as network data calls them behind `bond_`, as systemd.netdev(5) does, what follows the number.
 const BOND: [(&str, &str, &str); 15] = [
     ("ad_select", "AdSelect", ""),
@@ -260,7 +258,7 @@ impl NetworkData {
         let mut names: BTreeMap<&str, String> = BTreeMap::new();
         for (index, link) in self.links.iter().enumerate() {
             let name = match link.kind.as_str() {
-                "vlan" | "bond" if is_name(&link.id) => link.id.clone(),
+                "vlan" | "bond" if is_interface_name(&link.id) => link.id.clone(),
                 "vlan" => format!("vlan{index}"),
                 "bond" => format!("bond{index}"),
                 _ => format!("card{index}"),
@@ -388,14 +386,6 @@ fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {
         let _ = writeln!(text, "{ours}={value}{unit}");
     }
     Ok(text)
-}
-
-/// Whether the kernel takes it as the name of an interface.
-fn is_name(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    (1..=LONGEST_NAME).contains(&text.len())
-        && text.bytes().all(inner)
-        && !matches!(text, "." | ".." | "all" | "default" | "lo")
 }
 
 fn mac_of(key: &'static str, text: &str) -> Result<MacAddress, NetworkDataError> {

@@ -316,6 +316,10 @@ impl World {
     }
 
     fn provision(&mut self, uuid: &str, body: &Value) -> Response {
+        // A power change holds the node: real Ironic begins nothing else before it has ended.
+        if !self.nodes[uuid]["reservation"].is_null() {
+            return locked_by_host();
+        }
         let state = self.nodes[uuid]["provision_state"].as_str().unwrap_or_default().to_owned();
         let target = body["target"].as_str().unwrap_or_default();
         match (target, state.as_str()) {
@@ -383,12 +387,12 @@ async fn enter(world: &Mutex<World>, method: &Method, path: &str, headers: &Head
     let count = world.count;
     let locked = world.faults.locked_every.is_some_and(|every| count.is_multiple_of(every));
     let creates = method == Method::POST;
-    (locked && !creates).then(|| {
-        refused(
-            StatusCode::CONFLICT,
-            "Node is locked by host box, please retry after the current operation is completed.",
-        )
-    })
+    (locked && !creates).then(locked_by_host)
+}
+
+fn locked_by_host() -> Response {
+    let why = "Node is locked by host box, please retry after the current operation is completed.";
+    refused(StatusCode::CONFLICT, why)
 }
 
 async fn root(State(world): Shared) -> Response {

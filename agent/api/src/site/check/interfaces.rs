@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{Checks, Path, is_host, never_a_host};
-use crate::net::{Cidr, MacAddress};
+use crate::net::{Cidr, MacAddress, is_interface_name};
 use crate::site::Networks;
 use crate::site::interfaces::{Bond, BondMode, Dhcp, DhcpV4, Interface, Netdev, NetdevKind, OWN_NAMES, Route};
 
-/// Longest name of an interface (`IFNAMSIZ` without its end, linux/if.h).
-const LONGEST_NAME: usize = 15;
 /// Smallest MTU of IPv4 (RFC 791) and of IPv6 (RFC 8200, 5), and the largest there is.
 const MTU: (u32, u32, u32) = (68, 1280, 65_535);
 /// Most addresses that a bond asks by ARP (`BOND_MAX_ARP_TARGETS`).
@@ -86,7 +84,7 @@ impl Checks {
 
     fn netdev(&mut self, path: &Path, netdev: &Netdev) {
         let name = &netdev.name;
-        if !is_name(name) {
+        if !is_interface_name(name) {
             let hint = format!("for example `{}0`", netdev.kind.word());
             let expected = "at most 15 letters, digits, `.`, `_` and `-`";
             self.add(&path.key("name"), format!("`{name}` is no name of an interface"), expected, &hint);
@@ -530,21 +528,12 @@ impl Checks {
     }
 }
 
-/// Whether the kernel takes it as the name of an interface.
-fn is_name(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    // Digits alone would be an index.
-    let number = text.bytes().all(|b| b.is_ascii_digit());
-    (1..=LONGEST_NAME).contains(&text.len())
-        && text.bytes().all(inner)
-        && !number
-        && !matches!(text, "." | ".." | "all" | "default")
-}
-
 /// A name, or a pattern of some (glob(7)).
 fn is_pattern(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b"._-*?[]".contains(&b);
-    (1..=64).contains(&text.len()) && text.bytes().all(inner) && (text.contains(['*', '?', '[']) || is_name(text))
+    (1..=64).contains(&text.len())
+        && text.bytes().all(inner)
+        && (text.contains(['*', '?', '[']) || is_interface_name(text))
 }
 
 /// Text of one line.
