@@ -196,15 +196,14 @@ pub async fn state(machine: &Machine, steps: &Steps, node: &Node, credentials: &
         let told = OnceLock::new();
         let ask = || async {
             match etcd.ask(state::TXN, &transaction).await {
-                Ok(answer) => told.get_or_init(|| state::is_in(&answer)),
+                Ok(answer) => {
+                    told.get_or_init(|| state::is_in(&answer));
+                }
                 Err(error @ ApiError::Transport { .. }) if !has_answered(machine) => {
                     return Err(Missing::new("etcd", in_words(&error, || not_listening(machine))));
                 }
-                Err(error) => {
-                    log::warn!("etcd takes no state: {error}");
-                    &false
-                }
-            };
+                Err(error) => log::warn!("etcd takes no state: {error}"),
+            }
             Ok(())
         };
         steps.wait(&phase::STATE, ASK, ask).await;

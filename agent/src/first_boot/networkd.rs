@@ -12,7 +12,6 @@
 //! Source: systemd.network(5), systemd.netdev(5).
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
 use agent_api::net::MacAddress;
 use agent_api::servers::Provisioning;
@@ -31,16 +30,20 @@ pub fn units(networks: &Networks, servers: Option<&Provisioning>) -> Vec<(String
         networks.netdevs.iter().map(|one| (format!("10-site-{}.netdev", one.name), netdev(one))).collect();
     let is_made = |name: &str| networks.netdevs.iter().any(|netdev| netdev.name == name);
     let mut own = servers.filter(|servers| servers.address.is_some());
-    for (number, interface) in networks.interfaces.iter().enumerate() {
-        let here = own.take_if(|servers| is_about(interface, servers));
+    // What is made and has no item has one that says nothing more.
+    let has_item = |netdev: &&Netdev| networks.interfaces.iter().any(|one| one.name.as_ref() == Some(&netdev.name));
+    let others = networks.netdevs.iter().filter(|netdev| !has_item(netdev));
+    let others = others.map(|netdev| Interface { name: Some(netdev.name.clone()), ..Interface::default() });
+    for (number, mut interface) in networks.interfaces.iter().cloned().chain(others).enumerate() {
+        if !interface.addresses.is_empty() {
+            interface.dns.extend(&networks.dns);
+        }
+        let here = own.take_if(|servers| is_about(&interface, servers)).and_then(|servers| servers.address);
+        if let Some(own) = here.map(|own| own.to_string()).filter(|own| !interface.addresses.contains(own)) {
+            interface.addresses.push(own);
+        }
         let made = interface.name.as_deref().is_some_and(is_made);
-        units.push((file(interface, number), network(interface, made, &networks.dns, here)));
-    }
-    let has_item = |name: &str| networks.interfaces.iter().any(|one| one.name.as_deref() == Some(name));
-    for netdev in networks.netdevs.iter().filter(|netdev| !has_item(&netdev.name)) {
-        let interface = Interface { name: Some(netdev.name.clone()), ..Interface::default() };
-        let here = own.take_if(|servers| is_about(&interface, servers));
-        units.push((file(&interface, 0), network(&interface, true, &[], here)));
+        units.push((file(&interface, number), network(&interface, made, here.is_some())));
     }
     units.extend(own.and_then(servers_network));
     units
@@ -68,7 +71,8 @@ fn is_about(interface: &Interface, servers: &Provisioning) -> bool {
     by_mac || by_name
 }
 
-fn network(interface: &Interface, made: bool, dns: &[IpAddr], servers: Option<&Provisioning>) -> String {
+/// `made`: it is one of `netdevs`. `without_carrier`: it has its addresses without a cable, too.
+fn network(interface: &Interface, made: bool, without_carrier: bool) -> String {
     let mut text = String::from("[Match]\n");
     let by =
         [("PermanentMACAddress", &interface.mac_address), ("Name", &interface.name), ("Driver", &interface.driver)];
@@ -102,16 +106,11 @@ fn network(interface: &Interface, made: bool, dns: &[IpAddr], servers: Option<&P
     for address in &interface.addresses {
         line(&mut text, "Address", Some(address));
     }
-    if let Some(own) = servers.and_then(|servers| servers.address) {
-        let own = own.to_string();
-        if !interface.addresses.contains(&own) {
-            line(&mut text, "Address", Some(own));
-        }
+    if without_carrier {
         text.push_str("ConfigureWithoutCarrier=yes\n");
     }
     line(&mut text, "Gateway", interface.gateway);
-    let of_all = if interface.addresses.is_empty() { &[] } else { dns };
-    for server in interface.dns.iter().chain(of_all) {
+    for server in &interface.dns {
         line(&mut text, "DNS", Some(server));
     }
     for domain in &interface.domains {
@@ -344,6 +343,7 @@ networks:
             assert!(files.iter().all(|(name, _)| !name.contains("provisioning")), "{files:?}");
             let text = shown(&files);
             assert_eq!(text.matches("Address=172.22.0.1/24\nConfigureWithoutCarrier=yes\n").count(), 1, "{text}");
+            assert!(!text.contains("DHCP="), "it has an address and asks for none: {text}");
         }
         let others = files("networks: { interfaces: [ { name: ens5 } ] }", Some(&servers(Some("ens4"), None)));
         assert!(others.iter().any(|(name, _)| name.contains("provisioning")));

@@ -188,24 +188,22 @@ impl Checks {
                 "follow `bond`, `bridge` and `vlan`",
             );
         }
-        let parts = |holds: &dyn Fn(&Interface) -> bool| made.interfaces.iter().filter(|one| holds(one)).count();
-        let (missing, hint) = match netdev.kind {
-            NetdevKind::Bond => (
-                parts(&|one| one.bond.as_deref() == Some(name)) == 0,
-                format!("say `bond: {name}` in the items of its cards"),
-            ),
-            NetdevKind::Vlan => (
-                parts(&|one| one.vlan.iter().any(|vlan| vlan == name)) == 0,
-                format!("say `vlan: [ {name} ]` in the item of the card or bond that it lies on"),
-            ),
+        let hint = match netdev.kind {
+            NetdevKind::Bond => format!("say `bond: {name}` in the items of its cards"),
+            NetdevKind::Vlan => format!("say `vlan: [ {name} ]` in the item of the card or bond that it lies on"),
             // One without ports is what a machine of the box's own can be attached to.
-            NetdevKind::Bridge => (false, String::new()),
+            NetdevKind::Bridge => return,
         };
-        if missing {
+        let is_part = |one: &&Interface| match netdev.kind {
+            NetdevKind::Bond => one.bond.as_deref() == Some(name),
+            NetdevKind::Vlan => one.vlan.iter().any(|vlan| vlan == name),
+            NetdevKind::Bridge => false,
+        };
+        let parts = made.interfaces.iter().filter(is_part).count();
+        if parts == 0 {
             let found = format!("no item of `interfaces` is a part of `{name}`");
             self.add(&path.key("name"), found, "one at least", &hint);
-        }
-        if netdev.kind == NetdevKind::Vlan && parts(&|one| one.vlan.iter().any(|vlan| vlan == name)) > 1 {
+        } else if netdev.kind == NetdevKind::Vlan && parts > 1 {
             let found = format!("`{name}` lies on several interfaces");
             let hint = "make a VLAN of its own for each, with the same number";
             self.add(&path.key("name"), found, "one interface below a VLAN", hint);
@@ -401,13 +399,13 @@ impl Checks {
         } else if v6 && mtu < least_v6 {
             self.add(&path, format!("`{mtu}` is too little for IPv6"), "1280 bytes at least", "RFC 8200, section 5");
         }
+        let wider = |name: &String| made.of(name).filter_map(|one| one.mtu_bytes).find(|own| *own > mtu);
         for vlan in &interface.vlan {
-            if let Some(wider) = made.of(vlan).filter_map(|one| one.mtu_bytes).find(|wider| *wider > mtu) {
+            if let Some(wider) = wider(vlan) {
                 let found = format!("`{mtu}`, and `{vlan}` on it has {wider}");
                 self.add(&path, found, format!("{wider} at least"), "what lies on an interface fits into it");
             }
         }
-        let wider = |name: &String| made.of(name).filter_map(|one| one.mtu_bytes).find(|own| *own > mtu);
         if let Some((above, wider)) = interface.bond.as_ref().and_then(|bond| wider(bond).map(|wider| (bond, wider))) {
             let found = format!("`{mtu}`, and the bond `{above}` has {wider}");
             self.add(&path, found, format!("{wider}"), "leave it out: the bond gives its MTU to its parts");

@@ -20,7 +20,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::config::Kubeconfig;
 use kube::{Resource as _, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::act::StartError;
 use super::controller::Controller;
@@ -49,6 +49,7 @@ const LINES: i64 = 10_000;
 /// Work of an installer.
 pub(super) struct JobOrder {
     objects: Objects,
+    image: String,
     key: Secret,
     job: Job,
     /// The cluster's folder.
@@ -75,7 +76,14 @@ impl Controller {
         let key = secret(object, &job_name(object), "Opaque", [("id_rsa", private)]);
         let all = self.common.folder.clone();
         let job = made(object, installer, chosen, &self.common.folder_on_host.to_string_lossy());
-        Ok(JobOrder { objects: self.common.base.objects.clone(), key, job, folder, all })
+        Ok(JobOrder {
+            objects: self.common.base.objects.clone(),
+            image: installer.image.clone(),
+            key,
+            job,
+            folder,
+            all,
+        })
     }
 
     /// Removes the Job, its pod and its Secret.
@@ -92,8 +100,7 @@ impl Controller {
 /// Has the installer do the work, and takes what it leaves.
 pub(super) async fn install(order: &JobOrder, work: &Work) -> anyhow::Result<Made> {
     let (namespace, name) = order.job.key();
-    let image = order.job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.containers.first()?.image.clone());
-    let image = image.unwrap_or_default();
+    let image = &order.image;
     for node in work.nodes() {
         work.change(&node.name, |node| {
             node.phase = NodePhase::Installing;
@@ -223,15 +230,7 @@ fn made(object: &Provisioning, installer: &InstallerWish, chosen: &[Chosen], fol
         },
     });
     // What is written here is what the types say; a test makes it.
-    serde_json::from_value::<Job>(drop_nulls(job)).unwrap_or_default()
-}
-
-/// Without keys that say nothing.
-fn drop_nulls(mut value: Value) -> Value {
-    if let Some(metadata) = value["metadata"].as_object_mut() {
-        metadata.retain(|_, value| !value.is_null());
-    }
-    value
+    serde_json::from_value(job).unwrap_or_default()
 }
 
 #[cfg(test)]
