@@ -34,6 +34,7 @@
 //! medium      damage of the medium, as the guard finds it, told on the bus
 //! usage       memory and disk, now and at most
 //! vitals      memory, addresses, medium: facts that are no events
+//! containerd  its state with every image of the box, out of the layer that has them
 //! eta         when it will be ready, by the release's proof
 //! events      what happens, step by step, and the status that follows
 //! disk        disks of the box: what they hold, where DATA goes, how a medium gets on one
@@ -47,6 +48,7 @@ pub mod bmc;
 pub mod cli;
 pub mod cluster;
 pub mod console;
+pub mod containerd;
 pub mod content;
 pub mod daemon;
 pub mod disk;

@@ -25,6 +25,10 @@ pub const PUBLIC_KEY: &str = "/run/foothold/release.pub";
 pub const MEDIUM: &str = "/run/foothold/medium";
 /// Where each layer is mounted, by name.
 pub const LAYERS: &str = "/run/foothold/layers";
+/// Layer with the images that the box runs, unpacked. Of it only [`HOST`] is part of the box's root.
+pub const CONTAINERS: &str = "containers";
+/// Folder of [`CONTAINERS`] with programs of the box itself, laid out as in its root.
+pub const HOST: &str = "host";
 /// Damage of the medium, one [`MediumFailure`] a line.
 pub const MEDIUM_FAILURES: &str = "/run/foothold/medium-failures.jsonl";
 

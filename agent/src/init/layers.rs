@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_api::boot::LAYERS;
+use agent_api::boot::{CONTAINERS, HOST, LAYERS};
 use agent_api::release::{Layer, MEDIUM_ROOT};
 use rustix::mount::MountFlags;
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,6 @@ use crate::host::mount::{self, MountOptions};
 pub const SYSROOT: &str = "/sysroot";
 /// Upper and work folder of the root's overlay.
 const VOLATILE: &str = "/run/foothold/root";
-/// Only the files of this layer are not part of the root: containerd takes them from its own mount.
-const NOT_IN_ROOT: &str = "containers";
 /// Bytes of a data block of verity.
 const BLOCK: u32 = 4096;
 
@@ -143,12 +141,8 @@ pub fn mount_root(layers: &[OpenLayer]) -> Result<(), Fatal> {
     for folder in ["upper", "work"] {
         fs_err::create_dir_all(upper.join(folder)).map_err(|error| fail(&error))?;
     }
-    let lower: Vec<String> = layers
-        .iter()
-        .rev()
-        .filter(|layer| layer.name != NOT_IN_ROOT)
-        .map(|layer| layer.mounted_at().to_string_lossy().into_owned())
-        .collect();
+    let in_root = layers.iter().rev().filter_map(|layer| in_root(layer, layer.mounted_at()));
+    let lower: Vec<String> = in_root.map(|folder| folder.to_string_lossy().into_owned()).collect();
     let data = format!("lowerdir={},upperdir={VOLATILE}/upper,workdir={VOLATILE}/work", lower.join(":"));
     mount::mount("overlay", "root", Path::new(SYSROOT), MountOptions::new(MountFlags::empty(), &data)).map_err(
         |error| {
@@ -157,13 +151,35 @@ pub fn mount_root(layers: &[OpenLayer]) -> Result<(), Fatal> {
     )
 }
 
+/// What of a mounted layer is part of the root. Of the images' layer it is one folder, if it has that: all else containerd
+/// takes from the mount itself.
+fn in_root(layer: &OpenLayer, mounted: PathBuf) -> Option<PathBuf> {
+    if layer.name != CONTAINERS {
+        return Some(mounted);
+    }
+    Some(mounted.join(HOST)).filter(|folder| folder.is_dir())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
     use agent_api::release::{Digest, Layer};
 
-    use super::{OpenLayer, blob, check_sizes};
+    use super::{OpenLayer, blob, check_sizes, in_root};
+
+    #[test]
+    fn of_the_images_only_the_programs_of_the_box_are_in_the_root() {
+        let mounted = tempfile::tempdir().expect("a folder");
+        let of = |name: &str| {
+            let (loop_device, verified, medium) = (PathBuf::new(), PathBuf::new(), String::new());
+            let layer = OpenLayer { name: name.to_owned(), loop_device, verified, bytes: 0, medium };
+            in_root(&layer, mounted.path().to_owned())
+        };
+        assert_eq!((of("os"), of("containers")), (Some(mounted.path().to_owned()), None));
+        fs_err::create_dir(mounted.path().join("host")).expect("a folder");
+        assert_eq!(of("containers"), Some(mounted.path().join("host")));
+    }
 
     #[test]
     fn a_failing_device_is_told_from_changed_bytes() {

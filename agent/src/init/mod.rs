@@ -18,6 +18,7 @@ use agent_api::proof::PROOF;
 use agent_api::release::{InitrdConfig, InstallTarget, MEDIUM_ROOT, Release};
 use rustix::mount::MountFlags;
 
+use crate::containerd;
 use crate::disk::decide::DataChoice;
 use crate::host::clock;
 use crate::host::mount::{self, MountOptions};
@@ -203,6 +204,9 @@ impl Boot<'_> {
             Fatal::disk("var", error.to_string(), "a DATA that can be written", next)
         })?;
         report.done(step, if first_boot { "first boot" } else { "state of an earlier boot found" });
+        if parameters.mode == Mode::Run {
+            prepare_containerd(report, &medium.release);
+        }
         Ok(BootFacts {
             release: parameters.release.clone().unwrap_or_default(),
             mode: parameters.mode,
@@ -212,6 +216,18 @@ impl Boot<'_> {
             first_boot,
             clock_was_wrong: false,
         })
+    }
+}
+
+/// containerd's state for systemd to start it with. What does not succeed here, the agent tries again, and tells.
+fn prepare_containerd(report: &Report, release: &Release) {
+    let Some(layer) = release.layer(boot::CONTAINERS) else { return };
+    let var = Path::new(SYSROOT).join("var");
+    if containerd::is_current(&var, &layer.root_hash) {
+        return;
+    }
+    if let Err(error) = containerd::make(&var, Path::new(boot::LAYERS), &layer.root_hash) {
+        report.line(&format!("containerd: {error:#}"));
     }
 }
 

@@ -175,7 +175,10 @@ async fn bring(server: &Server, plan: &NodePlan, meant: impl Fn(&Program) -> boo
     let missing: Vec<Program> = blocking(move || programs::missing(&at, &all)).await?;
     let mut bytes = 0;
     for program in &missing {
-        bytes += programs::fetch(server, program).await?;
+        let (at, one, all) = (server.clone(), program.clone(), plan.programs.clone());
+        if !blocking(move || programs::link(&at, &one, &all)).await? {
+            bytes += programs::fetch(server, program).await?;
+        }
     }
     let runtime = missing.iter().any(|program| program.path.contains("containerd") || program.path.ends_with("/runc"));
     if missing.is_empty() {

@@ -244,6 +244,22 @@ fn a_program_that_is_missing_or_another_is_brought() {
     );
 }
 
+#[test]
+fn names_of_one_program_are_one_file() {
+    use std::os::unix::fs::MetadataExt as _;
+    let bench = Bench::new(FakeRunner::default());
+    bench.put("usr/bin/kubeadm", "new");
+    bench.put("usr/bin/kubelet", "old");
+    let program =
+        |path: &str, text: &str| Program { path: path.to_owned(), url: String::new(), digest: Digest::of(text) };
+    let all = [program("/usr/bin/kubeadm", "new"), program("/usr/bin/kubelet", "new"), program("/opt/x", "other")];
+    let linked = all.clone().map(|one| programs::link(&bench.server, &one, &all).expect("looked"));
+    assert_eq!(linked, [false, true, false]);
+    let inode = |path: &str| fs_err::metadata(bench.dir.path().join(path)).expect("there").ino();
+    assert_eq!((bench.text("usr/bin/kubelet"), inode("usr/bin/kubelet")), ("new".into(), inode("usr/bin/kubeadm")));
+    assert!(programs::missing(&bench.server, &all[..2]).expect("looked").is_empty());
+}
+
 /// A site need not have a name server, and may get one later.
 #[test]
 fn there_is_always_a_name_server_for_pods() {

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_api::boot::CONTAINERS;
 use agent_api::events::Event;
 use agent_api::ports;
 use agent_api::release::{InstallTarget, Release};
@@ -41,8 +42,8 @@ const SITE_VOLUME: u64 = 16 << 20;
 const SERVERS_CARD: &str = "52:54:00:46:00:01";
 /// What is reached on the host's loopback.
 const FORWARDED: [u16; 5] = [ports::WEB, ports::KUBERNETES_API, ports::REGISTRY, ports::CONTENT, ports::BPA];
-/// kubectl in the layer of Kubernetes.
-const KUBECTL: &str = "usr/bin/kubectl";
+/// Where an image has kubectl: layer, path in it. With programs of Kubernetes that are one it is in the second.
+const KUBECTL: [(&str, &str); 2] = [("kubernetes", "usr/bin/kubectl"), (CONTAINERS, "host/usr/bin/kubectl")];
 /// How long a box may stay without any new event before it counts as stuck.
 const STALL: Duration = Duration::from_secs(300);
 /// The console draws what an event says at its next turn.
@@ -415,17 +416,23 @@ impl Session {
 /// The kubectl of an image, taken out of its layer once.
 fn kubectl_of(at: &Builder, image: &Path) -> Result<PathBuf> {
     let release = release_of(image).with_context(|| format!("`{}` has no release", image.display()))?;
-    let layer = release.layers.iter().find(|layer| layer.name == "kubernetes").context("the image has no kubectl")?;
-    let path = at.cache.path("kubectl").join(layer.digest.hex()).join("kubectl");
+    let digest = |name: &str| release.layers.iter().find(|layer| layer.name == name).map(|layer| &layer.digest);
+    let digests = KUBECTL.map(|(layer, _)| digest(layer));
+    let [Some(first), Some(second)] = digests else { bail!("the image has no layers with kubectl") };
+    let path = at.cache.path("kubectl").join(format!("{}-{}", first.hex(), second.hex())).join("kubectl");
     if path.exists() {
         return Ok(path);
     }
     let work = at.cache.work_dir()?;
-    let copy = work.path().join("layer");
-    let blob = Medium::open(image)?.blob(&layer.digest)?.context("the image has no layer with kubectl")?;
-    std::io::copy(&mut Cursor::new(blob), &mut fs_err::File::create(&copy)?)?;
     let toolbox = Toolbox::at(&fs_err::canonicalize(at.cache.path("toolbox/current"))?, &at.helper);
-    let program = squashfs::file_of(&toolbox, &copy, KUBECTL)?;
+    let medium = Medium::open(image)?;
+    let read = |layer: &agent_api::release::Digest, path: &str| {
+        let copy = work.path().join("layer");
+        let blob = medium.blob(layer)?.context("the image lacks a layer that its release names")?;
+        std::io::copy(&mut Cursor::new(blob), &mut fs_err::File::create(&copy)?)?;
+        squashfs::file_of(&toolbox, &copy, path)
+    };
+    let program = read(first, KUBECTL[0].1).or_else(|_| read(second, KUBECTL[1].1))?;
     fs_err::create_dir_all(path.parent().context("a folder")?)?;
     let partial = work.path().join("kubectl");
     fs_err::write(&partial, program)?;

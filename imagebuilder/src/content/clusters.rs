@@ -1,7 +1,7 @@
 //! What servers become nodes of a cluster with, whatever their OS has of it: served below `kubernetes/VERSION/`.
 //!
 //! ```text
-//! kubelet, kubeadm, containerd, ...  in the layer `kubernetes` ─┐
+//! kubelet, kubeadm, containerd, ...  in the box's own layers    ─┐
 //! foothold-agent                     in the layer `appliance`  ─┼─► ContentFile, by digest
 //! crictl, runc, flannel; manifest    in the store              ─┘
 //! ```
@@ -75,7 +75,7 @@ pub fn make(
     flannel: &str,
     waiting: &(dyn Fn(&str) + Sync),
 ) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("clusters", 1).with("version", version).with(MANIFEST, hash::bytes(flannel.as_bytes()));
+    let mut key = StageKey::new("clusters", 2).with("version", version).with(MANIFEST, hash::bytes(flannel.as_bytes()));
     for name in PROGRAMS {
         key = key.with(name, &programs.file(name)?.digest);
     }
@@ -87,7 +87,7 @@ pub fn make(
         }
         all.push((MANIFEST, cache.adopt_bytes(flannel.as_bytes())?));
         for (name, blob) in all {
-            let within = in_layer(name);
+            let within = in_layer(programs, name)?;
             let file = ContentFile::stored(format!("kubernetes/{version}/{name}"), ContentKind::Kubernetes, &blob);
             if within.is_none() {
                 made.files.insert(name.to_owned(), blob);
@@ -100,12 +100,12 @@ pub fn make(
 }
 
 /// Where the box itself has a program.
-fn in_layer(name: &str) -> Option<InLayer> {
-    let of = |layer: &str, path: &str| InLayer { layer: layer.to_owned(), path: path.to_owned() };
+fn in_layer(programs: &Made, name: &str) -> Result<Option<InLayer>> {
+    let of = |layer: &str, path: String| InLayer { layer: layer.to_owned(), path };
     if name == "foothold-agent" {
-        return Some(of("appliance", appliance::AGENT));
+        return Ok(Some(of("appliance", appliance::AGENT.to_owned())));
     }
-    kubernetes::PROGRAMS.iter().find(|(known, _)| *known == name).map(|(_, path)| of("kubernetes", path))
+    Ok(kubernetes::place_of(programs, name)?.map(|(layer, path)| of(layer, path)))
 }
 
 /// What the stage made, as it is served.
@@ -146,6 +146,26 @@ mod tests {
             assert_eq!((&file.digest, file.size), (&hash::bytes(bytes.as_bytes()), bytes.len() as u64), "{name}");
             assert_eq!(file.blob(), made.files.get(name).cloned(), "{name}");
         }
+    }
+
+    #[test]
+    fn programs_that_are_one_are_served_out_of_the_images_layer() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(dir.path()).expect("a cache");
+        let mut programs = Made::default();
+        for name in PROGRAMS {
+            let bytes = if name.starts_with("kube") { "kubernetes" } else { name };
+            programs.files.insert(name.to_owned(), cache.adopt_bytes(bytes.as_bytes()).expect("a blob"));
+        }
+        let (made, _) = make(&cache, &programs, "v1.36.4", "kind: Namespace\n", &|_| ()).expect("made");
+        let served = files(&made).expect("files");
+        let mut of_kubernetes = served.iter().filter(|file| file.path.contains("/kube") && file.within.is_some());
+        let places: Vec<String> = of_kubernetes
+            .by_ref()
+            .map(|file| file.within.as_ref().map(|at| format!("{}:{}", at.layer, at.path)).unwrap_or_default())
+            .collect();
+        let expected = ["kubeadm", "kubectl", "kubelet"].map(|name| format!("containers:host/usr/bin/{name}"));
+        assert_eq!(places, expected);
     }
 
     #[test]

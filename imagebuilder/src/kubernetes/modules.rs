@@ -21,6 +21,8 @@ pub struct ModuleSet {
     pub module: &'static str,
     /// Programs it makes, by the names that they have here.
     pub programs: &'static [&'static str],
+    /// The one program that is all of them, each under its name, if they are not built apart.
+    pub one: Option<&'static str>,
     /// Programs that `go build` names otherwise: the name here, the name there.
     pub renamed: &'static [(&'static str, &'static str)],
     /// Build tags of a set that needs a C compiler. What it makes is linked statically, C library included: it runs on
@@ -29,7 +31,7 @@ pub struct ModuleSet {
 }
 
 /// What most sets are like.
-const PLAIN: ModuleSet = ModuleSet { name: "", module: "", programs: &[], renamed: &[], with_c: None };
+const PLAIN: ModuleSet = ModuleSet { name: "", module: "", programs: &[], one: None, renamed: &[], with_c: None };
 
 /// Kubernetes' own programs: the set that may come from elsewhere ([`super::binaries`]).
 pub const KUBERNETES: ModuleSet = ModuleSet {
@@ -44,6 +46,7 @@ pub const KUBERNETES: ModuleSet = ModuleSet {
         "kubectl",
         "kubelet",
     ],
+    one: Some("kubernetes"),
     ..PLAIN
 };
 
@@ -92,6 +95,7 @@ pub const FLANNEL: ModuleSet = ModuleSet {
     name: "flannel",
     module: "github.com/flannel-io/flannel",
     programs: &["flanneld", "flannel-install-conf"],
+    one: None,
     renamed: &[("flanneld", "flannel"), ("flannel-install-conf", "install_conf")],
     with_c: Some("netgo osusergo"),
 };
@@ -132,7 +136,7 @@ impl ModuleSet {
 
     /// What says how the set is built, in its folder.
     fn files(&self, packages: &Path) -> Vec<String> {
-        let own = self.programs.iter().map(|program| format!("{program}/main.go"));
+        let own = self.programs.iter().copied().chain(self.one).map(|program| format!("{program}/main.go"));
         let own = own.filter(|file| packages.join(self.name).join(file).exists());
         ["go.mod", "go.sum"].map(str::to_owned).into_iter().chain(own).collect()
     }
@@ -178,7 +182,7 @@ impl ModuleSet {
             );
         }
         let flags = self.linker_flags(&version)?;
-        let mut key = StageKey::new("modules", 1).with("set", self.name).with("modules", &digest).with("flags", &flags);
+        let mut key = StageKey::new("modules", 2).with("set", self.name).with("modules", &digest).with("flags", &flags);
         if let Some(tags) = self.with_c {
             // Its compiler and C library are the toolbox's.
             key = key.with("tags", tags).with("toolbox", at.toolbox.tree().file_name().unwrap_or_default().display());
@@ -195,9 +199,11 @@ impl ModuleSet {
             }
             self.go_build(at, &copy, &out, &flags)?;
             let mut made = Made::default();
+            let adopt =
+                |built: &str| at.cache.adopt(&out.join(built)).with_context(|| format!("`go build` made no `{built}`"));
+            let one = self.one.map(adopt).transpose()?;
             for program in self.programs {
-                let built = self.built_as(program);
-                let blob = at.cache.adopt(&out.join(built)).with_context(|| format!("`go build` made no `{built}`"))?;
+                let blob = one.clone().map_or_else(|| adopt(self.built_as(program)), Ok)?;
                 made.files.insert((*program).to_owned(), blob);
             }
             made.set_fact("version", &version)?;
@@ -205,8 +211,11 @@ impl ModuleSet {
         })
     }
 
-    /// The name that `go build` gives a program.
+    /// The name that `go build` gives what a program is in.
     fn built_as(&self, program: &'static str) -> &'static str {
+        if let Some(one) = self.one {
+            return one;
+        }
         self.renamed.iter().find(|(here, _)| *here == program).map_or(program, |(_, there)| there)
     }
 

@@ -71,14 +71,45 @@ pub fn dry_run(root: &Path) -> (Vec<String>, (&'static str, &'static str)) {
 /// Runs kubeadm with these arguments and this variable; its standard output.
 pub type RunKubeadm<'a> = dyn FnMut(&[String], (&str, &str)) -> Result<Vec<u8>> + 'a;
 
+/// Patches of kubeadm's objects (`patches.directory` of its configuration): file name -> bytes.
+pub type Patches = BTreeMap<String, Vec<u8>>;
+
+/// Beginning of their names among the templates.
+pub const PATCHES_FOLDER: &str = "patches/";
+/// Where kubeadm finds them, in a scratch root and on the box.
+const PATCHES: &str = "/usr/share/foothold/kubernetes/patches";
+
+/// Reads the patches of a folder.
+pub fn patches_in(folder: &Path) -> Result<Patches> {
+    let mut patches = Patches::new();
+    for entry in fs_err::read_dir(folder)? {
+        let entry = entry?;
+        patches.insert(entry.file_name().to_string_lossy().into_owned(), fs_err::read(entry.path())?);
+    }
+    Ok(patches)
+}
+
+/// Writes them where kubeadm finds them.
+pub fn put_patches(root: &Path, patches: &Patches) -> Result<()> {
+    let folder = root.join(PATCHES.trim_start_matches('/'));
+    fs_err::create_dir_all(&folder)?;
+    Ok(patches.iter().try_for_each(|(name, bytes)| fs_err::write(folder.join(name), bytes))?)
+}
+
 /// Renders the templates: file name -> bytes. `scratch` is an empty folder; `run` runs kubeadm with
 /// these arguments and this variable and returns its standard output.
-pub fn render(config: &str, scratch: &Path, run: &mut RunKubeadm<'_>) -> Result<BTreeMap<String, Vec<u8>>> {
+pub fn render(
+    config: &str,
+    patches: &Patches,
+    scratch: &Path,
+    run: &mut RunKubeadm<'_>,
+) -> Result<BTreeMap<String, Vec<u8>>> {
     let inside = |path: &str| scratch.join(path.trim_start_matches('/'));
     for folder in ["/tmp", "/etc", DRY] {
         fs_err::create_dir_all(inside(folder))?;
     }
     fs_err::write(inside(CONFIG), config)?;
+    put_patches(scratch, patches)?;
     let (argv, variable) = dry_run(scratch);
     let output = run(&argv, variable).context("running kubeadm's dry run")?;
     let output = String::from_utf8(output).context("kubeadm's dry run printed no text")?;
@@ -91,6 +122,7 @@ pub fn render(config: &str, scratch: &Path, run: &mut RunKubeadm<'_>) -> Result<
     objects.push(b'\n');
     files.insert("objects.json".to_owned(), objects);
     files.insert("kubeadm.yaml".to_owned(), config.as_bytes().to_vec());
+    files.extend(patches.iter().map(|(name, bytes)| (format!("{PATCHES_FOLDER}{name}"), bytes.clone())));
     Ok(files)
 }
 
@@ -233,8 +265,12 @@ mod tests {
             }
             Ok(OUTPUT.as_bytes().to_vec())
         };
-        let files = render("config", scratch.path(), &mut run).expect("rendered");
-        assert_eq!(files.len(), 9);
+        let patches = super::Patches::from([("etcd+strategic.yaml".to_owned(), b"spec: {}".to_vec())]);
+        let files = render("config", &patches, scratch.path(), &mut run).expect("rendered");
+        assert_eq!(files.len(), 10);
+        assert_eq!(files["patches/etcd+strategic.yaml"], b"spec: {}");
+        let there = scratch.path().join("usr/share/foothold/kubernetes/patches/etcd+strategic.yaml");
+        assert_eq!(fs_err::read(there).expect("where kubeadm looks"), b"spec: {}");
         assert_eq!(files["kubelet-config.yaml"], b"config.yaml");
         assert_eq!(files["kubeadm.yaml"], b"config");
     }

@@ -11,8 +11,8 @@ use super::rehearsal::{self, Objects, Rehearsal};
 use super::render::{self, Parameters};
 use super::state::{self, Entry};
 use crate::config::Appliance;
-use crate::layer::kubernetes::place;
-use crate::store::{Cache, Made, StageKey};
+use crate::layer::kubernetes::place_all;
+use crate::store::{Cache, Made, StageKey, hash};
 use crate::toolbox::Toolbox;
 
 /// What the templates are made from.
@@ -41,7 +41,11 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     };
     let template = fs_err::read_to_string(input.packages.join("kubernetes/kubeadm.yaml"))?;
     let config = render::fill(&template, &parameters);
-    let key = StageKey::new("templates", 1).with("kubeadm", &input.kubeadm.digest).with("config", &config);
+    let patches = render::patches_in(&input.packages.join("kubernetes/patches"))?;
+    let mut key = StageKey::new("templates", 2).with("kubeadm", &input.kubeadm.digest).with("config", &config);
+    for (name, bytes) in &patches {
+        key = key.with(name, hash::bytes(bytes));
+    }
     input.cache.stage(&key, &mut || (input.waiting)("another build is rendering the same"), |work| {
         let scratch = work.path().join("root");
         let program = work.path().join("kubeadm");
@@ -53,7 +57,7 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
             Ok(tool.reads(&program).writes(&scratch).run()?)
         };
         let mut made = Made::default();
-        for (name, bytes) in render::render(&config, &scratch, &mut run)? {
+        for (name, bytes) in render::render(&config, &patches, &scratch, &mut run)? {
             made.files.insert(name, input.cache.adopt_bytes(&bytes)?);
         }
         Ok(made)
@@ -145,13 +149,18 @@ fn scratch(input: &StateInput<'_>, root: &Path) -> Result<Rehearsal> {
     fs_err::set_permissions(root.join("var/lib/etcd"), Permissions::from_mode(0o700))?;
     fs_err::write(root.join("dev/null"), "")?;
     fs_err::write(root.join("etc/hosts"), "127.0.0.1 localhost\n")?;
-    for (program, name) in rehearsal::PROGRAMS {
-        place(input.cache, input.programs, program, &root.join("bin").join(name))?;
-    }
+    place_all(input.cache, input.programs, &root.join("bin"), rehearsal::PROGRAMS)?;
     let template = |name: &str| -> Result<String> {
         Ok(fs_err::read_to_string(input.cache.blob_path(&input.templates.file(name)?.digest))?)
     };
     fs_err::write(root.join(rehearsal::CONFIG.trim_start_matches('/')), template("kubeadm.yaml")?)?;
+    let mut patches = render::Patches::new();
+    for (name, blob) in &input.templates.files {
+        if let Some(name) = name.strip_prefix(render::PATCHES_FOLDER) {
+            patches.insert(name.to_owned(), fs_err::read(input.cache.blob_path(&blob.digest))?);
+        }
+    }
+    render::put_patches(root, &patches)?;
     for phase in ["certs all", "kubeconfig all"] {
         kubeadm(input, root, phase)?;
     }

@@ -1,12 +1,20 @@
 //! The `containers` layer: the images the box itself runs, unpacked, and containerd's databases that say so.
+//!
+//! ```text
+//! metadata/        containerd's databases
+//! snapshots/N/fs   what it unpacked; containerd reads it here
+//! host/            programs of the box itself that are one with a program of an image: part of the root
+//! blobs.json       the images' blobs, which lie in the medium's store
+//! ```
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use agent_api::release::Image;
+use agent_api::boot::{CONTAINERS, HOST};
+use agent_api::release::{Blob, Image};
 use anyhow::{Context, Result};
 
-use super::kubernetes::place;
+use super::kubernetes::{place, programs_that_are};
 use super::seal;
 use super::squashfs::Packing;
 use crate::lock::Deb;
@@ -46,7 +54,7 @@ pub struct Input<'a> {
 
 /// Makes the layer or takes it from the cache. Facts: `layer`, `images`; the images' blobs are files of the stage.
 pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("containers", 7)
+    let mut key = StageKey::new("containers", 9)
         .with("toolbox", input.toolbox_key)
         .with("version", input.version)
         .with("built", input.built)
@@ -114,6 +122,7 @@ impl Input<'_> {
             fs_err::create_dir_all(&target)?;
             fs_err::rename(entry.path().join("fs"), target.join("fs"))?;
         }
+        self.link_host(&tree)?;
         let images: Vec<&Image> = packed.iter().map(|packed| &packed.image).collect();
         let mut made = Made::default();
         let digests: Vec<_> = images.iter().flat_map(|image| &image.blobs).collect();
@@ -123,9 +132,37 @@ impl Input<'_> {
         }
         made.set_fact("images", &images)?;
         let packing = Packing { level: 15, all_root: true, time: self.built, order: read_order(&tree)? };
-        seal::seal(self.cache, self.toolbox, work, "tree", "containers", &packing, &mut made)?;
+        seal::seal(self.cache, self.toolbox, work, "tree", CONTAINERS, &packing, &mut made)?;
         Ok(made)
     }
+}
+
+impl Input<'_> {
+    /// Gives the box itself those of its programs that images have.
+    fn link_host(&self, tree: &Path) -> Result<()> {
+        for (name, path) in programs_that_are(true, self.programs)? {
+            let blob = self.programs.file(name)?;
+            let in_image = find(&tree.join("snapshots"), name, blob)?;
+            let target = tree.join(HOST).join(path);
+            fs_err::create_dir_all(target.parent().context("a folder")?)?;
+            match in_image {
+                Some(file) => fs_err::hard_link(file, target)?,
+                None => place(self.cache, self.programs, name, &target)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first file of that name and content below a folder.
+fn find(folder: &Path, name: &str, blob: &Blob) -> Result<Option<PathBuf>> {
+    for entry in walkdir::WalkDir::new(folder).sort_by_file_name() {
+        let entry = entry?;
+        if entry.file_type().is_file() && entry.file_name() == name && hash::file(entry.path())? == *blob {
+            return Ok(Some(entry.into_path()));
+        }
+    }
+    Ok(None)
 }
 
 /// Paths in the layer of the files that programs of the images read when they start, in order, by what the images

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use agent_api::release::{Blob, Image};
+use agent_api::release::{Blob, Digest, Image};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::service::Extra;
 use super::tarball;
+use crate::layer::kubernetes::{ensure_called, names_of, place_all};
 use crate::lock::Deb;
 use crate::rootfs;
-use crate::store::{Cache, Made, WorkDir};
+use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 
 /// zstd level of layers: they are read once per pull, and kept on every medium.
 const LEVEL: i32 = 12;
@@ -94,6 +95,11 @@ impl Recipe {
         self.reference.replace("{kubernetes}", kubernetes)
     }
 
+    /// Programs from Go modules that it holds, each with its path in the image.
+    fn modules(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().filter_map(|(path, source)| Some((source.strip_prefix("module:")?, path.as_str())))
+    }
+
     /// Programs of the release that it holds.
     pub fn programs(&self) -> impl Iterator<Item = &str> {
         let sources = self.files.values().filter_map(|source| source.split_once(':'));
@@ -119,16 +125,14 @@ impl Recipe {
         Ok(())
     }
 
-    /// Packs a laid out tree as an image of one layer. Blobs go into the cache.
-    pub fn pack(&self, cache: &Cache, work: &WorkDir, root: &Path, built: u64, version: &str) -> Result<Packed> {
+    /// Puts an image together of its layers, the lowest first. Blobs go into the cache.
+    pub fn pack(&self, cache: &Cache, layers: &[ImageLayer], built: u64, version: &str) -> Result<Packed> {
         let reference = self.reference_for(version);
-        let plain = work.path().join("layer.tar");
-        tarball::write(root, built, std::io::BufWriter::new(fs_err::File::create(&plain)?))?;
-        let diff_id = crate::store::hash::file(&plain)?.digest;
-        let packed = work.path().join("layer.tar.zst");
-        compress(&plain, &packed)?;
-        fs_err::remove_file(&plain)?;
-        let layer = cache.adopt(&packed)?;
+        let diff_ids: Vec<&Digest> = layers.iter().map(|layer| &layer.diff_id).collect();
+        let described = layers
+            .iter()
+            .map(|ImageLayer { blob, .. }| json!({ "mediaType": LAYER, "digest": blob.digest, "size": blob.size }));
+        let described: Vec<_> = described.collect();
         let created = jiff::Timestamp::from_second(built.cast_signed())?.to_string();
         let mut settings = serde_json::Map::new();
         if !self.env.is_empty() {
@@ -145,23 +149,48 @@ impl Recipe {
             "architecture": "amd64",
             "os": "linux",
             "config": settings,
-            "rootfs": { "type": "layers", "diff_ids": [diff_id.to_string()] },
-            "history": [{ "created": created, "created_by": "foothold" }],
+            "rootfs": { "type": "layers", "diff_ids": diff_ids },
+            "history": vec![json!({ "created": created, "created_by": "foothold" }); layers.len()],
         }))?)?;
         let manifest = cache.adopt_bytes(&serde_json::to_vec(&json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "config": { "mediaType": CONFIG, "digest": config.digest, "size": config.size },
-            "layers": [{ "mediaType": LAYER, "digest": layer.digest, "size": layer.size }],
+            "layers": described,
         }))?)?;
         let image = Image {
             reference,
             index: None,
             inner: Vec::new(),
             manifest: manifest.digest.clone(),
-            blobs: vec![manifest.clone(), config, layer],
+            blobs: [manifest.clone(), config]
+                .into_iter()
+                .chain(layers.iter().map(|layer| layer.blob.clone()))
+                .collect(),
         };
         Ok(Packed { image, manifest })
+    }
+}
+
+/// A layer of an image (OCI image specification, config.md and layer.md).
+#[derive(Clone, Debug)]
+pub struct ImageLayer {
+    /// Digest of the tar itself.
+    diff_id: Digest,
+    /// The tar, packed.
+    blob: Blob,
+}
+
+impl ImageLayer {
+    /// Packs a tree.
+    pub fn of(cache: &Cache, work: &WorkDir, root: &Path, built: u64) -> Result<Self> {
+        let plain = work.path().join("layer.tar");
+        tarball::write(root, built, std::io::BufWriter::new(fs_err::File::create(&plain)?))?;
+        let diff_id = hash::file(&plain)?.digest;
+        let packed = work.path().join("layer.tar.zst");
+        compress(&plain, &packed)?;
+        fs_err::remove_file(&plain)?;
+        Ok(Self { diff_id, blob: cache.adopt(&packed)? })
     }
 }
 
@@ -188,10 +217,41 @@ impl Kitchen<'_> {
         for path in UNREAD {
             let _ = fs_err::remove_dir_all(root.join(path));
         }
-        self.lay_out(recipe, &root, folder)?;
-        let packed = recipe.pack(self.cache, work, &root, self.built, self.version)?;
+        let mut layers = Vec::new();
+        let mut own = recipe.clone();
+        for (name, path) in recipe.modules() {
+            if names_of(self.programs, name)?.len() > 1 {
+                own.files.remove(path);
+                layers.push(self.shared_layer(name, path)?);
+            }
+        }
+        self.lay_out(&own, &root, folder)?;
+        if layers.is_empty() || fs_err::read_dir(&root)?.next().is_some() {
+            layers.push(ImageLayer::of(self.cache, work, &root, self.built)?);
+        }
         fs_err::remove_dir_all(&root)?;
-        Ok(packed)
+        recipe.pack(self.cache, &layers, self.built, self.version)
+    }
+
+    /// The layer of a program that is several: all its names, so that the images of each of them have one layer together.
+    fn shared_layer(&self, name: &str, path: &str) -> Result<ImageLayer> {
+        ensure_called(self.programs, name, path)?;
+        let folder = path.trim_start_matches('/').rsplit_once('/').map_or("", |(folder, _)| folder);
+        let program = &self.programs.file(name)?.digest;
+        let names = names_of(self.programs, name)?;
+        let key = StageKey::new("shared-layer", 1).with("built", self.built).with("folder", folder);
+        let key = key.with("program", program).with("names", names.join(" "));
+        let (made, _) = self.cache.stage(&key, &mut || (), |work| {
+            let root = work.path().join("root");
+            let all: Vec<_> = names.iter().map(|name| (*name, format!("{folder}/{name}"))).collect();
+            place_all(self.cache, self.programs, &root, all.iter().map(|(name, path)| (*name, path.as_str())))?;
+            let layer = ImageLayer::of(self.cache, work, &root, self.built)?;
+            let mut made = Made::default();
+            made.files.insert("layer".into(), layer.blob);
+            made.set_fact("diffId", &layer.diff_id)?;
+            Ok(made)
+        })?;
+        Ok(ImageLayer { diff_id: made.fact("diffId")?, blob: made.file("layer")?.clone() })
     }
 
     /// Unpacks packages into a new tree, whole.
@@ -301,6 +361,44 @@ mod tests {
             "{modes:?}"
         );
         assert!(modes.contains(&"pause 755".to_owned()), "{modes:?}");
+    }
+
+    fn of_one_program(cache: &Cache) -> Made {
+        let mut programs = Made::default();
+        let (one, other) = (cache.adopt_bytes(b"all in one"), cache.adopt_bytes(b"apart"));
+        for (name, blob) in [("kube-proxy", &one), ("kubelet", &one), ("kubectl", &one), ("etcd", &other)] {
+            programs.files.insert(name.into(), blob.as_ref().expect("a blob").clone());
+        }
+        programs
+    }
+
+    #[test]
+    fn images_of_one_program_under_several_names_share_its_layer() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(dir.path()).expect("a cache");
+        let programs = of_one_program(&cache);
+        let kitchen = Kitchen { cache: &cache, programs: &programs, built: 1_760_000_000, version: "v1.36.4" };
+        let blobs = |files: &[(&str, &str)]| {
+            let files = files.iter().map(|(path, source)| ((*path).to_owned(), (*source).to_owned())).collect();
+            let recipe = Recipe { reference: "a.example/b:1".into(), files, ..Recipe::default() };
+            let work = cache.work_dir().expect("a folder");
+            kitchen.make(&work, &recipe, None, &[]).map(|packed| packed.image.blobs)
+        };
+        let proxy = blobs(&[("/bin/kube-proxy", "module:kube-proxy"), ("/bin/etcd", "module:etcd")]).expect("an image");
+        let kubelet = blobs(&[("/bin/kubelet", "module:kubelet")]).expect("an image");
+        let etcd = blobs(&[("/bin/etcd", "module:etcd")]).expect("an image");
+        assert_eq!((proxy.len(), kubelet.len(), etcd.len()), (4, 3, 3), "manifest, configuration, layers");
+        assert_eq!((&proxy[2], &proxy[3]), (&kubelet[2], &etcd[2]));
+        let layer = fs_err::File::open(cache.blob_path(&kubelet[2].digest)).expect("a layer");
+        let mut tar = tar::Archive::new(zstd::Decoder::new(layer).expect("zstd"));
+        let names = tar.entries().expect("a tar").map(|entry| {
+            let entry = entry.expect("an entry");
+            (entry.path().expect("a path").display().to_string(), entry.size())
+        });
+        let expected = [("bin/", 0), ("bin/kube-proxy", 10), ("bin/kubectl", 0), ("bin/kubelet", 0)];
+        assert_eq!(names.collect::<Vec<_>>(), expected.map(|(path, size)| (path.to_owned(), size)));
+        let error = blobs(&[("/bin/k", "module:kubectl")]).expect_err("it would not know what it is");
+        assert!(format!("{error:#}").contains("`/bin/k` is to be the program `kubectl`"), "{error:#}");
     }
 
     #[test]

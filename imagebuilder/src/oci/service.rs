@@ -13,7 +13,7 @@ use agent_api::release::{Blob, Image};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::recipe::{Kitchen, Packed, Recipe};
+use super::recipe::{ImageLayer, Kitchen, Packed, Recipe};
 use crate::boot::esp;
 use crate::builder::Builder;
 use crate::config::Services;
@@ -256,7 +256,8 @@ pub fn make(at: &Builder, image: &Declared, input: &Input<'_>, say: &(dyn Fn(&st
         kitchen.lay_out(&image.recipe, &root, Some(&image.folder))?;
         let tree = Tree { root: &root, image, helper: &at.helper, built };
         let exports = tree.finish(work, input.toolbox, &at.cache, say)?;
-        let Packed { image, manifest } = image.recipe.pack(&at.cache, work, &root, built, "")?;
+        let layer = ImageLayer::of(&at.cache, work, &root, built)?;
+        let Packed { image, manifest } = image.recipe.pack(&at.cache, &[layer], built, "")?;
         let blobs = image.blobs.iter().map(|blob| (format!("blob {}", blob.digest.hex()), blob.clone()));
         let mut made = Made { files: blobs.chain(exports).collect(), ..Made::default() };
         made.set_fact("image", &image)?;

@@ -70,7 +70,7 @@ impl Input<'_> {
 
     fn key(&self) -> Result<StageKey> {
         let formats: Vec<&str> = self.formats.iter().map(|format| format.name()).collect();
-        Ok(StageKey::new("os-image", 2).with("image", self.identity()?).with("formats", formats.join(" ")))
+        Ok(StageKey::new("os-image", 3).with("image", self.identity()?).with("formats", formats.join(" ")))
     }
 }
 

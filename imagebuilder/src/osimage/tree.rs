@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, Timespec, Timestamps};
 
 use super::Input;
 use super::disk::{self, Ids, TREE};
-use crate::layer::kubernetes::place;
+use crate::layer::kubernetes::place_all;
 use crate::rootfs;
 use crate::store::WorkDir;
 
@@ -64,9 +64,8 @@ pub fn make(input: &Input<'_>, work: &WorkDir, ids: &Ids) -> Result<()> {
         ensure!(there, "the image has no `/{link}`\nhint: a kernel and `initramfs-tools` belong to its packages");
     }
     scrub(&tree)?;
-    for (path, name) in &input.recipe.programs {
-        place(input.cache, input.programs, name, &tree.join(path))?;
-    }
+    let programs = input.recipe.programs.iter().map(|(path, name)| (name.as_str(), path.as_str()));
+    place_all(input.cache, input.programs, &tree, programs)?;
     for overlay in &input.recipe.overlays {
         lay_over(&input.directory.join(overlay), &tree)
             .with_context(|| format!("laying `{}` over the root", overlay.display()))?;

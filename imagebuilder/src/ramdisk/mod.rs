@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::builder::Builder;
 use crate::config::Services;
-use crate::layer::kubernetes::place;
+use crate::layer::kubernetes::place_all;
 use crate::lock::apt::Apt;
 use crate::lock::{Deb, Lock, fetch};
 use crate::osimage::tree;
@@ -144,9 +144,8 @@ impl Ramdisk {
         let keep = ModuleList::parse(&modules(input)?);
         let (_, image) = kernel::install(cache, input.toolbox, work, TREE, linux, &keep)?;
         tree::scrub(&root)?;
-        for (path, name) in &self.recipe.programs {
-            place(cache, input.programs, name, &root.join(path))?;
-        }
+        let programs = self.recipe.programs.iter().map(|(path, name)| (name.as_str(), path.as_str()));
+        place_all(cache, input.programs, &root, programs)?;
         tree::lay_over(&self.folder.join(&self.recipe.overlay), &root).context("laying the overlay over the root")?;
         let folder = fs_err::canonicalize(&self.folder)?;
         for argv in &self.recipe.run {
