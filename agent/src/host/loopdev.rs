@@ -1,4 +1,4 @@
-//! Loop devices: a file as a read-only block device (`LOOP_CONFIGURE`, linux/loop.h).
+//! Loop devices: a file as a block device (`LOOP_CONFIGURE`, linux/loop.h).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -46,6 +46,36 @@ struct LoopConfig {
 
 const _: () = assert!(size_of::<LoopConfig>() == 304);
 
+/// What is done with the device. With `direct` the page cache is not filled twice; the kernel quietly falls back where the
+/// file system cannot do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It is only read.
+    Read {
+        /// Past the page cache.
+        direct: bool,
+    },
+    /// It is written, too.
+    Write {
+        /// Past the page cache.
+        direct: bool,
+    },
+}
+
+impl Access {
+    fn flags(self) -> u32 {
+        let (access, direct) = match self {
+            Self::Read { direct } => (LO_FLAGS_READ_ONLY, direct),
+            Self::Write { direct } => (0, direct),
+        };
+        access | LO_FLAGS_AUTOCLEAR | if direct { LO_FLAGS_DIRECT_IO } else { 0 }
+    }
+
+    fn open(self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).write(matches!(self, Self::Write { .. })).open(path)
+    }
+}
+
 /// An attached loop device. It detaches itself when its last user closes it.
 #[derive(Debug)]
 pub struct LoopDevice {
@@ -55,17 +85,16 @@ pub struct LoopDevice {
     _held: File,
 }
 
-/// Attaches `file`, read-only, in blocks of `block_size` bytes. With `direct` the page cache is
-/// not filled twice; the kernel quietly falls back where the file system cannot do it.
-pub fn attach(file: &Path, block_size: u32, direct: bool) -> io::Result<LoopDevice> {
-    let backing = File::open(file)?;
+/// Attaches `file` in blocks of `block_size` bytes.
+pub fn attach(file: &Path, block_size: u32, access: Access) -> io::Result<LoopDevice> {
+    let backing = access.open(file)?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
     let mut last = io::Error::from(io::ErrorKind::ResourceBusy);
     for _ in 0..ATTEMPTS {
         let number = ioctl::with_number(&control, LOOP_CTL_GET_FREE, 0)?;
         let path = PathBuf::from(format!("/dev/loop{number}"));
-        let device = File::open(&path)?;
-        match configure(&device, &backing, block_size, direct) {
+        let device = access.open(&path)?;
+        match configure(&device, &backing, block_size, access.flags()) {
             Ok(()) => return Ok(LoopDevice { path, _held: device }),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
             Err(error) => return Err(error),
@@ -75,8 +104,7 @@ pub fn attach(file: &Path, block_size: u32, direct: bool) -> io::Result<LoopDevi
 }
 
 #[expect(unsafe_code, reason = "LOOP_CONFIGURE has no safe form")]
-fn configure(device: &File, backing: &File, block_size: u32, direct: bool) -> io::Result<()> {
-    let direct = if direct { LO_FLAGS_DIRECT_IO } else { 0 };
+fn configure(device: &File, backing: &File, block_size: u32, flags: u32) -> io::Result<()> {
     let info = LoopInfo64 {
         device: 0,
         inode: 0,
@@ -86,7 +114,7 @@ fn configure(device: &File, backing: &File, block_size: u32, direct: bool) -> io
         number: 0,
         encrypt_type: 0,
         encrypt_key_size: 0,
-        flags: LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR | direct,
+        flags,
         file_name: [0; 64],
         crypt_name: [0; 64],
         encrypt_key: [0; 32],

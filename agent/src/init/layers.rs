@@ -11,7 +11,7 @@ use super::fatal::Fatal;
 use super::kmsg::{self, KernelDamage};
 use super::release::WRITE_AGAIN;
 use crate::host::dm::{self, Verity};
-use crate::host::loopdev::{self, LoopDevice};
+use crate::host::loopdev::{self, Access, LoopDevice};
 use crate::host::mount::{self, MountOptions};
 
 /// Where the new root is put together.
@@ -96,7 +96,8 @@ fn open(root: &Path, layer: &Layer, medium: &str) -> Result<OpenLayer, Fatal> {
         let found = format!("layer `{}` on {medium}: {what}: {error}", layer.name);
         Fatal::medium("layers", found, "a layer that can be opened", WRITE_AGAIN)
     };
-    let device = loopdev::attach(&blob(root, layer), BLOCK, true).map_err(|error| fail("no loop device", &error))?;
+    let device = loopdev::attach(&blob(root, layer), BLOCK, Access::Read { direct: true })
+        .map_err(|error| fail("no loop device", &error))?;
     let verified = verified(layer, &device).map_err(|error| fail("verity", &error))?;
     let open = OpenLayer {
         name: layer.name.clone(),

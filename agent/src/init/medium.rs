@@ -23,7 +23,7 @@ use crate::disk::announce_partitions;
 use crate::disk::decide::DATA_LABEL;
 use crate::disk::probe::{self, Content};
 use crate::host::block::{self, Disk};
-use crate::host::loopdev::{self, LoopDevice};
+use crate::host::loopdev::{self, Access, LoopDevice};
 use crate::host::mount::{self, MountOptions};
 use crate::host::uevent::{Uevent, Uevents};
 
@@ -264,7 +264,7 @@ impl Finder<'_> {
         self.loader.load_all(self.loader.first());
         self.loader.load("isofs");
         let root = Path::new(MEDIUM);
-        let held = loopdev::attach(image, 512, false).ok()?;
+        let held = loopdev::attach(image, 512, Access::Read { direct: false }).ok()?;
         mount::mount("iso9660", &held.path.to_string_lossy(), root, MountOptions::read_only("")).ok()?;
         let Ok((manifest, release, layers)) = self.read(device, root) else {
             let _ = mount::unmount(root, true);
@@ -335,7 +335,7 @@ fn mount_candidate(candidate: &Candidate, root: &Path) -> io::Result<Option<Loop
     };
     let is_disc = candidate.device.starts_with("sr");
     let held = if kind == "iso9660" && candidate.device == candidate.disk.name && !is_disc {
-        Some(loopdev::attach(&node, 512, true)?)
+        Some(loopdev::attach(&node, 512, Access::Read { direct: true })?)
     } else {
         None
     };
