@@ -87,7 +87,7 @@ impl Kit {
         let job = common::Job::load(Path::new(APPLIANCE))?;
         let lock = common::locked(at, &job, false)?;
         let provisioning = Some(Provisioning::default());
-        let services = Services { ntp_serve: true, registry_writable: None, provisioning, clusters: None };
+        let services = Services { provisioning, ..Services::default() };
         let mut declared = service::declared(&at.images(), &services)?.into_iter();
         let image = declared.find(|image| image.set() == "service-image/ironic").context("the recipe of Ironic")?;
         let ramdisk = Ramdisk::declared(&at.images(), &services)?.context("a deploy ramdisk")?;

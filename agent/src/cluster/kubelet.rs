@@ -9,6 +9,8 @@ use crate::host::files::{self, PUBLIC, SECRET};
 
 /// Where the kubelet keeps its state.
 pub const DIR: &str = "/var/lib/kubelet";
+/// The certificate that it answers with, below [`DIR`], and behind it what signed it.
+pub const SERVING: &str = "pki/kubelet.crt";
 
 /// Files of kubeadm: name in the templates, name below [`DIR`].
 const FILES: [(&str, &str); 3] = [
@@ -45,7 +47,7 @@ pub fn certificates(
 
 /// The kubelet makes its serving pair only if there is none, with RSA keys, and never renews it.
 fn serving(dir: &Path, node: &Node, validity: Validity) -> Result<Option<Issued>, PkiError> {
-    let (certificate, key) = (dir.join("pki/kubelet.crt"), dir.join("pki/kubelet.key"));
+    let (certificate, key) = (dir.join(SERVING), dir.join("pki/kubelet.key"));
     let found = fs_err::read_to_string(&certificate).ok().and_then(|pem| pki::inspect(&pem));
     let own = fs_err::read_to_string(&key).ok().and_then(|text| pki::keys::from_sec1_pem(&text).ok());
     let reason = match (&found, &own) {

@@ -20,7 +20,8 @@ pub const TEMPLATE_CA: &str = "foothold-ca-data";
 const URGENT: [&str; 4] = ["kube-proxy", "node-proxier", "coredns", "kube-dns"];
 
 /// A kind the templates may hold: kind, plural, whether it lies in a namespace.
-const KINDS: [(&str, &str, bool); 14] = [
+const KINDS: [(&str, &str, bool); 15] = [
+    ("APIService", "apiservices", false),
     ("ClusterRole", "clusterroles", false),
     ("ClusterRoleBinding", "clusterrolebindings", false),
     ("ConfigMap", "configmaps", true),

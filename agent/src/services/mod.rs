@@ -34,6 +34,7 @@ pub mod deployed;
 pub mod dhcp;
 pub mod ironic;
 pub mod metal3;
+pub mod metrics;
 mod parts;
 pub mod registry;
 mod seen;
@@ -121,6 +122,7 @@ impl Services {
             ironic.as_ref().and_then(|ironic| metal3::Metal3::of(machine, ironic)).map(shared),
             ironic.as_ref().and_then(|ironic| dhcp::Dhcp::of(machine, ironic)).map(shared),
             ironic.as_ref().and_then(|ironic| clusters::Clusters::of(machine, ironic)).map(shared),
+            metrics::Metrics::of(machine).map(shared),
         ];
         Self(all.into_iter().flatten().collect())
     }

@@ -278,7 +278,7 @@ impl std::fmt::Display for Origin {
 }
 
 /// What the box offers to its site.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Services {
     /// Whether the box serves time.
@@ -290,6 +290,9 @@ pub struct Services {
     /// Clusters of servers; there is provisioning, too, where there are these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clusters: Option<Clusters>,
+    /// The metrics API, on the box and on its clusters.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub metrics: bool,
 }
 
 /// Limits.

@@ -431,6 +431,8 @@ pub struct Services {
     pub provisioning: Option<ServersNetwork>,
     /// Clusters of Kubernetes that the box forms of the servers it provisions: `{}`. Needs `services.provisioning`.
     pub clusters: Option<Clusters>,
+    /// The metrics API, which `kubectl top` and autoscalers ask: `{}`. On the box, and on the clusters that it forms.
+    pub metrics: Option<Metrics>,
     /// The container registry.
     pub registry: Option<Registry>,
     /// Time.
@@ -441,6 +443,11 @@ pub struct Services {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Clusters {}
+
+/// The metrics API.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metrics {}
 
 /// The container registry.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

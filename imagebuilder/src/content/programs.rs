@@ -52,7 +52,9 @@ mod tests {
     use std::path::Path;
 
     use super::on_demand;
-    use crate::config;
+    use crate::config::{self, Services};
+    use crate::kubernetes::modules::ON_DEMAND;
+    use crate::oci::service;
 
     #[test]
     fn programs_are_compiled_only_for_what_asks_for_them() {
@@ -60,8 +62,9 @@ mod tests {
         let rescue = "content: { osImages: [ { name: rescue, from: ../images/os/rescue } ] }\n";
         let provisioning = "services: { provisioning: { interface: { name: ens4 } } }\n";
         let clusters = "services: { provisioning: { interface: { name: ens4 } }, clusters: {} }\n";
-        let cases: [(&str, &[&str]); 5] = [
+        let cases: [(&str, &[&str]); 6] = [
             ("", &[]),
+            ("services: { metrics: {} }\n", &["metrics-server"]),
             (rescue, &[]),
             (provisioning, &[]),
             (node, &["cri-tools", "cni-flannel"]),
@@ -74,6 +77,19 @@ mod tests {
             let appliance = config::check(Path::new("appliance.yaml"), text).appliance.expect("a definition");
             let sets = on_demand(Path::new("../images"), &appliance).expect("recipes");
             assert_eq!(sets.iter().map(|set| set.name).collect::<Vec<_>>(), expected, "{more}");
+        }
+    }
+
+    #[test]
+    fn images_of_one_program_have_the_version_of_its_module_as_their_tag() {
+        let services = Services { metrics: true, ..Services::default() };
+        let declared = service::declared(Path::new("../images"), &services).expect("recipes");
+        assert_eq!(declared.len(), 1);
+        for image in declared {
+            let program = image.programs().next().expect("a program");
+            let set = ON_DEMAND.iter().find(|set| set.programs == [program]).expect("a set of its own");
+            let version = set.version(Path::new("../packages")).expect("a version");
+            assert!(image.recipe.reference.ends_with(&format!(":{version}")), "{}", image.recipe.reference);
         }
     }
 

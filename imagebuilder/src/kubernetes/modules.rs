@@ -73,6 +73,7 @@ pub const SETS: &[ModuleSet] = &[
 /// Sets that are built only for a definition that asks for one of their programs, the longest build first.
 pub const ON_DEMAND: &[ModuleSet] = &[
     HELM,
+    ModuleSet { name: "metrics-server", module: "sigs.k8s.io/metrics-server", programs: &["metrics-server"], ..PLAIN },
     FLANNEL,
     ModuleSet { name: "cri-tools", module: "sigs.k8s.io/cri-tools", programs: &["crictl"], ..PLAIN },
     ModuleSet {
@@ -156,6 +157,7 @@ impl ModuleSet {
                     set(&format!("{package}.gitTreeState"), "clean");
                 }
             }
+            "metrics-server" => set("k8s.io/client-go/pkg/version.gitVersion", version),
             "helm" => set("helm.sh/helm/v4/internal/version.version", version),
             "containerd" => set("github.com/containerd/containerd/v2/version.Version", version),
             "registry" => set("github.com/distribution/distribution/v3/version.version", version),

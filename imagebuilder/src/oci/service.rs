@@ -33,6 +33,8 @@ pub enum Service {
     Provisioning,
     /// `services.clusters`.
     Clusters,
+    /// `services.metrics`.
+    Metrics,
 }
 
 impl Service {
@@ -40,6 +42,7 @@ impl Service {
         match self {
             Self::Provisioning => services.provisioning.is_some(),
             Self::Clusters => services.clusters.is_some(),
+            Self::Metrics => services.metrics,
         }
     }
 }

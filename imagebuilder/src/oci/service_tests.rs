@@ -10,7 +10,7 @@ use crate::store::Made;
 
 fn services(provisioning: bool) -> Services {
     let provisioning = provisioning.then(Provisioning::default);
-    Services { ntp_serve: true, registry_writable: None, provisioning, clusters: None }
+    Services { provisioning, ..Services::default() }
 }
 
 #[test]
@@ -36,6 +36,15 @@ fn what_servers_run_is_only_served_and_only_where_clusters_are_declared() {
         images.add(one, &made).expect("made");
     }
     assert_eq!((images.packed.len(), images.carried), (declared.len() - 3, vec![image; 3]));
+}
+
+#[test]
+fn the_metrics_api_needs_nothing_else() {
+    let services = Services { metrics: true, ..Services::default() };
+    let declared = declared(Path::new(IMAGES), &services).expect("read");
+    let sets: Vec<String> = declared.iter().map(Declared::set).collect();
+    assert_eq!(sets, ["service-image/metrics-server"]);
+    assert!(!declared[0].extra.carried, "the box runs it");
 }
 
 const IMAGES: &str = "../images";

@@ -227,10 +227,8 @@ mod tests {
     #[test]
     fn the_recipe_of_this_workspace_is_right_and_only_provisioning_has_it() {
         let services = |provisioning: bool| Services {
-            ntp_serve: true,
-            registry_writable: None,
             provisioning: provisioning.then(Provisioning::default),
-            clusters: None,
+            ..Services::default()
         };
         let images = Path::new("../images");
         assert!(Ramdisk::declared(images, &services(false)).expect("read").is_none());

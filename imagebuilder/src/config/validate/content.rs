@@ -30,7 +30,8 @@ impl Validate<'_, '_, '_> {
                         address: 172.22.0.1/24, range: 172.22.0.10-172.22.0.100 }`; or remove `clusters`";
             self.findings.at(&path.key("clusters"), found, "`services.provisioning` beside it", hint);
         }
-        Services { ntp_serve, registry_writable, provisioning, clusters }
+        let metrics = input.metrics.is_some();
+        Services { ntp_serve, registry_writable, provisioning, clusters, metrics }
     }
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
