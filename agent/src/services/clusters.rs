@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use agent_api::clusters::crds;
 use agent_api::events::{Phase, PhaseWord};
+use agent_api::release::Release;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use super::deployed::{self, Controller, USER, place, rule};
 use super::ironic::{Ironic, addresses};
-use super::{EVERY, Ground, Mount, PODS_LOG, Service, metal3, seen};
+use super::{EVERY, Ground, Mount, PODS_LOG, Service, metal3, metrics, seen};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{ObjectsError, Placed};
 use crate::machine::Machine;
@@ -91,8 +92,7 @@ impl Clusters {
     /// Brings its objects up to date. Returns how many are new.
     async fn place(&self, machine: &Machine, api: &Api) -> anyhow::Result<usize> {
         let own = self.own().map_err(|missing| anyhow::anyhow!("{}: {}", missing.what, missing.why))?;
-        let objects = objects(&self.image, &self.helm, own, &machine.release().kubernetes.version)?;
-        deployed::apply(api, &objects).await
+        deployed::apply(api, &objects(&self.image, &self.helm, own, machine.release())?).await
     }
 
     /// Tells it when servers reach the box at another address. Ends only when it is dropped.
@@ -148,9 +148,9 @@ fn make_folder(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// All objects, in the order in which they are needed.
-fn objects(image: &str, helm: &str, own: Ipv4Addr, version: &str) -> Result<Vec<Placed>, ObjectsError> {
+fn objects(image: &str, helm: &str, own: Ipv4Addr, release: &Release) -> Result<Vec<Placed>, ObjectsError> {
     let mut objects: Vec<Placed> = crds::all().iter().map(place).collect::<Result<_, _>>()?;
-    for controller in [controller(image, own, version), releases(image, helm, own)] {
+    for controller in [controller(image, own, release), releases(image, helm, own)] {
         objects.extend(controller.rights()?);
         objects.push(controller.deployment()?);
     }
@@ -182,14 +182,14 @@ fn releases(image: &str, helm: &str, own: Ipv4Addr) -> Controller {
     }
 }
 
-fn controller(image: &str, own: Ipv4Addr, version: &str) -> Controller {
-    let args = [
+fn controller(image: &str, own: Ipv4Addr, release: &Release) -> Controller {
+    let mut args = vec![
         "operator".to_owned(),
         "bpa".to_owned(),
         "--box".to_owned(),
         own.to_string(),
         "--kubernetes".to_owned(),
-        version.to_owned(),
+        release.kubernetes.version.clone(),
         "--clusters".to_owned(),
         MOUNTED.to_owned(),
         "--clusters-on-host".to_owned(),
@@ -199,10 +199,14 @@ fn controller(image: &str, own: Ipv4Addr, version: &str) -> Controller {
         "--metrics-address".to_owned(),
         format!("127.0.0.1:{METRICS}"),
     ];
+    // What clusters have where the box carries it.
+    if let Some(image) = release.image(metrics::IMAGE) {
+        args.extend(["--metrics".to_owned(), image.reference.clone()]);
+    }
     Controller {
         name: NAME,
         image: image.to_owned(),
-        args: args.to_vec(),
+        args,
         rules: vec![
             rule(&["bpa.akraino.org"], &["*"], &["*"]),
             // Hosts are found and claimed, and not made.
@@ -227,11 +231,12 @@ mod tests {
     use serde_json::json;
 
     use super::{Controller, KPA, NAME, objects};
+    use crate::fixtures::release;
 
     #[test]
     fn kinds_come_first_and_the_pod_last() {
         let all =
-            objects("foothold.dev/agent:1", "foothold.dev/helm:1", [172, 22, 0, 1].into(), "v1.36.4").expect("placed");
+            objects("foothold.dev/agent:1", "foothold.dev/helm:1", [172, 22, 0, 1].into(), &release()).expect("placed");
         assert_eq!(all.len(), 3 + 4 + 4);
         assert!(all[..3].iter().all(|placed| placed.object["kind"] == "CustomResourceDefinition"));
         assert_eq!((all[6].path(), all[10].path()), (Controller::path(NAME), Controller::path(KPA)));

@@ -101,6 +101,9 @@ pub struct KubernetesWish {
     /// Who connects the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cni: Option<Cni>,
+    /// Whether it has the metrics API (`kubectl top`, autoscalers); where the box carries metrics-server when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<bool>,
 }
 
 /// How the servers are reached.

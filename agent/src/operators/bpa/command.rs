@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::common::Place;
+use super::common::{Parts, Place};
 use super::run::{Settings, run};
 use crate::operators::kit::command;
 
@@ -24,6 +24,9 @@ pub struct Bpa {
     /// Version of Kubernetes that clusters get when they ask for none.
     #[arg(long, value_name = "VERSION")]
     kubernetes: String,
+    /// Image of metrics-server, where the box carries it.
+    #[arg(long, value_name = "IMAGE")]
+    metrics: Option<String>,
     /// Folder in which each cluster has one: inventory, logs, kubeconfig.
     #[arg(long, value_name = "DIR", default_value = "/opt/kud/multi-cluster")]
     clusters: PathBuf,
@@ -45,6 +48,7 @@ impl Bpa {
             kubeconfig: self.kubeconfig.clone(),
             namespace: self.namespace.clone(),
             place: Place { address: self.r#box, version: self.kubernetes.clone() },
+            parts: Parts { metrics: self.metrics.clone() },
             folder: self.clusters.clone(),
             folder_on_host: self.clusters_on_host.clone().unwrap_or_else(|| self.clusters.clone()),
             leases: self.leases.clone(),

@@ -41,6 +41,13 @@ pub struct Place {
     pub version: String,
 }
 
+/// Images of the box's own parts that clusters may have, too. `None`: the box does not carry it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Of metrics-server.
+    pub metrics: Option<String>,
+}
+
 /// What the box has for nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Goods {
@@ -61,6 +68,8 @@ pub struct Common {
     pub hosts: Store<BareMetalHost>,
     /// The box.
     pub place: Place,
+    /// What it carries for clusters.
+    pub parts: Parts,
     /// Folder with a folder for each cluster.
     pub folder: PathBuf,
     /// The same folder as the pods of installers mount it.

@@ -11,7 +11,7 @@ use kube::runtime::reflector;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::common::{Common, MANAGER, Place};
+use super::common::{Common, MANAGER, Parts, Place};
 use super::{provisioning, software};
 use crate::operators::kit::{Base, serve};
 
@@ -24,6 +24,8 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// The box, as the servers reach it.
     pub place: Place,
+    /// What it carries for clusters.
+    pub parts: Parts,
     /// Folder with a folder for each cluster.
     pub folder: PathBuf,
     /// The same folder as the pods of installers mount it.
@@ -42,6 +44,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         base,
         hosts: hosts.clone(),
         place: settings.place.clone(),
+        parts: settings.parts.clone(),
         folder: settings.folder.clone(),
         folder_on_host: settings.folder_on_host.clone(),
         leases: settings.leases.clone(),

@@ -16,6 +16,7 @@ use kube::runtime::controller::Action as Next;
 use serde_json::json;
 
 use super::controller::Controller;
+use super::day_one;
 use super::decide::{Chosen, has_system, is_of, is_written_anew, reference, told_key};
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
@@ -175,6 +176,7 @@ impl Controller {
             let why = "the box has no flannel for servers; hint: add `services: { clusters: {} }` to its definition, or say `cni: none`";
             return Err(StartError::Told(why.to_owned()));
         }
+        let day_one = day_one::manifests(&wanted, &self.common.parts).map_err(told)?;
         let status = object.status.clone().unwrap_or_default();
         let leaves = |node: &NodeStatus| !chosen.iter().any(|chosen| chosen.name == node.name);
         let (namespace, name) = object.key();
@@ -183,6 +185,7 @@ impl Controller {
             wanted,
             version,
             goods,
+            day_one,
             place: self.common.place.clone(),
             login,
             agent: Arc::clone(&self.common.agent),

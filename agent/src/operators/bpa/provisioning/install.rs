@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use super::act::ABANDON;
 use super::decide::{Chosen, told_key};
 use super::wishes::Wanted;
-use super::{balance, kubeadm, lost, route, upgrade};
+use super::{balance, day_one, kubeadm, lost, route, upgrade};
 use crate::cluster::follow;
 use crate::node::plan::{CheckPlan, Invitation, Line, NodeFacts, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
@@ -48,6 +48,8 @@ pub(super) struct Order {
     pub chosen: Vec<Chosen>,
     pub version: String,
     pub goods: Goods,
+    /// What is applied to it beside its network, each a document of YAML.
+    pub day_one: Vec<String>,
     pub place: Place,
     pub login: Login,
     pub agent: Arc<Agent>,
@@ -228,7 +230,8 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
         upgrade::renew(order, work, &servers).await?;
     }
     work.say(format!("making {} the control plane", first.node.name));
-    let manifests = order.goods.flannel.iter().map(|text| flannel(text, &order.wanted.pod_cidr)).collect();
+    let flannel = order.goods.flannel.iter().map(|text| flannel(text, &order.wanted.pod_cidr));
+    let manifests = flannel.chain(order.day_one.iter().cloned()).collect();
     let config = kubeadm::init(&order.wanted, &order.version, first.node);
     let kubeconfig = apply(order, work, first, Task::Init { config, manifests }).await?;
     let kubeconfig = kubeconfig.ok_or_else(|| anyhow::anyhow!("{} gave no kubeconfig", first.node.name))?;
@@ -473,7 +476,7 @@ async fn until_ready(order: &Order, work: &Work, kubeconfig: &str) -> anyhow::Re
 /// The first part of the cluster itself that does not run: its network, its name service, what leads to Services.
 async fn unready_parts(client: &Client) -> Option<String> {
     let all = ListParams::default();
-    for namespace in ["kube-system", FLANNEL] {
+    for namespace in ["kube-system", FLANNEL].into_iter().chain(day_one::NAMESPACES) {
         let sets = Api::<DaemonSet>::namespaced(client.clone(), namespace).list(&all).await;
         let deployments = Api::<Deployment>::namespaced(client.clone(), namespace).list(&all).await;
         let (sets, deployments) = match (sets, deployments) {

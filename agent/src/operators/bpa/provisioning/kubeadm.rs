@@ -142,6 +142,7 @@ pub(super) mod tests {
             endpoint: endpoint.map(|(host, port)| (host.to_owned(), port)),
             virtual_ip: None,
             cni: Cni::Flannel,
+            metrics: None,
         }
     }
 

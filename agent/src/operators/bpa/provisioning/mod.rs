@@ -13,6 +13,7 @@
 //! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
 //! watch    nodes of a cluster that was made  balance    the masters' virtual address
 //!                                            route      to Services, where a site has no gateway
+//!                                            day_one    the metrics API
 //!                                            job        somebody else's installer, in place of all that
 //! ```
 //! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
@@ -21,6 +22,7 @@
 mod act;
 mod balance;
 mod controller;
+mod day_one;
 mod decide;
 mod install;
 mod inventory;

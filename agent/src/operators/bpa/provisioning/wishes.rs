@@ -54,6 +54,8 @@ pub struct Wanted {
     pub virtual_ip: Option<IpAddr>,
     /// Who connects pods.
     pub cni: Cni,
+    /// Whether it has the metrics API; where the box carries it when `None`.
+    pub metrics: Option<bool>,
 }
 
 impl Wanted {
@@ -133,6 +135,7 @@ impl Wanted {
             endpoint,
             virtual_ip,
             cni: kubernetes.cni.unwrap_or_default(),
+            metrics: kubernetes.metrics,
         };
         if wrong.is_empty() { Ok(wanted) } else { Err(wrong) }
     }
@@ -162,6 +165,7 @@ fn installed_by_others(object: &Provisioning, wrong: &mut Vec<String>) {
         ("serviceCIDR", kubernetes.service_cidr.is_some()),
         ("virtualIP", kubernetes.virtual_ip.is_some()),
         ("cni", kubernetes.cni.is_some()),
+        ("metrics", kubernetes.metrics.is_some()),
     ];
     for (key, _) in said.into_iter().filter(|(_, said)| *said) {
         wrong.push(format!(
