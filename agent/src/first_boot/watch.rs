@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::control_plane::bring_up_to_date;
 use super::run::{Cluster, Declared};
@@ -23,6 +24,8 @@ const CHECK: Duration = Duration::from_secs(15);
 const CHECK_AGAIN: Duration = Duration::from_secs(3);
 /// Pause between two looks at addresses and clock.
 const LOOK: Duration = Duration::from_secs(2);
+/// What is started behind `ready` is asked after this long, too, when it has not come up.
+const BEHIND: Duration = Duration::from_secs(600);
 /// Certificates are looked at this often, beside every change of address and jump of the clock.
 const RENEW: Duration = Duration::from_secs(12 * 3600);
 /// A clock that moved this much against the monotonic one was set.
@@ -39,12 +42,18 @@ pub async fn forever(
     front: &Front,
 ) {
     let (services, on) = (&declared.services, Ground { machine, steps, node: &node });
-    let checks = async {
+    let (started, start) = oneshot::channel();
+    let behind = async {
         services.start(Turn::Behind, on, &api).await;
+        // Nobody waits any more when it took too long.
+        let _ = started.send(());
+    };
+    let checks = async {
+        let _ = timeout(BEHIND, start).await;
         check(on, node_ready, declared, front).await;
     };
     let certificates = follow(machine, steps, node.clone());
-    tokio::join!(certificates, checks, lead_to_uploads(machine, &node), services.tend(on));
+    tokio::join!(certificates, behind, checks, lead_to_uploads(machine, &node), services.tend(on));
 }
 
 /// Pods find the server for uploads by a Service. Nothing waits for it, so it comes behind `ready`.
