@@ -32,6 +32,7 @@ use crate::host::{Runner, System};
 use crate::provisioning::served::Served;
 use crate::provisioning::wire::{self, Wire};
 use crate::registry::Front;
+use crate::services::Volumes;
 use crate::steps::ledger::{self, Ledger};
 use crate::support::{self, SiteOut};
 use crate::uploads::{UploadLimits, Uploads, publish};
@@ -108,6 +109,7 @@ async fn run() -> anyhow::Result<()> {
     let registry = serve(&mut tasks, &machine, content, &certificate, gate, &bus, &stop)?;
     let mut keepers: Vec<Arc<dyn Keeper>> = Vec::new();
     keepers.extend(registry.storage().map(|storage| storage as Arc<dyn Keeper>));
+    keepers.extend(Volumes::of(&machine).map(|volumes| Arc::new(volumes) as Arc<dyn Keeper>));
     keepers.extend(uploads.map(|uploads| Arc::new(uploads) as Arc<dyn Keeper>));
     space::start(&mut tasks, vitals, keepers, &stop);
     let bring_up = first_boot_of(machine, bus, ledger, published, registry);

@@ -243,6 +243,7 @@ fn manifest(
         registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
         provisioning: appliance.services.provisioning.clone(),
         clusters: appliance.services.clusters.clone(),
+        storage: appliance.services.storage,
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),

@@ -11,7 +11,8 @@ use agent_api::events::State;
 use agent_api::release::{ContentKind, Digest};
 use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::follow::Kept;
-use foothold_agent::cluster::{checks, kubeconfig, objects};
+use foothold_agent::cluster::metrics_server::{self, Trust};
+use foothold_agent::cluster::{checks, kubeconfig, local_path, objects};
 use foothold_agent::content::Held;
 use foothold_agent::events::Bus;
 use foothold_agent::first_boot::site_objects::SiteObjects;
@@ -53,6 +54,48 @@ async fn a_real_api_server_takes_what_the_agent_makes() {
     for user in ["controller-manager.conf", "scheduler.conf"] {
         client(&cluster.places, user).await;
     }
+}
+
+/// Every field is one that it knows (`fieldValidation=Strict`), and a claim that names no class gets the box's.
+#[tokio::test]
+async fn a_real_api_server_takes_the_metrics_api_and_volumes() {
+    let cluster = Cluster::start();
+    let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
+    let trust = Trust::Node {
+        name: "edge".to_owned(),
+        address: node().advertise,
+        authority: "PEM".to_owned(),
+        generation: "1".to_owned(),
+    };
+    let metrics = metrics_server::objects("a.example/metrics-server:1", &trust).expect("objects");
+    let volumes = local_path::objects("a.example/local-path-provisioner:1").expect("objects");
+    for placed in metrics.iter().chain(&volumes) {
+        let (path, title) = (placed.path(), placed.title());
+        let applied = api.apply(&path, &placed.object, "a-test", false).await;
+        let before = applied.unwrap_or_else(|error| panic!("{title}: {error}"));
+        assert!(!objects::apply(&api, placed).await.expect("applied again"), "{title}");
+        let after = api.get(&path).await.expect("asked").expect("there");
+        assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"], "{title}");
+    }
+    // Its pod runs nowhere: the API server has nobody to ask.
+    let error = api.get(metrics_server::NODES).await.expect_err("nobody answers");
+    assert_eq!(error.status().map(|status| status.as_u16()), Some(503), "{error}");
+
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let made = async || api.create(claims, &claim).await;
+    for _ in 0..100 {
+        // The default is known by an informer, which may be a moment behind.
+        made().await.expect("a claim");
+        let found = api.get(&format!("{claims}/data")).await.expect("asked").expect("there");
+        if found["spec"]["storageClassName"] == "local-path" {
+            return;
+        }
+        api.delete(&format!("{claims}/data")).await.expect("removed");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("a claim gets no class");
 }
 
 /// Leaves of etcd's write-ahead log what is in it when it is made: a record each for checksum, metadata and snapshot, of eight

@@ -354,6 +354,9 @@ pub struct Release {
     /// Clusters that it forms of those servers; none is a box that does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clusters: Option<Clusters>,
+    /// Volumes on DATA; none is a box without a `StorageClass` of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
     /// Promises.
     pub budgets: Budgets,
 }
@@ -362,6 +365,14 @@ pub struct Release {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Clusters {}
+
+/// Volumes of the box's own cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Storage {
+    /// Percent of DATA that are set aside for them.
+    pub share_percent: u8,
+}
 
 impl Release {
     /// The layer of that name.

@@ -202,7 +202,7 @@ pub struct Space {
     pub total_bytes: u64,
     /// Bytes of DATA that are free.
     pub free_bytes: u64,
-    /// By kind: `registry`, and the kinds of uploads.
+    /// By kind: `registry`, `volumes`, and the kinds of uploads.
     pub kinds: BTreeMap<String, Share>,
 }
 

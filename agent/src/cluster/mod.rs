@@ -5,7 +5,7 @@
 //! templates of the release --manifests, kubelet--> /etc/kubernetes/manifests, /var/lib/kubelet
 //!                          --state-------> etcd, once; --objects--> API server (through `api`)
 //! manifests of the release --apply--> API server, server-side apply; are they what they should be? (any cluster)
-//! bpa_service, metrics_server: objects of parts of the box, the latter for any cluster
+//! bpa_service, metrics_server, local_path: objects of parts of the box, the latter two for any cluster
 //! checks, dns: is it really there?        renewal: certificates before they expire
 //! follow: objects of the API server, as they change
 //! ```
@@ -21,6 +21,7 @@ pub mod dns;
 pub mod follow;
 pub mod kubeconfig;
 pub mod kubelet;
+pub mod local_path;
 pub mod manifests;
 pub mod metrics_server;
 pub mod objects;

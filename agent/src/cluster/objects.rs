@@ -20,7 +20,7 @@ pub const TEMPLATE_CA: &str = "foothold-ca-data";
 const URGENT: [&str; 4] = ["kube-proxy", "node-proxier", "coredns", "kube-dns"];
 
 /// A kind the templates may hold: kind, plural, whether it lies in a namespace.
-const KINDS: [(&str, &str, bool); 15] = [
+const KINDS: [(&str, &str, bool); 16] = [
     ("APIService", "apiservices", false),
     ("ClusterRole", "clusterroles", false),
     ("ClusterRoleBinding", "clusterrolebindings", false),
@@ -36,6 +36,7 @@ const KINDS: [(&str, &str, bool); 15] = [
     ("Secret", "secrets", true),
     ("Service", "services", true),
     ("ServiceAccount", "serviceaccounts", true),
+    ("StorageClass", "storageclasses", false),
 ];
 
 /// Why objects could not be applied.

@@ -5,12 +5,21 @@ use std::time::Duration;
 use super::plan::{SERVICES_DROP_IN, SERVICES_INTERFACE};
 use super::system::RESOLVED_DROP_IN;
 use super::{SHORT, Server};
+use crate::cluster::local_path;
 
 /// kubeadm stops every pod.
 const LONG: Duration = Duration::from_secs(15 * 60);
 /// What kubeadm leaves, and says so: networks of pods, kubeconfigs, etcd's data of a member that was cut off.
-const LEFT: [&str; 6] =
-    ["/etc/cni/net.d", "/etc/kubernetes", "/var/lib/cni", "/var/lib/etcd", "/var/lib/kubelet", "/run/flannel"];
+const LEFT: [&str; 7] = [
+    "/etc/cni/net.d",
+    "/etc/kubernetes",
+    "/var/lib/cni",
+    "/var/lib/etcd",
+    "/var/lib/kubelet",
+    "/run/flannel",
+    // Volumes of its pods.
+    local_path::FOLDER,
+];
 /// Interfaces of pods' networks.
 const INTERFACES: [&str; 5] = ["flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0", SERVICES_INTERFACE];
 /// nftables' tables of kube-proxy and flannel.

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::deployed::{self, Controller, USER, place, rule};
 use super::ironic::{Ironic, addresses};
-use super::{EVERY, Ground, Mount, PODS_LOG, Service, metal3, metrics, seen};
+use super::{EVERY, Ground, Mount, PODS_LOG, Service, metal3, metrics, seen, storage};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{ObjectsError, Placed};
 use crate::machine::Machine;
@@ -200,8 +200,10 @@ fn controller(image: &str, own: Ipv4Addr, release: &Release) -> Controller {
         format!("127.0.0.1:{METRICS}"),
     ];
     // What clusters have where the box carries it.
-    if let Some(image) = release.image(metrics::IMAGE) {
-        args.extend(["--metrics".to_owned(), image.reference.clone()]);
+    for (flag, image) in [("--metrics", metrics::IMAGE), ("--storage", storage::IMAGE)] {
+        if let Some(image) = release.image(image) {
+            args.extend([flag.to_owned(), image.reference.clone()]);
+        }
     }
     Controller {
         name: NAME,

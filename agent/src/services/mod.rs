@@ -39,9 +39,12 @@ mod parts;
 pub mod registry;
 mod seen;
 mod static_pod;
+pub mod storage;
+mod volumes;
 
 pub use parts::{Mount, MountSource};
 pub use static_pod::{StaticPod, hold_back};
+pub use volumes::Volumes;
 
 /// Where to read more about a pod.
 pub const PODS_LOG: &str = "/var/log/pods";
@@ -123,6 +126,7 @@ impl Services {
             ironic.as_ref().and_then(|ironic| dhcp::Dhcp::of(machine, ironic)).map(shared),
             ironic.as_ref().and_then(|ironic| clusters::Clusters::of(machine, ironic)).map(shared),
             metrics::Metrics::of(machine).map(shared),
+            storage::Storage::of(machine).map(shared),
         ];
         Self(all.into_iter().flatten().collect())
     }

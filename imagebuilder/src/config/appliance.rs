@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget};
+use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget, Storage};
 use agent_api::servers::Provisioning;
 use agent_api::site::Site;
 use serde::Serialize;
@@ -293,6 +293,9 @@ pub struct Services {
     /// The metrics API, on the box and on its clusters.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub metrics: bool,
+    /// Volumes on DATA.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
 }
 
 /// Limits.

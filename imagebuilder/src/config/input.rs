@@ -433,6 +433,9 @@ pub struct Services {
     pub clusters: Option<Clusters>,
     /// The metrics API, which `kubectl top` and autoscalers ask: `{}`. On the box, and on the clusters that it forms.
     pub metrics: Option<Metrics>,
+    /// A default `StorageClass`, whose volumes lie on DATA: `{}`. On the box; on the clusters that it forms volumes lie on their
+    /// nodes.
+    pub storage: Option<Storage>,
     /// The container registry.
     pub registry: Option<Registry>,
     /// Time.
@@ -448,6 +451,16 @@ pub struct Clusters {}
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metrics {}
+
+/// Volumes of the cluster.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Storage {
+    /// Share of DATA that is set aside for volumes, such as `50%`: they get no more of it, and nothing else takes it. 1 to 80.
+    /// Default: `50%`.
+    #[schemars(title = "a share such as `50%`", regex(pattern = r"^[0-9]{1,2}%$"))]
+    pub share: Option<String>,
+}
 
 /// The container registry.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

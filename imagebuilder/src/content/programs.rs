@@ -51,6 +51,8 @@ fn names(images: &Path, appliance: &Appliance) -> Result<BTreeSet<String>> {
 mod tests {
     use std::path::Path;
 
+    use agent_api::release::Storage;
+
     use super::on_demand;
     use crate::config::{self, Services};
     use crate::kubernetes::modules::ON_DEMAND;
@@ -62,9 +64,10 @@ mod tests {
         let rescue = "content: { osImages: [ { name: rescue, from: ../images/os/rescue } ] }\n";
         let provisioning = "services: { provisioning: { interface: { name: ens4 } } }\n";
         let clusters = "services: { provisioning: { interface: { name: ens4 } }, clusters: {} }\n";
-        let cases: [(&str, &[&str]); 6] = [
+        let cases: [(&str, &[&str]); 7] = [
             ("", &[]),
             ("services: { metrics: {} }\n", &["metrics-server"]),
+            ("services: { storage: {} }\n", &["local-path-provisioner"]),
             (rescue, &[]),
             (provisioning, &[]),
             (node, &["cri-tools", "cni-flannel"]),
@@ -82,9 +85,9 @@ mod tests {
 
     #[test]
     fn images_of_one_program_have_the_version_of_its_module_as_their_tag() {
-        let services = Services { metrics: true, ..Services::default() };
+        let services = Services { metrics: true, storage: Some(Storage { share_percent: 50 }), ..Services::default() };
         let declared = service::declared(Path::new("../images"), &services).expect("recipes");
-        assert_eq!(declared.len(), 1);
+        assert_eq!(declared.len(), 2);
         for image in declared {
             let program = image.programs().next().expect("a program");
             let set = ON_DEMAND.iter().find(|set| set.programs == [program]).expect("a set of its own");

@@ -74,6 +74,12 @@ pub const SETS: &[ModuleSet] = &[
 pub const ON_DEMAND: &[ModuleSet] = &[
     HELM,
     ModuleSet { name: "metrics-server", module: "sigs.k8s.io/metrics-server", programs: &["metrics-server"], ..PLAIN },
+    ModuleSet {
+        name: "local-path-provisioner",
+        module: "github.com/rancher/local-path-provisioner",
+        programs: &["local-path-provisioner"],
+        ..PLAIN
+    },
     FLANNEL,
     ModuleSet { name: "cri-tools", module: "sigs.k8s.io/cri-tools", programs: &["crictl"], ..PLAIN },
     ModuleSet {
@@ -157,6 +163,7 @@ impl ModuleSet {
                     set(&format!("{package}.gitTreeState"), "clean");
                 }
             }
+            "local-path-provisioner" => set("main.VERSION", version),
             "metrics-server" => set("k8s.io/client-go/pkg/version.gitVersion", version),
             "helm" => set("helm.sh/helm/v4/internal/version.version", version),
             "containerd" => set("github.com/containerd/containerd/v2/version.Version", version),

@@ -35,6 +35,8 @@ pub enum Service {
     Clusters,
     /// `services.metrics`.
     Metrics,
+    /// `services.storage`.
+    Storage,
 }
 
 impl Service {
@@ -43,6 +45,7 @@ impl Service {
             Self::Provisioning => services.provisioning.is_some(),
             Self::Clusters => services.clusters.is_some(),
             Self::Metrics => services.metrics,
+            Self::Storage => services.storage.is_some(),
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use agent_api::release::{Blob, Clusters, Digest, Image};
+use agent_api::release::{Blob, Clusters, Digest, Image, Storage};
 
 use super::{Declared, Edit, Images, declared};
 use crate::config::{Provisioning, Services};
@@ -45,6 +45,19 @@ fn the_metrics_api_needs_nothing_else() {
     let sets: Vec<String> = declared.iter().map(Declared::set).collect();
     assert_eq!(sets, ["service-image/metrics-server"]);
     assert!(!declared[0].extra.carried, "the box runs it");
+}
+
+#[test]
+fn volumes_need_nothing_else_and_pods_that_make_them_have_a_shell() {
+    let services = Services { storage: Some(Storage { share_percent: 50 }), ..Services::default() };
+    let declared = declared(Path::new(IMAGES), &services).expect("read");
+    let sets: Vec<String> = declared.iter().map(Declared::set).collect();
+    assert_eq!(sets, ["service-image/local-path-provisioner"]);
+    assert!(!declared[0].extra.carried, "the box runs it");
+    assert_eq!(declared[0].recipe.debian, ["busybox-static"]);
+    for program in ["/usr/bin/sh", "/usr/bin/mkdir", "/usr/bin/rm"] {
+        assert_eq!(declared[0].extra.links[program], "busybox");
+    }
 }
 
 const IMAGES: &str = "../images";

@@ -213,6 +213,7 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
         registry_writable_bytes: None,
         provisioning: None,
         clusters: None,
+        storage: None,
         budgets: Budgets::default(),
     }
 }

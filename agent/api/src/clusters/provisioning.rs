@@ -76,6 +76,16 @@ pub enum Cni {
     None,
 }
 
+/// Who makes the volumes of claims that name no `StorageClass`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageWish {
+    /// local-path-provisioner: folders of the node that uses them. Their size is not limited.
+    LocalPath,
+    /// Nobody: claims wait until the user has brought something.
+    None,
+}
+
 /// The Kubernetes of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -104,6 +114,9 @@ pub struct KubernetesWish {
     /// Whether it has the metrics API (`kubectl top`, autoscalers); where the box carries metrics-server when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<bool>,
+    /// Who makes volumes; local-path-provisioner, where the box carries it, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageWish>,
 }
 
 /// How the servers are reached.

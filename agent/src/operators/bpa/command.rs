@@ -27,6 +27,9 @@ pub struct Bpa {
     /// Image of metrics-server, where the box carries it.
     #[arg(long, value_name = "IMAGE")]
     metrics: Option<String>,
+    /// Image of local-path-provisioner, where the box carries it.
+    #[arg(long, value_name = "IMAGE")]
+    storage: Option<String>,
     /// Folder in which each cluster has one: inventory, logs, kubeconfig.
     #[arg(long, value_name = "DIR", default_value = "/opt/kud/multi-cluster")]
     clusters: PathBuf,
@@ -48,7 +51,7 @@ impl Bpa {
             kubeconfig: self.kubeconfig.clone(),
             namespace: self.namespace.clone(),
             place: Place { address: self.r#box, version: self.kubernetes.clone() },
-            parts: Parts { metrics: self.metrics.clone() },
+            parts: Parts { metrics: self.metrics.clone(), storage: self.storage.clone() },
             folder: self.clusters.clone(),
             folder_on_host: self.clusters_on_host.clone().unwrap_or_else(|| self.clusters.clone()),
             leases: self.leases.clone(),

@@ -46,6 +46,8 @@ pub struct Place {
 pub struct Parts {
     /// Of metrics-server.
     pub metrics: Option<String>,
+    /// Of local-path-provisioner.
+    pub storage: Option<String>,
 }
 
 /// What the box has for nodes.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use agent_api::release::{Clusters, Digest};
+use agent_api::release::{Clusters, Digest, Storage};
 
 use super::{Exists, Validate};
 use crate::config::appliance::{Chart, ChartOrigin, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
@@ -14,6 +14,9 @@ use crate::config::types::{ByteSize, ImageReference, Invalid, Name};
 
 /// Name of a recipe in its directory.
 const OS_RECIPE: &str = "os-image.yaml";
+/// Percent of DATA that volumes have where nothing else is said, and at most: the kubelet needs the rest.
+const SHARE_PERCENT: u8 = 50;
+const MOST_PERCENT: u8 = 80;
 
 impl Validate<'_, '_, '_> {
     pub(super) fn services(&mut self, input: &input::Services) -> Services {
@@ -31,7 +34,11 @@ impl Validate<'_, '_, '_> {
             self.findings.at(&path.key("clusters"), found, "`services.provisioning` beside it", hint);
         }
         let metrics = input.metrics.is_some();
-        Services { ntp_serve, registry_writable, provisioning, clusters, metrics }
+        let storage = input.storage.as_ref().map(|storage| {
+            let share = self.parse(&path.key("storage").key("share"), storage.share.as_deref(), share_percent);
+            Storage { share_percent: share.unwrap_or(SHARE_PERCENT) }
+        });
+        Services { ntp_serve, registry_writable, provisioning, clusters, metrics, storage }
     }
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
@@ -235,6 +242,15 @@ fn file_url(text: &str) -> Result<String, Invalid> {
     Err(Invalid {
         expected: "a URL that begins with `https://`, `http://` or `file:///`".to_owned(),
         hint: "for a file beside the definition use `from: PATH`".to_owned(),
+    })
+}
+
+/// Percent of DATA, such as `50%`.
+fn share_percent(text: &str) -> Result<u8, Invalid> {
+    let percent = text.strip_suffix('%').and_then(|digits| digits.parse().ok());
+    percent.filter(|percent| (1..=MOST_PERCENT).contains(percent)).ok_or_else(|| Invalid {
+        expected: format!("a share of DATA from `1%` to `{MOST_PERCENT}%`, such as `50%`"),
+        hint: "the rest is for the cluster, its images and uploads".to_owned(),
     })
 }
 

@@ -1,12 +1,15 @@
-//! What a cluster has from its first day, beside its network: the metrics API. Pure.
+//! What a cluster has from its first day, beside its network: the metrics API, a default `StorageClass`. Pure.
+
+use agent_api::clusters::provisioning::StorageWish;
 
 use super::wishes::Wanted;
+use crate::cluster::local_path;
 use crate::cluster::metrics_server::{self, Trust};
 use crate::cluster::objects::Placed;
 use crate::operators::bpa::common::Parts;
 
 /// Namespaces in which these parts live.
-pub const NAMESPACES: [&str; 1] = [metrics_server::NAMESPACE];
+pub const NAMESPACES: [&str; 2] = [metrics_server::NAMESPACE, local_path::NAMESPACE];
 
 /// What is applied to a new cluster, each a document of YAML: what was asked for, and where nothing was said, what the box
 /// carries.
@@ -17,6 +20,10 @@ pub fn manifests(wanted: &Wanted, parts: &Parts) -> anyhow::Result<Vec<String>> 
     let mut all = Vec::new();
     if let Some(image) = carried(wanted.metrics, parts.metrics.as_deref(), "metrics", "metrics: false")? {
         all.push(document(&metrics_server::objects(image, &Trust::Nothing)?));
+    }
+    let storage = wanted.storage.map(|storage| storage == StorageWish::LocalPath);
+    if let Some(image) = carried(storage, parts.storage.as_deref(), "storage", "storage: none")? {
+        all.push(document(&local_path::objects(image)?));
     }
     Ok(all)
 }
@@ -47,13 +54,15 @@ mod tests {
     use serde_json::Value;
 
     use super::manifests;
+    use agent_api::clusters::provisioning::StorageWish;
+
     use crate::operators::bpa::common::Parts;
     use crate::operators::bpa::provisioning::kubeadm::tests::wanted;
     use crate::operators::bpa::provisioning::wishes::Wanted;
 
     #[test]
     fn what_the_box_carries_is_applied_unless_it_is_not_wanted() {
-        let with = Parts { metrics: Some("foothold.dev/metrics-server:v1".to_owned()) };
+        let with = Parts { metrics: Some("foothold.dev/metrics-server:v1".to_owned()), storage: None };
         let none = Parts::default();
         for (asked, parts, applied) in [
             (None, &with, 1),
@@ -72,8 +81,19 @@ mod tests {
     }
 
     #[test]
+    fn volumes_are_as_the_metrics_api() {
+        let with = Parts { metrics: None, storage: Some("foothold.dev/local-path-provisioner:v1".to_owned()) };
+        let all = |storage, parts: &Parts| manifests(&Wanted { storage, ..wanted(None) }, parts);
+        let applied = |storage, parts: &Parts| all(storage, parts).expect("manifests").len();
+        assert_eq!((applied(None, &with), applied(None, &Parts::default())), (1, 0));
+        assert_eq!((applied(Some(StorageWish::LocalPath), &with), applied(Some(StorageWish::None), &with)), (1, 0));
+        let error = all(Some(StorageWish::LocalPath), &Parts::default()).expect_err("it has none").to_string();
+        assert!(error.contains("`services: { storage: {} }`") && error.contains("`storage: none`"), "{error}");
+    }
+
+    #[test]
     fn a_manifest_is_one_text_with_the_image_of_the_box() {
-        let parts = Parts { metrics: Some("foothold.dev/metrics-server:v1".to_owned()) };
+        let parts = Parts { metrics: Some("foothold.dev/metrics-server:v1".to_owned()), storage: None };
         let all = manifests(&wanted(None), &parts).expect("manifests");
         let objects: Vec<Value> =
             all[0].split("---\n").map(|text| serde_json::from_str(text).expect("an object")).collect();

@@ -143,6 +143,7 @@ pub(super) mod tests {
             virtual_ip: None,
             cni: Cni::Flannel,
             metrics: None,
+            storage: None,
         }
     }
 

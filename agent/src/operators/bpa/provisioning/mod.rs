@@ -13,7 +13,7 @@
 //! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
 //! watch    nodes of a cluster that was made  balance    the masters' virtual address
 //!                                            route      to Services, where a site has no gateway
-//!                                            day_one    the metrics API
+//!                                            day_one    the metrics API, volumes
 //!                                            job        somebody else's installer, in place of all that
 //! ```
 //! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from

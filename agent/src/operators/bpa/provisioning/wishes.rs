@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use agent_api::clusters::provisioning::{Cni, NodeRole, NodeWish, Provisioning};
+use agent_api::clusters::provisioning::{Cni, NodeRole, NodeWish, Provisioning, StorageWish};
 use agent_api::metal3::host_firmware_settings::IntOrString;
 use agent_api::net::{Cidr, MacAddress, is_label};
 
@@ -56,6 +56,8 @@ pub struct Wanted {
     pub cni: Cni,
     /// Whether it has the metrics API; where the box carries it when `None`.
     pub metrics: Option<bool>,
+    /// Who makes volumes; local-path-provisioner, where the box carries it, when `None`.
+    pub storage: Option<StorageWish>,
 }
 
 impl Wanted {
@@ -136,6 +138,7 @@ impl Wanted {
             virtual_ip,
             cni: kubernetes.cni.unwrap_or_default(),
             metrics: kubernetes.metrics,
+            storage: kubernetes.storage,
         };
         if wrong.is_empty() { Ok(wanted) } else { Err(wrong) }
     }
@@ -166,6 +169,7 @@ fn installed_by_others(object: &Provisioning, wrong: &mut Vec<String>) {
         ("virtualIP", kubernetes.virtual_ip.is_some()),
         ("cni", kubernetes.cni.is_some()),
         ("metrics", kubernetes.metrics.is_some()),
+        ("storage", kubernetes.storage.is_some()),
     ];
     for (key, _) in said.into_iter().filter(|(_, said)| *said) {
         wrong.push(format!(
