@@ -7,6 +7,7 @@
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     the box's REST: routes, bodies  agent answers; web page, `foothold run` ask
 //! clusters application clusters, their software   users of Akraino ICN write, agent reads and reports
+//! sip      tenant clusters: hosts, what stands before them   users of Airship write, agent reads and reports
 //! openapi  what documents of REST have in common
 //! rehearsal  what a site's BMCs answered    agent answers; people read
 //! host_story  servers' signs of life       agent answers; controller, people read
@@ -57,6 +58,7 @@ pub mod release;
 pub mod report;
 pub mod rest;
 pub mod servers;
+pub mod sip;
 pub mod site;
 pub mod sops;
 pub mod yaml;
