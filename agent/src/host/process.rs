@@ -1,6 +1,7 @@
 //! Starting programs that stay, and becoming another program.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -27,7 +28,8 @@ pub fn start_owned(argv: &[String]) -> io::Result<tokio::process::Child> {
     #[expect(clippy::disallowed_methods, reason = "this is the door to subprocesses")]
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+    let said = std::io::stderr().as_fd().try_clone_to_owned()?;
+    command.stdin(Stdio::null()).stdout(said).process_group(0);
     die_with_parent(&mut command);
     tokio::process::Command::from(command).kill_on_drop(true).spawn()
 }

@@ -4,6 +4,7 @@
 //! metal3  servers of the site, by metal3's kinds, with Ironic
 //! bpa     application clusters on them, by the kinds of Akraino ICN
 //! kpa     charts and manifests on those clusters
+//! sip     hosts and services for tenant clusters, by the kind of Airship's SIP
 //! kit     what every controller shares; it knows no kind
 //! ```
 //!
@@ -24,12 +25,14 @@ pub mod bpa;
 pub mod kit;
 pub mod kpa;
 pub mod metal3;
+pub mod sip;
 
 use clap::Subcommand;
 
 use bpa::command::Bpa;
 use kpa::command::Kpa;
 use metal3::command::BareMetalHosts;
+use sip::command::Sip;
 
 /// What `foothold-agent operator` runs.
 #[derive(Debug, Subcommand)]
@@ -43,6 +46,9 @@ pub enum Operator {
     /// Charts and manifests on those clusters.
     #[command(name = "kpa")]
     Kpa(Box<Kpa>),
+    /// Hosts and services for tenant clusters, by Airship's `SIPCluster`.
+    #[command(name = "sip")]
+    Sip(Box<Sip>),
 }
 
 impl Operator {
@@ -55,6 +61,7 @@ impl Operator {
             Self::BareMetalHost(operator) => operator.run(),
             Self::Bpa(operator) => operator.run(),
             Self::Kpa(operator) => operator.run(),
+            Self::Sip(operator) => operator.run(),
         }
     }
 }

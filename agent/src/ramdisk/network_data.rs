@@ -88,6 +88,8 @@ pub struct Link {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Network {
+    /// What others call it.
+    pub id: String,
     /// The link's `id`.
     pub link: String,
     /// `ipv4`, `ipv6`, `ipv4_dhcp`, `ipv6_dhcp`, `ipv6_slaac` and the like.

@@ -1,0 +1,265 @@
+//! Queues and turns of clusters.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_api::meta::ConditionStatus;
+use agent_api::metal3::BareMetalHost;
+use agent_api::sip::cluster::{FINALIZER, READY, SipCluster};
+use futures_util::{TryStreamExt as _, stream};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use kube::api::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use kube::runtime::controller::Action as Next;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource as _, ResourceExt as _};
+use tokio::sync::{Mutex, OnceCell};
+
+use super::decide::{self, cluster_of, told_key};
+use super::infra::{Applied, Backend, Infra, PART_OF, TEMPLATES};
+use super::look::{Ahead, Found};
+use super::tell::{Told, What};
+use crate::operators::kit::{Base, Failures, Key, Object, ObjectError, Queue, Turn, turns};
+use crate::operators::sip::Settings;
+use crate::steps::chain;
+
+/// Until hosts are looked for again; a change of one is noticed at once.
+const SEARCH: Duration = Duration::from_secs(300);
+/// After somebody else was faster.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// The controller.
+pub(super) struct Controller {
+    pub base: Base,
+    pub failures: Failures,
+    /// All hosts, as they are watched.
+    pub hosts: Store<BareMetalHost>,
+    /// They are all known.
+    pub listed: OnceCell<()>,
+    /// Hosts that were changed and not seen so yet. Who holds it chooses and claims: the clusters take turns.
+    pub ahead: Mutex<Ahead>,
+    /// Services that are not asked for, and that nothing is left of.
+    pub removed: Mutex<BTreeSet<(Key, Infra)>>,
+    pub settings: Settings,
+}
+
+/// Runs the controller of clusters.
+pub async fn run(base: Base, settings: &Settings) {
+    let (store, changed) = base.changed::<SipCluster>();
+    let (hosts, writer) = reflector::store();
+    let all = store.clone();
+    let of_hosts = turns::related(everywhere::<BareMetalHost>(&base), writer, move |host| {
+        all.state_filter(|object: &SipCluster| concerns(object, host))
+            .iter()
+            .map(|it| ObjectRef::from_obj(&**it))
+            .collect()
+    });
+    let others = queues(&base, &store, &hosts);
+    let controller = Controller {
+        base: base.clone(),
+        failures: Failures::default(),
+        hosts,
+        listed: OnceCell::new(),
+        ahead: Mutex::default(),
+        removed: Mutex::default(),
+        settings: settings.clone(),
+    };
+    base.run(controller, store, [changed, of_hosts].into_iter().chain(others).collect()).await;
+}
+
+fn everywhere<K: Object>(base: &Base) -> (Api<K>, watcher::Config) {
+    (Api::all(base.client.clone()), watcher::Config::default())
+}
+
+/// Whether it is as it was asked for.
+fn is_settled(object: &SipCluster) -> bool {
+    let Some(status) = &object.status else { return false };
+    let mut ready = status.conditions.iter().flatten().filter(|condition| condition.kind == READY);
+    status.observed_generation == object.metadata.generation
+        && ready.any(|condition| condition.status == ConditionStatus::True)
+}
+
+fn has(object: &SipCluster, host: &BareMetalHost) -> bool {
+    let (namespace, name) = object.key();
+    let told = told_key(&host.key());
+    let had = object.status.iter().flat_map(|status| &status.nodes).any(|node| node.host == told);
+    had || cluster_of(host) == Some((&namespace, &name))
+}
+
+/// Whether a change of the host matters to the cluster: it has it, had it, or lacks one.
+fn concerns(object: &SipCluster, host: &BareMetalHost) -> bool {
+    has(object, host) || !is_settled(object)
+}
+
+/// Whether a host is described by that Secret.
+fn names(host: &BareMetalHost, secret: &Key) -> bool {
+    let (namespace, _) = host.key();
+    let bmc = host.spec.bmc.as_ref().map(|bmc| (namespace.clone(), bmc.credentials_name.clone()));
+    let data =
+        host.spec.network_data.as_ref().and_then(|it| {
+            Some((it.namespace.clone().filter(|it| !it.is_empty()).unwrap_or(namespace), it.name.clone()?))
+        });
+    bmc.as_ref() == Some(secret) || data.as_ref() == Some(secret)
+}
+
+/// Objects of a kind that changed, in whatever way. Only that they did is asked for, and not what they hold.
+fn touched<K>(
+    base: &Base,
+    config: watcher::Config,
+    of: impl Fn(&PartialObjectMeta<K>) -> Vec<ObjectRef<SipCluster>> + Send + 'static,
+) -> Queue<SipCluster>
+where
+    K: Object,
+    PartialObjectMeta<K>: Object,
+{
+    let touched =
+        watcher(Api::<PartialObjectMeta<K>>::all(base.client.clone()), config).default_backoff().touched_objects();
+    let refs = touched.map_ok(move |object| stream::iter(of(&object).into_iter().map(Ok)));
+    Box::pin(refs.try_flatten())
+}
+
+/// The cluster that an object was made for.
+fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<SipCluster>> {
+    let within = meta.namespace.clone().unwrap_or_default();
+    let owners = meta.owner_references.iter().flatten().filter(|owner| owner.kind == SipCluster::kind(&()));
+    owners.map(|owner| ObjectRef::new(&owner.name).within(&within)).collect()
+}
+
+fn refs(objects: &[Arc<SipCluster>]) -> Vec<ObjectRef<SipCluster>> {
+    objects.iter().map(|object| ObjectRef::from_obj(&**object)).collect()
+}
+
+/// Clusters that a Secret matters to: it is theirs, one of their hosts', or has keys for a jump host.
+fn of_secret(meta: &ObjectMeta, all: &Store<SipCluster>, hosts: &Store<BareMetalHost>) -> Vec<ObjectRef<SipCluster>> {
+    let secret: Key = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
+    let named = hosts.state_filter(|host: &BareMetalHost| names(host, &secret));
+    let concerned = |object: &SipCluster| {
+        let keys = object.spec.services.jump_host.iter().any(|wish| wish.node_ssh_private_keys == secret.1);
+        keys && object.key().0 == secret.0 || named.iter().any(|host| concerns(object, host))
+    };
+    let mut found = refs(&all.state_filter(concerned));
+    found.extend(owner(meta));
+    found
+}
+
+/// Clusters that a `ConfigMap` matters to: it is theirs, or has a template.
+fn of_config_map(meta: &ObjectMeta, all: &Store<SipCluster>) -> Vec<ObjectRef<SipCluster>> {
+    let name = meta.name.as_deref().unwrap_or_default();
+    if !TEMPLATES.iter().any(|(_, map, _)| *map == name) {
+        return owner(meta);
+    }
+    refs(&all.state_filter(|object: &SipCluster| object.namespace() == meta.namespace))
+}
+
+/// Changes of all that a cluster is made of and stands on.
+fn queues(base: &Base, all: &Store<SipCluster>, hosts: &Store<BareMetalHost>) -> Vec<Queue<SipCluster>> {
+    let ours = || watcher::Config::default().labels(&format!("{}={}", PART_OF.0, PART_OF.1));
+    let secrets = {
+        let (all, hosts) = (all.clone(), hosts.clone());
+        touched::<Secret>(base, watcher::Config::default(), move |it| of_secret(&it.metadata, &all, &hosts))
+    };
+    let maps = |config: watcher::Config| {
+        let all = all.clone();
+        touched::<ConfigMap>(base, config, move |it| of_config_map(&it.metadata, &all))
+    };
+    let mut queues = vec![
+        secrets,
+        maps(ours()),
+        touched::<Deployment>(base, ours(), |it| owner(&it.metadata)),
+        touched::<Service>(base, ours(), |it| owner(&it.metadata)),
+    ];
+    let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+    queues.extend(TEMPLATES.iter().map(|(_, map, _)| maps(named(map))));
+    queues
+}
+
+impl Turn for Controller {
+    type Kind = SipCluster;
+
+    async fn turn(&self, object: SipCluster) -> Result<Next, ObjectError> {
+        if object.leaves() {
+            return self.leave(&object).await;
+        }
+        if !object.held_by(FINALIZER) {
+            self.base.objects.hold(&object, FINALIZER).await?;
+            return Ok(Next::await_change());
+        }
+        if let Some(left) = self.failures.left(&object) {
+            return Ok(Next::requeue(left));
+        }
+        let wrong = decide::wrong(&object);
+        if !wrong.is_empty() {
+            self.tell(&object, Told::new(What::Unschedulable, wrong.join("\n"))).await?;
+            return Ok(Next::await_change());
+        }
+        // A watch that ends here ends the controller, too.
+        self.listed.get_or_init(async || drop(self.hosts.wait_until_ready().await)).await;
+        match self.gather(&object).await? {
+            Some(found) => Box::pin(self.conclude(&object, &found)).await,
+            None => Ok(Next::requeue(AGAIN)),
+        }
+    }
+}
+
+impl Controller {
+    /// Chooses, and has it so on the hosts. Nothing: it is looked at again.
+    async fn gather(&self, object: &SipCluster) -> Result<Option<Found>, ObjectError> {
+        let mut ahead = self.ahead.lock().await;
+        let found = self.look(object, &mut ahead).await?;
+        if object.is_dry_run() {
+            return Ok(Some(found));
+        }
+        match self.carry_out(object, &found, &mut ahead).await {
+            Ok(true) => Ok(Some(found)),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                self.tell(object, Told::new(What::UnableToApplyLabels, chain(&error))).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// What follows from it.
+    async fn conclude(&self, object: &SipCluster, found: &Found) -> Result<Next, ObjectError> {
+        if object.is_dry_run() {
+            self.tell(object, Told::dry_run(found)).await?;
+            return Ok(Next::requeue(SEARCH));
+        }
+        let mut lacking: Vec<String> = found.choice.short.iter().map(|short| short.why.clone()).collect();
+        lacking.extend(found.broken.iter().cloned());
+        let failed = found.choice.failed.iter();
+        lacking
+            .extend(failed.map(|(host, why)| format!("{}: {why}, and there is no other host for it", told_key(host))));
+        let served = match Box::pin(self.services(object, found)).await {
+            Ok(served) => served,
+            Err(error) if error.is_stale() => return Err(error),
+            Err(error) => {
+                let rest = self.failures.one_more(object);
+                self.tell(object, Told::new(What::InfraServiceFailure, chain(&error)).with(found)).await?;
+                return Ok(Next::requeue(rest));
+            }
+        };
+        self.failures.none(&object.key());
+        let (what, why) = match served {
+            _ if !lacking.is_empty() => (What::Unschedulable, lacking.join("\n")),
+            Applied::Fails(why) => (What::InfraServiceFailure, why),
+            Applied::Waits(why) => (What::Progressing, why),
+            Applied::Runs => (What::Succeeded, format!("{} hosts are the cluster's", found.choice.members.len())),
+        };
+        self.tell(object, Told::new(what, why).with(found)).await?;
+        Ok(Next::requeue(SEARCH))
+    }
+
+    /// Brings up what stands before the hosts. Nothing is touched before there are hosts, nor while the address of one is not
+    /// known: what runs goes on.
+    async fn services(&self, object: &SipCluster, found: &Found) -> Result<Applied, ObjectError> {
+        let (choice, broken) = (&found.choice, &found.broken);
+        if !broken.is_empty() || !choice.short.is_empty() && choice.members.is_empty() {
+            return Ok(Applied::Waits(String::new()));
+        }
+        Box::pin(self.serve(object, &Backend::all(&choice.members, &found.addresses))).await
+    }
+}

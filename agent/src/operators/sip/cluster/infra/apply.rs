@@ -1,0 +1,277 @@
+//! Makes the objects, checks before, tells pods after, and removes what is not asked for.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use agent_api::metal3::BareMetalHost;
+use agent_api::metal3::annotations::REBOOT;
+use agent_api::sip::cluster::SipCluster;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role as Rights, RoleBinding};
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use serde_json::json;
+
+use super::jumphost::{HOST_KEY, HOST_KEY_PUBLIC};
+use super::{Backend, Given, Infra, Objects, PART_OF, TEMPLATES, plan, requests};
+use crate::host::runner::{RunError, Runner as _, System};
+use crate::operators::kit::{Object, ObjectError, doing};
+use crate::operators::sip::cluster::controller::Controller;
+use crate::operators::sip::cluster::decide::is_of;
+use crate::operators::sip::run::MANAGER;
+use crate::ssh;
+use crate::steps::blocking;
+
+/// What `haproxy -c` may take.
+const CHECK: Duration = Duration::from_secs(20);
+/// Annotation of pods: another value has the kubelet look at once at what they mount.
+const CONFIG: &str = "sip.airshipit.org/config";
+
+/// How far the services are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// All run.
+    Runs,
+    /// Their objects are there, and a pod is waited for; in words.
+    Waits(String),
+    /// They cannot be made, in words.
+    Fails(String),
+}
+
+impl Controller {
+    /// Brings the services of the cluster up to date. Where one cannot be made, none is touched.
+    pub(in crate::operators::sip::cluster) async fn serve(
+        &self,
+        object: &SipCluster,
+        backends: &[Backend],
+    ) -> Result<Applied, ObjectError> {
+        let wrong = super::wrong(object);
+        if !wrong.is_empty() {
+            return Ok(Applied::Fails(wrong.join("\n")));
+        }
+        let given = match self.given(object).await? {
+            Ok(given) => given,
+            Err(why) => return Ok(Applied::Fails(why)),
+        };
+        let mut plans = Vec::new();
+        for infra in Infra::ALL {
+            let planned = plan(infra, object, backends, &given, &self.settings.images);
+            match self.checked(infra, planned).await {
+                Ok(planned) => plans.push((infra, planned.map(Box::new))),
+                Err(why) => return Ok(Applied::Fails(why)),
+            }
+        }
+        let mut waits = Vec::new();
+        for (infra, planned) in plans {
+            match planned {
+                Some(planned) => waits.extend(self.make(infra, object, &planned).await?),
+                None => self.remove(infra, object).await?,
+            }
+        }
+        if Infra::JumpHost.is_asked(object) {
+            self.answer(object, backends).await?;
+        }
+        Ok(if waits.is_empty() { Applied::Runs } else { Applied::Waits(waits.join("; ")) })
+    }
+
+    /// What users have beside the object, and the jump host's key.
+    async fn given(&self, object: &SipCluster) -> Result<Result<Given, String>, ObjectError> {
+        let (namespace, _) = object.key();
+        let objects = &self.base.objects;
+        let mut given = Given::default();
+        for (infra, map, key) in TEMPLATES.into_iter().filter(|(infra, ..)| infra.is_asked(object)) {
+            let Some(found) = objects.get::<ConfigMap>(&namespace, map).await? else { continue };
+            let Some(text) = found.data.and_then(|mut data| data.remove(key)) else {
+                let what = infra.component();
+                return Ok(Err(format!("ConfigMap `{namespace}/{map}` with the template of `{what}` has no `{key}`")));
+            };
+            given.templates.insert(map, text);
+        }
+        let Some(wish) = object.spec.services.jump_host.first() else { return Ok(Ok(given)) };
+        let name = &wish.node_ssh_private_keys;
+        let Some(keys) = objects.secret(&namespace, name).await? else {
+            let why =
+                format!("Secret `{namespace}/{name}`, which `jumpHost[0].nodeSSHPrivateKeys` names, is not there");
+            return Ok(Err(why));
+        };
+        given.node_keys = keys.data.into_iter().flatten().map(|(key, _)| key).collect();
+        let own = objects.secret(&namespace, &Infra::JumpHost.name(object)).await?;
+        given.host_key = match host_key(own.as_ref()) {
+            Some(key) => key,
+            None => match ssh::new_key(&Infra::JumpHost.name(object)) {
+                Ok(key) => key,
+                Err(error) => return Ok(Err(error.to_string())),
+            },
+        };
+        Ok(Ok(given))
+    }
+
+    /// A plan whose configuration `HAProxy` takes.
+    async fn checked(&self, infra: Infra, planned: Result<Option<Objects>, String>) -> Result<Option<Objects>, String> {
+        let planned = planned?;
+        let config = planned.as_ref().and_then(|planned| planned.config.clone());
+        if let (Some(config), Some(haproxy)) = (config, self.settings.haproxy.clone()) {
+            let ran = blocking(move || Ok(check(&haproxy, &config))).await.map_err(|error| format!("{error:#}"))?;
+            ran.map_err(|why| format!("the configuration of `{}`: {why}", infra.component()))?;
+        }
+        Ok(planned)
+    }
+
+    /// Writes the objects. Says what is waited for.
+    async fn make(&self, infra: Infra, object: &SipCluster, planned: &Objects) -> Result<Option<String>, ObjectError> {
+        let objects = &self.base.objects;
+        for map in &planned.config_maps {
+            objects.apply(map, MANAGER).await?;
+        }
+        let secret = objects.apply(&planned.secret, MANAGER).await?;
+        if let Some((account, rights, binding)) = &planned.rights {
+            objects.apply(account, MANAGER).await?;
+            objects.apply(rights, MANAGER).await?;
+            objects.apply(binding, MANAGER).await?;
+        }
+        self.renew_service(object, infra, &planned.service).await?;
+        objects.apply(&planned.service, MANAGER).await?;
+        let deployment = objects.apply(&planned.deployment, MANAGER).await?;
+        let version = secret.resource_version().unwrap_or_default();
+        self.wake(object, infra, &version).await?;
+        self.removed.lock().await.remove(&(object.key(), infra));
+        Ok(waits_for(&infra.name(object), &deployment))
+    }
+
+    /// A Service keeps its address as long as it is: one with another is made anew.
+    async fn renew_service(&self, object: &SipCluster, infra: Infra, wanted: &Service) -> Result<(), ObjectError> {
+        let address = |service: &Service| service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
+        let Some(address_wanted) = address(wanted) else { return Ok(()) };
+        let (namespace, _) = object.key();
+        let name = infra.name(object);
+        let found = self.base.objects.get::<Service>(&namespace, &name).await?;
+        if found.is_some_and(|found| address(&found).is_some_and(|has| has != address_wanted)) {
+            self.base.objects.delete::<Service>(&namespace, &name).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the kubelet bring what changed to the pods now, and not within a minute.
+    async fn wake(&self, object: &SipCluster, infra: Infra, version: &str) -> Result<(), ObjectError> {
+        let (namespace, _) = object.key();
+        let own = ListParams::default().labels(&format!("app.kubernetes.io/instance={}", infra.name(object)));
+        let pods = self.base.objects.api::<Pod>(&namespace).list(&own).await.map_err(doing("listing pods"))?;
+        for pod in pods.items.iter().filter(|pod| pod.annotations().get(CONFIG).is_none_or(|it| it != version)) {
+            let change = json!({"metadata": {"annotations": {CONFIG: version}}});
+            match self.base.objects.merge(pod, change).await {
+                // It is on its way out, or changes: the kubelet looks at it anyway.
+                Err(error) if !error.is_gone() && !error.is_stale() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a service, once: it is remembered until it is made again.
+    async fn remove(&self, infra: Infra, object: &SipCluster) -> Result<(), ObjectError> {
+        let at = (object.key(), infra);
+        if self.removed.lock().await.contains(&at) {
+            return Ok(());
+        }
+        let (namespace, _) = object.key();
+        let name = infra.name(object);
+        self.remove_one::<Deployment>(&namespace, &name).await?;
+        self.remove_one::<Service>(&namespace, &name).await?;
+        self.remove_one::<Secret>(&namespace, &name).await?;
+        if infra == Infra::JumpHost {
+            self.remove_one::<ConfigMap>(&namespace, &name).await?;
+            self.remove_one::<ConfigMap>(&namespace, &requests::name(object)).await?;
+            self.remove_one::<RoleBinding>(&namespace, &name).await?;
+            self.remove_one::<Rights>(&namespace, &name).await?;
+            self.remove_one::<ServiceAccount>(&namespace, &name).await?;
+        }
+        self.removed.lock().await.insert(at);
+        Ok(())
+    }
+
+    /// Removes all services, whatever is remembered.
+    pub(in crate::operators::sip::cluster) async fn remove_all(&self, object: &SipCluster) -> Result<(), ObjectError> {
+        let key = object.key();
+        self.removed.lock().await.retain(|(of, _)| *of != key);
+        for infra in Infra::ALL {
+            self.remove(infra, object).await?;
+        }
+        self.removed.lock().await.retain(|(of, _)| *of != key);
+        Ok(())
+    }
+
+    /// Removes an object that was made here: another one of that name is its user's.
+    async fn remove_one<K: Object>(&self, namespace: &str, name: &str) -> Result<(), ObjectError> {
+        let found = self.base.objects.get::<K>(namespace, name).await?;
+        let (label, value) = PART_OF;
+        if found.is_some_and(|found| found.labels().get(label).is_some_and(|it| it == value)) {
+            self.base.objects.delete::<K>(namespace, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Does what users ask for on the jump host.
+    async fn answer(&self, object: &SipCluster, backends: &[Backend]) -> Result<(), ObjectError> {
+        let (namespace, _) = object.key();
+        let objects = &self.base.objects;
+        let Some(map) = objects.get::<ConfigMap>(&namespace, &requests::name(object)).await? else { return Ok(()) };
+        for request in requests::open(map.data.as_ref(), backends) {
+            let text = match &request.host {
+                Some((within, name)) => self.reboot(object, within, name).await?,
+                None => format!("`{}` is no host of this cluster", request.name),
+            };
+            log::info!("{namespace}/{}: reboot of `{}`: {text}", Infra::JumpHost.name(object), request.name);
+            let change = requests::answer(&request, &text);
+            let api = objects.api::<ConfigMap>(&namespace);
+            let params = kube::api::PatchParams::default();
+            let answered = api.patch(&map.name_any(), &params, &kube::api::Patch::Merge(change)).await;
+            answered.map_err(doing("answering the jump host"))?;
+        }
+        Ok(())
+    }
+
+    /// Asks the controller of hosts for a reboot.
+    async fn reboot(&self, object: &SipCluster, namespace: &str, name: &str) -> Result<String, ObjectError> {
+        let host = self.base.objects.get::<BareMetalHost>(namespace, name).await?;
+        let Some(host) = host.filter(|host| is_of(host, object)) else {
+            return Ok(format!("BareMetalHost `{namespace}/{name}` is not this cluster's any more"));
+        };
+        self.base.objects.merge(&host, json!({"metadata": {"annotations": {REBOOT: ""}}})).await?;
+        Ok(format!("BareMetalHost `{namespace}/{name}` is asked to reboot"))
+    }
+}
+
+/// The key that the jump host has.
+fn host_key(secret: Option<&Secret>) -> Option<(String, String)> {
+    let data: &BTreeMap<String, _> = secret?.data.as_ref()?;
+    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok().filter(|text| !text.is_empty());
+    Some((text(HOST_KEY)?, text(HOST_KEY_PUBLIC)?))
+}
+
+/// What keeps a Deployment from being there as it was asked for last.
+fn waits_for(name: &str, deployment: &Deployment) -> Option<String> {
+    let status = deployment.status.clone().unwrap_or_default();
+    let seen = status.observed_generation == deployment.metadata.generation;
+    let whole = status.available_replicas.unwrap_or_default() >= 1 && status.updated_replicas.unwrap_or_default() >= 1;
+    if seen && whole {
+        return None;
+    }
+    let conditions = status.conditions.unwrap_or_default();
+    let why = conditions.into_iter().find(|it| it.status.as_deref() == Some("False")).and_then(|it| it.message);
+    Some(format!("{name}: {}", why.unwrap_or_else(|| "its pod is being started".to_owned())))
+}
+
+/// Has `HAProxy` check a configuration.
+///
+/// # Errors
+/// What it says.
+pub fn check(haproxy: &Path, config: &str) -> Result<(), String> {
+    let program = haproxy.to_string_lossy();
+    match System::new().run(&[&program, "-c", "-f", "/dev/stdin"], config.as_bytes(), CHECK) {
+        Ok(_) => Ok(()),
+        Err(RunError::Failed { stderr, .. }) => Err(stderr.trim().to_owned()),
+        Err(error) => Err(crate::steps::chain(&error)),
+    }
+}

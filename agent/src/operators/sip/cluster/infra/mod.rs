@@ -1,0 +1,219 @@
+//! What stands before the hosts: load balancers and a jump host, each a Deployment with its Service and what it reads.
+//!
+//! ```text
+//! SIPCluster, hosts with their addresses ─plan─► objects by kind (pure) ─► checked ─► applied ─► pods are told
+//!                      templates of users ──┘                    what is not asked for is removed
+//! ```
+
+mod apply;
+mod balancer;
+mod jumphost;
+mod parts;
+pub mod requests;
+pub mod template;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use agent_api::sip::cluster::{Role, ServiceWish, SipCluster};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role as Rights, RoleBinding};
+
+use super::decide::Member;
+use super::look::Addresses;
+use crate::operators::kit::{Key, Object as _};
+
+pub use apply::Applied;
+pub use balancer::TEMPLATES;
+pub use jumphost::wrong_key;
+
+/// Label that all of it has.
+pub const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "sip");
+
+/// Images of pods that name none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Images {
+    /// With `HAProxy` and this program.
+    pub own: String,
+    /// With OpenSSH.
+    pub jump_host: String,
+}
+
+/// A service that a cluster may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Infra {
+    /// Before the API servers.
+    ControlPlane,
+    /// Before the workers.
+    Worker,
+    /// Where users come in.
+    JumpHost,
+}
+
+impl Infra {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ControlPlane, Self::Worker, Self::JumpHost];
+
+    /// Beginning of its objects' names.
+    pub const fn component(self) -> &'static str {
+        match self {
+            Self::ControlPlane => "loadbalancer-controlplane",
+            Self::Worker => "loadbalancer-worker",
+            Self::JumpHost => "jumphost",
+        }
+    }
+
+    /// Name of its objects.
+    pub fn name(self, object: &SipCluster) -> String {
+        let (_, name) = object.key();
+        format!("{}-{name}", self.component())
+    }
+
+    /// Whether it is asked for.
+    pub fn is_asked(self, object: &SipCluster) -> bool {
+        let services = &object.spec.services;
+        match self {
+            Self::ControlPlane => !services.load_balancer_control_plane.is_empty(),
+            Self::Worker => !services.load_balancer_worker.is_empty(),
+            Self::JumpHost => !services.jump_host.is_empty(),
+        }
+    }
+}
+
+/// A host as services know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// What it is for.
+    pub role: Role,
+    /// The host.
+    pub host: Key,
+    /// Its name: the host's own, with its namespace behind it where two of the cluster are called so.
+    pub name: String,
+    /// It stands by.
+    pub standby: bool,
+    /// Its addresses.
+    pub addresses: Addresses,
+}
+
+impl Backend {
+    /// The cluster's hosts whose addresses are known.
+    pub fn all(members: &[Member], addresses: &BTreeMap<Key, Addresses>) -> Vec<Self> {
+        let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+        for member in members {
+            *times.entry(&member.host.1).or_default() += 1;
+        }
+        let one = |member: &Member| {
+            let (namespace, name) = &member.host;
+            let alone = times.get(name.as_str()) == Some(&1);
+            Some(Self {
+                role: member.role,
+                host: member.host.clone(),
+                name: if alone { name.clone() } else { format!("{name}.{namespace}") },
+                standby: member.standby,
+                addresses: addresses.get(&member.host)?.clone(),
+            })
+        };
+        members.iter().filter_map(one).collect()
+    }
+
+    fn address(&self, interface: &str) -> Option<IpAddr> {
+        self.addresses.get(interface).copied()
+    }
+}
+
+/// All objects of a service.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// What pods read.
+    pub secret: Secret,
+    /// What pods read that is no secret, and what the jump host writes.
+    pub config_maps: Vec<ConfigMap>,
+    /// Who the pod is, and what it may do.
+    pub rights: Option<(ServiceAccount, Rights, RoleBinding)>,
+    /// How it is reached.
+    pub service: Service,
+    /// The pod.
+    pub deployment: Deployment,
+    /// A configuration of `HAProxy` that must be right.
+    pub config: Option<String>,
+}
+
+/// What users and the cluster have beside the object.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Templates that users put in the place of ours.
+    pub templates: BTreeMap<&'static str, String>,
+    /// Keys of the Secret with private keys for the nodes.
+    pub node_keys: Vec<String>,
+    /// The jump host's own key, private and public; made the first time.
+    pub host_key: (String, String),
+}
+
+/// All that is wrong with the services that are asked for.
+pub fn wrong(object: &SipCluster) -> Vec<String> {
+    let services = &object.spec.services;
+    let mut all = Vec::new();
+    let mut ports: Vec<(String, std::ops::RangeInclusive<i32>)> = Vec::new();
+    let of_wish = |all: &mut Vec<String>, at: &str, wish: &ServiceWish| {
+        let address = wish.cluster_ip.as_deref();
+        if let Some(text) = address.filter(|text| text.parse::<IpAddr>().is_err()) {
+            all.push(format!("{at}.clusterIP is `{text}`, expected an address"));
+        }
+        if wish.node_interface_id.is_empty() {
+            all.push(format!(
+                "{at}.nodeInterfaceId is missing, expected the `id` of a network of the hosts' network data"
+            ));
+        }
+    };
+    for one in &services.load_balancer_control_plane {
+        of_wish(&mut all, "spec.services.loadBalancerControlPlane[0]", &one.wish);
+        ports.push(("loadBalancerControlPlane[0].nodePort".to_owned(), one.node_port..=one.node_port));
+    }
+    for one in &services.load_balancer_worker {
+        of_wish(&mut all, "spec.services.loadBalancerWorker[0]", &one.wish);
+        let range = one.node_port_range;
+        ports.push(("loadBalancerWorker[0].nodePortRange".to_owned(), range.start..=range.end));
+    }
+    for one in &services.jump_host {
+        of_wish(&mut all, "spec.services.jumpHost[0]", &one.wish);
+        ports.push(("jumpHost[0].nodePort".to_owned(), one.node_port..=one.node_port));
+        for (number, key) in one.ssh_authorized_keys.iter().enumerate() {
+            if let Some(why) = wrong_key(key) {
+                all.push(format!("spec.services.jumpHost[0].sshAuthorizedKeys[{number}] is no key: {why}"));
+            }
+        }
+    }
+    for (number, (at, range)) in ports.iter().enumerate() {
+        if range.is_empty() {
+            all.push(format!("spec.services.{at}: the end of the range comes before its start"));
+        }
+        for (other, taken) in &ports[..number] {
+            if range.start() <= taken.end() && taken.start() <= range.end() {
+                all.push(format!("spec.services.{at} and spec.services.{other} have a port in common"));
+            }
+        }
+    }
+    all
+}
+
+/// The objects of a service; nothing where it is not asked for.
+///
+/// # Errors
+/// A template that is wrong, in words.
+pub fn plan(
+    infra: Infra,
+    object: &SipCluster,
+    backends: &[Backend],
+    given: &Given,
+    images: &Images,
+) -> Result<Option<Objects>, String> {
+    match infra {
+        Infra::ControlPlane => balancer::control_plane(object, backends, given, images),
+        Infra::Worker => balancer::worker(object, backends, given, images),
+        Infra::JumpHost => Ok(jumphost::objects(object, backends, given, images)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! What a cluster stands on: the hosts as they are, and what their Secrets say of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use agent_api::metal3::BareMetalHost;
+use agent_api::sip::cluster::{Role, SipCluster};
+use agent_api::yaml;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use serde_json::Value;
+
+use super::controller::Controller;
+use super::decide::{Choice, View, choose, told_key};
+use crate::operators::kit::{Key, Object as _, ObjectError};
+use crate::ramdisk::network_data::NetworkData;
+
+/// Key of a Secret with a host's network data.
+const NETWORK_DATA: &str = "networkData";
+/// Keys of a Secret with the credentials of a BMC.
+const CREDENTIALS: [&str; 2] = ["username", "password"];
+
+/// Addresses of a host, by the `id` of their network.
+pub type Addresses = BTreeMap<String, IpAddr>;
+
+/// Hosts that were changed here and that the watch does not have so yet.
+#[derive(Debug, Default)]
+pub struct Ahead(HashMap<Key, (Option<String>, Arc<BareMetalHost>)>);
+
+impl Ahead {
+    /// A host is `now` so, and was `before`.
+    pub fn changed(&mut self, before: &BareMetalHost, now: BareMetalHost) {
+        let seen = self.0.remove(&before.key()).map_or_else(|| before.resource_version(), |(seen, _)| seen);
+        self.0.insert(before.key(), (seen, Arc::new(now)));
+    }
+
+    /// The hosts as they are known: nobody changed one between what the watch had and what was written on it, so whatever
+    /// else the watch has by now is newer.
+    fn over(&mut self, watched: Vec<Arc<BareMetalHost>>) -> Vec<Arc<BareMetalHost>> {
+        let known: BTreeSet<Key> = watched.iter().map(|host| host.key()).collect();
+        self.0.retain(|key, _| known.contains(key));
+        let newer = |host: Arc<BareMetalHost>| match self.0.get(&host.key()) {
+            Some((seen, now)) if *seen == host.resource_version() => Arc::clone(now),
+            Some(_) => {
+                self.0.remove(&host.key());
+                host
+            }
+            None => host,
+        };
+        watched.into_iter().map(newer).collect()
+    }
+}
+
+/// What was found.
+pub struct Found {
+    /// The choice.
+    pub choice: Choice,
+    /// All hosts as they were chosen from.
+    pub hosts: Vec<Arc<BareMetalHost>>,
+    /// Addresses of the cluster's hosts.
+    pub addresses: BTreeMap<Key, Addresses>,
+    /// What is wrong with Secrets of hosts that it has.
+    pub broken: Vec<String>,
+}
+
+impl Controller {
+    /// Chooses among the hosts as they are now. Secrets are read of those alone that would be chosen, and of those that the
+    /// cluster has; a host whose Secrets are no good is passed over, so this comes to an end.
+    pub(super) async fn look(&self, object: &SipCluster, ahead: &mut Ahead) -> Result<Found, ObjectError> {
+        let hosts = ahead.over(self.hosts.state());
+        let by_key: HashMap<Key, &BareMetalHost> = hosts.iter().map(|host| (host.key(), &**host)).collect();
+        let mut unreadable: BTreeMap<(Role, Key), String> = BTreeMap::new();
+        let mut addresses: BTreeMap<(Role, Key), Addresses> = BTreeMap::new();
+        loop {
+            let view = View { hosts: &hosts, unreadable: &unreadable, tell_all: object.is_dry_run() };
+            let choice = choose(object, &view);
+            let mut news = Vec::new();
+            for member in &choice.claim {
+                let at = (member.role, member.host.clone());
+                if addresses.contains_key(&at) {
+                    continue;
+                }
+                let Some(host) = by_key.get(&member.host) else { continue };
+                match self.facts(object, member.role, host).await? {
+                    Ok(found) => drop(addresses.insert(at, found)),
+                    Err(why) => news.push((at, why)),
+                }
+            }
+            if news.is_empty() {
+                return self.found(object, choice, hosts.clone(), addresses).await;
+            }
+            unreadable.extend(news);
+        }
+    }
+
+    async fn found(
+        &self,
+        object: &SipCluster,
+        choice: Choice,
+        hosts: Vec<Arc<BareMetalHost>>,
+        mut known: BTreeMap<(Role, Key), Addresses>,
+    ) -> Result<Found, ObjectError> {
+        let (mut addresses, mut broken) = (BTreeMap::new(), Vec::new());
+        for member in &choice.members {
+            let found = match known.remove(&(member.role, member.host.clone())) {
+                Some(found) => Ok(found),
+                None => match hosts.iter().find(|host| host.key() == member.host) {
+                    Some(host) => self.facts(object, member.role, host).await?,
+                    None => continue,
+                },
+            };
+            match found {
+                Ok(found) => drop(addresses.insert(member.host.clone(), found)),
+                Err(why) => broken.push(format!("{}: {why}", told_key(&member.host))),
+            }
+        }
+        Ok(Found { choice, hosts, addresses, broken })
+    }
+
+    /// Addresses of a host for the services of its role, and whether its BMC can be asked; else what is wrong, in words.
+    async fn facts(
+        &self,
+        object: &SipCluster,
+        role: Role,
+        host: &BareMetalHost,
+    ) -> Result<Result<Addresses, String>, ObjectError> {
+        let (namespace, _) = host.key();
+        if let Some(bmc) = host.spec.bmc.as_ref().filter(|bmc| !bmc.credentials_name.is_empty()) {
+            let name = &bmc.credentials_name;
+            let secret = self.base.objects.secret(&namespace, name).await?;
+            if let Err(why) = credentials(secret.as_ref()) {
+                return Ok(Err(format!("Secret `{namespace}/{name}` with the credentials of its BMC {why}")));
+            }
+        }
+        let wanted = object.spec.services.interfaces(role);
+        if wanted.is_empty() {
+            return Ok(Ok(Addresses::new()));
+        }
+        let Some(reference) = &host.spec.network_data else {
+            return Ok(Err("it has no `networkData`, which services need its address from".to_owned()));
+        };
+        let namespace = reference.namespace.clone().filter(|it| !it.is_empty()).unwrap_or(namespace);
+        let Some(name) = reference.name.clone().filter(|name| !name.is_empty()) else {
+            return Ok(Err("its `networkData` names no Secret".to_owned()));
+        };
+        let secret = self.base.objects.secret(&namespace, &name).await?;
+        let told = |why: String| format!("Secret `{namespace}/{name}` with its network data {why}");
+        Ok(network(secret.as_ref(), &wanted).map_err(told))
+    }
+}
+
+/// Whether a Secret has what a BMC wants.
+fn credentials(secret: Option<&Secret>) -> Result<(), String> {
+    let Some(secret) = secret else { return Err("is not there".to_owned()) };
+    let has = |key: &&str| secret.data.as_ref().and_then(|data| data.get(*key)).is_some_and(|text| !text.0.is_empty());
+    match CREDENTIALS.iter().find(|key| !has(key)) {
+        Some(key) => Err(format!("has no `{key}`")),
+        None => Ok(()),
+    }
+}
+
+/// The addresses of these networks.
+fn network(secret: Option<&Secret>, wanted: &[&str]) -> Result<Addresses, String> {
+    let Some(secret) = secret else { return Err("is not there".to_owned()) };
+    let bytes = secret.data.as_ref().and_then(|data| data.get(NETWORK_DATA));
+    let bytes = bytes.ok_or_else(|| format!("has no `{NETWORK_DATA}`"))?;
+    let text = String::from_utf8(bytes.0.clone()).map_err(|_| "is no text".to_owned())?;
+    let value: Value = serde_saphyr::from_str_with_options(&text, yaml::options(&text))
+        .map_err(|error| format!("cannot be read: {}", yaml::told(&error)))?;
+    let data = NetworkData::read(&value).map_err(|error| format!("cannot be read: {error}"))?;
+    let mut all = Addresses::new();
+    for id in wanted {
+        let networks = || data.networks.iter().filter(|network| network.id == *id);
+        if networks().next().is_none() {
+            let ids: Vec<&str> = data.networks.iter().map(|network| network.id.as_str()).collect();
+            return Err(format!("has no network `{id}`, only [{}]", ids.join(", ")));
+        }
+        let Some(text) = networks().find_map(|network| network.ip_address.as_deref()) else {
+            return Err(format!("has no `ip_address` in the network `{id}`"));
+        };
+        let address = text.split('/').next().unwrap_or_default().trim().parse();
+        let address = address.map_err(|_| format!("has `{text}` as address in the network `{id}`"))?;
+        all.insert((*id).to_owned(), address);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+    use serde_json::json;
+
+    use super::*;
+
+    fn secret(key: &str, text: &str) -> Secret {
+        Secret { data: Some([(key.to_owned(), ByteString(text.as_bytes().to_vec()))].into()), ..Secret::default() }
+    }
+
+    const DATA: &str = r#"{"links": [{"id": "eno4", "type": "phy", "mtu": 1500}], "networks": [
+        {"id": "oam-ipv6", "type": "ipv6", "link": "eno4", "ip_address": "2001:db8::139/64"},
+        {"id": "oam-ipv4", "type": "ipv4", "link": "eno4", "ip_address": "192.0.2.139", "netmask": "255.255.255.128",
+         "dns_nameservers": ["192.0.2.1"], "routes": [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "192.0.2.129"}]},
+        {"id": "pxe", "type": "ipv4_dhcp", "link": "eno4"}]}"#;
+
+    /// JSON and YAML, as both are called `networkData`.
+    #[test]
+    fn addresses_are_those_of_the_networks_that_services_name() {
+        let found = network(Some(&secret(NETWORK_DATA, DATA)), &["oam-ipv4", "oam-ipv6"]).expect("addresses");
+        assert_eq!(found["oam-ipv4"], IpAddr::from([192, 0, 2, 139]));
+        assert_eq!(found["oam-ipv6"].to_string(), "2001:db8::139");
+        let yaml = "links: []\nnetworks:\n- { id: oam, link: a, type: ipv4, ip_address: 10.0.0.1/24 }\n";
+        let found = network(Some(&secret(NETWORK_DATA, yaml)), &["oam"]).expect("addresses");
+        assert_eq!(found["oam"], IpAddr::from([10, 0, 0, 1]));
+    }
+
+    #[test]
+    fn what_is_wrong_with_network_data_is_said() {
+        let good = secret(NETWORK_DATA, DATA);
+        for (secret, id, words) in [
+            (None, "oam-ipv4", "is not there"),
+            (Some(secret("other", DATA)), "oam-ipv4", "has no `networkData`"),
+            (Some(secret(NETWORK_DATA, "[")), "oam-ipv4", "cannot be read"),
+            (Some(secret(NETWORK_DATA, "version: 2\nethernets: {}\n")), "oam-ipv4", "netplan"),
+            (Some(good.clone()), "storage", "has no network `storage`, only [oam-ipv6, oam-ipv4, pxe]"),
+            (Some(good), "pxe", "has no `ip_address` in the network `pxe`"),
+        ] {
+            let why = network(secret.as_ref(), &[id]).expect_err("refused");
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_both_there_or_what_lacks_is_named() {
+        let both = json!({"data": {"username": "YQ==", "password": "Yg=="}});
+        assert_eq!(credentials(Some(&serde_json::from_value(both).expect("a Secret"))), Ok(()));
+        assert_eq!(credentials(None), Err("is not there".to_owned()));
+        assert_eq!(credentials(Some(&secret("username", "a"))), Err("has no `password`".to_owned()));
+    }
+
+    fn host(version: &str) -> BareMetalHost {
+        serde_json::from_value(json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata":
+            {"namespace": "a", "name": "h", "resourceVersion": version}, "spec": {"online": true}}))
+        .expect("a host")
+    }
+
+    #[test]
+    fn what_was_written_counts_until_the_watch_has_something_newer() {
+        let version = |hosts: Vec<Arc<BareMetalHost>>| hosts[0].resource_version().expect("a version");
+        let mut ahead = Ahead::default();
+        ahead.changed(&host("1"), host("2"));
+        // Written on what was ahead already.
+        ahead.changed(&host("2"), host("3"));
+        assert_eq!(version(ahead.over(vec![Arc::new(host("1"))])), "3");
+        assert_eq!(version(ahead.over(vec![Arc::new(host("2"))])), "2", "the watch comes to it");
+        assert_eq!(version(ahead.over(vec![Arc::new(host("4"))])), "4");
+        ahead.changed(&host("4"), host("5"));
+        assert!(ahead.over(Vec::new()).is_empty());
+        assert_eq!(version(ahead.over(vec![Arc::new(host("4"))])), "4", "one that is gone is forgotten");
+    }
+}

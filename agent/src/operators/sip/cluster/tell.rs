@@ -1,0 +1,243 @@
+//! The status of clusters, their conditions and events.
+
+use std::collections::BTreeMap;
+
+use agent_api::sip::cluster::{READY, Role, SipCluster, SipClusterStatus, SipNode};
+use jiff::Timestamp;
+use kube::Resource as _;
+
+use super::controller::Controller;
+use super::decide::{Choice, Member, told_key};
+use super::look::{Addresses, Found};
+use crate::operators::kit::conditions::merge;
+use crate::operators::kit::{Event, Key, NewCondition, ObjectError, Reason};
+
+/// Reason of a role's condition that holds.
+const SCHEDULED: &str = "Scheduled";
+
+/// What is told; the reason of its condition and of its event. The words are Airship's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// It is being worked on.
+    Progressing,
+    /// There are too few hosts, or something of theirs is missing.
+    Unschedulable,
+    /// What stands before the hosts cannot be made.
+    InfraServiceFailure,
+    /// Hosts cannot be claimed.
+    UnableToApplyLabels,
+    /// It cannot be let go.
+    UnableToDecommission,
+    /// All is well.
+    Succeeded,
+}
+
+impl Reason for What {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Progressing => "Progressing",
+            Self::Unschedulable => "Unschedulable",
+            Self::InfraServiceFailure => "InfraServiceFailure",
+            Self::UnableToApplyLabels => "UnableToApplyLabels",
+            Self::UnableToDecommission => "UnableToDecommission",
+            Self::Succeeded => "ReconciliationSucceeded",
+        }
+    }
+
+    fn is_warning(self) -> bool {
+        !matches!(self, Self::Progressing | Self::Succeeded)
+    }
+}
+
+/// What is known of the hosts.
+#[derive(Clone, Debug, Default)]
+struct Hosts {
+    choice: Choice,
+    addresses: BTreeMap<Key, Addresses>,
+    /// They were not written: it is a dry run, or somebody was faster.
+    only_would: bool,
+}
+
+/// What is known of a cluster. Without hosts, what was told of them stays.
+pub(super) struct Told {
+    what: What,
+    why: String,
+    hosts: Option<Hosts>,
+}
+
+impl Told {
+    pub fn new(what: What, why: impl Into<String>) -> Self {
+        Self { what, why: why.into(), hosts: None }
+    }
+
+    /// The same, with the hosts that the cluster has.
+    #[must_use]
+    pub fn with(self, found: &Found) -> Self {
+        let hosts = Hosts { choice: found.choice.clone(), addresses: found.addresses.clone(), only_would: false };
+        Self { hosts: Some(hosts), ..self }
+    }
+
+    /// What would be done.
+    pub fn dry_run(found: &Found) -> Self {
+        let told =
+            Self::new(What::Progressing, "dry run: nothing is done; hint: remove the annotation to have it done");
+        let told = told.with(found);
+        Self { hosts: told.hosts.map(|hosts| Hosts { only_would: true, ..hosts }), ..told }
+    }
+}
+
+fn nodes(hosts: &Hosts) -> Vec<SipNode> {
+    let texts = |addresses: &Addresses| addresses.iter().map(|(id, ip)| (id.clone(), ip.to_string())).collect();
+    let node = |member: &Member| SipNode {
+        role: member.role,
+        host: told_key(&member.host),
+        standby: member.standby,
+        topology: member.topology.clone(),
+        addresses: hosts.addresses.get(&member.host).map(texts).unwrap_or_default(),
+    };
+    hosts.choice.members.iter().map(node).collect()
+}
+
+fn count(object: &SipCluster, role: Role, nodes: &[SipNode]) -> Option<(usize, usize)> {
+    let (active, standby) = object.spec.nodes.of(role)?.target();
+    Some((nodes.iter().filter(|node| node.role == role).count(), active + standby))
+}
+
+fn summary(object: &SipCluster, nodes: &[SipNode]) -> String {
+    let roles = Role::ALL.into_iter().filter_map(|role| Some((role, count(object, role, nodes)?)));
+    roles.map(|(role, (has, wanted))| format!("{role} {has}/{wanted}")).collect::<Vec<_>>().join(", ")
+}
+
+fn line(nodes: &[SipNode]) -> Option<String> {
+    let named =
+        nodes.iter().map(|node| if node.standby { format!("{} (standby)", node.host) } else { node.host.clone() });
+    let line = named.collect::<Vec<_>>().join(", ");
+    (!line.is_empty()).then_some(line)
+}
+
+/// A condition for each role that is asked for.
+fn scheduled(object: &SipCluster, hosts: &Hosts, nodes: &[SipNode]) -> Vec<NewCondition> {
+    let one = |role: Role| {
+        let (has, wanted) = count(object, role, nodes)?;
+        let short = hosts.choice.short.iter().find(|short| short.role == role);
+        let verb = if hosts.only_would { "would be" } else { "are" };
+        let message = short.map_or_else(|| format!("{has} of {wanted} hosts {verb} there"), |short| short.why.clone());
+        Some(NewCondition {
+            kind: role.condition(),
+            holds: short.is_none(),
+            reason: if short.is_none() { SCHEDULED } else { What::Unschedulable.word() },
+            message,
+            generation: object.metadata.generation,
+        })
+    };
+    Role::ALL.into_iter().filter_map(one).collect()
+}
+
+fn status(object: &SipCluster, told: &Told, now: Timestamp) -> SipClusterStatus {
+    let before = object.status.clone().unwrap_or_default();
+    let generation = object.metadata.generation;
+    let ready = NewCondition {
+        kind: READY,
+        holds: told.what == What::Succeeded,
+        reason: told.what.word(),
+        message: told.why.clone(),
+        generation,
+    };
+    let Some(hosts) = &told.hosts else {
+        let conditions = Some(merge(before.conditions.as_ref(), [ready], now));
+        return SipClusterStatus { conditions, observed_generation: generation, ..before };
+    };
+    let nodes = nodes(hosts);
+    let roles = scheduled(object, hosts, &nodes);
+    let mut conditions = merge(before.conditions.as_ref(), [ready].into_iter().chain(roles), now);
+    // A role that is not asked for any more has no condition.
+    let asked =
+        |kind: &str| Role::ALL.iter().all(|role| role.condition() != kind || object.spec.nodes.of(*role).is_some());
+    conditions.retain(|condition| asked(&condition.kind));
+    SipClusterStatus {
+        conditions: Some(conditions),
+        observed_generation: generation,
+        summary: Some(summary(object, &nodes)),
+        hosts: line(&nodes),
+        not_chosen: hosts.choice.not_chosen.clone(),
+        nodes: if hosts.only_would { before.nodes } else { nodes.clone() },
+        would_choose: if hosts.only_would { nodes } else { Vec::new() },
+    }
+}
+
+impl Controller {
+    /// Writes the status, when it is another one; an event when the reason is another one, or what a warning says.
+    pub(super) async fn tell(&self, object: &SipCluster, told: Told) -> Result<(), ObjectError> {
+        let before = object.status.clone().unwrap_or_default();
+        let status = status(object, &told, Timestamp::now());
+        if status == before {
+            return Ok(());
+        }
+        let ready = before.conditions.iter().flatten().find(|condition| condition.kind == READY);
+        let (what, why) = (told.what, told.why);
+        let news = ready.is_none_or(|it| it.reason != what.word() || what.is_warning() && it.message != why);
+        self.base.objects.change_status(object, &before, &status).await?;
+        if news {
+            self.base.tell(&object.object_ref(&()), &Event::new(what, why)).await;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::meta::ConditionStatus;
+    use agent_api::sip::cluster::{NodeCount, NodeSet, NodeSets, SipClusterSpec};
+
+    use super::super::decide::Short;
+    use super::*;
+
+    fn object() -> SipCluster {
+        let set = |active| Some(NodeSet { count: Some(NodeCount { active, standby: 1 }), ..NodeSet::default() });
+        let nodes = NodeSets { control_plane: set(1), worker: None };
+        SipCluster::new("one", SipClusterSpec { nodes, ..SipClusterSpec::default() })
+    }
+
+    fn member(name: &str, standby: bool) -> Member {
+        Member {
+            role: Role::ControlPlane,
+            host: ("hosts".to_owned(), name.to_owned()),
+            standby,
+            topology: Some("r1".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_cluster_says_which_hosts_it_has_and_a_dry_run_which_it_would_have() {
+        let mut object = object();
+        let choice = Choice { members: vec![member("a", false), member("b", true)], ..Choice::default() };
+        let addresses = [(("hosts".to_owned(), "a".to_owned()), [("oam".to_owned(), [10, 0, 0, 1].into())].into())];
+        let found = Found { choice, hosts: Vec::new(), addresses: addresses.into(), broken: Vec::new() };
+        let would = status(&object, &Told::dry_run(&found), Timestamp::UNIX_EPOCH);
+        assert!(would.nodes.is_empty() && would.would_choose.len() == 2);
+        assert_eq!(would.hosts.as_deref(), Some("hosts/a, hosts/b (standby)"));
+        let told = Told::new(What::Succeeded, "all is well").with(&found);
+        object.status = Some(would);
+        let has = status(&object, &told, Timestamp::UNIX_EPOCH);
+        assert_eq!((has.nodes.len(), has.would_choose.len()), (2, 0));
+        assert_eq!(has.summary.as_deref(), Some("ControlPlane 2/2"));
+        assert_eq!(has.nodes[0].addresses["oam"], "10.0.0.1");
+        let conditions = has.conditions.expect("conditions");
+        let kinds: Vec<&str> = conditions.iter().map(|condition| condition.kind.as_str()).collect();
+        assert_eq!(kinds, ["Ready", "ControlPlaneScheduled"], "a role that is not asked for has none");
+        assert!(conditions.iter().all(|condition| condition.status == ConditionStatus::True));
+        assert_eq!(conditions[0].reason, "ReconciliationSucceeded");
+    }
+
+    #[test]
+    fn a_role_that_is_short_says_so_in_its_own_condition() {
+        let why = "Unable to complete a schedule".to_owned();
+        let choice = Choice { short: vec![Short { role: Role::ControlPlane, why: why.clone() }], ..Choice::default() };
+        let found = Found { choice, hosts: Vec::new(), addresses: BTreeMap::new(), broken: Vec::new() };
+        let told = Told::new(What::Unschedulable, why.clone()).with(&found);
+        let conditions = status(&object(), &told, Timestamp::UNIX_EPOCH).conditions.expect("conditions");
+        let said: Vec<(&str, &str)> =
+            conditions.iter().map(|condition| (condition.reason.as_str(), condition.message.as_str())).collect();
+        assert_eq!(said, [("Unschedulable", why.as_str()); 2]);
+    }
+}

@@ -1,0 +1,57 @@
+//! `foothold-agent operator sip`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::cluster::Images;
+use super::pod::Pod;
+use super::run::{Settings, run};
+use crate::operators::kit::command;
+
+/// What `operator sip` takes.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Sip {
+    #[command(subcommand)]
+    pod: Option<Pod>,
+    /// Kubeconfig; without it that of the pod.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of clusters, all without it. Hosts are chosen in all namespaces.
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Image with `HAProxy` and this program, for pods that name none.
+    #[arg(long, value_name = "IMAGE", required = true)]
+    image: Option<String>,
+    /// Image with OpenSSH, for jump hosts that name none.
+    #[arg(long, value_name = "IMAGE", required = true)]
+    jump_host: Option<String>,
+    /// `HAProxy`, which checks a configuration before pods get it. Without it only the pods check theirs.
+    #[arg(long, value_name = "FILE")]
+    haproxy: Option<PathBuf>,
+    /// Where metrics and health are served.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8088")]
+    metrics_address: SocketAddr,
+}
+
+impl Sip {
+    /// Runs until a signal ends it.
+    pub fn run(&self) -> anyhow::Result<()> {
+        if let Some(pod) = &self.pod {
+            return pod.run();
+        }
+        let settings = Settings {
+            kubeconfig: self.kubeconfig.clone(),
+            namespace: self.namespace.clone(),
+            images: Images {
+                own: self.image.clone().unwrap_or_default(),
+                jump_host: self.jump_host.clone().unwrap_or_default(),
+            },
+            haproxy: self.haproxy.clone(),
+            serve: Some(self.metrics_address),
+        };
+        command::run(async move |stop| run(&settings, &stop).await)
+    }
+}

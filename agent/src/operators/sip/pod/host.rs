@@ -1,0 +1,136 @@
+//! `host list` and `host reboot NAME` on a jump host. No password is here: a wish is written down, and the controller does
+//! it (see `requests` of the cluster's services).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Config};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::operators::sip::cluster::requests::{ANSWER, REBOOT};
+use crate::terminal::show;
+
+/// What the controller answers within.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What `host` takes.
+#[derive(Debug, Args)]
+pub struct Host {
+    /// What is known of the hosts.
+    #[arg(long, value_name = "FILE", hide = true)]
+    hosts: PathBuf,
+    /// `NAMESPACE/NAME` of the `ConfigMap` in which wishes are written.
+    #[arg(long, value_name = "NAMESPACE/NAME", hide = true)]
+    requests: String,
+    #[command(subcommand)]
+    wish: Wish,
+}
+
+#[derive(Debug, Subcommand)]
+enum Wish {
+    /// List the hosts: name, role, address.
+    List,
+    /// Reboot a host; softly, if its OS hears of it.
+    Reboot {
+        /// Its name, as `host list` tells it.
+        name: String,
+    },
+}
+
+/// A host, as the controller tells the jump host.
+#[derive(Debug, Deserialize)]
+struct Known {
+    name: String,
+    role: String,
+    #[serde(default)]
+    standby: bool,
+    ip: Option<String>,
+}
+
+impl Host {
+    /// Does it.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let text = fs_err::read_to_string(&self.hosts)?;
+        let known: Vec<Known> = serde_json::from_str(&text).with_context(|| format!("`{}`", self.hosts.display()))?;
+        match &self.wish {
+            Wish::List => show(&list(&known)),
+            Wish::Reboot { name } => {
+                if !known.iter().any(|host| host.name == *name) {
+                    bail!("there is no host `{name}`\nhint: `host list` lists them");
+                }
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                show(&format!("{}\n", runtime.block_on(self.reboot(name))?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a reboot. Returns what the controller says.
+    async fn reboot(&self, name: &str) -> anyhow::Result<String> {
+        // One provider in the process: the libraries must not choose.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (namespace, map) = self.requests.split_once('/').context("`--requests` is `NAMESPACE/NAME`")?;
+        // By its name: a session of ssh has none of the pod's environment.
+        let config = Config::incluster_dns().context("this is no pod of a cluster")?;
+        let api: Api<ConfigMap> = Api::namespaced(Client::try_from(config)?, namespace);
+        let (request, answer) = (format!("{name}{REBOOT}"), format!("{name}{ANSWER}"));
+        let wish = json!({"data": {request.clone(): jiff::Timestamp::now().to_string(), answer.clone(): null}});
+        let begun = Instant::now();
+        let mut map_now = api.patch(map, &PatchParams::default(), &Patch::Merge(&wish)).await.context("asking")?;
+        loop {
+            if let Some(said) = answered(map_now.data.as_ref(), &request, &answer) {
+                return Ok(said);
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("the controller has not answered within {} s; it is still asked", PATIENCE.as_secs());
+            }
+            tokio::time::sleep(LOOK).await;
+            map_now = api.get(map).await.context("waiting for an answer")?;
+        }
+    }
+}
+
+/// The answer, once the request is gone.
+fn answered(data: Option<&BTreeMap<String, String>>, request: &str, answer: &str) -> Option<String> {
+    let data = data?;
+    (!data.contains_key(request)).then(|| data.get(answer).cloned())?
+}
+
+fn list(known: &[Known]) -> String {
+    let mut text = String::new();
+    for host in known {
+        let standby = if host.standby { " (standby)" } else { "" };
+        let _ = writeln!(text, "{} {}{standby} {}", host.name, host.role, host.ip.as_deref().unwrap_or("-"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_listed_with_role_and_address() {
+        let text = r#"[{"name": "cp", "host": "a/cp", "role": "ControlPlane", "standby": false, "ip": "10.0.0.1"},
+            {"name": "w", "host": "a/w", "role": "Worker", "standby": true, "ip": null}]"#;
+        let known: Vec<Known> = serde_json::from_str(text).expect("hosts");
+        assert_eq!(list(&known), "cp ControlPlane 10.0.0.1\nw Worker (standby) -\n");
+    }
+
+    #[test]
+    fn an_answer_counts_once_the_request_is_gone() {
+        let data = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), "said".to_owned())).collect();
+        assert_eq!(answered(Some(&data(&["w.reboot", "w.answer"])), "w.reboot", "w.answer"), None);
+        assert_eq!(answered(Some(&data(&["w.answer"])), "w.reboot", "w.answer").as_deref(), Some("said"));
+        assert_eq!(answered(None, "w.reboot", "w.answer"), None);
+    }
+}

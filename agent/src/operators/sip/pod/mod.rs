@@ -1,0 +1,47 @@
+//! What this program does in the pods of a cluster's services.
+//!
+//! ```text
+//! bring    copies this program where containers of any image find it
+//! haproxy  runs HAProxy, and has it follow its configuration
+//! host     what users of the jump host do with their hosts
+//! ```
+
+pub mod haproxy;
+pub mod host;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::host::files;
+
+/// This program.
+const OWN: &str = "/proc/self/exe";
+
+/// What pods run.
+#[derive(Debug, Subcommand)]
+pub enum Pod {
+    /// Copy this program to a path.
+    #[command(hide = true)]
+    Bring {
+        /// Where it goes.
+        to: PathBuf,
+    },
+    /// Run `HAProxy`, and have it follow its configuration.
+    #[command(hide = true)]
+    Haproxy(haproxy::Haproxy),
+    /// List the hosts of a cluster, or reboot one (called `host` on a jump host).
+    #[command(hide = true)]
+    Host(host::Host),
+}
+
+impl Pod {
+    /// Does it.
+    pub fn run(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Bring { to } => Ok(files::write(to, &fs_err::read(OWN)?, 0o755).map(drop)?),
+            Self::Haproxy(haproxy) => haproxy.run(),
+            Self::Host(host) => host.run(),
+        }
+    }
+}
