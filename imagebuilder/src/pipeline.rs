@@ -244,6 +244,7 @@ fn manifest(
         provisioning: appliance.services.provisioning.clone(),
         clusters: appliance.services.clusters.clone(),
         storage: appliance.services.storage,
+        sip: appliance.services.sip.clone(),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),

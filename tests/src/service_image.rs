@@ -39,9 +39,42 @@ impl ServiceImage {
     pub fn ironic() -> Result<Self> {
         let at = builder()?;
         let kit = Kit::open(&at)?;
+        Self::unpacked(&at, &kit.image, &kit.make(&at)?)
+    }
+
+    /// That of any service, by the name of its recipe; one that holds no program of the release. Its packages are resolved
+    /// once, then kept as long as the recipe asks for the same.
+    pub fn of_packages(services: &Services, name: &str) -> Result<Self> {
+        let at = builder()?;
+        let job = common::Job::load(Path::new(APPLIANCE))?;
+        let mut lock = common::locked(&at, &job, false)?;
+        let set = format!("service-image/{name}");
+        let found = service::declared(&at.images(), services)?.into_iter().find(|image| image.set() == set);
+        let image = found.with_context(|| format!("there is no recipe `{name}`"))?;
+        let path = at.cache.path(&format!("tests/{name}.lock"));
+        let made = lock.made;
+        let fits = |kept: &Lock| kept.made == made && image.packages(kept).is_ok();
+        if let Some(kept) = Lock::read(&path).ok().flatten().filter(fits) {
+            lock = kept;
+        } else {
+            let work = at.cache.work_dir()?;
+            let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(None)?)?;
+            apt.update()?;
+            service::resolve(std::slice::from_ref(&image), &apt, &mut lock)?;
+            fs_err::create_dir_all(path.parent().context("a folder")?)?;
+            lock.write(&path)?;
+        }
+        let (toolbox, key) = pipeline::toolbox(&at, &lock)?;
+        let input = Input { lock: &lock, toolbox: &toolbox, toolbox_key: &key, programs: &Made::default() };
+        let made = at.stage(&set, |say| service::make(&at, &image, &input, say))?;
+        Self::unpacked(&at, &image, &made)
+    }
+
+    fn unpacked(at: &Builder, declared: &Declared, made: &Made) -> Result<Self> {
         let mut images = Images::default();
-        images.add(&kit.image, &kit.make(&at)?)?;
-        let image = images.packed.pop().context("an image")?.image;
+        images.add(declared, made)?;
+        let image = images.packed.pop().map(|packed| packed.image).or_else(|| images.carried.pop());
+        let image = image.context("an image")?;
         let tree = tempfile::tempdir()?;
         let layer = image.blobs.last().context("a layer")?;
         let packed = fs_err::File::open(at.cache.blob_path(&layer.digest))?;

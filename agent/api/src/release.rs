@@ -357,6 +357,9 @@ pub struct Release {
     /// Volumes on DATA; none is a box without a `StorageClass` of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
+    /// Tenant clusters; none is a box without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sip: Option<Sip>,
     /// Promises.
     pub budgets: Budgets,
 }
@@ -373,6 +376,11 @@ pub struct Storage {
     /// Percent of DATA that are set aside for them.
     pub share_percent: u8,
 }
+
+/// Tenant clusters, by Airship's `SIPCluster`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Sip {}
 
 impl Release {
     /// The layer of that name.
@@ -400,18 +408,18 @@ pub struct InitrdConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::{Clusters, Release};
+    use super::{Clusters, Release, Sip};
     use crate::servers::Provisioning;
 
     #[test]
     fn a_release_names_clusters_only_where_they_are_asked_for() {
         let without = Release { provisioning: Some(Provisioning::default()), ..Release::default() };
         let text = serde_json::to_string(&without).expect("it serializes");
-        assert!(!text.contains("clusters"), "{text}");
+        assert!(!text.contains("clusters") && !text.contains("sip"), "{text}");
         assert_eq!(serde_json::from_str::<Release>(&text).expect("a release of before"), without);
-        let with = Release { clusters: Some(Clusters::default()), ..without };
+        let with = Release { clusters: Some(Clusters::default()), sip: Some(Sip::default()), ..without };
         let text = serde_json::to_string(&with).expect("it serializes");
-        assert!(text.contains("\"clusters\":{}"), "{text}");
+        assert!(text.contains("\"clusters\":{}") && text.contains("\"sip\":{}"), "{text}");
         assert_eq!(serde_json::from_str::<Release>(&text).expect("it can be read"), with);
     }
 }

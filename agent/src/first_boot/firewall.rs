@@ -17,6 +17,8 @@ pub struct Wanted<'a> {
     pub ntp: bool,
     /// Whether the release declares provisioning.
     pub provisioning: bool,
+    /// Whether the release declares tenant clusters, which are reached at ports of the node.
+    pub node_ports: bool,
     /// Addresses of pods.
     pub pod_cidr: &'a str,
 }
@@ -30,11 +32,15 @@ fn is_open(port: &Port, wanted: &Wanted<'_>) -> bool {
     }
 }
 
+/// kube-proxy has led them to a pod by the time that they are forwarded; what they were sent to is remembered.
+const NODE_PORTS: &str =
+    "\t\tmeta l4proto tcp ct status dnat ct original proto-dst 30000-32767 accept comment \"ports of nodes\"\n";
+
 /// The whole table, replaced in one transaction by `nft -f -`.
 ///
 /// It is a table of its own: kube-proxy's and those of CNI plugins are beside it, and a packet must
 /// be let through by all. From the site only declared ports are reached: also a NodePort, whose
-/// packets are forwarded, stays closed. Pods, and the box itself, reach everything.
+/// packets are forwarded, stays closed unless tenant clusters are declared. Pods, and the box itself, reach everything.
 pub fn ruleset(wanted: &Wanted<'_>) -> String {
     let mut text = format!(
         "table inet foothold
@@ -64,13 +70,14 @@ table inet foothold {{
 		type filter hook forward priority filter; policy drop;
 		ct state established,related accept
 		iifname \"{POD_BRIDGE}\" accept
-	}}
+{node_ports}	}}
 	chain postrouting {{
 		type nat hook postrouting priority srcnat; policy accept;
 		ip saddr {pods} ip daddr != {pods} oifname != \"{POD_BRIDGE}\" masquerade
 	}}
 }}
 ",
+        node_ports = if wanted.node_ports { NODE_PORTS } else { "" },
         pods = wanted.pod_cidr
     );
     text
@@ -150,11 +157,19 @@ mod tests {
 
     #[test]
     fn only_declared_ports_are_open() {
-        let closed = ruleset(&Wanted { ssh: false, ntp: false, provisioning: false, pod_cidr: "10.244.0.0/16" });
+        let closed = ruleset(&Wanted {
+            ssh: false,
+            ntp: false,
+            provisioning: false,
+            node_ports: false,
+            pod_cidr: "10.244.0.0/16",
+        });
         insta::assert_snapshot!(closed);
-        let open = ruleset(&Wanted { ssh: true, ntp: true, provisioning: true, pod_cidr: "10.244.0.0/16" });
+        let open =
+            ruleset(&Wanted { ssh: true, ntp: true, provisioning: true, node_ports: true, pod_cidr: "10.244.0.0/16" });
         assert!(open.contains("tcp dport 22 accept") && open.contains("udp dport 123 accept"));
         assert!(open.contains("tcp dport 6385 accept") && !closed.contains("dport 6385 "));
+        assert!(open.contains("ct original proto-dst 30000-32767 accept") && !closed.contains("30000"));
         assert!(!closed.contains("dport 22 ") && !closed.contains("dport 123 "));
     }
 }

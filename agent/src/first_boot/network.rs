@@ -227,6 +227,7 @@ pub async fn firewall(machine: &Machine, steps: &Steps, site: &Site) {
             ssh: !site.access.ssh_authorized_keys.is_empty(),
             ntp: machine.release().ntp_serve,
             provisioning: machine.provisioning().is_some(),
+            node_ports: machine.release().sip.is_some(),
             pod_cidr: &machine.release().kubernetes.pod_cidr,
         };
         let (machine, rules) = (machine.clone(), firewall::ruleset(&wanted));

@@ -38,6 +38,7 @@ pub mod metrics;
 mod parts;
 pub mod registry;
 mod seen;
+pub mod sip;
 mod static_pod;
 pub mod storage;
 mod volumes;
@@ -127,6 +128,7 @@ impl Services {
             ironic.as_ref().and_then(|ironic| clusters::Clusters::of(machine, ironic)).map(shared),
             metrics::Metrics::of(machine).map(shared),
             storage::Storage::of(machine).map(shared),
+            sip::Sip::of(machine).map(shared),
         ];
         Self(all.into_iter().flatten().collect())
     }

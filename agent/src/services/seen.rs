@@ -1,5 +1,5 @@
 //! What the screen, the web page, REST and `foothold-agent status` tell of the site: servers, clusters with their nodes,
-//! packages, releases. Followed by watches, reduced to what is told, kept on the bus and in `/run`.
+//! packages, releases, tenant clusters. Followed by watches, reduced to what is told, kept on the bus and in `/run`.
 
 use agent_api::boot::SITE_STATUS;
 use agent_api::clusters::provisioning::Provisioning;
@@ -7,6 +7,7 @@ use agent_api::clusters::release::ClusterRelease;
 use agent_api::clusters::software::Software;
 use agent_api::metal3::BareMetalHost;
 use agent_api::rest::{SiteNode, SiteObject, SiteStatus};
+use agent_api::sip::cluster::SipCluster;
 use futures_util::future::join;
 use kube::Resource;
 use kube::api::ApiResource;
@@ -28,6 +29,11 @@ pub(super) async fn follow_servers(on: Ground<'_>) {
 pub(super) async fn follow_clusters(on: Ground<'_>) {
     let others = join(follow::<Software>(on, software), follow::<ClusterRelease>(on, release));
     join(follow::<Provisioning>(on, cluster), others).await;
+}
+
+/// Follows tenant clusters. Ends only when it is dropped.
+pub(super) async fn follow_tenants(on: Ground<'_>) {
+    follow::<SipCluster>(on, by_condition).await;
 }
 
 async fn follow<K: Resource<DynamicType = ()>>(on: Ground<'_>, of: fn(&Value) -> SiteObject) {

@@ -436,6 +436,9 @@ pub struct Services {
     /// A default `StorageClass`, whose volumes lie on DATA: `{}`. On the box; on the clusters that it forms volumes lie on their
     /// nodes.
     pub storage: Option<Storage>,
+    /// Tenant clusters, by Airship's `SIPCluster`: hosts, load balancers and a jump host for each: `{}`. Needs
+    /// `services.provisioning`.
+    pub sip: Option<Sip>,
     /// The container registry.
     pub registry: Option<Registry>,
     /// Time.
@@ -461,6 +464,11 @@ pub struct Storage {
     #[schemars(title = "a share such as `50%`", regex(pattern = r"^[0-9]{1,2}%$"))]
     pub share: Option<String>,
 }
+
+/// Tenant clusters, by Airship's `SIPCluster`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Sip {}
 
 /// The container registry.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -37,6 +37,8 @@ pub enum Service {
     Metrics,
     /// `services.storage`.
     Storage,
+    /// `services.sip`.
+    Sip,
 }
 
 impl Service {
@@ -46,6 +48,7 @@ impl Service {
             Self::Clusters => services.clusters.is_some(),
             Self::Metrics => services.metrics,
             Self::Storage => services.storage.is_some(),
+            Self::Sip => services.sip.is_some(),
         }
     }
 }

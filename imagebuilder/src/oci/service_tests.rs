@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use agent_api::release::{Blob, Clusters, Digest, Image, Storage};
+use agent_api::release::{Blob, Clusters, Digest, Image, Sip, Storage};
 
 use super::{Declared, Edit, Images, declared};
 use crate::config::{Provisioning, Services};
@@ -58,6 +58,19 @@ fn volumes_need_nothing_else_and_pods_that_make_them_have_a_shell() {
     for program in ["/usr/bin/sh", "/usr/bin/mkdir", "/usr/bin/rm"] {
         assert_eq!(declared[0].extra.links[program], "busybox");
     }
+}
+
+/// What the box runs is unpacked on it; what it may never run is only in its registry.
+#[test]
+fn tenant_clusters_have_a_controller_with_haproxy_and_a_jump_host() {
+    let services = Services { sip: Some(Sip::default()), ..services(true) };
+    let declared = declared(Path::new(IMAGES), &services).expect("read");
+    let of_sip: Vec<(String, bool)> = declared
+        .iter()
+        .filter(|image| image.extra.of == super::Service::Sip)
+        .map(|image| (image.set(), image.extra.carried))
+        .collect();
+    assert_eq!(of_sip, [("service-image/jumphost".to_owned(), true), ("service-image/sip".to_owned(), false)]);
 }
 
 const IMAGES: &str = "../images";

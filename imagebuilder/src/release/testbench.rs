@@ -214,6 +214,7 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
         provisioning: None,
         clusters: None,
         storage: None,
+        sip: None,
         budgets: Budgets::default(),
     }
 }

@@ -16,6 +16,7 @@ use foothold_agent::first_boot::{Machine, control_plane};
 use foothold_agent::host::System;
 use foothold_tests::programs::program;
 use foothold_tests::{fixture, free_port};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -213,11 +214,15 @@ async fn served(api: &Api, name: &str) {
 
 /// Has the API server serve the kinds of metal3.
 pub async fn define_metal3(api: &Api) {
-    let definitions = agent_api::metal3::crds::all();
-    for definition in &definitions {
+    define(api, &agent_api::metal3::crds::all()).await;
+}
+
+/// Has the API server serve kinds.
+pub async fn define(api: &Api, definitions: &[CustomResourceDefinition]) {
+    for definition in definitions {
         api.create(DEFINITIONS, &json!(definition)).await.expect("a definition");
     }
-    for definition in &definitions {
+    for definition in definitions {
         served(api, definition.metadata.name.as_deref().unwrap_or_default()).await;
     }
 }

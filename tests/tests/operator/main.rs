@@ -12,6 +12,7 @@ mod kinds;
 mod late;
 mod media;
 mod site;
+mod tenants;
 
 use std::time::{Duration, Instant};
 

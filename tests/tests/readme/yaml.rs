@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent_api::site::Site;
-use agent_api::{clusters, metal3};
+use agent_api::{clusters, metal3, sip};
 use foothold::config::{self, simulation};
 use foothold::{oci, osimage};
 use foothold_agent::bmc::manifests;
@@ -52,7 +52,7 @@ impl Checker {
             fs_err::write(file, "").expect("a file");
         }
         let mut kinds = BTreeMap::new();
-        for definition in metal3::crds::all().into_iter().chain(clusters::crds::all()) {
+        for definition in metal3::crds::all().into_iter().chain(clusters::crds::all()).chain(sip::crds::all()) {
             let version = definition.spec.versions.into_iter().next().expect("a version");
             let schema = version.schema.and_then(|schema| schema.open_api_v3_schema).expect("a schema");
             kinds.insert(definition.spec.names.kind, serde_json::to_value(schema).expect("JSON"));
@@ -108,7 +108,12 @@ impl Checker {
             let name = object["metadata"]["name"].as_str().ok_or_else(|| format!("a {kind} has no name"))?;
             match (object["apiVersion"].as_str(), self.kinds.get(kind)) {
                 (
-                    Some("metal3.io/v1alpha1" | "bpa.akraino.org/v1alpha1" | "kpa.foothold.dev/v1alpha1"),
+                    Some(
+                        "airship.airshipit.org/v1"
+                        | "metal3.io/v1alpha1"
+                        | "bpa.akraino.org/v1alpha1"
+                        | "kpa.foothold.dev/v1alpha1",
+                    ),
                     Some(schema),
                 ) => {
                     fits(&own(object), schema, &format!("{kind} {name}"))?;

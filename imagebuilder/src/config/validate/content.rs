@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use agent_api::release::{Clusters, Digest, Storage};
+use agent_api::release::{Clusters, Digest, Sip, Storage};
 
 use super::{Exists, Validate};
 use crate::config::appliance::{Chart, ChartOrigin, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
@@ -27,18 +27,28 @@ impl Validate<'_, '_, '_> {
         let provisioning = input.provisioning.as_ref().map(|input| servers_network(input, &servers, self.findings));
         let ntp_serve = input.ntp.as_ref().and_then(|ntp| ntp.serve).unwrap_or(true);
         let clusters = input.clusters.as_ref().map(|_| Clusters::default());
-        if clusters.is_some() && provisioning.is_none() {
-            let found = "clusters of servers, and no network to provision servers on";
-            let hint = "say in `services.provisioning` where the servers are: `provisioning: { interface: { name: ens4 }, \
-                        address: 172.22.0.1/24, range: 172.22.0.10-172.22.0.100 }`; or remove `clusters`";
-            self.findings.at(&path.key("clusters"), found, "`services.provisioning` beside it", hint);
+        let sip = input.sip.as_ref().map(|_| Sip::default());
+        for (name, is_asked) in [("clusters", clusters.is_some()), ("sip", sip.is_some())] {
+            if is_asked && provisioning.is_none() {
+                self.without_servers(&path.key(name), name);
+            }
         }
         let metrics = input.metrics.is_some();
         let storage = input.storage.as_ref().map(|storage| {
             let share = self.parse(&path.key("storage").key("share"), storage.share.as_deref(), share_percent);
             Storage { share_percent: share.unwrap_or(SHARE_PERCENT) }
         });
-        Services { ntp_serve, registry_writable, provisioning, clusters, metrics, storage }
+        Services { ntp_serve, registry_writable, provisioning, clusters, metrics, storage, sip }
+    }
+
+    /// A service of servers, where there are none.
+    fn without_servers(&mut self, path: &KeyPath, name: &str) {
+        let found = "clusters of servers, and no network to provision servers on";
+        let hint = format!(
+            "say in `services.provisioning` where the servers are: `provisioning: {{ interface: {{ name: ens4 }}, address: \
+             172.22.0.1/24, range: 172.22.0.10-172.22.0.100 }}`; or remove `{name}`"
+        );
+        self.findings.at(path, found, "`services.provisioning` beside it", &hint);
     }
 
     pub(super) fn content(&mut self, input: &input::Content) -> Content {

@@ -230,6 +230,13 @@ mod tests {
         }
     }
 
+    /// There an address that was found for one service counted as found for all others.
+    #[test]
+    fn each_service_needs_an_address_of_its_own_network() {
+        let both = network(Some(&secret(NETWORK_DATA, DATA)), &["oam-ipv4", "storage"]);
+        assert!(both.expect_err("refused").contains("has no network `storage`"));
+    }
+
     #[test]
     fn credentials_are_both_there_or_what_lacks_is_named() {
         let both = json!({"data": {"username": "YQ==", "password": "Yg=="}});
