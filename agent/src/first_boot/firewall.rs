@@ -10,6 +10,7 @@ use crate::cluster::cni::POD_BRIDGE;
 
 /// What decides which ports are open.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub struct Wanted<'a> {
     /// Whether Site gives ssh keys.
     pub ssh: bool,

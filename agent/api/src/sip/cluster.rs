@@ -295,6 +295,9 @@ pub struct SipNode {
     /// Where it is: value of the label that `topologyKey` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
+    /// Why it counts no more. It stays until there is another one for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
     /// Its addresses, by network.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub addresses: BTreeMap<String, String>,

@@ -18,7 +18,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource as _, ResourceExt as _};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::decide::{self, cluster_of, told_key};
+use super::decide::{self, Member, cluster_of, told_key};
 use super::infra::{Applied, Backend, Infra, PART_OF, TEMPLATES};
 use super::look::{Ahead, Found};
 use super::tell::{Told, What};
@@ -231,8 +231,9 @@ impl Controller {
         let mut lacking: Vec<String> = found.choice.short.iter().map(|short| short.why.clone()).collect();
         lacking.extend(found.broken.iter().cloned());
         let failed = found.choice.failed.iter();
-        lacking
-            .extend(failed.map(|(host, why)| format!("{}: {why}, and there is no other host for it", told_key(host))));
+        let told =
+            |host: &Member, why: &str| format!("{}: {why}; it stays until there is another one", told_key(&host.host));
+        lacking.extend(failed.map(|(host, why)| told(host, why)));
         let served = match Box::pin(self.services(object, found)).await {
             Ok(served) => served,
             Err(error) if error.is_stale() => return Err(error),

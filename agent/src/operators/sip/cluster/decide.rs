@@ -60,7 +60,7 @@ pub struct Choice {
     /// Hosts that it gives back, and why.
     pub release: Vec<(Key, String)>,
     /// Hosts that failed and that it keeps until there are others.
-    pub failed: Vec<(Key, String)>,
+    pub failed: Vec<(Member, String)>,
     /// Roles with too few hosts.
     pub short: Vec<Short>,
     /// Hosts that were not chosen, nearest first.
@@ -242,6 +242,10 @@ impl<'a> Roll<'a> {
         }
     }
 
+    fn member(&self, host: &BareMetalHost, standby: bool) -> Member {
+        Member { role: self.role, host: host.key(), standby, topology: self.place(host) }
+    }
+
     /// Its hosts, with who stands by: as before, as far as the counts allow.
     fn members(&self) -> Vec<Member> {
         let (active, standby) = self.set.target();
@@ -255,13 +259,8 @@ impl<'a> Roll<'a> {
             (before, fresh(host), host.spec.consumer_ref.is_none(), host.key())
         });
         let standing: BTreeSet<Key> = order.iter().rev().take(wanted).map(|host| host.key()).collect();
-        let member = |host: &&BareMetalHost| Member {
-            role: self.role,
-            host: host.key(),
-            standby: standing.contains(&host.key()),
-            topology: self.place(host),
-        };
-        let mut members: Vec<Member> = all.iter().map(member).collect();
+        let mut members: Vec<Member> =
+            all.iter().map(|host| self.member(host, standing.contains(&host.key()))).collect();
         members.sort();
         members
     }
@@ -296,11 +295,11 @@ pub fn choose(object: &SipCluster, view: &View<'_>) -> Choice {
         give_up(object, &mut rolls, &mut choice.release);
     }
     for roll in &rolls {
-        let failed = roll.failed.iter().map(|(host, why)| (host.key(), why.clone()));
         if short.contains(&roll.role) {
-            choice.failed.extend(failed);
+            let kept = roll.failed.iter().map(|(host, why)| (roll.member(host, stands_by(host)), why.clone()));
+            choice.failed.extend(kept);
         } else {
-            choice.release.extend(failed);
+            choice.release.extend(roll.failed.iter().map(|(host, why)| (host.key(), why.clone())));
         }
         let members = roll.members();
         let is_fresh = |member: &&Member| roll.fresh.iter().any(|host| host.key() == member.host);

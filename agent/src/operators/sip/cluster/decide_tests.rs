@@ -99,10 +99,12 @@ impl World {
             host: told_key(&member.host),
             standby: member.standby,
             topology: None,
+            failed: None,
             addresses: BTreeMap::new(),
         };
         let status = object.status.get_or_insert_default();
-        status.nodes = choice.members.iter().map(node).collect();
+        let failed = choice.failed.iter().map(|(member, _)| member);
+        status.nodes = choice.members.iter().chain(failed).map(node).collect();
         choice
     }
 
@@ -222,11 +224,30 @@ fn a_host_that_fails_stays_until_there_is_another_one_and_its_place_is_free_for_
     world.pass(&mut object);
     world.host(&("hosts".to_owned(), "a".to_owned()))["status"]["errorMessage"] = json!("no disk");
     let choice = world.pass(&mut object);
-    assert_eq!(choice.failed, [(("hosts".to_owned(), "a".to_owned()), "it has an error: no disk".to_owned())]);
+    let failed: Vec<(String, &str)> =
+        choice.failed.iter().map(|(member, why)| (told_key(&member.host), why.as_str())).collect();
+    assert_eq!(failed, [("hosts/a".to_owned(), "it has an error: no disk")]);
     assert_eq!(world.owned("one"), ["a"]);
     world.hosts.push(worker("b", "1"));
     world.pass(&mut object);
     assert_eq!(world.owned("one"), ["b"]);
+}
+
+/// It is the cluster's all the time, also while others are missing.
+#[test]
+fn a_host_that_recovers_stays_though_another_one_fails() {
+    let mut world = racks(&[("a", "1"), ("b", "1")]);
+    let mut object = cluster(2, 0);
+    world.pass(&mut object);
+    for (error, name) in [("no disk", "a"), ("", "a"), ("no disk", "b")] {
+        world.host(&("hosts".to_owned(), name.to_owned()))["status"]["errorMessage"] = json!(error);
+        world.pass(&mut object);
+        assert_eq!(world.owned("one"), ["a", "b"]);
+    }
+    world.host(&("hosts".to_owned(), "a".to_owned()))["status"]["errorMessage"] = json!("no disk");
+    world.pass(&mut object);
+    world.host(&("hosts".to_owned(), "a".to_owned()))["status"]["errorMessage"] = json!("");
+    assert_eq!(world.pass(&mut object).release, []);
 }
 
 #[test]

@@ -88,19 +88,22 @@ impl Told {
 
 fn nodes(hosts: &Hosts) -> Vec<SipNode> {
     let texts = |addresses: &Addresses| addresses.iter().map(|(id, ip)| (id.clone(), ip.to_string())).collect();
-    let node = |member: &Member| SipNode {
+    let node = |member: &Member, failed: Option<&String>| SipNode {
         role: member.role,
         host: told_key(&member.host),
         standby: member.standby,
         topology: member.topology.clone(),
+        failed: failed.cloned(),
         addresses: hosts.addresses.get(&member.host).map(texts).unwrap_or_default(),
     };
-    hosts.choice.members.iter().map(node).collect()
+    let members = hosts.choice.members.iter().map(|member| node(member, None));
+    members.chain(hosts.choice.failed.iter().map(|(member, why)| node(member, Some(why)))).collect()
 }
 
 fn count(object: &SipCluster, role: Role, nodes: &[SipNode]) -> Option<(usize, usize)> {
     let (active, standby) = object.spec.nodes.of(role)?.target();
-    Some((nodes.iter().filter(|node| node.role == role).count(), active + standby))
+    let good = nodes.iter().filter(|node| node.role == role && node.failed.is_none());
+    Some((good.count(), active + standby))
 }
 
 fn summary(object: &SipCluster, nodes: &[SipNode]) -> String {
@@ -109,8 +112,11 @@ fn summary(object: &SipCluster, nodes: &[SipNode]) -> String {
 }
 
 fn line(nodes: &[SipNode]) -> Option<String> {
-    let named =
-        nodes.iter().map(|node| if node.standby { format!("{} (standby)", node.host) } else { node.host.clone() });
+    let named = nodes.iter().map(|node| match (&node.failed, node.standby) {
+        (Some(_), _) => format!("{} (failed)", node.host),
+        (None, true) => format!("{} (standby)", node.host),
+        (None, false) => node.host.clone(),
+    });
     let line = named.collect::<Vec<_>>().join(", ");
     (!line.is_empty()).then_some(line)
 }
@@ -210,16 +216,17 @@ mod tests {
     #[test]
     fn a_cluster_says_which_hosts_it_has_and_a_dry_run_which_it_would_have() {
         let mut object = object();
-        let choice = Choice { members: vec![member("a", false), member("b", true)], ..Choice::default() };
+        let failed = vec![(member("c", false), "no disk".to_owned())];
+        let choice = Choice { members: vec![member("a", false), member("b", true)], failed, ..Choice::default() };
         let addresses = [(("hosts".to_owned(), "a".to_owned()), [("oam".to_owned(), [10, 0, 0, 1].into())].into())];
         let found = Found { choice, hosts: Vec::new(), addresses: addresses.into(), broken: Vec::new() };
         let would = status(&object, &Told::dry_run(&found), Timestamp::UNIX_EPOCH);
-        assert!(would.nodes.is_empty() && would.would_choose.len() == 2);
-        assert_eq!(would.hosts.as_deref(), Some("hosts/a, hosts/b (standby)"));
+        assert!(would.nodes.is_empty() && would.would_choose.len() == 3);
+        assert_eq!(would.hosts.as_deref(), Some("hosts/a, hosts/b (standby), hosts/c (failed)"));
         let told = Told::new(What::Succeeded, "all is well").with(&found);
         object.status = Some(would);
         let has = status(&object, &told, Timestamp::UNIX_EPOCH);
-        assert_eq!((has.nodes.len(), has.would_choose.len()), (2, 0));
+        assert_eq!((has.nodes.len(), has.would_choose.len()), (3, 0));
         assert_eq!(has.summary.as_deref(), Some("ControlPlane 2/2"));
         assert_eq!(has.nodes[0].addresses["oam"], "10.0.0.1");
         let conditions = has.conditions.expect("conditions");
