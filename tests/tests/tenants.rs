@@ -13,11 +13,10 @@ const RENDERED: &str = "../agent/src/operators/sip/cluster/infra/snapshots";
 
 fn services() -> Services {
     Services {
-        ntp_serve: true,
-        registry_writable: None,
         provisioning: Some(Provisioning::default()),
         clusters: Some(Clusters::default()),
         sip: Some(Sip::default()),
+        ..Services::default()
     }
 }
 
