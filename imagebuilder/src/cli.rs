@@ -68,6 +68,8 @@ pub enum Command {
     Run(Run),
     /// Boot an image with no network, measure it, and sign the result into it
     Prove(Prove),
+    /// Boot images in turn, and say how long they take, what they use, and what else this host did
+    Bench(Bench),
     /// Show what an image holds
     Inspect(Inspect),
     /// Compare two images or locks, and make the bundle that turns one image into the other
@@ -342,6 +344,38 @@ pub struct Prove {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
     pub cpus: u32,
     /// Give up when the box is not ready after this time: seconds, or a duration such as `5m`
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+    /// Where the toolbox is kept
+    #[command(flatten)]
+    pub sources: Sources,
+}
+
+/// `foothold bench`
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Raw images, qcow2 or ISOs: each round boots each of them
+    #[arg(value_name = "IMAGE", required = true)]
+    pub images: Vec<PathBuf>,
+    /// How often each image is booted: a first boot, and a second one of the same disk after a power cut
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Also look for so long at each box that is ready and has nothing to do: seconds, or a duration such as `5m`
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub idle: Option<Duration>,
+    /// Add the figures to `figures.jsonl` in this folder, and draw them all in `figures.svg`
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// Firmware of the machine
+    #[arg(long, value_enum, default_value_t = MachineFirmware::Uefi)]
+    pub firmware: MachineFirmware,
+    /// Memory: a size such as `4GiB`, or a number of MiB
+    #[arg(long, value_name = "M", default_value = "4GiB", value_parser = memory)]
+    pub memory: ByteSize,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
+    pub cpus: u32,
+    /// Give up when a box is not ready after this time: seconds, or a duration such as `5m`
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Where the toolbox is kept

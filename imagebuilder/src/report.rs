@@ -8,6 +8,7 @@
 //! A [`Report`] is cheap to clone and may be used from any thread. Everything shown follows from events alone.
 
 mod failure;
+mod figures;
 mod human;
 mod outcome;
 mod shell;
@@ -23,6 +24,7 @@ use agent_api::events::{Event, Source, State};
 use serde_json::{Map, Value, json};
 
 pub use self::failure::CommandError;
+pub use self::figures::{BenchHost, BenchImage, Figures, Idle, spread};
 pub use self::outcome::{BuiltOutput, Outcome, ProofStep, Pull, SimulatedCondition, SimulatedStage, Timings};
 pub use self::shell::shell_word;
 pub use self::step::Step;

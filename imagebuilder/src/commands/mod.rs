@@ -1,5 +1,6 @@
 //! What the commands do: one module each, `run(args, &Report) -> Result<Outcome, CommandError>`.
 
+pub mod bench;
 pub mod build;
 pub mod common;
 pub mod diff;
@@ -10,8 +11,10 @@ pub mod kubectl;
 pub mod lint;
 pub mod lock;
 pub mod machine;
+mod measure;
 pub mod plan;
 pub mod prove;
+mod record;
 pub mod run;
 pub mod schema;
 pub mod simulate;
@@ -46,6 +49,7 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Build(args) => build::run(args, report),
         Command::Run(args) => run::run(args, report),
         Command::Prove(args) => prove::run(args, report),
+        Command::Bench(args) => bench::run(args, report),
         Command::Inspect(args) => inspect::run(args, report),
         Command::Diff(args) => diff::run(args, report),
         Command::Simulate(args) => simulate::run(args, report),

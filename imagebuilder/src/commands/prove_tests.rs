@@ -5,7 +5,8 @@ use agent_api::release::Budgets;
 use foothold_qemu::Accel;
 use serde_json::json;
 
-use super::{Boot, NotProved, budgets, hit, judge};
+use super::{Boot, NotProved, budgets, judge};
+use crate::commands::measure::hit;
 use crate::fixtures::proof_of;
 use crate::release::testbench::Sample;
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::CommandError;
+use super::figures::{self, BenchHost, BenchImage};
 use super::shell::shell_word;
 use crate::error::Exit;
 
@@ -55,6 +56,13 @@ pub enum Outcome {
         proof: Box<Proof>,
         /// Whether it was.
         signed: bool,
+    },
+    /// `bench`: what was measured.
+    Bench {
+        /// The machine that measured.
+        host: BenchHost,
+        /// The images, in the order in which they were named.
+        images: Vec<BenchImage>,
     },
     /// `lint`: nothing but warnings.
     Linted {
@@ -222,6 +230,7 @@ impl fmt::Display for Outcome {
                 }
                 write!(f, "{}", if *signed { "signed into the image" } else { "not signed: the image is as it was" })
             }
+            Self::Bench { host, images } => figures::write(f, host, images),
             Self::Linted { file, warnings: 0, .. } => write!(f, "`{}` is good", file.display()),
             Self::Linted { file, warnings, .. } => write!(f, "`{}` is good, with {warnings} warnings", file.display()),
             Self::Initialised { file } => {
