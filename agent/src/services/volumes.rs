@@ -173,7 +173,8 @@ impl Keeper for Volumes {
             return Vec::new();
         }
         let told = |(limit_bytes, free): (u64, u64)| {
-            let full = (free == 0).then(|| "volumes have used up their share (`services.storage.share`)".to_owned());
+            // A few blocks are left over even when nothing more can be written.
+            let full = (free < MIB).then(|| "volumes have used up their share (`services.storage.share`)".to_owned());
             ("volumes".to_owned(), Share { used_bytes: limit_bytes.saturating_sub(free), limit_bytes, full })
         };
         space_of(&self.folder()).map(told).into_iter().collect()
