@@ -129,7 +129,10 @@ fn object(name: &str, spec: Value) -> Value {
 
 /// Hosts that are somebody's, with his name.
 async fn owners(api: &Api) -> BTreeMap<String, String> {
-    let all = api.get(&format!("{HOSTS}?limit=1000")).await.expect("asked").expect("a list");
+    named(&api.get(&format!("{HOSTS}?limit=1000")).await.expect("asked").expect("a list"))
+}
+
+fn named(all: &Value) -> BTreeMap<String, String> {
     let one = |host: &Value| {
         let labels = &host["metadata"]["labels"];
         let owner = labels["sip.airshipit.org/cluster-name"].as_str()?;
@@ -149,7 +152,9 @@ fn workers(active: i64, standby: i64) -> Value {
 async fn watch(api: Arc<Api>, most: usize, racks: usize, ended: Arc<AtomicBool>, looks: Arc<AtomicUsize>) {
     let mut before = BTreeMap::new();
     while !ended.load(Ordering::Relaxed) {
-        let now = owners(&api).await;
+        // An answer that did not come in time says nothing.
+        let Ok(Some(all)) = api.get(&format!("{HOSTS}?limit=1000")).await else { continue };
+        let now = named(&all);
         for (host, owner) in &now {
             let had: &String = before.get(host).unwrap_or(owner);
             assert_eq!(had, owner, "{host} went from one cluster to another");
@@ -214,6 +219,7 @@ async fn many(clusters: usize, hosts: usize, restarts: usize) {
     let took = begun.elapsed();
     ended.store(true, Ordering::Relaxed);
     watched.await.expect("nobody had what was another one's");
+    assert!(looks.load(Ordering::Relaxed) > 10, "it was looked at");
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
     for owner in tenants.owners().await.into_values() {
         *count.entry(owner).or_default() += 1;
