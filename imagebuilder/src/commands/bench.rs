@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 use agent_api::events::{Phase, Status};
 use anyhow::{Context as _, Result};
 use foothold_qemu::{Accel, Vm};
-use procfs::{Current as _, CurrentSI as _, process::Process};
 use serde_json::Value;
 
 use super::common::builder;
 use super::machine::{self, Plan, Session};
-use super::measure::{Boot, boot};
+use super::measure::{Boot, boot, processor_secs};
 use super::record;
 use crate::builder::Builder;
 use crate::cli::{self, Network};
@@ -57,10 +56,6 @@ pub fn run(args: &cli::Bench, report: &Report) -> Result<Outcome, CommandError> 
             for (what, idle) in [("first boot", args.idle), ("boot after a power cut", None)] {
                 report.info(&format!("round {round} of {}: {what} of `{name}`", args.rounds));
                 let (figures, with) = start(&at, &plan, args.timeout, idle)?;
-                report.info(&format!(
-                    "ready after {:.1} s; other programs had {:.1} s of the processors meanwhile",
-                    figures.ready_secs, figures.others_secs
-                ));
                 accel = with;
                 if what == "first boot" { &mut image.first_boot } else { &mut image.reboot }.push(figures);
             }
@@ -97,30 +92,26 @@ fn image(file: &Path) -> Result<BenchImage> {
 
 /// One start. The machine ends with it, as by a power cut.
 fn start(at: &Builder, plan: &Plan<'_>, timeout: Option<Duration>, idle: Option<Duration>) -> Result<(Figures, Accel)> {
-    let before = Host::now()?;
     let (seen, session) = boot(at, plan, timeout, Duration::ZERO)?;
-    let processor_secs = processor_secs(&session.vm)?;
-    let mut figures = figures(&seen, processor_secs, &before, &Host::now()?);
+    let mut figures = figures(&seen);
     if let Some(idle) = idle {
         figures.idle = Some(look_at_idle(at, &session, idle)?);
     }
     Ok((figures, seen.accel))
 }
 
-fn figures(seen: &Boot, processor_secs: f64, before: &Host, after: &Host) -> Figures {
+fn figures(seen: &Boot) -> Figures {
     let timings = machine::timings(&seen.ready);
-    let waited = before.waited.zip(after.waited).map(|(before, after)| (after - before) / 1e6);
-    let secs = after.at.duration_since(before.at).as_secs_f64();
     Figures {
         api_secs: ended(&seen.status, Phase::ControlPlane, "api-server"),
         node_ready_secs: timings.node_ready,
         roles_secs: ended(&seen.status, Phase::ControlPlane, "roles"),
         pods_secs: ended(&seen.status, Phase::Ready, "pods"),
         ready_secs: timings.ready,
-        processor_secs,
+        processor_secs: seen.load.machine_secs,
         memory_used_mib: seen.number("memoryUsedMib"),
-        others_secs: (after.busy_secs - before.busy_secs - processor_secs).max(0.0),
-        pressure_percent: waited.map(|waited| waited / secs * 100.0),
+        others_secs: seen.load.others_secs,
+        pressure_percent: seen.load.pressure_percent,
         idle: None,
     }
 }
@@ -160,17 +151,6 @@ fn wait(at: &Builder, long: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of a processor that the machine has used.
-fn processor_secs(vm: &Vm) -> Result<f64> {
-    let stat = Process::new(i32::try_from(vm.pid())?)?.stat()?;
-    Ok(ticks(stat.utime + stat.stime))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "ticks of years")]
-fn ticks(ticks: u64) -> f64 {
-    ticks as f64 / procfs::ticks_per_second() as f64
-}
-
 /// Bytes that the machine has written to its disks (QEMU's `query-blockstats`).
 fn written(vm: &Vm) -> Result<u64> {
     let answer = vm.qmp("query-blockstats", None)?;
@@ -178,38 +158,17 @@ fn written(vm: &Vm) -> Result<u64> {
     Ok(disks.iter().filter_map(|disk| disk.pointer("/stats/wr_bytes").and_then(Value::as_u64)).sum())
 }
 
-/// What the host has done until now.
-struct Host {
-    at: Instant,
-    /// Seconds in which its processors worked.
-    busy_secs: f64,
-    /// Microseconds in which something waited for a processor; a kernel may not count them.
-    waited: Option<f64>,
-}
-
-impl Host {
-    #[expect(clippy::cast_precision_loss, reason = "microseconds of years")]
-    fn now() -> Result<Self> {
-        let total = procfs::KernelStats::current().context("reading `/proc/stat`")?.total;
-        let more = [total.irq, total.softirq, total.steal].map(Option::unwrap_or_default);
-        let busy = total.user + total.nice + total.system + more.iter().sum::<u64>();
-        let waited = procfs::CpuPressure::current().ok().map(|pressure| pressure.some.total as f64);
-        Ok(Self { at: Instant::now(), busy_secs: ticks(busy), waited })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use agent_api::events::{Event, Phase, State, Status};
     use foothold_qemu::Accel;
     use serde_json::json;
 
-    use super::{Boot, Host, figures};
+    use super::{Boot, figures};
+    use crate::commands::measure::Load;
 
     #[test]
-    fn figures_are_of_the_start_and_not_of_the_neighbours() {
+    fn what_a_box_did_not_tell_is_absent() {
         let mut status = Status::default();
         for (t, state) in [(20.0, State::Started), (45.5, State::Done)] {
             status.apply(&Event::of_box(t, Phase::ControlPlane, "api-server", state));
@@ -217,23 +176,10 @@ mod tests {
         let ready = Event::of_box(84.0, Phase::Ready, "ready", State::Done)
             .with("timings", json!({"nodeReady": 49.0, "ready": 84.0}))
             .with("memoryUsedMib", 941);
-        let seen = Boot { accel: Accel::Tcg, ready, status, served: Vec::new() };
-        let at = Instant::now();
-        let before = Host { at, busy_secs: 100.0, waited: Some(0.0) };
-        let after = Host { at: at + Duration::from_secs(100), busy_secs: 260.0, waited: Some(25e6) };
-        let found = figures(&seen, 130.0, &before, &after);
+        let load = Load { machine_secs: 130.0, others_secs: 30.0, pressure_percent: Some(25.0) };
+        let found = figures(&Boot { accel: Accel::Tcg, ready, status, served: Vec::new(), load });
         assert_eq!((found.api_secs, found.node_ready_secs, found.ready_secs), (Some(45.5), 49.0, 84.0));
-        assert_eq!((found.roles_secs, found.memory_used_mib), (None, 941), "what was not told is absent");
-        assert!((found.others_secs - 30.0).abs() < 1e-9 && found.pressure_percent == Some(25.0), "{found:?}");
-    }
-
-    #[test]
-    fn this_host_tells_what_it_does() {
-        let before = Host::now().expect("figures");
-        let until = Instant::now() + Duration::from_millis(50);
-        while Instant::now() < until {
-            std::hint::spin_loop();
-        }
-        assert!(Host::now().expect("figures").busy_secs > before.busy_secs);
+        assert_eq!((found.roles_secs, found.pods_secs, found.memory_used_mib), (None, None, 941));
+        assert_eq!((found.processor_secs, found.others_secs, found.pressure_percent), (130.0, 30.0, Some(25.0)));
     }
 }

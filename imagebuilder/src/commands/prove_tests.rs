@@ -6,7 +6,7 @@ use foothold_qemu::Accel;
 use serde_json::json;
 
 use super::{Boot, NotProved, budgets, judge};
-use crate::commands::measure::hit;
+use crate::commands::measure::{Load, hit};
 use crate::fixtures::proof_of;
 use crate::release::testbench::Sample;
 
@@ -16,7 +16,7 @@ fn boot(events: &[Event]) -> Boot {
         status.apply(event);
     }
     let ready = events.iter().find(|event| event.is_ready()).expect("ready").clone();
-    Boot { accel: Accel::Tcg, ready, status, served: events.iter().filter_map(hit).collect() }
+    Boot { accel: Accel::Tcg, ready, status, served: events.iter().filter_map(hit).collect(), load: Load::default() }
 }
 
 fn ready(t: f64) -> Event {
