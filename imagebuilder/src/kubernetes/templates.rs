@@ -11,7 +11,7 @@ use super::rehearsal::{self, Objects, Rehearsal};
 use super::render::{self, Parameters};
 use super::state::{self, Entry};
 use crate::config::Appliance;
-use crate::layer::kubernetes::place_all;
+use crate::rootfs::programs::place_all;
 use crate::store::{Cache, Made, StageKey, hash};
 use crate::toolbox::Toolbox;
 

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::kubernetes::place;
 use super::seal;
 use super::squashfs::Packing;
+use crate::rootfs::programs::place;
 use crate::store::{Cache, Made, StageKey, hash};
 use crate::toolbox::Toolbox;
 

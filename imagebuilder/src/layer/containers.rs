@@ -14,12 +14,13 @@ use agent_api::boot::{CONTAINERS, HOST};
 use agent_api::release::{Blob, Image};
 use anyhow::{Context, Result};
 
-use super::kubernetes::{place, programs_that_are};
+use super::kubernetes::programs_that_are;
 use super::seal;
 use super::squashfs::Packing;
 use crate::lock::Deb;
 use crate::oci::import::{Import, METADATA, SNAPSHOTS};
 use crate::oci::recipe::{Kitchen, Packed, Recipe};
+use crate::rootfs::programs::place;
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 use crate::toolbox::Toolbox;
 

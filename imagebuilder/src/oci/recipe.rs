@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::service::Extra;
 use super::tarball;
-use crate::layer::kubernetes::{ensure_called, names_of, place_all};
 use crate::lock::Deb;
 use crate::rootfs;
+use crate::rootfs::programs::{ensure_called, names_of, place_all};
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 
 /// zstd level of layers: they are read once per pull, and kept on every medium.

@@ -8,8 +8,8 @@ use rustix::fs::{AtFlags, Timespec, Timestamps};
 
 use super::Input;
 use super::disk::{self, Ids, TREE};
-use crate::layer::kubernetes::place_all;
 use crate::rootfs;
+use crate::rootfs::programs::place_all;
 use crate::store::WorkDir;
 
 /// Removed: what a machine makes anew for itself, and what the builder left.

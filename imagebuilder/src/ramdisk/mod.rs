@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::builder::Builder;
 use crate::config::Services;
-use crate::layer::kubernetes::place_all;
 use crate::lock::apt::Apt;
 use crate::lock::{Deb, Lock, fetch};
 use crate::osimage::tree;
 use crate::rootfs::kernel::{self, ModuleList};
+use crate::rootfs::programs::place_all;
 use crate::rootfs::{self, INSIDE, trim};
 use crate::store::{Made, StageKey, WorkDir, hash};
 use crate::toolbox::Toolbox;

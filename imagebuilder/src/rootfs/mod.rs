@@ -5,10 +5,12 @@
 //! packages --> mmdebstrap in the toolbox, or only unpacked --> kernel unpacked, modules and their firmware chosen
 //!     --> scrub
 //!     --> programs of the tree run in it, what nothing reads removed
+//! programs of the release --> placed in any tree
 //! ```
 
 pub mod firmware;
 pub mod kernel;
+pub mod programs;
 pub mod scrub;
 pub mod trim;
 

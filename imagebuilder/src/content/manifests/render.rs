@@ -16,7 +16,7 @@ use super::documents::{self, Object};
 use super::inputs::{ChartFiles, ChartInput, Origin, Part, Source};
 use super::sets::api_versions;
 use crate::host::command::pause;
-use crate::layer::kubernetes::place;
+use crate::rootfs::programs::place;
 use crate::toolbox::Tool;
 
 /// Until the second rendering the clock moves on to another second.
