@@ -124,7 +124,11 @@ fn deployment(image: &str, trust: &Trust) -> Value {
             args.push("--kubelet-preferred-address-types=InternalIP".to_owned());
         }
     }
-    let probe = |path: &str, secs: u32| json!({"httpGet": {"path": path, "port": "https", "scheme": "HTTPS"}, "periodSeconds": secs});
+    // As kubeadm has it for the control plane: a slow machine is no dead one.
+    let probe = |path: &str, secs: u32| {
+        let get = json!({"path": path, "port": "https", "scheme": "HTTPS"});
+        json!({"httpGet": get, "periodSeconds": secs, "timeoutSeconds": 15})
+    };
     let container = json!({
         "name": NAME,
         "image": image,
