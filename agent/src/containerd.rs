@@ -36,7 +36,9 @@ pub struct Made {
 
 /// Whether the state below `var` is there, whole, and of the layer with that root hash.
 pub fn is_current(var: &Path, root_hash: &str) -> bool {
-    fs_err::read_to_string(var.join(STATE).join(MADE_OF)).is_ok_and(|text| text == made_of(root_hash))
+    let state = var.join(STATE);
+    let of_this = fs_err::read_to_string(state.join(MADE_OF)).is_ok_and(|text| text == made_of(root_hash));
+    of_this && DATABASES.iter().all(|database| state.join(database).exists())
 }
 
 fn made_of(root_hash: &str) -> String {
@@ -137,6 +139,8 @@ mod tests {
         fs_err::write(var.join("lib/containerd/of-a-container"), "x").expect("written");
         make(&var, &layers, "cd").expect("made");
         assert!(is_current(&var, "cd") && !var.join("lib/containerd/of-a-container").exists());
+        fs_err::remove_file(var.join("lib/containerd").join(DATABASES[0])).expect("removed");
+        assert!(!is_current(&var, "cd"), "a database is lost");
         let left = fs_err::read_dir(var.join("lib")).expect("a folder").count();
         assert_eq!(left, 1, "nothing is left beside it");
     }

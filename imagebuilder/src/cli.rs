@@ -319,6 +319,23 @@ pub struct Run {
     pub sources: Sources,
 }
 
+/// A machine without a network, in which an image is measured.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct LoneMachine {
+    /// Firmware of the machine
+    #[arg(long, value_enum, default_value_t = MachineFirmware::Uefi)]
+    pub firmware: MachineFirmware,
+    /// Memory: a size such as `4GiB`, or a number of MiB
+    #[arg(long, value_name = "M", default_value = "4GiB", value_parser = memory)]
+    pub memory: ByteSize,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
+    pub cpus: u32,
+    /// Give up when the box is not ready after this time: seconds, or a duration such as `5m`
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+}
+
 /// `foothold prove`
 #[derive(Debug, Args)]
 pub struct Prove {
@@ -334,18 +351,9 @@ pub struct Prove {
     /// How the image is attached [default: cdrom for an ISO, else disk]
     #[arg(long = "as", value_enum)]
     pub attach: Option<Attach>,
-    /// Firmware of the machine
-    #[arg(long, value_enum, default_value_t = MachineFirmware::Uefi)]
-    pub firmware: MachineFirmware,
-    /// Memory: a size such as `4GiB`, or a number of MiB
-    #[arg(long, value_name = "M", default_value = "4GiB", value_parser = memory)]
-    pub memory: ByteSize,
-    /// Processors
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
-    pub cpus: u32,
-    /// Give up when the box is not ready after this time: seconds, or a duration such as `5m`
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    pub timeout: Option<Duration>,
+    /// The machine
+    #[command(flatten)]
+    pub machine: LoneMachine,
     /// Where the toolbox is kept
     #[command(flatten)]
     pub sources: Sources,
@@ -366,18 +374,9 @@ pub struct Bench {
     /// Add the figures to `figures.jsonl` in this folder, and draw them all in `figures.svg`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Firmware of the machine
-    #[arg(long, value_enum, default_value_t = MachineFirmware::Uefi)]
-    pub firmware: MachineFirmware,
-    /// Memory: a size such as `4GiB`, or a number of MiB
-    #[arg(long, value_name = "M", default_value = "4GiB", value_parser = memory)]
-    pub memory: ByteSize,
-    /// Processors
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255))]
-    pub cpus: u32,
-    /// Give up when a box is not ready after this time: seconds, or a duration such as `5m`
-    #[arg(long, value_name = "S", value_parser = seconds)]
-    pub timeout: Option<Duration>,
+    /// The machine
+    #[command(flatten)]
+    pub machine: LoneMachine,
     /// Where the toolbox is kept
     #[command(flatten)]
     pub sources: Sources,

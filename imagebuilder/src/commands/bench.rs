@@ -19,7 +19,7 @@ use super::machine::{self, Plan, Session};
 use super::measure::{Boot, boot, processor_secs};
 use super::record;
 use crate::builder::Builder;
-use crate::cli::{self, Network};
+use crate::cli;
 use crate::error::WrongUsage;
 use crate::report::{BenchHost, BenchImage, CommandError, Figures, Idle, Outcome, Report};
 
@@ -37,28 +37,19 @@ pub fn run(args: &cli::Bench, report: &Report) -> Result<Outcome, CommandError> 
     let mut accel = Accel::Tcg;
     for round in 1..=args.rounds {
         for image in &mut images {
-            let name = image.file.display().to_string();
             let work = at.cache.work_dir()?;
             let overlay = work.path().join("disk.qcow2");
-            let plan = Plan {
-                image: &image.file,
-                attach: None,
-                firmware: args.firmware,
-                memory: args.memory,
-                cpus: args.cpus,
-                network: Network::None,
-                nics: &[],
-                bridge: None,
-                clock: None,
-                site: None,
-                overlay: Some(&overlay),
+            let plan = Plan::alone(&image.file, None, args.machine, &overlay);
+            let say = |what: &str| {
+                report.info(&format!("round {round} of {}: {what} of `{}`", args.rounds, image.file.display()));
             };
-            for (what, idle) in [("first boot", args.idle), ("boot after a power cut", None)] {
-                report.info(&format!("round {round} of {}: {what} of `{name}`", args.rounds));
-                let (figures, with) = start(&at, &plan, args.timeout, idle)?;
-                accel = with;
-                if what == "first boot" { &mut image.first_boot } else { &mut image.reboot }.push(figures);
-            }
+            say("first boot");
+            let (first, with) = start(&at, &plan, args.machine.timeout, args.idle)?;
+            say("boot after a power cut");
+            let (second, _) = start(&at, &plan, args.machine.timeout, None)?;
+            accel = with;
+            image.first_boot.push(first);
+            image.reboot.push(second);
         }
     }
     if let (Some(folder), Some(image)) = (&args.record, images.first()) {

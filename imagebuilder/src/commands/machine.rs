@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::common::{self, Job};
 use crate::builder::Builder;
-use crate::cli::{Attach, Machine, MachineFirmware, Network};
+use crate::cli::{Attach, LoneMachine, Machine, MachineFirmware, Network};
 use crate::config::ByteSize;
 use crate::disk::fat::{self, FatKind, Volume};
 use crate::disk::{Content, SourceFile};
@@ -90,6 +90,23 @@ impl<'a> Plan<'a> {
             clock: machine.clock.as_deref(),
             site: machine.site.as_deref(),
             overlay: None,
+        }
+    }
+
+    /// To measure an image: with no network, and with its changes kept in `overlay`.
+    pub fn alone(image: &'a Path, attach: Option<Attach>, machine: LoneMachine, overlay: &'a Path) -> Self {
+        Self {
+            image,
+            attach,
+            firmware: machine.firmware,
+            memory: machine.memory,
+            cpus: machine.cpus,
+            network: Network::None,
+            nics: &[],
+            bridge: None,
+            clock: None,
+            site: None,
+            overlay: Some(overlay),
         }
     }
 }

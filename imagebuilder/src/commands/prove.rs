@@ -17,7 +17,7 @@ use clap::ValueEnum as _;
 use foothold_qemu::Accel;
 
 use crate::builder::Builder;
-use crate::cli::{self, Network};
+use crate::cli;
 use crate::format::{self, Format};
 use crate::medium::proof::Reserved;
 use crate::medium::{Found, Medium};
@@ -42,26 +42,14 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
     let seal = if args.no_sign { None } else { Some(Seal::new(args, &medium, &found)?) };
     let work = at.cache.work_dir()?;
     let overlay = work.path().join("disk.qcow2");
-    let plan = Plan {
-        image: &args.image,
-        attach: args.attach,
-        firmware: args.firmware,
-        memory: args.memory,
-        cpus: args.cpus,
-        network: Network::None,
-        nics: &[],
-        bridge: None,
-        clock: None,
-        site: None,
-        overlay: Some(&overlay),
-    };
+    let plan = Plan::alone(&args.image, args.attach, args.machine, &overlay);
     report.info(match &release.provisioning {
         Some(_) => "first boot, no network but a network card to which no server is connected",
         None => "first boot, no network interface",
     });
-    let (first, _) = boot(&at, &plan, args.timeout, LISTEN)?;
+    let (first, _) = boot(&at, &plan, args.machine.timeout, LISTEN)?;
     report.info("second boot of the same disk, after a power cut");
-    let (second, _) = boot(&at, &plan, args.timeout, Duration::ZERO)?;
+    let (second, _) = boot(&at, &plan, args.machine.timeout, Duration::ZERO)?;
     if !first.records_pulls() {
         report.info("the box does not say what it tried to pull: its image was made by an earlier version");
     }
@@ -152,9 +140,14 @@ fn proof(id: &str, args: &cli::Prove, medium: &Medium, release: &Release, boots:
                 Accel::Tcg => "tcg",
             }
             .to_owned(),
-            cpus: args.cpus,
-            memory_mib: args.memory.bytes() >> 20,
-            firmware: args.firmware.to_possible_value().map(|name| name.get_name().to_owned()).unwrap_or_default(),
+            cpus: args.machine.cpus,
+            memory_mib: args.machine.memory.bytes() >> 20,
+            firmware: args
+                .machine
+                .firmware
+                .to_possible_value()
+                .map(|name| name.get_name().to_owned())
+                .unwrap_or_default(),
             network: "none".to_owned(),
         },
         image: ImageFile { format: medium.format.name().to_owned(), bytes },

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::metal3::BareMetalHost;
-use anyhow::Context as _;
 use kube::runtime::reflector;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::common::{Common, MANAGER, Parts, Place};
@@ -50,22 +48,18 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         leases: settings.leases.clone(),
         agent: Arc::default(),
     };
-    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    if let Some(address) = settings.serve {
-        let ready = move || {
-            let hosts = hosts.clone();
-            async move {
-                let listed = tokio::time::timeout(Duration::from_millis(100), hosts.wait_until_ready()).await;
-                listed.ok().and_then(Result::ok).ok_or("the hosts are not listed yet")
-            }
-        };
-        serve::start(&mut tasks, address, serve::router(String::new, ready), stop).await?;
-    }
-    tokio::select! {
-        () = provisioning::run(common.clone(), host_writer) => {}
-        () = software::run(common) => {}
-        () = stop.cancelled() => {}
-        Some(ended) = tasks.join_next() => ended.context("a server of the operator")??,
-    }
-    Ok(())
+    let ready = move || {
+        let hosts = hosts.clone();
+        async move {
+            let listed = tokio::time::timeout(Duration::from_millis(100), hosts.wait_until_ready()).await;
+            listed.ok().and_then(Result::ok).ok_or("the hosts are not listed yet")
+        }
+    };
+    let work = async {
+        tokio::select! {
+            () = provisioning::run(common.clone(), host_writer) => {}
+            () = software::run(common) => {}
+        }
+    };
+    serve::beside(work, settings.serve, serve::router(String::new, ready), stop).await
 }

@@ -3,6 +3,8 @@
 use agent_api::meta::{Condition, ConditionStatus, Time};
 use jiff::Timestamp;
 
+use super::Reason;
+
 /// What the API server takes of a message at most, in bytes.
 const MOST: usize = 32_000;
 /// Characters that stay of a longer one: none has more than four bytes.
@@ -21,6 +23,13 @@ pub struct NewCondition {
     pub message: String,
     /// `metadata.generation` that it is about.
     pub generation: Option<i64>,
+}
+
+/// Whether users are told by an event what a condition of that kind says now: it has another reason than before, or warns of
+/// something else.
+pub fn is_news(before: Option<&Vec<Condition>>, kind: &str, what: impl Reason, why: &str) -> bool {
+    let before = before.into_iter().flatten().find(|condition| condition.kind == kind);
+    before.is_none_or(|it| it.reason != what.word() || what.is_warning() && it.message != why)
 }
 
 /// The conditions of an object after an update. An updated condition keeps its place, and its date as long as it does not

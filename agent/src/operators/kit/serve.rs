@@ -29,6 +29,28 @@ where
         .route("/readyz", get(ready))
 }
 
+/// Does an operator's work until it is told to stop, and serves the answers beside it where there is an address for them.
+///
+/// # Errors
+/// Nobody can listen there, or serving ends.
+pub async fn beside(
+    work: impl Future<Output = ()>,
+    address: Option<SocketAddr>,
+    router: Router,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let mut tasks = JoinSet::new();
+    if let Some(address) = address {
+        start(&mut tasks, address, router, stop).await?;
+    }
+    tokio::select! {
+        () = work => {}
+        () = stop.cancelled() => {}
+        Some(ended) = tasks.join_next() => ended.context("a server of the operator")??,
+    }
+    Ok(())
+}
+
 /// Serves them in a task of the set.
 pub async fn start(
     tasks: &mut JoinSet<anyhow::Result<()>>,

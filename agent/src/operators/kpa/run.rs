@@ -3,8 +3,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::release;
@@ -31,14 +29,6 @@ pub struct Settings {
 /// Runs until told to stop.
 pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Result<()> {
     let base = Base::connect(settings.kubeconfig.as_deref(), settings.namespace.as_deref(), MANAGER).await?;
-    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    if let Some(address) = settings.serve {
-        serve::start(&mut tasks, address, serve::router(String::new, || async { Ok(()) }), stop).await?;
-    }
-    tokio::select! {
-        () = release::run(base, settings) => {}
-        () = stop.cancelled() => {}
-        Some(ended) = tasks.join_next() => ended.context("a server of the operator")??,
-    }
-    Ok(())
+    let router = serve::router(String::new, || async { Ok(()) });
+    serve::beside(release::run(base, settings), settings.serve, router, stop).await
 }

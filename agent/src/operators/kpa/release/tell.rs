@@ -8,7 +8,7 @@ use kube::Resource as _;
 
 use super::controller::Controller;
 use crate::helm::Report;
-use crate::operators::kit::conditions::merge;
+use crate::operators::kit::conditions::{is_news, merge};
 use crate::operators::kit::{Event, NewCondition, ObjectError, Reason};
 
 /// Drifted objects that are named.
@@ -190,8 +190,7 @@ impl Controller {
         if status == before {
             return Ok(());
         }
-        let ready = before.conditions.iter().flatten().find(|condition| condition.kind == READY);
-        let news = ready.is_none_or(|it| it.reason != what.word() || what.is_warning() && it.message != why);
+        let news = is_news(before.conditions.as_ref(), READY, what, &why);
         self.base.objects.change_status(object, &before, &status).await?;
         if news {
             self.base.tell(&object.object_ref(&()), &Event::new(what, why)).await;

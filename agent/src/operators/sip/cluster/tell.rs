@@ -9,7 +9,7 @@ use kube::Resource as _;
 use super::controller::Controller;
 use super::decide::{Choice, Member, told_key};
 use super::look::{Addresses, Found};
-use crate::operators::kit::conditions::merge;
+use crate::operators::kit::conditions::{is_news, merge};
 use crate::operators::kit::{Event, Key, NewCondition, ObjectError, Reason};
 
 /// Reason of a role's condition that holds.
@@ -179,9 +179,8 @@ impl Controller {
         if status == before {
             return Ok(());
         }
-        let ready = before.conditions.iter().flatten().find(|condition| condition.kind == READY);
         let (what, why) = (told.what, told.why);
-        let news = ready.is_none_or(|it| it.reason != what.word() || what.is_warning() && it.message != why);
+        let news = is_news(before.conditions.as_ref(), READY, what, &why);
         self.base.objects.change_status(object, &before, &status).await?;
         if news {
             self.base.tell(&object.object_ref(&()), &Event::new(what, why)).await;
