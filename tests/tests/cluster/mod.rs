@@ -22,6 +22,8 @@ use tempfile::TempDir;
 
 /// How long an API server may take until it answers, beside others that start.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// The administrator's kubeconfig in the folder of a cluster.
+const ADMIN: &str = "operator.conf";
 
 /// A process that is started anew when it ends, as the kubelet does with a static pod: an API server gives up after 20 s
 /// without etcd, whose first write may take longer on a busy disk. It ends with its handle, and with the test's own
@@ -150,6 +152,7 @@ impl Cluster {
             control_plane::bring_up_to_date(&machine(dir.path()), &node(), false).expect("certificates");
         assert_eq!(issued.len(), 13);
         let places = Places::new(dir.path());
+        write_admin(&places, &dir.path().join(ADMIN));
         let etcd = Self::etcd(&places);
         let api_server = Self::api_server(&places);
         Self { api_server, _etcd: etcd, places, credentials, dir }
@@ -173,7 +176,7 @@ impl Cluster {
     /// The machine on which it runs; its administrator's kubeconfig has the port of the test.
     pub fn machine(&self) -> Machine {
         let kubeconfig = self.places.root.join("etc/kubernetes").join(kubeconfig::SUPER_ADMIN);
-        fs_err::rename(admin(self), kubeconfig).expect("moved");
+        fs_err::copy(admin(self), kubeconfig).expect("copied");
         machine(&self.places.root)
     }
 }
@@ -227,16 +230,18 @@ pub async fn define(api: &Api, definitions: &[CustomResourceDefinition]) {
     }
 }
 
-/// The administrator's kubeconfig, with the port of the test.
+/// The administrator's kubeconfig, with the port of the test. It was written before the cluster had more than one user.
 pub fn admin(cluster: &Cluster) -> PathBuf {
-    let from = cluster.places.root.join("etc/kubernetes").join(kubeconfig::SUPER_ADMIN);
+    cluster.dir.path().join(ADMIN)
+}
+
+fn write_admin(places: &Places, path: &Path) {
+    let from = places.root.join("etc/kubernetes").join(kubeconfig::SUPER_ADMIN);
     let text = fs_err::read_to_string(from).expect("a kubeconfig");
-    let server = format!("server: https://127.0.0.1:{}", cluster.places.port("6443"));
+    let server = format!("server: https://127.0.0.1:{}", places.port("6443"));
     let lines = text.lines().map(|line| match line.find("server: ") {
         Some(at) => format!("{}{server}", &line[..at]),
         None => line.to_owned(),
     });
-    let path = cluster.dir.path().join("operator.conf");
-    fs_err::write(&path, lines.collect::<Vec<_>>().join("\n") + "\n").expect("written");
-    path
+    fs_err::write(path, lines.collect::<Vec<_>>().join("\n") + "\n").expect("written");
 }
