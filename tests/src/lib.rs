@@ -15,6 +15,7 @@ use rand::{RngExt, SeedableRng};
 pub mod appliance;
 pub mod client;
 pub mod fixture;
+pub mod kept;
 pub mod objects;
 pub mod os_image;
 pub mod programs;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agent_api::release::Blob;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use foothold::builder::Builder;
 use foothold::commands::common;
 use foothold::config::{DiskFormat, OsImage, OsImageSource};
@@ -12,7 +12,6 @@ use foothold::content::programs::on_demand;
 use foothold::disk::fat::{self, FatKind, Volume};
 use foothold::disk::{Content, SourceFile};
 use foothold::layer::agent;
-use foothold::lock::apt::{Apt, Mirror};
 use foothold::lock::{Lock, fetch};
 use foothold::osimage::recipe::Recipe;
 use foothold::osimage::{self, Input};
@@ -21,6 +20,7 @@ use foothold::store::Made;
 use foothold::toolbox::Toolbox;
 
 use crate::appliance::builder;
+use crate::kept;
 
 /// The definition whose toolbox and programs are used.
 const APPLIANCE: &str = "images/appliance";
@@ -51,21 +51,14 @@ impl Workshop {
 
     /// The lock with the packages of the recipe: resolved once, then kept as long as the recipe asks for the same.
     fn lock_for(&self, name: &str, recipe: &Recipe) -> Result<Lock> {
-        let path = self.builder.cache.path(&format!("tests/os-image-{name}.lock"));
-        let kept = Lock::read(&path).ok().flatten();
-        let fits = |lock: &Lock| {
-            lock.made == self.lock.made && lock.packages_for(&os_images::set(name), &recipe.packages).is_ok()
-        };
-        if let Some(lock) = kept.filter(fits) {
-            return Ok(lock);
-        }
-        let work = self.builder.cache.work_dir()?;
-        let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(None)?)?;
-        apt.update()?;
         let mut lock = self.lock.clone();
-        os_images::resolve_recipe(name, recipe, &apt, &mut lock)?;
-        fs_err::create_dir_all(path.parent().context("a folder")?)?;
-        lock.write(&path)?;
+        kept::add_packages(
+            &self.builder,
+            &format!("os-image-{name}"),
+            &mut lock,
+            |lock| lock.packages_for(&os_images::set(name), &recipe.packages).is_ok(),
+            |apt, lock| os_images::resolve_recipe(name, recipe, apt, lock),
+        )?;
         Ok(lock)
     }
 

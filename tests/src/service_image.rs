@@ -10,7 +10,6 @@ use foothold::commands::common;
 use foothold::config::{Provisioning, Services};
 use foothold::layer::agent;
 use foothold::lock::Lock;
-use foothold::lock::apt::{Apt, Mirror};
 use foothold::oci::service::{self, Declared, Images, Input};
 use foothold::pipeline;
 use foothold::ramdisk::{self, Ramdisk};
@@ -18,6 +17,7 @@ use foothold::store::Made;
 use tempfile::TempDir;
 
 use crate::appliance::builder;
+use crate::kept;
 
 /// The definition whose toolbox is used.
 const APPLIANCE: &str = "images/appliance";
@@ -51,19 +51,13 @@ impl ServiceImage {
         let set = format!("service-image/{name}");
         let found = service::declared(&at.images(), services)?.into_iter().find(|image| image.set() == set);
         let image = found.with_context(|| format!("there is no recipe `{name}`"))?;
-        let path = at.cache.path(&format!("tests/{name}.lock"));
-        let made = lock.made;
-        let fits = |kept: &Lock| kept.made == made && image.packages(kept).is_ok();
-        if let Some(kept) = Lock::read(&path).ok().flatten().filter(fits) {
-            lock = kept;
-        } else {
-            let work = at.cache.work_dir()?;
-            let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(None)?)?;
-            apt.update()?;
-            service::resolve(std::slice::from_ref(&image), &apt, &mut lock)?;
-            fs_err::create_dir_all(path.parent().context("a folder")?)?;
-            lock.write(&path)?;
-        }
+        kept::add_packages(
+            &at,
+            name,
+            &mut lock,
+            |lock| image.packages(lock).is_ok(),
+            |apt, lock| service::resolve(std::slice::from_ref(&image), apt, lock),
+        )?;
         let (toolbox, key) = pipeline::toolbox(&at, &lock)?;
         let input = Input { lock: &lock, toolbox: &toolbox, toolbox_key: &key, programs: &Made::default() };
         let made = at.stage(&set, |say| service::make(&at, &image, &input, say))?;
@@ -138,20 +132,16 @@ impl Kit {
 
     /// The lock with the packages: resolved once, then kept as long as the recipes ask for the same.
     fn resolve(&mut self, at: &Builder) -> Result<()> {
-        let path = at.cache.path("tests/provisioning.lock");
-        let fits = |lock: &Lock| {
-            lock.made == self.lock.made && self.image.packages(lock).is_ok() && self.ramdisk.packages(lock).is_ok()
-        };
-        if let Some(kept) = Lock::read(&path).ok().flatten().filter(fits) {
-            self.lock = kept;
-            return Ok(());
-        }
-        let work = at.cache.work_dir()?;
-        let apt = Apt::new(&work.path().join("apt"), &Mirror::of_host(None)?)?;
-        apt.update()?;
-        service::resolve(std::slice::from_ref(&self.image), &apt, &mut self.lock)?;
-        self.ramdisk.resolve(&apt, &mut self.lock)?;
-        fs_err::create_dir_all(path.parent().context("a folder")?)?;
-        self.lock.write(&path)
+        let (image, ramdisk) = (&self.image, &self.ramdisk);
+        kept::add_packages(
+            at,
+            "provisioning",
+            &mut self.lock,
+            |lock| image.packages(lock).is_ok() && ramdisk.packages(lock).is_ok(),
+            |apt, lock| {
+                service::resolve(std::slice::from_ref(image), apt, lock)?;
+                ramdisk.resolve(apt, lock)
+            },
+        )
     }
 }
