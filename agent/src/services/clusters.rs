@@ -213,6 +213,8 @@ fn controller(image: &str, own: Ipv4Addr, release: &Release) -> Controller {
             rule(&["bpa.akraino.org"], &["*"], &["*"]),
             // Hosts are found and claimed, and not made.
             rule(&["metal3.io"], &["baremetalhosts"], &["get", "list", "watch", "patch"]),
+            // Which hosts a tenant's cluster has.
+            rule(&["airship.airshipit.org"], &["sipclusters"], &["get"]),
             // Keys, passwords and kubeconfigs of clusters, in their namespaces.
             rule(&[""], &["secrets", "configmaps"], &["get", "create", "patch", "delete"]),
             // Installers of the user's, and what they wrote.

@@ -14,6 +14,10 @@ const MOST_IN_ITEM: i64 = 16;
 /// A label of DNS (RFC 1123), in CEL.
 const NAMES: &str = "self.all(name, size(name) <= 63 && name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))";
 
+/// Of the nodes of a cluster, in CEL.
+const ONE_PLACE: &str = "!has(self.clusterRef) || ((!has(self.masters) || size(self.masters) == 0) && (!has(self.workers) || \
+                         size(self.workers) == 0) && !has(self.nodeSelector))";
+
 /// All kinds, ready for the API server.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut all = vec![Provisioning::crd(), Software::crd(), ClusterRelease::crd()];
@@ -21,6 +25,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         definition.spec.names.list_kind = Some(format!("{}List", definition.spec.names.kind));
     }
     check_names(&mut all[0]);
+    check_nodes(&mut all[0]);
     all
 }
 
@@ -58,6 +63,19 @@ fn check_names(definition: &mut CustomResourceDefinition) {
                 }]);
             }
         }
+    }
+}
+
+/// Nodes come from one place.
+fn check_nodes(definition: &mut CustomResourceDefinition) {
+    let schemas =
+        definition.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for spec in schemas.filter_map(|schema| property(schema, "spec")) {
+        spec.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+            rule: ONE_PLACE.to_owned(),
+            message: Some("clusterRef takes the place of masters, workers and nodeSelector: leave one out".to_owned()),
+            ..ValidationRule::default()
+        });
     }
 }
 

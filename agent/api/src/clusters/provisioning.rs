@@ -158,6 +158,18 @@ pub struct LocalSecret {
     pub name: String,
 }
 
+/// A `SIPCluster` of Airship, whose hosts become the nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterReference {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its namespace; that of the `Provisioning` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+}
+
 /// What is asked for.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -188,6 +200,10 @@ pub struct ProvisioningSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_NODES))]
     pub workers: Wishes,
+    /// A `SIPCluster`, in place of `masters`, `workers` and `nodeSelector`: its hosts are the nodes, those of its control plane
+    /// the masters. Those that stand by are none. The API is reached at its load balancer where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterReference>,
     /// Add-ons of the `KuD` installer. They are handed to an `installer` image of the user's; the box's own installer
     /// has none.
     #[serde(rename = "KUDPlugins", default, skip_serializing_if = "Vec::is_empty")]

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::decide::{Choice, choose, consumer, told_key};
 use super::install::Work;
 use super::tell::{Told, What};
+use super::tenant::is_tenants;
 use super::watch::Watched;
 use super::wishes::Wanted;
 use crate::operators::bpa::common::Common;
@@ -56,7 +57,7 @@ pub async fn run(common: Common, host_writer: Writer<BareMetalHost>) {
     let of_hosts = turns::related(hosts, host_writer, move |host: &BareMetalHost| {
         let user = consumer(host).map(|(namespace, name)| ObjectRef::new(name).within(namespace));
         let open = all.state_filter(|object: &Provisioning| {
-            object.status.as_ref().is_none_or(|status| !status.phase.is_formed())
+            object.status.as_ref().is_none_or(|status| !status.phase.is_formed()) || is_tenants(host, object)
         });
         open.iter().map(|object| ObjectRef::from_obj(&**object)).chain(user).collect()
     });
@@ -90,7 +91,14 @@ impl Turn for Controller {
         if let Some(work) = self.work(&object.key()) {
             return self.follow(&object, &work).await;
         }
-        let wanted = match Wanted::of(&object) {
+        let tenant = match self.tenant(&object).await? {
+            Ok(tenant) => tenant,
+            Err(why) => {
+                self.tell(&object, Told::new(What::Unschedulable, why)).await?;
+                return Ok(Next::requeue(SEARCH));
+            }
+        };
+        let wanted = match Wanted::of(&object, tenant.as_ref()) {
             Ok(wanted) => wanted,
             Err(wrong) => {
                 self.tell(&object, Told::new(What::Invalid, wrong.join("\n"))).await?;

@@ -107,8 +107,10 @@ pub fn choose(object: &Provisioning, wanted: &Wanted, hosts: &[Arc<BareMetalHost
     let mut taken: BTreeSet<Key> = BTreeSet::new();
     let mut order: Vec<&WantedNode> = wanted.nodes.iter().collect();
     let claimed = |node: &WantedNode| {
-        let own =
-            |host: &&&BareMetalHost| is_of(host, object) && host.annotations().get(NODE_ANNOTATION) == Some(&node.name);
+        let own = |host: &&&BareMetalHost| {
+            let named = host.annotations().get(NODE_ANNOTATION) == Some(&node.name);
+            is_of(host, object) && named && node.host.as_ref().is_none_or(|key| *key == host.key())
+        };
         hosts.iter().find(own).copied()
     };
     // A stable sort: equal wishes stay in the order of the spec.
@@ -154,6 +156,9 @@ fn why_not(object: &Provisioning, host: &BareMetalHost, open: &[&WantedNode]) ->
     let reasons: BTreeSet<String> = open
         .iter()
         .map(|node| match &node.mac {
+            _ if node.host.as_ref().is_some_and(|key| *key != host.key()) => {
+                format!("the SIPCluster has another one for {}", node.name)
+            }
             Some((mac, _)) if !macs(host).contains(mac) => format!("it has no card {mac} ({})", node.name),
             _ => shortfall(host, node)
                 .map_or_else(|| "it has no address".to_owned(), |why| format!("{why} ({})", node.name)),
@@ -170,6 +175,14 @@ fn find<'a>(
     taken: &BTreeSet<Key>,
     leases: &Leases,
 ) -> Result<(&'a BareMetalHost, MacAddress, IpAddr), String> {
+    if let Some(key) = &node.host {
+        let named = told_key(key);
+        let host = hosts.iter().find(|host| host.key() == *key);
+        let host = host.ok_or_else(|| format!("node {}: there is no BareMetalHost {named} any more", node.name))?;
+        is_usable(host, object)
+            .map_err(|why| format!("node {}: BareMetalHost {named} cannot be used: {why}", node.name))?;
+        return card_of(host, node, leases).map(|(mac, ip)| (*host, mac, ip));
+    }
     if let Some((mac, written)) = &node.mac {
         let host = hosts.iter().find(|host| macs(host).contains(mac));
         let host = host.ok_or_else(|| format!("Host with MAC Address {written} not found"))?;
@@ -335,7 +348,8 @@ fn macs(host: &BareMetalHost) -> Vec<MacAddress> {
     all
 }
 
-/// The card of a host and its address: as inspection found it, else by the newest active lease. IPv4 comes first.
+/// The card of a host and its address: as its network data has it where a `SIPCluster` chose it, else as inspection found
+/// it, else by the newest active lease. IPv4 comes first.
 fn card_of(host: &BareMetalHost, node: &WantedNode, leases: &Leases) -> Result<(MacAddress, IpAddr), String> {
     let wished = node.mac.as_ref().map(|(mac, _)| *mac);
     let cards = wished.map_or_else(|| macs(host), |mac| vec![mac]);
@@ -345,6 +359,9 @@ fn card_of(host: &BareMetalHost, node: &WantedNode, leases: &Leases) -> Result<(
         cards.first().map(ToString::to_string).unwrap_or_default()
     };
     let mut expired = false;
+    if let (Some(address), Some(mac)) = (node.address, cards.first()) {
+        return Ok((*mac, address));
+    }
     for mac in &cards {
         let mut found: Vec<IpAddr> = nics(host)
             .filter(|nic| nic.mac.as_deref().and_then(MacAddress::from_any) == Some(*mac))

@@ -47,7 +47,7 @@ fn object(spec: &Value) -> Provisioning {
 
 fn choice(spec: &Value, hosts: &[Arc<BareMetalHost>], leases: &str) -> Choice {
     let object = object(spec);
-    let wanted = Wanted::of(&object).expect("good wishes");
+    let wanted = Wanted::of(&object, None).expect("good wishes");
     let leases = Leases { all: leases::read(leases), now: Timestamp::from_second(1000).expect("a time") };
     choose(&object, &wanted, hosts, &leases)
 }

@@ -14,7 +14,7 @@
 //! watch    nodes of a cluster that was made  balance    the masters' virtual address
 //!                                            route      to Services, where a site has no gateway
 //!                                            day_one    the metrics API, volumes
-//!                                            job        somebody else's installer, in place of all that
+//! tenant   nodes that a SIPCluster chose     job        somebody else's installer, in place of all that
 //! ```
 //! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
 //! them, and an operator that comes back goes on.
@@ -32,6 +32,7 @@ mod look;
 mod lost;
 mod route;
 mod tell;
+mod tenant;
 mod upgrade;
 mod watch;
 mod wishes;

@@ -7,6 +7,9 @@ use agent_api::clusters::provisioning::{Cni, NodeRole, NodeWish, Provisioning, S
 use agent_api::metal3::host_firmware_settings::IntOrString;
 use agent_api::net::{Cidr, MacAddress, is_label};
 
+use super::tenant::Tenant;
+use crate::operators::kit::Key;
+
 /// Addresses of pods where nothing else is asked for: ICN's own.
 const POD_CIDR: &str = "10.244.64.0/18";
 /// Addresses of Services where nothing else is asked for: ICN's own.
@@ -35,6 +38,10 @@ pub struct WantedNode {
     pub qat: bool,
     /// Labels that it has.
     pub labels: BTreeMap<String, String>,
+    /// The host that it is, where a `SIPCluster` chose it.
+    pub host: Option<Key>,
+    /// The address at which that cluster's load balancer reaches it.
+    pub address: Option<IpAddr>,
 }
 
 /// A cluster that is asked for.
@@ -61,45 +68,23 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Reads the spec.
+    /// Reads the spec; the nodes are those of `tenant` where it names one.
     ///
     /// # Errors
     /// All that is wrong, each with its path.
-    pub fn of(object: &Provisioning) -> Result<Self, Vec<String>> {
+    pub fn of(object: &Provisioning, tenant: Option<&Tenant>) -> Result<Self, Vec<String>> {
         let spec = &object.spec;
         let mut wrong = Vec::new();
-        let selector = spec.node_selector.clone().unwrap_or_default();
-        let mut nodes: Vec<WantedNode> = Vec::new();
-        for (at, item) in spec.masters.iter().enumerate() {
-            for (name, wish) in item {
-                let path = format!("spec.masters[{at}].{name}");
-                let node = read(name, wish, &path, NodeRole::Master, &selector.masters, &mut wrong);
-                if nodes.iter().any(|other| other.name == node.name) {
-                    wrong.push(already(&node));
-                } else if node.is_any() {
-                    wrong.push(format!("MAC address for masterNode {name} not provided"));
-                }
-                nodes.push(node);
-            }
-        }
-        for (at, item) in spec.workers.iter().enumerate() {
-            for (name, wish) in item {
-                let path = format!("spec.workers[{at}].{name}");
-                let node = read(name, wish, &path, NodeRole::Worker, &selector.workers, &mut wrong);
-                add_worker(&mut nodes, node, &mut wrong);
-            }
-        }
-        if !nodes.iter().any(|node| node.roles.contains(&NodeRole::Worker)) {
-            for node in &mut nodes {
-                node.roles.push(NodeRole::Worker);
-            }
-        }
+        let nodes = tenant.map_or_else(|| asked(object, &mut wrong), |tenant| tenant.nodes.clone());
         let masters = nodes.iter().filter(|node| node.roles.contains(&NodeRole::Master)).count();
         if !MASTERS.contains(&masters) {
-            wrong.push(format!("spec.masters has {masters} nodes, and etcd needs 1, 3 or 5"));
+            let place = tenant.map_or_else(|| "spec.masters".to_owned(), Tenant::control_plane);
+            wrong.push(format!("{place} has {masters} nodes, and etcd needs 1, 3 or 5"));
         }
         let (pod_cidr, service_cidr) = networks(object, nodes.len(), &mut wrong);
         let kubernetes = spec.kubernetes.clone().unwrap_or_default();
+        let named = kubernetes.control_plane_endpoint.is_some() || kubernetes.virtual_ip.is_some();
+        let balanced = tenant.and_then(|tenant| tenant.endpoint.clone()).filter(|_| !named);
         let endpoint = kubernetes.control_plane_endpoint.as_deref().and_then(|text| match endpoint(text) {
             Ok(endpoint) => Some(endpoint),
             Err(why) => {
@@ -122,7 +107,7 @@ impl Wanted {
             wrong.push("spec.kubernetes has `controlPlaneEndpoint` and `virtualIP`; keep one of them".to_owned());
         }
         let by_box = spec.installer.is_none();
-        if by_box && masters > 1 && kubernetes.control_plane_endpoint.is_none() && kubernetes.virtual_ip.is_none() {
+        if by_box && masters > 1 && !named && balanced.is_none() {
             wrong.push(format!(
                 "spec.kubernetes.virtualIP is missing: {masters} masters need an address at which one of them always \
                  answers; hint: name a free address of the servers' network, or a load balancer in `controlPlaneEndpoint`"
@@ -134,7 +119,7 @@ impl Wanted {
             nodes,
             pod_cidr,
             service_cidr,
-            endpoint,
+            endpoint: endpoint.or(balanced),
             virtual_ip,
             cni: kubernetes.cni.unwrap_or_default(),
             metrics: kubernetes.metrics,
@@ -155,6 +140,38 @@ impl WantedNode {
     pub fn written(&self) -> &str {
         self.mac.as_ref().map_or("", |(_, written)| written)
     }
+}
+
+/// Nodes that the spec itself asks for.
+fn asked(object: &Provisioning, wrong: &mut Vec<String>) -> Vec<WantedNode> {
+    let spec = &object.spec;
+    let selector = spec.node_selector.clone().unwrap_or_default();
+    let mut nodes: Vec<WantedNode> = Vec::new();
+    for (at, item) in spec.masters.iter().enumerate() {
+        for (name, wish) in item {
+            let path = format!("spec.masters[{at}].{name}");
+            let node = read(name, wish, &path, NodeRole::Master, &selector.masters, wrong);
+            if nodes.iter().any(|other| other.name == node.name) {
+                wrong.push(already(&node));
+            } else if node.is_any() {
+                wrong.push(format!("MAC address for masterNode {name} not provided"));
+            }
+            nodes.push(node);
+        }
+    }
+    for (at, item) in spec.workers.iter().enumerate() {
+        for (name, wish) in item {
+            let path = format!("spec.workers[{at}].{name}");
+            let node = read(name, wish, &path, NodeRole::Worker, &selector.workers, wrong);
+            add_worker(&mut nodes, node, wrong);
+        }
+    }
+    if !nodes.iter().any(|node| node.roles.contains(&NodeRole::Worker)) {
+        for node in &mut nodes {
+            node.roles.push(NodeRole::Worker);
+        }
+    }
+    nodes
 }
 
 /// What an installer in an image chooses by itself.
@@ -246,6 +263,7 @@ fn read(
         sriov: wish.sriov.unwrap_or_default(),
         qat: wish.qat.unwrap_or_default(),
         labels: labels.clone(),
+        ..WantedNode::default()
     }
 }
 
@@ -340,7 +358,7 @@ mod tests {
     fn wanted(spec: Value) -> Result<Wanted, Vec<String>> {
         let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
             "metadata": {"name": "p", "namespace": "default", "labels": {"cluster": "one"}}, "spec": spec});
-        Wanted::of(&serde_json::from_value::<Provisioning>(object).expect("a Provisioning"))
+        Wanted::of(&serde_json::from_value::<Provisioning>(object).expect("a Provisioning"), None)
     }
 
     fn roles(spec: Value) -> Vec<(String, Vec<NodeRole>)> {
