@@ -5,6 +5,7 @@
 
 #[path = "../cluster/mod.rs"]
 mod cluster;
+mod clusters;
 mod firmware;
 mod fleet;
 mod ironic;

@@ -16,16 +16,16 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::{Cluster, DEFINITIONS, admin, client, define, define_metal3};
 use crate::site::{PATIENCE, condition};
 
-const CLUSTERS: &str = "/apis/airship.airshipit.org/v1/namespaces/tenants/sipclusters";
-const HOSTS: &str = "/apis/metal3.io/v1alpha1/namespaces/hosts/baremetalhosts";
+pub const CLUSTERS: &str = "/apis/airship.airshipit.org/v1/namespaces/tenants/sipclusters";
+pub const HOSTS: &str = "/apis/metal3.io/v1alpha1/namespaces/hosts/baremetalhosts";
 
 /// A control plane with both kinds, and the controller of one of them.
-struct Tenants {
-    api: Arc<Api>,
+pub struct Tenants {
+    pub api: Arc<Api>,
     settings: Settings,
     operator: Option<(JoinHandle<()>, CancellationToken)>,
     // Last, so that it ends after what asks it.
-    _cluster: Cluster,
+    pub cluster: Cluster,
 }
 
 impl Drop for Tenants {
@@ -35,7 +35,7 @@ impl Drop for Tenants {
 }
 
 impl Tenants {
-    async fn prepare() -> Self {
+    pub async fn prepare() -> Self {
         let cluster = Cluster::start();
         let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
         define_metal3(&api).await;
@@ -46,10 +46,10 @@ impl Tenants {
         }
         let images = Images { own: "foothold.dev/sip:1".to_owned(), jump_host: "foothold.dev/jumphost:1".to_owned() };
         let settings = Settings { kubeconfig: Some(admin(&cluster)), images, ..Settings::default() };
-        Self { api: Arc::new(api), settings, operator: None, _cluster: cluster }
+        Self { api: Arc::new(api), settings, operator: None, cluster }
     }
 
-    fn run(&mut self) {
+    pub fn run(&mut self) {
         let (settings, stop) = (self.settings.clone(), CancellationToken::new());
         let token = stop.clone();
         #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
@@ -68,7 +68,7 @@ impl Tenants {
     }
 
     /// A host without a BMC: it is as good as one that is available.
-    async fn host(&self, name: &str, labels: Value, spec: Value) {
+    pub async fn host(&self, name: &str, labels: Value, spec: Value) {
         let mut all = json!({"online": true});
         if let (Some(into), Value::Object(from)) = (all.as_object_mut(), spec) {
             into.extend(from);
@@ -78,16 +78,16 @@ impl Tenants {
         self.api.create(HOSTS, &host).await.expect("a host");
     }
 
-    async fn secret(&self, namespace: &str, name: &str, texts: Value) {
+    pub async fn secret(&self, namespace: &str, name: &str, texts: Value) {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": texts});
         self.api.create(&format!("/api/v1/namespaces/{namespace}/secrets"), &secret).await.expect("a Secret");
     }
 
-    async fn cluster(&self, name: &str, spec: Value) {
+    pub async fn cluster(&self, name: &str, spec: Value) {
         self.api.create(CLUSTERS, &object(name, spec)).await.expect("a SIPCluster");
     }
 
-    async fn until(&self, path: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub async fn until(&self, path: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
             let object = self.api.get(path).await.expect("asked").unwrap_or_default();
@@ -100,7 +100,7 @@ impl Tenants {
     }
 
     /// Waits until a cluster says so.
-    async fn says(&self, name: &str, status: &str, reason: &str) -> Value {
+    pub async fn says(&self, name: &str, status: &str, reason: &str) -> Value {
         self.until(&format!("{CLUSTERS}/{name}"), reason, |object| {
             let (found, why, _) = condition(object, "Ready");
             let seen = object["status"]["observedGeneration"] == object["metadata"]["generation"];
@@ -114,7 +114,7 @@ impl Tenants {
     }
 
     /// What a kubelet would say of the pods.
-    async fn pods_run(&self, deployment: &str) {
+    pub async fn pods_run(&self, deployment: &str) {
         let path = format!("/apis/apps/v1/namespaces/tenants/deployments/{deployment}");
         let found = self.until(&path, "there", |object| !object.is_null()).await;
         let status = json!({"observedGeneration": found["metadata"]["generation"], "replicas": 1, "updatedReplicas": 1,
@@ -333,7 +333,7 @@ fn services(key: &str) -> Value {
     })
 }
 
-fn network(ip: &str) -> Value {
+pub fn network(ip: &str) -> Value {
     json!({"networkData": json!({"links": [], "networks": [{"id": "oam", "link": "a", "type": "ipv4", "ip_address": ip}]}).to_string()})
 }
 

@@ -17,4 +17,5 @@ mod run;
 mod servers;
 mod software;
 
+pub use common::{Parts, Place};
 pub use run::{Settings, run};

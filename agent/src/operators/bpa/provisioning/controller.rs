@@ -19,7 +19,7 @@ use super::decide::{Choice, choose, consumer, told_key};
 use super::install::Work;
 use super::tell::{Told, What};
 use super::tenant::is_tenants;
-use super::watch::Watched;
+use super::watch::{Watched, whole};
 use super::wishes::Wanted;
 use crate::operators::bpa::common::Common;
 use crate::operators::kit::{Failures, Key, Object as _, ObjectError, Queue, Turn, turns};
@@ -163,7 +163,7 @@ impl Controller {
             Ok(made) => {
                 self.keep(object, work, &made).await?;
                 self.failures.none(&object.key());
-                Told { nodes: Some(work.nodes()), made: Some(made), ..Told::new(What::Ready, String::new()) }
+                Told { made: Some(made), ..whole(work.nodes()) }
             }
             Err(why) => {
                 self.failures.one_more(object);

@@ -9,28 +9,25 @@ use std::time::Duration;
 use agent_api::clusters::provisioning::{NodePhase, NodeRole, NodeStatus};
 use agent_api::events::State;
 use agent_api::meta::Time;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Node as KubernetesNode;
 use kube::api::ListParams;
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
-use serde::de::DeserializeOwned;
 
 use super::act::ABANDON;
 use super::decide::{Chosen, told_key};
+use super::reach::{Reached, Server, check, first_master, reach};
 use super::wishes::Wanted;
 use super::{balance, day_one, kubeadm, lost, route, upgrade};
 use crate::cluster::follow;
-use crate::node::plan::{CheckPlan, Invitation, Line, NodeFacts, NodePlan, Task};
+use crate::node::plan::{Invitation, Line, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
 use crate::operators::bpa::login::Login;
 use crate::operators::bpa::servers::Agent;
-use crate::ssh::{Session, SshError};
 
-/// A server that has just been provisioned boots.
-const BOOT: Duration = Duration::from_secs(600);
 /// A node that has joined becomes Ready when its network runs: images are pulled and started.
 const NODE_READY: Duration = Duration::from_secs(1800);
 /// What stands for the addresses of pods in flannel's manifest (`packages/flannel/kube-flannel.yaml`).
@@ -182,52 +179,22 @@ impl Work {
     }
 }
 
-/// A server, connected.
-pub(super) struct Server<'a> {
-    pub node: &'a Chosen,
-    pub session: Session,
-    agent: &'static str,
-    pub facts: NodeFacts,
-}
-
-impl Server<'_> {
-    pub fn is_master(&self) -> bool {
-        self.node.roles.contains(&NodeRole::Master)
-    }
-
-    async fn ask<T: DeserializeOwned>(&self, arguments: &[&str], plan: &[u8]) -> anyhow::Result<T> {
-        let mut argv = vec![self.agent, "node"];
-        argv.extend(arguments);
-        let answer = self.session.output(&argv, plan).await?;
-        Ok(serde_json::from_slice(&answer.stdout)?)
-    }
-
-    /// What kubectl says on a master, as the cluster's administrator.
-    pub async fn kubectl(&self, words: &[&str]) -> Result<Vec<u8>, SshError> {
-        let kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"];
-        Ok(self.session.output(&[&kubectl[..], words].concat(), b"").await?.stdout)
-    }
-
-    /// Has its pods go elsewhere, as `PodDisruptionBudget`s let them; `of` is the node.
-    pub async fn drain(&self, of: &str) -> Result<(), SshError> {
-        let words = ["drain", of, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
-        self.kubectl(&words).await.map(drop)
-    }
-}
-
 /// Does the work.
 pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> {
-    let mut servers = reach(order, work).await?;
+    let mut reached = reach(order, work).await?;
     work.say("checking the servers");
-    check(order, &mut servers).await?;
-    let first_at = first_master(order, &servers)?;
+    check(order, &mut reached.servers).await?;
+    let first_at = first_master(order, &reached)?;
+    let Reached { servers, away } = reached;
     let first = &servers[first_at];
+    // What is left undone on nodes that do not answer.
+    let mut undone = Vec::new();
     // A first install that was cut off goes on below.
     if order.existed && first.facts.member {
-        upgrade::upgrade(order, work, &servers, first).await?;
+        undone.extend(upgrade::upgrade(order, work, &servers, first, &away).await?);
     }
     if order.renew {
-        upgrade::renew(order, work, &servers).await?;
+        undone.extend(upgrade::renew(order, work, &servers, &away).await?);
     }
     work.say(format!("making {} the control plane", first.node.name));
     let flannel = order.goods.flannel.iter().map(|text| flannel(text, &order.wanted.pod_cidr));
@@ -240,91 +207,14 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     work.say("removing nodes that are not wanted any more");
     remove(order, work, &servers[first_at]).await?;
     work.say("waiting for the nodes to be Ready");
-    until_ready(order, work, &kubeconfig).await?;
+    let awaited: Vec<Chosen> = servers.iter().map(|server| server.node.clone()).collect();
+    until_ready(order, &awaited, work, &kubeconfig).await?;
     for server in servers {
         server.session.close().await;
     }
+    anyhow::ensure!(undone.is_empty(), "{}", undone.join("\n"));
     let endpoint = kubeadm::endpoint(&order.wanted, &order.chosen[0]);
     Ok(Made { kubeconfig, version: order.version.clone(), endpoint })
-}
-
-/// Connects to all servers beside each other, leaves the cluster's key there, and brings the agent.
-async fn reach<'a>(order: &'a Order, work: &Work) -> anyhow::Result<Vec<Server<'a>>> {
-    let one = async |node: &'a Chosen| -> anyhow::Result<Server<'a>> {
-        let known = work.nodes().into_iter().find(|known| known.name == node.name).and_then(|node| node.host_key);
-        let target = order.login.target(node.ip, known);
-        let session = Session::connect(&target, &order.login.identity, BOOT).await?;
-        work.change(&node.name, |status| status.host_key = Some(session.host_key().to_owned()));
-        leave_key(&session, &order.login).await?;
-        let agent = order.agent.bring(&session).await?;
-        Ok(Server { node, session, agent, facts: NodeFacts::default() })
-    };
-    let told = async |node: &'a Chosen| {
-        let reached = one(node).await;
-        if let Err(error) = &reached {
-            work.change(&node.name, |status| status.error = Some(format!("{error:#}")));
-        }
-        reached
-    };
-    let reached = join_all(order.chosen.iter().map(told)).await;
-    let failed: Vec<String> =
-        reached.iter().filter_map(|one| one.as_ref().err()).map(|error| format!("{error:#}")).collect();
-    anyhow::ensure!(failed.is_empty(), "{}", failed.join("\n"));
-    Ok(reached.into_iter().flatten().collect())
-}
-
-/// The cluster's key is good for the next connection, when the password may be another one.
-async fn leave_key(session: &Session, login: &Login) -> Result<(), SshError> {
-    let home = if login.user == "root" { "/root".to_owned() } else { format!("/home/{}", login.user) };
-    let script = "home=$(getent passwd \"$1\" | cut -d: -f6); home=${home:-$2}; f=$home/.ssh/authorized_keys; \
-                  grep -qxF \"$3\" \"$f\" 2>/dev/null || { install -d -m 700 -o \"$1\" \"$home/.ssh\" && printf '%s\\n' \"$3\" >> \"$f\" && \
-                  chmod 600 \"$f\" && chown \"$1\" \"$f\"; }";
-    session.output(&["sh", "-c", script, "sh", &login.user, &home, login.authorized.trim()], b"").await.map(drop)
-}
-
-/// Asks every server what speaks against it, before any is touched.
-async fn check(order: &Order, servers: &mut [Server<'_>]) -> anyhow::Result<()> {
-    let brought: Vec<String> = order.goods.programs.iter().map(|program| program.path.clone()).collect();
-    let one = async |server: &mut Server<'_>| -> anyhow::Result<()> {
-        let plan = CheckPlan {
-            cluster: order.id.clone(),
-            control_plane: server.is_master(),
-            address: server.node.ip,
-            reach: order.place.reach(),
-            now: Timestamp::now().as_second(),
-            brought: brought.clone(),
-        };
-        server.facts = server.ask(&["check"], &serde_json::to_vec(&plan)?).await?;
-        Ok(())
-    };
-    try_join_all(servers.iter_mut().map(one)).await?;
-    let mut problems = Vec::new();
-    for (at, server) in servers.iter().enumerate() {
-        problems.extend(server.facts.problems.iter().map(|problem| format!("{}: {problem}", server.node.name)));
-        let twin = servers[..at].iter().find(|other| other.facts.machine_id == server.facts.machine_id);
-        if let Some(twin) = twin.filter(|_| !server.facts.machine_id.is_empty()) {
-            problems.push(format!(
-                "{} and {} have the same machine id; hint: empty /etc/machine-id in their image, and boot them again",
-                twin.node.name, server.node.name
-            ));
-        }
-    }
-    anyhow::ensure!(problems.is_empty(), "{}", problems.join("\n"));
-    Ok(())
-}
-
-/// The master that has the cluster; the first one where there is none yet.
-fn first_master(order: &Order, servers: &[Server<'_>]) -> anyhow::Result<usize> {
-    let masters = || servers.iter().enumerate().filter(|(_, server)| server.is_master());
-    if let Some((at, _)) = masters().find(|(_, server)| server.facts.member) {
-        return Ok(at);
-    }
-    anyhow::ensure!(
-        !order.existed,
-        "no master of the cluster is left, and it is not begun anew over its remains; hint: bring one back, or delete the \
-         Provisioning and make it again"
-    );
-    masters().map(|(at, _)| at).next().ok_or_else(|| anyhow::anyhow!("there is no master"))
 }
 
 /// The others: masters one after the other, for etcd's sake, then all workers beside each other.
@@ -453,15 +343,15 @@ fn flannel(manifest: &str, pod_cidr: &str) -> String {
     manifest.replace(POD_CIDR, pod_cidr)
 }
 
-/// Asks the new cluster until every node is Ready.
-async fn until_ready(order: &Order, work: &Work, kubeconfig: &str) -> anyhow::Result<()> {
+/// Asks the new cluster until every node that is awaited is Ready.
+async fn until_ready(order: &Order, awaited: &[Chosen], work: &Work, kubeconfig: &str) -> anyhow::Result<()> {
     let client = follow::client_of(Kubeconfig::from_yaml(kubeconfig)?).await?;
     let nodes = Api::<KubernetesNode>::all(client.clone());
     let network = order.wanted.cni != agent_api::clusters::provisioning::Cni::None;
     let begun = tokio::time::Instant::now();
     loop {
         let missing = match nodes.list(&ListParams::default()).await {
-            Ok(list) => missing(&order.chosen, &list.items, network),
+            Ok(list) => missing(awaited, &list.items, network),
             Err(error) => Some(format!("the API of the cluster: {error}")),
         };
         // Nodes are Ready before their network is: pods are what clusters are for.

@@ -4,7 +4,8 @@
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::install::{Order, Server};
+use super::install::Order;
+use super::reach::Server;
 
 /// Forgets those of the wanted nodes that the cluster knows, and whose servers are no nodes.
 pub(super) async fn forget_all(order: &Order, servers: &[Server<'_>], first: &Server<'_>) -> anyhow::Result<()> {

@@ -11,7 +11,8 @@
 //! look     leases                            install    the work itself, a task of the operator
 //! act      claims, Secrets, files            upgrade    another version, node by node
 //! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
-//! watch    nodes of a cluster that was made  balance    the masters' virtual address
+//! watch    nodes of a cluster that was made  reach      servers, connected and checked
+//!                                            balance    the masters' virtual address
 //!                                            route      to Services, where a site has no gateway
 //!                                            day_one    the metrics API, volumes
 //! tenant   nodes that a SIPCluster chose     job        somebody else's installer, in place of all that
@@ -30,6 +31,7 @@ mod job;
 mod kubeadm;
 mod look;
 mod lost;
+mod reach;
 mod route;
 mod tell;
 mod tenant;

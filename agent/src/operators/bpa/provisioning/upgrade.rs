@@ -1,20 +1,24 @@
 //! Another version of Kubernetes on a cluster that runs, node by node, as kubeadm's documents lay it out. It can end at any
 //! instant: the cluster itself says which nodes have it.
 
+use agent_api::clusters::provisioning::NodeRole;
 use serde_json::Value;
 
-use super::install::{Order, Server, Work, apply};
+use super::decide::Chosen;
+use super::install::{Order, Work, apply};
 use super::lost::etcdctl;
+use super::reach::Server;
 use crate::node::plan::Task;
 
 /// Upgrades what is not of the order's version: the cluster and its first master, other masters, workers. `first` is a
-/// master that runs.
+/// master that runs. Says what is left undone on nodes that are away.
 pub(super) async fn upgrade(
     order: &Order,
     work: &Work,
     servers: &[Server<'_>],
     first: &Server<'_>,
-) -> anyhow::Result<()> {
+    away: &[(&Chosen, String)],
+) -> anyhow::Result<Vec<String>> {
     let nodes: Value = serde_json::from_slice(&first.kubectl(&["get", "nodes", "--output=json"]).await?)?;
     let words =
         ["-n", "kube-system", "get", "configmap", "kubeadm-config", "--output=jsonpath={.data.ClusterConfiguration}"];
@@ -48,16 +52,30 @@ pub(super) async fn upgrade(
         first.kubectl(&["wait", "--for=condition=Ready", &format!("node/{name}"), "--timeout=100s"]).await?;
         first.kubectl(&["uncordon", name]).await?;
     }
-    Ok(())
+    Ok(not_upgraded(&nodes, away, &order.version))
 }
 
-/// Makes the certificates of all masters anew, one after the other: the others answer meanwhile.
-pub(super) async fn renew(order: &Order, work: &Work, servers: &[Server<'_>]) -> anyhow::Result<()> {
+/// Nodes that are away and have another version, each with why.
+fn not_upgraded(nodes: &Value, away: &[(&Chosen, String)], version: &str) -> Vec<String> {
+    let lags = |node: &Chosen| kubelet_of(nodes, &node.name).is_some_and(|has| has != version);
+    let undone = away.iter().filter(|(node, _)| lags(node));
+    undone.map(|(node, why)| format!("{} is not upgraded to {version}: {why}", node.name)).collect()
+}
+
+/// Makes the certificates of all masters anew, one after the other: the others answer meanwhile. Says what is left undone on
+/// masters that are away.
+pub(super) async fn renew(
+    order: &Order,
+    work: &Work,
+    servers: &[Server<'_>],
+    away: &[(&Chosen, String)],
+) -> anyhow::Result<Vec<String>> {
     for server in servers.iter().filter(|server| server.is_master() && server.facts.member) {
         work.say(format!("renewing the certificates of {}", server.node.name));
         apply(order, work, server, Task::Renew).await?;
     }
-    Ok(())
+    let undone = away.iter().filter(|(node, _)| node.roles.contains(&NodeRole::Master));
+    Ok(undone.map(|(node, why)| format!("the certificates of {} are not renewed: {why}", node.name)).collect())
 }
 
 /// The first master, the other masters, the workers. `of`: name, and whether it is a master.
@@ -93,6 +111,7 @@ fn is_cordoned(nodes: &Value, name: &str) -> bool {
 mod tests {
     use serde_json::json;
 
+    use super::super::decide::tests::chosen;
     use super::*;
 
     #[test]
@@ -105,6 +124,17 @@ mod tests {
         assert_eq!(kubelet_of(&nodes, "m").as_deref(), Some("v1.36.3"));
         assert!(is_cordoned(&nodes, "m") && !is_cordoned(&nodes, "w"));
         assert_eq!(kubelet_of(&nodes, "w"), None);
+    }
+
+    #[test]
+    fn nodes_that_are_away_are_upgraded_when_they_answer_again() {
+        let (lags, has) = (chosen("w-0", 21, &[NodeRole::Worker]), chosen("w-1", 22, &[NodeRole::Worker]));
+        let nodes = json!({"items": [
+            {"metadata": {"name": "w-0"}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.3"}}},
+            {"metadata": {"name": "w-1"}, "status": {"nodeInfo": {"kubeletVersion": "v1.36.4"}}}]});
+        let away = [(&lags, "no answer".to_owned()), (&has, "no answer".to_owned())];
+        assert_eq!(not_upgraded(&nodes, &away, "v1.36.4"), ["w-0 is not upgraded to v1.36.4: no answer"]);
+        assert!(not_upgraded(&nodes, &[], "v1.36.4").is_empty());
     }
 
     #[test]

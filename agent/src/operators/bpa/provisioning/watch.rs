@@ -98,6 +98,11 @@ fn told(mut nodes: Vec<NodeStatus>, chosen: &[Chosen], found: &[Node], network: 
         let one = chosen.iter().find(|chosen| chosen.name == node.name);
         node.error = one.and_then(|one| missing(from_ref(one), found, network));
     }
+    whole(nodes)
+}
+
+/// A cluster that was made, with nodes that run or say why not.
+pub(super) fn whole(nodes: Vec<NodeStatus>) -> Told {
     let failing: Vec<&str> = nodes.iter().filter_map(|node| node.error.as_deref()).collect();
     let what = if failing.is_empty() { What::Ready } else { What::Degraded };
     Told { why: failing.join("\n"), nodes: Some(nodes), ..Told::new(what, "") }

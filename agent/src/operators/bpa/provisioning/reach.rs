@@ -1,0 +1,157 @@
+//! Servers of a cluster, connected and checked, before anything is done on them.
+
+use std::time::Duration;
+
+use agent_api::clusters::provisioning::{NodePhase, NodeRole};
+use futures_util::future::{join_all, try_join_all};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+
+use super::decide::Chosen;
+use super::install::{Order, Work};
+use crate::node::plan::{CheckPlan, NodeFacts};
+use crate::operators::bpa::login::Login;
+use crate::ssh::{Session, SshError};
+
+/// A server that has just been provisioned boots.
+const BOOT: Duration = Duration::from_secs(600);
+/// A node that was installed before runs, or is restarted.
+const RUNS: Duration = Duration::from_secs(180);
+
+/// A server, connected.
+pub(super) struct Server<'a> {
+    pub node: &'a Chosen,
+    pub session: Session,
+    pub agent: &'static str,
+    pub facts: NodeFacts,
+}
+
+impl Server<'_> {
+    pub fn is_master(&self) -> bool {
+        self.node.roles.contains(&NodeRole::Master)
+    }
+
+    pub async fn ask<T: DeserializeOwned>(&self, arguments: &[&str], plan: &[u8]) -> anyhow::Result<T> {
+        let mut argv = vec![self.agent, "node"];
+        argv.extend(arguments);
+        let answer = self.session.output(&argv, plan).await?;
+        Ok(serde_json::from_slice(&answer.stdout)?)
+    }
+
+    /// What kubectl says on a master, as the cluster's administrator.
+    pub async fn kubectl(&self, words: &[&str]) -> Result<Vec<u8>, SshError> {
+        let kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"];
+        Ok(self.session.output(&[&kubectl[..], words].concat(), b"").await?.stdout)
+    }
+
+    /// Has its pods go elsewhere, as `PodDisruptionBudget`s let them; `of` is the node.
+    pub async fn drain(&self, of: &str) -> Result<(), SshError> {
+        let words = ["drain", of, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
+        self.kubectl(&words).await.map(drop)
+    }
+}
+
+/// Servers of a cluster, as far as they answer.
+pub(super) struct Reached<'a> {
+    /// Those that do.
+    pub servers: Vec<Server<'a>>,
+    /// Nodes that were installed before and do not answer now, each with the reason. The others go on without them.
+    pub away: Vec<(&'a Chosen, String)>,
+}
+
+/// Connects to all servers beside each other, leaves the cluster's key there, and brings the agent.
+///
+/// # Errors
+/// A server that is no node yet does not answer.
+pub(super) async fn reach<'a>(order: &'a Order, work: &Work) -> anyhow::Result<Reached<'a>> {
+    let before = work.nodes();
+    let known = |node: &Chosen| before.iter().find(|known| known.name == node.name);
+    let was_node = |node: &Chosen| order.existed && known(node).is_some_and(|known| known.installed_at.is_some());
+    let one = async |node: &'a Chosen| -> anyhow::Result<Server<'a>> {
+        let target = order.login.target(node.ip, known(node).and_then(|node| node.host_key.clone()));
+        let within = if was_node(node) { RUNS } else { BOOT };
+        let session = Session::connect(&target, &order.login.identity, within).await?;
+        work.change(&node.name, |status| status.host_key = Some(session.host_key().to_owned()));
+        leave_key(&session, &order.login).await?;
+        let agent = order.agent.bring(&session).await?;
+        Ok(Server { node, session, agent, facts: NodeFacts::default() })
+    };
+    let named = async |node: &'a Chosen| (node, one(node).await);
+    let tried = join_all(order.chosen.iter().map(named)).await;
+    let (mut servers, mut away, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for (node, tried) in tried {
+        match tried {
+            Ok(server) => servers.push(server),
+            Err(error) => {
+                let why = format!("{error:#}");
+                let was_node = was_node(node);
+                work.change(&node.name, |status| {
+                    status.error = Some(why.clone());
+                    if was_node {
+                        status.phase = NodePhase::Installed;
+                    }
+                });
+                if was_node { away.push((node, why)) } else { failed.push(why) }
+            }
+        }
+    }
+    anyhow::ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(Reached { servers, away })
+}
+
+/// The cluster's key is good for the next connection, when the password may be another one.
+async fn leave_key(session: &Session, login: &Login) -> Result<(), SshError> {
+    let home = if login.user == "root" { "/root".to_owned() } else { format!("/home/{}", login.user) };
+    let script = "home=$(getent passwd \"$1\" | cut -d: -f6); home=${home:-$2}; f=$home/.ssh/authorized_keys; \
+                  grep -qxF \"$3\" \"$f\" 2>/dev/null || { install -d -m 700 -o \"$1\" \"$home/.ssh\" && printf '%s\\n' \"$3\" >> \"$f\" && \
+                  chmod 600 \"$f\" && chown \"$1\" \"$f\"; }";
+    session.output(&["sh", "-c", script, "sh", &login.user, &home, login.authorized.trim()], b"").await.map(drop)
+}
+
+/// Asks every server what speaks against it, before any is touched.
+pub(super) async fn check(order: &Order, servers: &mut [Server<'_>]) -> anyhow::Result<()> {
+    let brought: Vec<String> = order.goods.programs.iter().map(|program| program.path.clone()).collect();
+    let one = async |server: &mut Server<'_>| -> anyhow::Result<()> {
+        let plan = CheckPlan {
+            cluster: order.id.clone(),
+            control_plane: server.is_master(),
+            address: server.node.ip,
+            reach: order.place.reach(),
+            now: Timestamp::now().as_second(),
+            brought: brought.clone(),
+        };
+        server.facts = server.ask(&["check"], &serde_json::to_vec(&plan)?).await?;
+        Ok(())
+    };
+    try_join_all(servers.iter_mut().map(one)).await?;
+    let mut problems = Vec::new();
+    for (at, server) in servers.iter().enumerate() {
+        problems.extend(server.facts.problems.iter().map(|problem| format!("{}: {problem}", server.node.name)));
+        let twin = servers[..at].iter().find(|other| other.facts.machine_id == server.facts.machine_id);
+        if let Some(twin) = twin.filter(|_| !server.facts.machine_id.is_empty()) {
+            problems.push(format!(
+                "{} and {} have the same machine id; hint: empty /etc/machine-id in their image, and boot them again",
+                twin.node.name, server.node.name
+            ));
+        }
+    }
+    anyhow::ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(())
+}
+
+/// The master that has the cluster; the first one where there is none yet.
+pub(super) fn first_master(order: &Order, reached: &Reached<'_>) -> anyhow::Result<usize> {
+    let masters = || reached.servers.iter().enumerate().filter(|(_, server)| server.is_master());
+    if let Some((at, _)) = masters().find(|(_, server)| server.facts.member) {
+        return Ok(at);
+    }
+    let away = || reached.away.iter().filter(|(node, _)| node.roles.contains(&NodeRole::Master));
+    let why: Vec<&str> = away().map(|(_, why)| why.as_str()).collect();
+    anyhow::ensure!(why.is_empty(), "no master of the cluster answers: {}", why.join("\n"));
+    anyhow::ensure!(
+        !order.existed,
+        "no master of the cluster is left, and it is not begun anew over its remains; hint: bring one back, or delete the \
+         Provisioning and make it again"
+    );
+    masters().map(|(at, _)| at).next().ok_or_else(|| anyhow::anyhow!("there is no master"))
+}

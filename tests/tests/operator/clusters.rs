@@ -1,0 +1,160 @@
+//! Application clusters (`Provisioning`) on a real API server, as far as they go without servers: what is refused, who is
+//! chosen, what is said. The box's content does not answer, so no server is entered.
+
+use foothold_agent::operators::bpa::{self, Parts, Place, Settings};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{admin, define};
+use crate::site::condition;
+use crate::tenants::{HOSTS, Tenants, network};
+
+const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/tenants/provisionings";
+
+/// The controller of clusters; it ends with its handle.
+struct Operator {
+    task: JoinHandle<()>,
+    stop: CancellationToken,
+    folder: TempDir,
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.stop.cancel();
+    }
+}
+
+impl Operator {
+    async fn start(tenants: &Tenants) -> Self {
+        define(&tenants.api, &agent_api::clusters::crds::all()).await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = Settings {
+            kubeconfig: Some(admin(&tenants.cluster)),
+            namespace: None,
+            place: Place { address: [127, 0, 0, 1].into(), version: "v1.36.4".to_owned() },
+            parts: Parts::default(),
+            folder: folder.path().to_owned(),
+            folder_on_host: folder.path().to_owned(),
+            leases: Vec::new(),
+            serve: None,
+        };
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        #[expect(clippy::disallowed_methods, reason = "it ends with the handle")]
+        let task = tokio::spawn(async move { bpa::run(&settings, &token).await.expect("the controller") });
+        Self { task, stop, folder }
+    }
+}
+
+fn object(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning", "metadata": {"name": name}, "spec": spec})
+}
+
+fn says(kind: &'static str, text: &'static str) -> impl Fn(&Value) -> bool {
+    move |object| condition(object, kind).2.contains(text)
+}
+
+/// Names of hosts that nodes of a cluster are on, with the nodes' names.
+async fn claimed(tenants: &Tenants, cluster: &str) -> Vec<(String, String)> {
+    let all = tenants.api.get(HOSTS).await.expect("asked").expect("a list");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let ours = |host: &&Value| host["spec"]["consumerRef"]["name"] == cluster;
+    let one = |host: &Value| {
+        (text(&host["metadata"]["name"]), text(&host["metadata"]["annotations"]["bpa.akraino.org/node"]))
+    };
+    all["items"].as_array().into_iter().flatten().filter(ours).map(one).collect()
+}
+
+fn hosts(active: i64) -> Value {
+    json!({
+        "ControlPlane": {"labelSelector": {"matchLabels": {"flavor": "control-plane"}}, "count": {"active": 1, "standby": 0}},
+        "Worker": {"labelSelector": {"matchLabels": {"flavor": "worker"}}, "count": {"active": active, "standby": 1}},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenants_hosts_become_nodes() {
+    let mut tenants = Tenants::prepare().await;
+    let operator = Operator::start(&tenants).await;
+    for (number, flavor) in ["control-plane", "worker", "worker", "worker"].into_iter().enumerate() {
+        let (name, secret) = (format!("h{number}"), format!("h{number}-net"));
+        let mac = format!("52:54:00:00:00:0{number}");
+        let spec = json!({"bootMACAddress": mac, "networkData": {"name": secret, "namespace": "hosts"}});
+        tenants.secret("hosts", &secret, network(&format!("10.0.0.{}", number + 1))).await;
+        tenants.host(&name, json!({"flavor": flavor}), spec).await;
+    }
+    tenants.secret("tenants", "ssh-key-secret", json!({"password": "of-the-servers"})).await;
+    // Nodes come from one place.
+    let both = json!({"clusterRef": {"name": "one"}, "masters": [{"m": {"mac-address": "52:54:00:00:00:01"}}]});
+    let refused = tenants.api.create(PROVISIONINGS, &object("both", both)).await.expect_err("refused").to_string();
+    assert!(refused.contains("clusterRef takes the place of masters, workers and nodeSelector"), "{refused}");
+
+    tenants.api.create(PROVISIONINGS, &object("one", json!({"clusterRef": {"name": "one"}}))).await.expect("made");
+    let path = format!("{PROVISIONINGS}/one");
+    tenants.until(&path, "waiting", says("HostsChosen", "there is no SIPCluster tenants/one")).await;
+    let balancer = json!({"loadBalancerControlPlane": [{"nodeInterfaceId": "oam", "nodePort": 30000}]});
+    tenants.run();
+    // More than there are: nothing is claimed by either.
+    tenants.cluster("one", json!({"nodes": hosts(7), "services": balancer})).await;
+    tenants.says("one", "False", "Unschedulable").await;
+    tenants.until(&path, "waiting", says("HostsChosen", "has not all of its hosts for the role Worker")).await;
+    assert!(claimed(&tenants, "one").await.is_empty());
+
+    let change = json!({"spec": {"nodes": hosts(1)}});
+    tenants.api.merge(&format!("{}/one", crate::tenants::CLUSTERS), &change).await.expect("changed");
+    tenants.until(&path, "begun", says("Ready", "asking the box for `http://127.0.0.1:6180")).await;
+    let node = |name: &str| (name.to_owned(), name.to_owned());
+    assert_eq!(claimed(&tenants, "one").await, [node("h0"), node("h1")], "the host that stands by is no node");
+    let inventory = fs_err::read_to_string(operator.folder.path().join("one/hosts.ini")).expect("the inventory");
+    for line in ["h0 ", "10.0.0.1", "10.0.0.2"] {
+        assert!(inventory.contains(line), "{inventory}");
+    }
+
+    // A host that the tenant gets is a node, too; all are free when the cluster goes.
+    let change = json!({"spec": {"nodes": hosts(2)}});
+    tenants.api.merge(&format!("{}/one", crate::tenants::CLUSTERS), &change).await.expect("changed");
+    tenants.until(&format!("{HOSTS}/h2"), "a node", |host| host["spec"]["consumerRef"]["name"] == "one").await;
+    tenants.api.delete(&path).await.expect("deleted");
+    tenants.until(&path, "gone", Value::is_null).await;
+    assert!(claimed(&tenants, "one").await.is_empty());
+    drop(operator);
+}
+
+/// Files of the original's users are taken as they are, and what is wrong is refused by the schema or told in its words.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn samples_of_icn_are_taken_and_what_is_wrong_is_told() {
+    let tenants = Tenants::prepare().await;
+    let operator = Operator::start(&tenants).await;
+    for (name, spec, expected) in [
+        (
+            "legacy",
+            json!({"masters": [{"master": {"mac-address": "00:c6:14:04:61:b2"}}], "hostfile": "/root/go/hosts.ini"}),
+            "Host with MAC Address 00:c6:14:04:61:b2 not found",
+        ),
+        (
+            "both",
+            json!({"masters": [{"master-1": {"mac-address": "00:e1:ba:ce:df:bd", "cpu": 10, "memory": "4Gi"}}],
+            "workers": [{"worker-1": {"mac-address": "00:c4:13:04:62:b5"}}, {"worker-2": {"cpu": 20, "memory": 8, "sriov": true}}],
+            "KUDPlugins": ["onap4k8s", "emco"], "PodSubnet": "10.244.64.0/18"}),
+            "Host with MAC Address 00:c4:13:04:62:b5 not found",
+        ),
+        ("none", json!({"masters": [{"m": {}}]}), "MAC address for masterNode m not provided"),
+        ("two", json!({"masters": [{"a": {"cpu": 1}}, {"b": {"cpu": 1}}]}), "spec.masters has 2 nodes"),
+    ] {
+        tenants.api.create(PROVISIONINGS, &object(name, spec)).await.expect("taken");
+        tenants.until(&format!("{PROVISIONINGS}/{name}"), expected, says("Ready", expected)).await;
+    }
+    for (spec, expected) in [
+        (json!({"masters": [{"Master_0": {"cpu": 1}}]}), "a node's name has a to z, 0 to 9"),
+        (json!({"masters": [{"m": {"cpu": -1}}]}), "greater than or equal to 0"),
+        (json!({"masters": [], "kubernetes": {"version": "latest"}}), "spec.kubernetes.version"),
+        (json!({"clusterRef": {"name": ""}}), "spec.clusterRef.name"),
+    ] {
+        let refused = tenants.api.create(PROVISIONINGS, &object("bad", spec)).await.expect_err("refused").to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+    drop(operator);
+}
