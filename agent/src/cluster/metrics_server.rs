@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::objects::{ObjectsError, Placed, place};
+use super::probes::{FAILURES, TIMEOUT_SECS};
 
 /// Name of the Deployment, and of most other objects.
 pub const NAME: &str = "metrics-server";
@@ -124,10 +125,9 @@ fn deployment(image: &str, trust: &Trust) -> Value {
             args.push("--kubelet-preferred-address-types=InternalIP".to_owned());
         }
     }
-    // As kubeadm has it for the control plane: a slow machine is no dead one.
-    let probe = |path: &str, secs: u32| {
+    let probe = |path: &str, secs: u32, failures: i32| {
         let get = json!({"path": path, "port": "https", "scheme": "HTTPS"});
-        json!({"httpGet": get, "periodSeconds": secs, "timeoutSeconds": 15})
+        json!({"httpGet": get, "periodSeconds": secs, "timeoutSeconds": TIMEOUT_SECS, "failureThreshold": failures})
     };
     let container = json!({
         "name": NAME,
@@ -136,8 +136,8 @@ fn deployment(image: &str, trust: &Trust) -> Value {
         "args": args,
         "ports": [{"name": "https", "containerPort": PORT, "protocol": "TCP"}],
         "resources": {"requests": {"cpu": "20m", "memory": "48Mi"}, "limits": {"memory": "256Mi"}},
-        "livenessProbe": probe("/livez", 10),
-        "readinessProbe": probe("/readyz", 5),
+        "livenessProbe": probe("/livez", 10, FAILURES),
+        "readinessProbe": probe("/readyz", 5, 3),
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,

@@ -7,7 +7,7 @@
 //! manifests of the release --apply--> API server, server-side apply; are they what they should be? (any cluster)
 //! bpa_service, metrics_server, local_path: objects of parts of the box, the latter two for any cluster
 //! checks, dns: is it really there?        renewal: certificates before they expire
-//! follow: objects of the API server, as they change
+//! follow: objects of the API server, as they change      probes: how patient the kubelet is
 //! ```
 //!
 //! Nothing here starts a process: files are written, and the API server is spoken to.
@@ -26,6 +26,7 @@ pub mod manifests;
 pub mod metrics_server;
 pub mod objects;
 pub mod pki;
+pub mod probes;
 pub mod state;
 
 use std::net::{IpAddr, Ipv4Addr};

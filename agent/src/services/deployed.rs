@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::parts::{Mount, default_seccomp, resources, restricted};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{self, ObjectsError, Placed};
+use crate::cluster::probes;
 use crate::steps::Missing;
 
 /// Where the box's services live.
@@ -118,9 +119,9 @@ impl Controller {
                 image_pull_policy: Some("Never".to_owned()),
                 args: Some(self.args.clone()),
                 resources: Some(resources(("20m", "32Mi"), self.memory_limit)),
-                liveness_probe: Some(self.probe("/healthz", 10)),
+                liveness_probe: Some(probes::of_life(self.probe("/healthz", 10))),
                 // `ready` waits for it.
-                readiness_probe: Some(self.probe("/readyz", 3)),
+                readiness_probe: Some(probes::of_readiness(self.probe("/readyz", 3))),
                 security_context: Some(restricted(&[])),
                 volume_mounts: Some(self.mounts.iter().map(Mount::mount).collect()),
                 ..Container::default()
@@ -203,7 +204,17 @@ fn available(deployment: Option<&Value>, what: &str) -> Result<(), Missing> {
 mod tests {
     use serde_json::json;
 
-    use super::available;
+    use super::{Controller, available};
+
+    #[test]
+    fn a_slow_answer_ends_no_operator() {
+        let controller = Controller { name: "slow", image: "i".to_owned(), health_port: 1, ..Controller::default() };
+        let container = &controller.pod().containers[0];
+        let (life, readiness) = (container.liveness_probe.clone(), container.readiness_probe.clone());
+        let life = life.expect("a probe");
+        assert_eq!((life.timeout_seconds, life.failure_threshold), (Some(15), Some(8)));
+        assert_eq!(readiness.expect("a probe").timeout_seconds, Some(15));
+    }
 
     #[test]
     fn a_controller_that_is_not_available_is_told_with_the_reason() {

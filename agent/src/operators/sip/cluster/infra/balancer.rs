@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::template::{ContainerPort, Server, render};
 use super::{Backend, Given, Images, Infra, Objects, parts};
+use crate::cluster::probes;
 
 /// Templates of users, as Airship calls them: what they are for, `ConfigMap`, key.
 pub const TEMPLATES: [(Infra, &str, &str); 2] = [
@@ -120,8 +121,8 @@ impl Plan<'_> {
             image_pull_policy: Some("IfNotPresent".to_owned()),
             command: Some(command.map(str::to_owned).to_vec()),
             ports: Some(self.ports.iter().map(|(it, _)| port(it)).collect()),
-            readiness_probe: Some(parts::answers(first, 1, 5)),
-            liveness_probe: Some(parts::answers(first, 30, 20)),
+            readiness_probe: Some(probes::of_readiness(parts::answers(first, 1, 5))),
+            liveness_probe: Some(probes::of_life(parts::answers(first, 30, 20))),
             resources: Some(parts::resources("20m", "64Mi")),
             security_context: Some(parts::restricted()),
             volume_mounts: Some(vec![

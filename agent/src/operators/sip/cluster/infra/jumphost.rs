@@ -16,6 +16,7 @@ use russh::keys::ssh_key::authorized_keys::Entry;
 use serde_json::json;
 
 use super::{Backend, Given, Images, Infra, Objects, parts, requests};
+use crate::cluster::probes;
 use crate::operators::kit::Object as _;
 
 /// What the pod reads, as Airship has it.
@@ -161,8 +162,8 @@ fn pod(object: &SipCluster, backends: &[Backend], given: &Given, images: &Images
             container_port: SSH,
             ..ContainerPort::default()
         }]),
-        liveness_probe: Some(parts::answers(SSH, 15, 10)),
-        readiness_probe: Some(parts::answers(SSH, 1, 5)),
+        liveness_probe: Some(probes::of_life(parts::answers(SSH, 15, 10))),
+        readiness_probe: Some(probes::of_readiness(parts::answers(SSH, 1, 5))),
         resources: Some(parts::resources("10m", "32Mi")),
         security_context: ours.then(parts::restricted),
         volume_mounts: Some(vec![
