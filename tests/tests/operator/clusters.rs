@@ -1,6 +1,8 @@
 //! Application clusters (`Provisioning`) on a real API server, as far as they go without servers: what is refused, who is
 //! chosen, what is said. The box's content does not answer, so no server is entered.
 
+use std::time::{Duration, Instant};
+
 use foothold_agent::operators::bpa::{self, Parts, Place, Settings};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -8,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{admin, define};
-use crate::site::condition;
+use crate::site::{PATIENCE, condition};
 use crate::tenants::{HOSTS, Tenants, network};
 
 const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/tenants/provisionings";
@@ -116,7 +118,16 @@ async fn a_tenants_hosts_become_nodes() {
     // A host that the tenant gets is a node, too; all are free when the cluster goes.
     let change = json!({"spec": {"nodes": hosts(2)}});
     tenants.api.merge(&format!("{}/one", crate::tenants::CLUSTERS), &change).await.expect("changed");
-    tenants.until(&format!("{HOSTS}/h2"), "a node", |host| host["spec"]["consumerRef"]["name"] == "one").await;
+    let begun = Instant::now();
+    while claimed(&tenants, "one").await.len() < 3 {
+        assert!(begun.elapsed() < PATIENCE, "no host more");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let stands_by = |host: &Value| host["metadata"]["annotations"]["sip.airshipit.org/standby"] == "true";
+    for (name, _) in claimed(&tenants, "one").await {
+        let host = tenants.api.get(&format!("{HOSTS}/{name}")).await.expect("asked").expect("there");
+        assert!(!stands_by(&host), "{host}");
+    }
     tenants.api.delete(&path).await.expect("deleted");
     tenants.until(&path, "gone", Value::is_null).await;
     assert!(claimed(&tenants, "one").await.is_empty());

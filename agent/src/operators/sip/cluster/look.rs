@@ -133,20 +133,33 @@ impl Controller {
                 return Ok(Err(format!("Secret `{namespace}/{name}` with the credentials of its BMC {why}")));
             }
         }
-        let wanted = object.spec.services.interfaces(role);
-        if wanted.is_empty() {
+        let services = &object.spec.services;
+        let wanted = services.interfaces(role);
+        let all: BTreeSet<&str> = Role::ALL.into_iter().flat_map(|role| services.interfaces(role)).collect();
+        if all.is_empty() {
             return Ok(Ok(Addresses::new()));
         }
         let Some(reference) = &host.spec.network_data else {
-            return Ok(Err("it has no `networkData`, which services need its address from".to_owned()));
+            let why = "it has no `networkData`, which services need its address from".to_owned();
+            return Ok(if wanted.is_empty() { Ok(Addresses::new()) } else { Err(why) });
         };
         let namespace = reference.namespace.clone().filter(|it| !it.is_empty()).unwrap_or(namespace);
-        let Some(name) = reference.name.clone().filter(|name| !name.is_empty()) else {
-            return Ok(Err("its `networkData` names no Secret".to_owned()));
+        let secret = match reference.name.as_deref().filter(|name| !name.is_empty()) {
+            Some(name) => self.base.objects.secret(&namespace, name).await?,
+            None if wanted.is_empty() => return Ok(Ok(Addresses::new())),
+            None => return Ok(Err("its `networkData` names no Secret".to_owned())),
         };
-        let secret = self.base.objects.secret(&namespace, &name).await?;
+        let name = reference.name.as_deref().unwrap_or_default();
         let told = |why: String| format!("Secret `{namespace}/{name}` with its network data {why}");
-        Ok(network(secret.as_ref(), &wanted).map_err(told))
+        let mut found = match network(secret.as_ref(), &wanted) {
+            Ok(found) => found,
+            Err(why) => return Ok(Err(told(why))),
+        };
+        // Addresses that only the other role's services need are told where the host has them: a cluster's nodes use one network.
+        for id in all {
+            found.extend(network(secret.as_ref(), &[id]).unwrap_or_default());
+        }
+        Ok(Ok(found))
     }
 }
 
@@ -162,6 +175,9 @@ fn credentials(secret: Option<&Secret>) -> Result<(), String> {
 
 /// The addresses of these networks.
 fn network(secret: Option<&Secret>, wanted: &[&str]) -> Result<Addresses, String> {
+    if wanted.is_empty() {
+        return Ok(Addresses::new());
+    }
     let Some(secret) = secret else { return Err("is not there".to_owned()) };
     let bytes = secret.data.as_ref().and_then(|data| data.get(NETWORK_DATA));
     let bytes = bytes.ok_or_else(|| format!("has no `{NETWORK_DATA}`"))?;
