@@ -7,4 +7,10 @@
 //! values    what a node makes, what it says of that      controller and the node's pod, by annotations
 //! ```
 
+pub mod crds;
+pub mod pool;
+pub mod spec;
 pub mod values;
+
+pub use pool::{IpPool, IpPoolSpec};
+pub use spec::{Vino, VinoSpec, VinoStatus};

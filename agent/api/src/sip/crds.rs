@@ -81,7 +81,7 @@ pub fn manifests() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
 }
 
 /// The schema at a path.
-fn at<'a>(schema: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchemaProps> {
+pub(crate) fn at<'a>(schema: &'a mut JSONSchemaProps, path: &str) -> Option<&'a mut JSONSchemaProps> {
     let mut here = schema;
     for part in path.split('.').filter(|part| !part.is_empty()) {
         here = here.properties.as_mut()?.get_mut(part.trim_end_matches("[]"))?;
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_committed_manifests_are_the_generated_ones() {
-        committed::check("airship.airshipit.org_", &manifests().expect("YAML"));
+        committed::check("airship.airshipit.org_sip", &manifests().expect("YAML"));
     }
 
     /// A path that leads nowhere would check nothing.
