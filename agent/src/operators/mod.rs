@@ -5,6 +5,7 @@
 //! bpa     application clusters on them, by the kinds of Akraino ICN
 //! kpa     charts and manifests on those clusters
 //! sip     hosts and services for tenant clusters, by the kind of Airship's SIP
+//! vino    virtual machines as hosts, by the kinds of Airship's ViNO
 //! kit     what every controller shares; it knows no kind
 //! ```
 //!
@@ -26,6 +27,7 @@ pub mod kit;
 pub mod kpa;
 pub mod metal3;
 pub mod sip;
+pub mod vino;
 
 use clap::Subcommand;
 
@@ -33,6 +35,7 @@ use bpa::command::Bpa;
 use kpa::command::Kpa;
 use metal3::command::BareMetalHosts;
 use sip::command::Sip;
+use vino::command::Vino;
 
 /// What `foothold-agent operator` runs.
 #[derive(Debug, Subcommand)]
@@ -49,6 +52,9 @@ pub enum Operator {
     /// Hosts and services for tenant clusters, by Airship's `SIPCluster`.
     #[command(name = "sip")]
     Sip(Box<Sip>),
+    /// Virtual machines as hosts, by Airship's `Vino`.
+    #[command(name = "vino")]
+    Vino(Box<Vino>),
 }
 
 impl Operator {
@@ -62,6 +68,7 @@ impl Operator {
             Self::Bpa(operator) => operator.run(),
             Self::Kpa(operator) => operator.run(),
             Self::Sip(operator) => operator.run(),
+            Self::Vino(operator) => operator.run(),
         }
     }
 }

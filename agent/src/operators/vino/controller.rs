@@ -1,0 +1,158 @@
+//! Queues and turns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_api::metal3::BareMetalHost;
+use agent_api::vino::spec::{CR_NAME, FINALIZER, Vino};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use kube::Api;
+use kube::api::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use kube::runtime::controller::Action as Next;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+
+use super::pools::Pools;
+use super::tell::{Part, Told};
+use super::{decide, look};
+use crate::operators::kit::{Base, Failures, Key, Object, ObjectError, Queue, Turn};
+use crate::operators::vino::Settings;
+
+/// Until all of it is looked at again; changes are noticed at once.
+const SEARCH: Duration = Duration::from_secs(300);
+/// Until what another `Vino` has is looked at again: its change is nobody's queue.
+const CONFLICT: Duration = Duration::from_secs(10);
+
+/// The controller.
+pub(super) struct Controller {
+    pub base: Base,
+    pub failures: Failures,
+    /// All `Vino`s, as they are watched.
+    pub all: Store<Vino>,
+    pub pools: Pools,
+    pub settings: Settings,
+}
+
+/// Runs the controller.
+pub async fn run(base: Base, settings: &Settings) {
+    let (store, changed) = base.changed::<Vino>();
+    let others = queues(&base, &store, &settings.ground.namespace);
+    let controller = Controller {
+        base: base.clone(),
+        failures: Failures::default(),
+        all: store.clone(),
+        pools: Pools::new(base.client.clone(), &settings.ground.namespace),
+        settings: settings.clone(),
+    };
+    base.run(controller, store, [changed].into_iter().chain(others).collect()).await;
+}
+
+/// Objects of a kind that changed, in whatever way. Only that they did is asked for, and not what they hold.
+fn touched<K>(
+    api: Api<PartialObjectMeta<K>>,
+    config: watcher::Config,
+    of: impl Fn(&ObjectMeta) -> Vec<ObjectRef<Vino>> + Send + 'static,
+) -> Queue<Vino>
+where
+    K: Object,
+    PartialObjectMeta<K>: Object,
+{
+    let touched = watcher(api, config).default_backoff().touched_objects();
+    Box::pin(touched.map_ok(move |object| stream::iter(of(&object.metadata).into_iter().map(Ok))).try_flatten())
+}
+
+/// The `Vino` that an object was made for.
+fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<Vino>> {
+    let owner = meta.labels.as_ref().and_then(decide::owner);
+    owner.map(|(namespace, name)| ObjectRef::new(&name).within(&namespace)).into_iter().collect()
+}
+
+fn refs(objects: &[Arc<Vino>]) -> Vec<ObjectRef<Vino>> {
+    objects.iter().map(|object| ObjectRef::from_obj(&**object)).collect()
+}
+
+fn key(meta: &ObjectMeta) -> Key {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+/// Changes of nodes that a `Vino` may want to know of: a node tells every few seconds that it lives, which is none.
+fn of_nodes(base: &Base, all: &Store<Vino>) -> Queue<Vino> {
+    let all = all.clone();
+    let mut seen: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+    let events = watcher(Api::<Node>::all(base.client.clone()), watcher::Config::default()).default_backoff();
+    let changed = events.touched_objects().try_filter_map(move |node| {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let now = digest(&node);
+        let is_news = seen.insert(name, now) != Some(now);
+        std::future::ready(Ok(is_news.then(|| refs(&all.state()))))
+    });
+    changed.map_ok(|refs| stream::iter(refs.into_iter().map(Ok))).try_flatten().boxed()
+}
+
+/// What matters of a node.
+fn digest(node: &Node) -> u64 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    (&node.metadata.labels, &node.metadata.annotations).hash(&mut hasher);
+    node.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    for address in node.status.iter().flat_map(|status| status.addresses.iter().flatten()) {
+        (&address.type_, &address.address).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Changes of all that a `Vino` is made of and stands on.
+fn queues(base: &Base, all: &Store<Vino>, runtime: &str) -> Vec<Queue<Vino>> {
+    let ours = || watcher::Config::default().labels(CR_NAME);
+    let client = || base.client.clone();
+    let (of_secrets, of_maps, within) = (all.clone(), all.clone(), runtime.to_owned());
+    let secrets = touched::<Secret>(Api::all(client()), watcher::Config::default(), move |meta| {
+        let named = of_secrets.state_filter(|object: &Vino| look::secrets(object).contains(&key(meta)));
+        refs(&named).into_iter().chain(owner(meta)).collect()
+    });
+    let maps = touched::<ConfigMap>(Api::all(client()), watcher::Config::default(), move |meta| {
+        let named = of_maps.state_filter(|object: &Vino| look::config_maps(object, &within).contains(&key(meta)));
+        refs(&named).into_iter().chain(owner(meta)).collect()
+    });
+    vec![
+        of_nodes(base, all),
+        secrets,
+        maps,
+        touched::<Pod>(Api::namespaced(client(), runtime), ours(), owner),
+        touched::<DaemonSet>(Api::namespaced(client(), runtime), ours(), owner),
+        touched::<BareMetalHost>(Api::namespaced(client(), runtime), ours(), owner),
+    ]
+}
+
+impl Turn for Controller {
+    type Kind = Vino;
+
+    async fn turn(&self, object: Vino) -> Result<Next, ObjectError> {
+        if object.leaves() {
+            return Box::pin(self.leave(&object)).await;
+        }
+        if !object.held_by(FINALIZER) {
+            self.base.objects.hold(&object, FINALIZER).await?;
+            return Ok(Next::await_change());
+        }
+        if let Some(left) = self.failures.left(&object) {
+            return Ok(Next::requeue(left));
+        }
+        let wrong = decide::wrong(&object);
+        if !wrong.is_empty() {
+            self.tell(&object, Told::all(&Part::Fails(wrong.join("\n")))).await?;
+            return Ok(Next::await_change());
+        }
+        let others = self.all.state();
+        let conflicts = decide::conflicts(&object, others.iter().map(|other| &**other));
+        if !conflicts.is_empty() {
+            self.tell(&object, Told::all(&Part::Fails(conflicts.join("\n")))).await?;
+            return Ok(Next::requeue(CONFLICT));
+        }
+        Box::pin(self.conclude(&object)).await?;
+        Ok(Next::requeue(SEARCH))
+    }
+}

@@ -1,0 +1,184 @@
+//! Pools of addresses in the cluster (`IPPool`): each change is read, made ([`super::ipam`]) and written, unless somebody was
+//! faster; then it is made again on what he wrote.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agent_api::net::{Cidr, MacAddress};
+use agent_api::vino::pool::{AllocatedIp, IpPool, IpPoolSpec, Range};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::Mutex;
+
+use super::ipam::{self, IpamError, Want};
+use crate::operators::kit::{ObjectError, doing};
+
+/// Pools of a namespace. Whoever changes one in this program waits for the others; another program is told by the API server.
+#[derive(Clone)]
+pub struct Pools {
+    api: Api<IpPool>,
+    turn: Arc<Mutex<()>>,
+}
+
+/// Why nothing was given: what is wrong, or what the API server did not do.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// It is wrong.
+    #[error(transparent)]
+    Ipam(#[from] IpamError),
+    /// Its subnet overlaps with that of another pool.
+    #[error("subnet {subnet} overlaps with subnet {other} of IPPool `{pool}`, which Vino `{vino}` has addresses of")]
+    Overlap {
+        /// The subnet.
+        subnet: String,
+        /// That of the pool.
+        other: String,
+        /// The pool.
+        pool: String,
+        /// Who has addresses of it.
+        vino: String,
+    },
+    /// The API server did not do it.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+}
+
+/// The pool of a subnet among all of them.
+fn of_subnet<'a>(all: &'a [IpPool], subnet: &str) -> Option<&'a IpPool> {
+    let network = |text: &str| Cidr::parse(text).map(Cidr::network);
+    all.iter().find(|pool| network(&pool.spec.subnet).is_some() && network(&pool.spec.subnet) == network(subnet))
+}
+
+/// Another pool that has addresses of a subnet.
+fn overlapping(all: &[IpPool], subnet: &str) -> Option<PoolError> {
+    let network = Cidr::parse(subnet)?;
+    let found = all.iter().find(|pool| {
+        let other = Cidr::parse(&pool.spec.subnet);
+        other.is_some_and(|it| it.network() != network.network() && it.overlaps(network)) && !ipam::is_idle(&pool.spec)
+    })?;
+    let vinos = found.spec.allocated_ips.iter().map(|one| &one.vino);
+    let vino = vinos.chain(found.spec.allocated_ranges.iter().map(|one| &one.vino)).find(|vino| !vino.is_empty());
+    Some(PoolError::Overlap {
+        subnet: subnet.to_owned(),
+        other: found.spec.subnet.clone(),
+        pool: found.name_any(),
+        vino: vino.cloned().unwrap_or_default(),
+    })
+}
+
+/// MAC addresses of pools that are not the one of a subnet.
+fn taken(all: &[IpPool], but: Option<&IpPool>) -> BTreeSet<MacAddress> {
+    let others = all.iter().filter(|pool| but.is_none_or(|but| but.name_any() != pool.name_any()));
+    others.flat_map(|pool| &pool.spec.allocated_ips).filter_map(|one| one.mac.parse().ok()).collect()
+}
+
+impl Pools {
+    /// Those of a namespace.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), turn: Arc::default() }
+    }
+
+    async fn all(&self) -> Result<Vec<IpPool>, ObjectError> {
+        Ok(self.api.list(&ListParams::default()).await.map_err(doing("listing IPPools"))?.items)
+    }
+
+    /// Changes the pool of a subnet, which is made when there is none, and goes when it holds nothing any more. `change` gets
+    /// the MAC addresses of other pools, too; it is called again when somebody was faster.
+    ///
+    /// # Errors
+    /// What `change` says, an overlap with another pool, or what the API server did not do.
+    pub async fn change<T>(
+        &self,
+        subnet: &str,
+        mac_prefix: &str,
+        change: impl Fn(&mut IpPoolSpec, &BTreeSet<MacAddress>) -> Result<T, IpamError> + Send + Sync,
+    ) -> Result<T, PoolError> {
+        let _turn = self.turn.lock().await;
+        loop {
+            let all = self.all().await?;
+            let found = of_subnet(&all, subnet);
+            if found.is_none()
+                && let Some(error) = overlapping(&all, subnet)
+            {
+                return Err(error);
+            }
+            let mut spec = found.map_or_else(|| ipam::new_pool(subnet, mac_prefix), |pool| pool.spec.clone());
+            let made = change(&mut spec, &taken(&all, found))?;
+            match self.write(found, spec, subnet).await {
+                Ok(()) => return Ok(made),
+                Err(error) if error.is_stale() || error.is_gone() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// An address for somebody.
+    ///
+    /// # Errors
+    /// See [`ipam::allocate`] and [`Self::change`].
+    pub async fn allocate(
+        &self,
+        subnet: &str,
+        mac_prefix: &str,
+        range: &Range,
+        want: Want<'_>,
+    ) -> Result<AllocatedIp, PoolError> {
+        self.change(subnet, mac_prefix, |pool, taken| {
+            ipam::add_range(pool, range)?;
+            ipam::allocate(pool, range, want, taken)
+        })
+        .await
+    }
+
+    /// Takes back all that a `Vino` gave, in pools other than those of `subnets`.
+    pub async fn free_others(&self, vino: &str, subnets: &[&str]) -> Result<(), ObjectError> {
+        let _turn = self.turn.lock().await;
+        loop {
+            let all = self.all().await?;
+            let kept: Vec<String> = subnets.iter().filter_map(|it| Some(of_subnet(&all, it)?.name_any())).collect();
+            let mut is_stale = false;
+            for pool in all.iter().filter(|pool| !kept.contains(&pool.name_any())) {
+                let mut spec = pool.spec.clone();
+                ipam::free(&mut spec, vino, &|_| false, &[]);
+                let subnet = spec.subnet.clone();
+                // A pool of somebody else's stays as it is.
+                if spec.allocated_ips == pool.spec.allocated_ips && spec.allocated_ranges == pool.spec.allocated_ranges
+                {
+                    continue;
+                }
+                match self.write(Some(pool), spec, &subnet).await {
+                    Err(error) if error.is_stale() || error.is_gone() => is_stale = true,
+                    other => other?,
+                }
+            }
+            if !is_stale {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes a pool, unless it was changed since it was read.
+    async fn write(&self, found: Option<&IpPool>, spec: IpPoolSpec, subnet: &str) -> Result<(), ObjectError> {
+        let Some(found) = found else {
+            if ipam::is_idle(&spec) {
+                return Ok(());
+            }
+            let name = ipam::pool_name(subnet);
+            let made = self.api.create(&PostParams::default(), &IpPool::new(&name, spec)).await;
+            return made.map(drop).map_err(doing(format!("making IPPool `{name}`")));
+        };
+        if found.spec == spec {
+            return Ok(());
+        }
+        let name = found.name_any();
+        if ipam::is_idle(&spec) {
+            let as_read = Preconditions { resource_version: found.resource_version(), uid: found.uid() };
+            let params = DeleteParams { preconditions: Some(as_read), ..DeleteParams::default() };
+            let gone = self.api.delete(&name, &params).await;
+            return gone.map(drop).map_err(doing(format!("deleting IPPool `{name}`")));
+        }
+        let changed = IpPool { spec, ..found.clone() };
+        let written = self.api.replace(&name, &PostParams::default(), &changed).await;
+        written.map(drop).map_err(doing(format!("changing IPPool `{name}`")))
+    }
+}
