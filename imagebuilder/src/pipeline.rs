@@ -245,6 +245,7 @@ fn manifest(
         clusters: appliance.services.clusters.clone(),
         storage: appliance.services.storage,
         sip: appliance.services.sip.clone(),
+        vino: appliance.services.vino.clone(),
         budgets: Budgets {
             image_bytes: appliance.budgets.image.map(crate::config::ByteSize::bytes),
             memory_bytes: appliance.budgets.memory.map(crate::config::ByteSize::bytes),

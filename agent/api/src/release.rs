@@ -360,6 +360,9 @@ pub struct Release {
     /// Tenant clusters; none is a box without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sip: Option<Sip>,
+    /// Virtual machines as hosts; none is a box without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vino: Option<Vino>,
     /// Promises.
     pub budgets: Budgets,
 }
@@ -381,6 +384,15 @@ pub struct Storage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sip {}
+
+/// Virtual machines as hosts, by Airship's `Vino`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Vino {
+    /// Interface of nodes that networks are plugged into that name none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
 
 impl Release {
     /// The layer of that name.
@@ -408,18 +420,21 @@ pub struct InitrdConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::{Clusters, Release, Sip};
+    use super::{Clusters, Release, Sip, Vino};
     use crate::servers::Provisioning;
 
     #[test]
     fn a_release_names_clusters_only_where_they_are_asked_for() {
         let without = Release { provisioning: Some(Provisioning::default()), ..Release::default() };
         let text = serde_json::to_string(&without).expect("it serializes");
-        assert!(!text.contains("clusters") && !text.contains("sip"), "{text}");
+        assert!(!text.contains("clusters") && !text.contains("sip") && !text.contains("vino"), "{text}");
         assert_eq!(serde_json::from_str::<Release>(&text).expect("a release of before"), without);
         let with = Release { clusters: Some(Clusters::default()), sip: Some(Sip::default()), ..without };
+        let vino = Vino { interface: Some("ens4".to_owned()) };
+        let with = Release { vino: Some(vino), ..with };
         let text = serde_json::to_string(&with).expect("it serializes");
         assert!(text.contains("\"clusters\":{}") && text.contains("\"sip\":{}"), "{text}");
+        assert!(text.contains("\"vino\":{\"interface\":\"ens4\"}"), "{text}");
         assert_eq!(serde_json::from_str::<Release>(&text).expect("it can be read"), with);
     }
 }

@@ -41,6 +41,7 @@ mod seen;
 pub mod sip;
 mod static_pod;
 pub mod storage;
+pub mod vino;
 mod volumes;
 
 pub use parts::{Mount, MountSource};
@@ -129,6 +130,7 @@ impl Services {
             metrics::Metrics::of(machine).map(shared),
             storage::Storage::of(machine).map(shared),
             sip::Sip::of(machine).map(shared),
+            vino::Vino::of(machine).map(shared),
         ];
         Self(all.into_iter().flatten().collect())
     }

@@ -8,6 +8,7 @@ use agent_api::clusters::software::Software;
 use agent_api::metal3::BareMetalHost;
 use agent_api::rest::{SiteNode, SiteObject, SiteStatus};
 use agent_api::sip::cluster::SipCluster;
+use agent_api::vino::Vino;
 use futures_util::future::join;
 use kube::Resource;
 use kube::api::ApiResource;
@@ -34,6 +35,11 @@ pub(super) async fn follow_clusters(on: Ground<'_>) {
 /// Follows tenant clusters. Ends only when it is dropped.
 pub(super) async fn follow_tenants(on: Ground<'_>) {
     follow::<SipCluster>(on, by_condition).await;
+}
+
+/// Follows virtual machines. Ends only when it is dropped.
+pub(super) async fn follow_machines(on: Ground<'_>) {
+    follow::<Vino>(on, by_condition).await;
 }
 
 async fn follow<K: Resource<DynamicType = ()>>(on: Ground<'_>, of: fn(&Value) -> SiteObject) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget, Sip, Storage};
+use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget, Sip, Storage, Vino};
 use agent_api::servers::Provisioning;
 use agent_api::site::Site;
 use serde::Serialize;
@@ -299,6 +299,9 @@ pub struct Services {
     /// Tenant clusters; there is provisioning, too, where there are these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sip: Option<Sip>,
+    /// Virtual machines as hosts; there is provisioning, too, where there are these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vino: Option<Vino>,
 }
 
 /// Limits.

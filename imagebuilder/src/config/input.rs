@@ -439,6 +439,9 @@ pub struct Services {
     /// Tenant clusters, by Airship's `SIPCluster`: hosts, load balancers and a jump host for each: `{}`. Needs
     /// `services.provisioning`.
     pub sip: Option<Sip>,
+    /// Virtual machines as hosts, by Airship's `Vino`: `{}`, or the interface that their networks are plugged into. Needs
+    /// `services.provisioning`.
+    pub vino: Option<Vino>,
     /// The container registry.
     pub registry: Option<Registry>,
     /// Time.
@@ -469,6 +472,15 @@ pub struct Storage {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sip {}
+
+/// Virtual machines as hosts, by Airship's `Vino`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Vino {
+    /// Interface of the box that networks of machines are plugged into, where a `Vino` names none (`physicalInterface`), such
+    /// as `ens5`. Without it such a network stays on the box.
+    pub interface: Option<String>,
+}
 
 /// The container registry.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -39,6 +39,8 @@ pub enum Service {
     Storage,
     /// `services.sip`.
     Sip,
+    /// `services.vino`.
+    Vino,
 }
 
 impl Service {
@@ -49,6 +51,7 @@ impl Service {
             Self::Metrics => services.metrics,
             Self::Storage => services.storage.is_some(),
             Self::Sip => services.sip.is_some(),
+            Self::Vino => services.vino.is_some(),
         }
     }
 }

@@ -215,6 +215,7 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
         clusters: None,
         storage: None,
         sip: None,
+        vino: None,
         budgets: Budgets::default(),
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use agent_api::release::{Clusters, Digest, Sip, Storage};
+use agent_api::net::is_interface_name;
+use agent_api::release::{Clusters, Digest, Sip, Storage, Vino};
 
 use super::{Exists, Validate};
 use crate::config::appliance::{Chart, ChartOrigin, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
@@ -28,7 +29,8 @@ impl Validate<'_, '_, '_> {
         let ntp_serve = input.ntp.as_ref().and_then(|ntp| ntp.serve).unwrap_or(true);
         let clusters = input.clusters.as_ref().map(|_| Clusters::default());
         let sip = input.sip.as_ref().map(|_| Sip::default());
-        for (name, is_asked) in [("clusters", clusters.is_some()), ("sip", sip.is_some())] {
+        let vino = input.vino.as_ref().map(|input| self.vino(input, &path.key("vino")));
+        for (name, is_asked) in [("clusters", clusters.is_some()), ("sip", sip.is_some()), ("vino", vino.is_some())] {
             if is_asked && provisioning.is_none() {
                 self.without_servers(&path.key(name), name);
             }
@@ -38,7 +40,20 @@ impl Validate<'_, '_, '_> {
             let share = self.parse(&path.key("storage").key("share"), storage.share.as_deref(), share_percent);
             Storage { share_percent: share.unwrap_or(SHARE_PERCENT) }
         });
-        Services { ntp_serve, registry_writable, provisioning, clusters, metrics, storage, sip }
+        Services { ntp_serve, registry_writable, provisioning, clusters, metrics, storage, sip, vino }
+    }
+
+    fn vino(&mut self, input: &input::Vino, path: &KeyPath) -> Vino {
+        if let Some(name) = input.interface.as_deref().filter(|name| !is_interface_name(name)) {
+            let hint = "`ip link` on the box lists them";
+            self.findings.at(
+                &path.key("interface"),
+                &format!("`{name}`"),
+                "the name of an interface such as `ens5`",
+                hint,
+            );
+        }
+        Vino { interface: input.interface.clone() }
     }
 
     /// A service of servers, where there are none.
