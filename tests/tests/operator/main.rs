@@ -14,6 +14,7 @@ mod late;
 mod media;
 mod site;
 mod tenants;
+mod vino;
 
 use std::time::{Duration, Instant};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent_api::site::Site;
-use agent_api::{clusters, metal3, sip};
+use agent_api::{clusters, metal3, sip, vino};
 use foothold::config::{self, simulation};
 use foothold::{oci, osimage};
 use foothold_agent::bmc::manifests;
@@ -52,7 +52,12 @@ impl Checker {
             fs_err::write(file, "").expect("a file");
         }
         let mut kinds = BTreeMap::new();
-        for definition in metal3::crds::all().into_iter().chain(clusters::crds::all()).chain(sip::crds::all()) {
+        for definition in metal3::crds::all()
+            .into_iter()
+            .chain(clusters::crds::all())
+            .chain(sip::crds::all())
+            .chain(vino::crds::all())
+        {
             let version = definition.spec.versions.into_iter().next().expect("a version");
             let schema = version.schema.and_then(|schema| schema.open_api_v3_schema).expect("a schema");
             kinds.insert(definition.spec.names.kind, serde_json::to_value(schema).expect("JSON"));
