@@ -15,7 +15,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::controller::Controller;
 use super::decide::{self, Existing, Machines, host_name, told_key};
@@ -111,11 +111,9 @@ impl Controller {
     ) -> Result<Made, ObjectError> {
         let existing: Vec<Existing> = hosts.iter().filter_map(Existing::of).collect();
         let sets = &object.spec.nodes;
-        let plan = |node| {
-            let machines = decide::machines(sets, &node.name, node.is_asked, &existing);
-            Planned { node, machines, values: None }
-        };
-        let mut planned: Vec<Planned<'_>> = nodes.iter().map(plan).collect();
+        let machines = |node: &NodeFound| decide::machines(sets, &node.name, node.is_asked, &existing);
+        let planned = nodes.iter().map(|node| Planned { node, machines: machines(node), values: None });
+        let mut planned: Vec<Planned<'_>> = planned.collect();
         let mut made = Made { wanted: planned.iter().map(|it| it.machines.wanted.len()).sum(), ..Made::default() };
         let addresses = match self.addresses(object, &planned).await {
             Ok(addresses) => addresses,
@@ -133,7 +131,10 @@ impl Controller {
             namespace: self.settings.ground.namespace.clone(),
         };
         for one in &mut planned {
-            one.values = values_of(object, one, &common, &addresses);
+            match values_of(object, one, &common, &addresses) {
+                Ok(values) => one.values = values,
+                Err(error) => made.wrong.push(format!("node `{}`: {error}", one.node.name)),
+            }
         }
         let network_data = match network_data(object, given, &planned) {
             Ok(all) => all,
@@ -259,13 +260,13 @@ impl Controller {
         if is_same || !node.is_there {
             return Ok(());
         }
-        let text = values.map_or(Ok(Value::Null), |values| serde_saphyr::to_string(values).map(Value::String));
-        // Values are maps, lists and texts: they can be written.
-        let Ok(text) = text else { return Ok(()) };
+        let doing_it = || doing(format!("writing on node `{}`", node.name));
+        let text = values.map(serde_saphyr::to_string).transpose();
+        let text = text.map_err(|error| doing_it()(kube::Error::Service(error.into())))?;
         let change = json!({"metadata": {"annotations": {VALUES: text}, "resourceVersion": node.version}});
         let api = Api::<Node>::all(self.base.client.clone());
         let written = api.patch(&node.name, &PatchParams::default(), &Patch::Merge(change)).await;
-        match written.map_err(doing(format!("writing on node `{}`", node.name))) {
+        match written.map_err(doing_it()) {
             Err(error) if error.is_gone() => Ok(()),
             other => other.map(drop),
         }
@@ -331,10 +332,8 @@ impl Controller {
                 }
             };
             if had.is_none() && !is_made {
-                made.waits.push(match node.has_pod {
-                    true => format!("machine `{domain}` is being made"),
-                    false => format!("machine `{domain}` waits for the node's pod"),
-                });
+                let why = if node.has_pod { "is being made" } else { "waits for the node's pod" };
+                made.waits.push(format!("machine `{domain}` {why}"));
                 continue;
             }
             let boot_mac =
@@ -354,7 +353,7 @@ impl Controller {
                 Err(why) => made.wrong.push(why),
             }
         }
-        if current.is_none() && made.waits.is_empty() {
+        if current.is_none() && !is_empty(values) && made.waits.is_empty() {
             made.waits.push("its pod has not said yet that all is as it is asked for".to_owned());
         }
         Ok(made)
@@ -426,18 +425,23 @@ pub(super) fn is_cleared(node: &NodeFound) -> bool {
     is_empty(values) && (!node.has_pod || is_clear(node)) || !node.is_there
 }
 
-fn values_of(object: &Vino, one: &Planned<'_>, common: &Common, addresses: &Addresses) -> Option<NodeValues> {
-    let before = one.node.values.as_ref();
-    let lasting: Vec<DomainValues> = before
-        .iter()
-        .flat_map(|values| &values.domains)
-        .filter(|domain| one.machines.lasting.contains(&domain.name))
-        .cloned()
-        .collect();
-    if one.node.is_asked {
-        return values::of_node(object, &one.node.name, (&one.machines.wanted, &lasting), common, addresses).ok();
+fn values_of(
+    object: &Vino,
+    one: &Planned<'_>,
+    common: &Common,
+    addresses: &Addresses,
+) -> Result<Option<NodeValues>, serde_json::Error> {
+    let lasting = &one.machines.lasting;
+    let Some(before) = &one.node.values else {
+        let made = || values::of_node(object, &one.node.name, (&one.machines.wanted, &[]), common, addresses);
+        return one.node.is_asked.then(made).transpose();
+    };
+    if !one.node.is_asked {
+        return values::leaving(before, lasting).map(Some);
     }
-    values::leaving(before?, &one.machines.lasting).ok()
+    let lasting: Vec<DomainValues> =
+        before.domains.iter().filter(|domain| lasting.contains(&domain.name)).cloned().collect();
+    values::of_node(object, &one.node.name, (&one.machines.wanted, &lasting), common, addresses).map(Some)
 }
 
 /// Who needs an address of a network.
@@ -473,7 +477,7 @@ fn needs(object: &Vino, network: &Network, planned: &[Planned<'_>]) -> Vec<Need>
 }
 
 /// Who keeps an address though he is not asked for any more: his machine is not gone yet.
-fn kept<'a>(object: &'a Vino, planned: &'a [Planned<'a>]) -> impl Fn(&str) -> bool + use<'a> {
+fn kept(object: &Vino, planned: &[Planned<'_>]) -> impl Fn(&str) -> bool + use<> {
     let mut hosts = BTreeSet::new();
     let mut nodes = BTreeSet::new();
     for one in planned {

@@ -19,7 +19,7 @@ pub struct Vino {
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
     /// Namespace of all that is made for them: pods of nodes, hosts, Secrets, pools of addresses.
-    #[arg(long, value_name = "NAME", env = "RUNTIME_NAMESPACE", default_value = "vino-system")]
+    #[arg(long, value_name = "NAME", default_value = "vino-system")]
     runtime_namespace: String,
     /// Image of nodes' pods, for those that name none.
     #[arg(long, value_name = "IMAGE")]

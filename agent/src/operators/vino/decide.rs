@@ -132,7 +132,7 @@ pub fn wrong(object: &Vino) -> Vec<String> {
 }
 
 /// Who was there first.
-fn age(object: &Vino) -> (Option<jiff::Timestamp>, Key) {
+fn age(object: &Vino) -> (Option<k8s_openapi::jiff::Timestamp>, Key) {
     (object.metadata.creation_timestamp.as_ref().map(|time| time.0), object.key())
 }
 

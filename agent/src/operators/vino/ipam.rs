@@ -279,7 +279,7 @@ pub fn allocate(
         pool.allocated_ips[at].ip = ip;
         return Ok(pool.allocated_ips[at].clone());
     }
-    let is_free = |mac: &MacAddress| pool.allocated_ips.iter().all(|one| one.mac.parse() != Ok(*mac));
+    let is_free = |mac: &MacAddress| pool.allocated_ips.iter().all(|one| one.mac.parse::<MacAddress>() != Ok(*mac));
     let mac = match want.mac.filter(is_free) {
         Some(mac) => mac,
         None => next_mac(pool, taken)?,

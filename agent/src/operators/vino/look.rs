@@ -132,6 +132,9 @@ fn with_kinds(
         return Ok(of_users.cloned());
     }
     let mut all = of_users.map_or_else(|| Ok(json!({"flavorTemplates": {}})), |text| parsed(text))?;
+    if !all["flavorTemplates"].is_object() {
+        return Err("`flavorTemplates` is no map".to_owned());
+    }
     for (kind, templates) in kinds {
         all["flavorTemplates"][kind] = Value::Object(templates.clone());
     }
@@ -286,12 +289,12 @@ fn node_found(object: &Vino, node: &Node, pods: &[Pod]) -> Option<NodeFound> {
         Some(Err(error)) => (None, Some(format!("its pod's report cannot be read: {error}"))),
         None => (None, None),
     };
-    let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    let mut addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
     Some(NodeFound {
         is_there: true,
         is_asked: is_selected && of_another.is_none() && node.metadata.deletion_timestamp.is_none(),
         labels,
-        ip: addresses.into_iter().find(|it| it.type_ == "InternalIP").map(|it| it.address.clone()),
+        ip: addresses.find(|it| it.type_ == "InternalIP").map(|it| it.address.clone()),
         values,
         of_another,
         has_pod: pod.is_some(),

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::ResourceExt as _;
 use kube::api::ObjectMeta;
+use serde_json::Value;
 
 use super::decide::{labels, stem, told_key};
 use crate::operators::kit::Object as _;
@@ -215,13 +216,15 @@ fn fill(container: &mut Container, object: &Vino, ground: &Ground) {
 /// A template that is none, in words.
 pub fn daemon_set(object: &Vino, ground: &Ground, template: Option<&str>) -> Result<DaemonSet, String> {
     let text = template.unwrap_or(DAEMON_SET);
-    let mut made: DaemonSet = serde_saphyr::from_str_with_options(text, yaml::options(text))
+    let value: Value = serde_saphyr::from_str_with_options(text, yaml::options(text))
         .map_err(|error| format!("is no DaemonSet: {}", yaml::told(&error)))?;
-    let spec = made.spec.as_mut().ok_or("has no `spec`")?;
-    let pod = spec.template.spec.as_mut().ok_or("has no `spec.template.spec`")?;
-    if pod.containers.is_empty() {
-        return Err("has no containers".to_owned());
+    let containers = value.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    if containers.is_none_or(Vec::is_empty) {
+        return Err("is no DaemonSet: it has no `spec.template.spec.containers`".to_owned());
     }
+    let mut made: DaemonSet = serde_json::from_value(value).map_err(|error| format!("is no DaemonSet: {error}"))?;
+    let spec = &mut made.spec;
+    let pod = spec.template.spec.get_or_insert_default();
     for container in pod.containers.iter_mut().chain(pod.init_containers.iter_mut().flatten()) {
         fill(container, object, ground);
     }

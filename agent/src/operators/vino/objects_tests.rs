@@ -50,9 +50,11 @@ fn a_template_of_users_stays_what_it_is_but_for_who_and_where_it_is() {
     for labels in [&made["spec"]["selector"]["matchLabels"], &made["spec"]["template"]["metadata"]["labels"]] {
         assert_eq!(*labels, json!({"own": "x", CR_NAME: "vino-test-cr", CR_NAMESPACE: "default"}));
     }
-    for (template, words) in
-        [("[", "is no DaemonSet"), ("kind: DaemonSet", "has no `spec`"), ("spec: 3", "is no DaemonSet")]
-    {
+    for (template, words) in [
+        ("[", "is no DaemonSet"),
+        ("kind: DaemonSet", "it has no `spec.template.spec.containers`"),
+        ("spec: {template: {spec: {containers: [3]}}}", "is no DaemonSet"),
+    ] {
         let why = daemon_set(&object, &ground(), Some(template)).expect_err("refused");
         assert!(why.contains(words), "{why}");
     }

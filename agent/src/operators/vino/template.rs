@@ -279,9 +279,9 @@ pub fn network_data(template: &str, machine: &Machine<'_>) -> Result<String, Str
     let mut parsed = Template::with_limits(limits);
     parsed.add_funcs(&FUNCTIONS);
     parsed.parse(template).map_err(|error| error.to_string())?;
-    DICTS.take();
+    drop(DICTS.take());
     let rendered = parsed.render(&Context::from(values(machine)));
-    DICTS.take();
+    drop(DICTS.take());
     let text = rendered.map_err(|error| error.to_string())?;
     check(&text, machine)?;
     Ok(text)

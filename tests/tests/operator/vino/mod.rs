@@ -16,7 +16,7 @@ use foothold_agent::operators::vino::ipam::{self, Want};
 use foothold_agent::operators::vino::pools::Pools;
 use foothold_agent::operators::vino::{self, Ground, Settings};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Cluster, admin, client, define, define_metal3};
@@ -514,7 +514,9 @@ async fn what_cannot_be_made_is_said_and_nothing_is_half_done() {
         )
         .await;
     machines.map("vino-daemonset-template", json!({"template": "kind: DaemonSet"})).await;
-    machines.says("two", "ConfigMapReady", ("False", "ReconciliationFailed"), "key `template` has no `spec`").await;
+    machines
+        .says("two", "ConfigMapReady", ("False", "ReconciliationFailed"), "it has no `spec.template.spec.containers`")
+        .await;
     // Pods that say nothing: it is waited for them, and that is said.
     machines.faults(|faults| faults.are_silent = true);
     machines.api.delete(&format!("{VINOES}/two")).await.expect("deleted");
@@ -621,7 +623,7 @@ async fn thousand(machines: &Machines) {
             pools.allocate("10.7.0.0/16", "52:54:00:07:00:00", &range, want).await.expect("an address")
         }
     });
-    let given = futures_util::future::join_all(asked).await;
+    let given = asked.collect::<JoinSet<_>>().join_all().await;
     let took = begun.elapsed();
     let ips: BTreeSet<&str> = given.iter().map(|one| one.ip.as_str()).collect();
     let macs: BTreeSet<&str> = given.iter().map(|one| one.mac.as_str()).collect();
