@@ -1,4 +1,4 @@
-//! What the controller of ViNO has a node make, and what the node's pod says of it. Neither holds a secret.
+//! What the controller of `ViNO` has a node make, and what the node's pod says of it. Neither holds a secret.
 //!
 //! ```text
 //! annotation of the Node  airshipit.org/vino.network-values   controller writes, pod reads     NodeValues, YAML

@@ -14,7 +14,7 @@ use agent_api::vino::values::{DomainState, DomainValues, Named, NodeValues, VALU
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::controller::Controller;

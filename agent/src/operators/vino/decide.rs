@@ -276,18 +276,13 @@ fn trim(made: &mut Machines, mut had: Vec<(u32, &Existing)>, count: usize) -> Ve
     let (leaving, mut stays): (Vec<_>, Vec<_>) = had.into_iter().partition(|(_, host)| host.leaves);
     made.lasting.extend(leaving.into_iter().map(|(_, host)| host.domain.clone()));
     while stays.len() > count {
-        match stays.iter().rposition(|(_, host)| host.in_use.is_none()) {
-            Some(at) => {
-                let (_, host) = stays.remove(at);
-                made.remove.push(host.domain.clone());
-                made.lasting.push(host.domain.clone());
-            }
-            None => {
-                let Some((_, host)) = stays.pop() else { break };
-                let why = host.in_use.clone().unwrap_or_default();
-                made.stuck.push((host.domain.clone(), why));
-                made.lasting.push(host.domain.clone());
-            }
+        if let Some(at) = stays.iter().rposition(|(_, host)| host.in_use.is_none()) {
+            let (_, host) = stays.remove(at);
+            made.remove.push(host.domain.clone());
+            made.lasting.push(host.domain.clone());
+        } else if let Some((_, host)) = stays.pop() {
+            made.stuck.push((host.domain.clone(), host.in_use.clone().unwrap_or_default()));
+            made.lasting.push(host.domain.clone());
         }
     }
     stays.into_iter().map(|(number, _)| number).collect()

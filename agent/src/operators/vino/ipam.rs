@@ -221,10 +221,14 @@ fn next_mac(pool: &mut IpPoolSpec, taken: &BTreeSet<MacAddress>) -> Result<MacAd
 
 /// The MAC address behind one.
 fn after(mac: MacAddress) -> MacAddress {
-    let [a, b, c, d, e, f] = mac.0;
-    let next = u64::from_be_bytes([0, 0, a, b, c, d, e, f]).wrapping_add(1).to_be_bytes();
-    let [_, _, a, b, c, d, e, f] = next;
-    MacAddress([a, b, c, d, e, f])
+    let mut bytes = mac.0;
+    for byte in bytes.iter_mut().rev() {
+        *byte = byte.wrapping_add(1);
+        if *byte != 0 {
+            break;
+        }
+    }
+    MacAddress(bytes)
 }
 
 /// An address and a MAC address for somebody: those that he has, else the first that are free. `taken`: MAC addresses of
@@ -296,12 +300,12 @@ pub fn allocate(
 pub fn allocate_piece(
     pool: &mut IpPoolSpec,
     range: &Range,
-    step: u8,
+    bits: u8,
     vino: &str,
     node: &str,
 ) -> Result<Range, IpamError> {
     let (start, stop, v6) = ends(range)?;
-    let size = 1u128 << step.min(64);
+    let size = 1u128 << bits.min(64);
     let pieces = || {
         pool.allocated_ranges.iter().filter_map(|one| {
             let ends = ends(&Range { start: one.start.clone(), stop: one.stop.clone() }).ok()?;

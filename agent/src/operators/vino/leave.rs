@@ -56,15 +56,14 @@ impl Controller {
         let mut waits = Vec::new();
         for host in &hosts {
             let name = host.name_any();
-            match user_of(host).filter(|_| !host.leaves()) {
-                Some(why) => waits.push(format!("host `{name}`: {why}; hint: delete that first")),
-                None => {
-                    if !host.leaves() {
-                        self.base.objects.delete::<BareMetalHost>(namespace, &name).await?;
-                    }
-                    waits.push(format!("host `{name}` is going"));
-                }
+            if let Some(why) = user_of(host).filter(|_| !host.leaves()) {
+                waits.push(format!("host `{name}`: {why}; hint: delete that first"));
+                continue;
             }
+            if !host.leaves() {
+                self.base.objects.delete::<BareMetalHost>(namespace, &name).await?;
+            }
+            waits.push(format!("host `{name}` is going"));
         }
         if !waits.is_empty() {
             return Ok(waits);

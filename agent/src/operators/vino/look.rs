@@ -99,7 +99,7 @@ fn key_of(named: &NamespacedName, object: &Vino) -> Key {
 }
 
 fn parsed(text: &str) -> Result<Value, String> {
-    serde_saphyr::from_str_with_options(text, yaml::options(text)).map_err(|error| yaml::told(&error).to_string())
+    serde_saphyr::from_str_with_options(text, yaml::options(text)).map_err(|error| yaml::told(&error))
 }
 
 /// Sizes of machines: ours, and over them those of users.

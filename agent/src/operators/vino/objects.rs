@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Container, EnvVar, EnvVarSource, ObjectFieldSelector, Secret, SecretKeySelector, ServiceAccount,
 };
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use serde_json::Value;
 

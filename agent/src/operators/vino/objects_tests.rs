@@ -30,7 +30,7 @@ fn a_template_of_users_stays_what_it_is_but_for_who_and_where_it_is() {
         Some(DaemonSetOptions { libvirt_image: Some("mine:2".to_owned()), ..DaemonSetOptions::default() });
     let template = "kind: DaemonSet\nmetadata: {name: vino, namespace: default, labels: {a: b}}\nspec:\n  selector: {matchLabels: {own: x}}\n  \
                     template:\n    metadata: {labels: {own: x}}\n    spec:\n      hostPID: true\n      containers:\n      \
-                    - {name: libvirt, image: \"theirs:1\", env: [{name: NODE_NAME, value: wrong}, {name: OWN, value: y}]}\n      \
+                    - {name: libvirt, image: \"theirs:1\", env: [{name: NODE_NAME, value: wrong}, {name: OWN, value: mine}]}\n      \
                     - {name: more, image: \"more:1\"}\n";
     let made = json!(daemon_set(&object, &ground(), Some(template)).expect("a DaemonSet"));
     assert_eq!(made["metadata"]["name"], "default-vino-test-cr");

@@ -56,7 +56,7 @@ fn with_dict<T>(value: Option<&Value>, what: impl FnOnce(&mut HashMap<String, Va
 }
 
 fn dict(args: &[Value]) -> Result<Value, FuncError> {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(refused("dict: a key has no value"));
     }
     let entries = args.chunks(2).map(|pair| (text(&pair[0]), pair[1].clone())).collect();
@@ -290,8 +290,8 @@ pub fn network_data(template: &str, machine: &Machine<'_>) -> Result<String, Str
 /// Whether text is network data that a ramdisk can use, and has the machine's cards.
 fn check(text: &str, machine: &Machine<'_>) -> Result<(), String> {
     let made = |why: String| format!("what it makes is no network data of OpenStack: {why}");
-    let value: serde_json::Value = serde_saphyr::from_str_with_options(text, yaml::options(text))
-        .map_err(|error| made(yaml::told(&error).to_string()))?;
+    let value: serde_json::Value =
+        serde_saphyr::from_str_with_options(text, yaml::options(text)).map_err(|error| made(yaml::told(&error)))?;
     let data = NetworkData::read(&value).map_err(|error| made(error.to_string()))?;
     data.units("check").map_err(|error| made(error.to_string()))?;
     for (network, server) in value["networks"].as_array().into_iter().flatten().flat_map(|network| {
@@ -377,11 +377,11 @@ mod tests {
             ("version: 2\nethernets: {}".to_owned(), node(), "netplan"),
             ("links: []\nnetworks: []".to_owned(), node(), "found none with the MAC address of `management`"),
             (
-                format!("{mac}\nnetworks: [{{id: n, link: b, type: ipv4, ip_address: 10.0.0.1/24}}]"),
+                format!("{mac}\nnetworks: [{{id: net, link: b, type: ipv4, ip_address: 10.0.0.1/24}}]"),
                 node(),
                 "found no link `b`",
             ),
-            (format!("{mac}\nnetworks: [{{id: n, link: a, type: ipv4, ip_address: 10.0.0.x}}]"), node(), "10.0.0.x"),
+            (format!("{mac}\nnetworks: [{{id: net, link: a, type: ipv4, ip_address: 10.0.0.x}}]"), node(), "10.0.0.x"),
             (sample(), two, "found `10.0.0.1 10.0.0.2`, expected an address"),
         ] {
             let why = made(&template, &node).expect_err(&template);

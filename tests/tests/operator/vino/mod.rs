@@ -607,11 +607,10 @@ async fn wrong_input_is_refused_and_a_thousand_at_once_have_a_thousand_addresses
 }
 
 async fn thousand(machines: &Machines) {
-    let config = kube::Config::from_custom_kubeconfig(
-        kube::config::Kubeconfig::read_from(admin(&machines.cluster)).expect("a kubeconfig"),
-        &kube::config::KubeConfigOptions::default(),
-    );
-    let client = kube::Client::try_from(config.await.expect("a configuration")).expect("a client");
+    let kubeconfig = kube::config::Kubeconfig::read_from(admin(&machines.cluster)).expect("a kubeconfig");
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
+    let client = kube::Client::try_from(config).expect("a client");
     let programs = [Pools::new(client.clone(), RUNTIME), Pools::new(client, RUNTIME)];
     let range = ipam::range("10.7.0.1", "10.7.7.255").expect("a range");
     let begun = Instant::now();
