@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use agent_api::release::{Blob, Clusters, Digest, Image, Sip, Storage};
+use agent_api::release::{Blob, Clusters, Digest, Image, Sip, Storage, Vino};
 
 use super::{Declared, Edit, Images, declared};
 use crate::config::{Provisioning, Services};
@@ -71,6 +71,16 @@ fn tenant_clusters_have_a_controller_with_haproxy_and_a_jump_host() {
         .map(|image| (image.set(), image.extra.carried))
         .collect();
     assert_eq!(of_sip, [("service-image/jumphost".to_owned(), true), ("service-image/sip".to_owned(), false)]);
+}
+
+/// The box runs it on its own node, so it is unpacked there.
+#[test]
+fn virtual_machines_have_an_image_with_libvirt_for_their_nodes() {
+    let services = Services { vino: Some(Vino::default()), ..services(true) };
+    let declared = declared(Path::new(IMAGES), &services).expect("read");
+    let of_vino: Vec<&Declared> = declared.iter().filter(|image| image.extra.of == super::Service::Vino).collect();
+    assert_eq!(of_vino.iter().map(|image| image.set()).collect::<Vec<_>>(), ["service-image/vino"]);
+    assert!(!of_vino[0].extra.carried && of_vino[0].recipe.reference.starts_with("foothold.dev/vino:"));
 }
 
 const IMAGES: &str = "../images";
