@@ -14,6 +14,7 @@ use crate::helm::command::Release;
 use crate::import::icn::command::Hosts;
 use crate::node::command::Node;
 use crate::operators::Operator;
+use crate::parts::command::Parts;
 use crate::provisioning::segment::command::Dhcp;
 use crate::ramdisk::RamdiskNetwork;
 use crate::ramdisk::image::ServerNetwork;
@@ -55,6 +56,9 @@ enum Command {
     /// Install a chart on a cluster, or remove it (started by the controller of releases, in a pod with Helm).
     #[command(hide = true)]
     Release(Release),
+    /// Services of the box on a node that someone else set up (started by the chart of `foothold export`).
+    #[command(subcommand, hide = true)]
+    Parts(Parts),
     /// Print the hosts of Akraino ICN's files as `BareMetalHost`s and Secrets, ready for `kubectl apply -f -`.
     ///
     /// If any file has a mistake, all mistakes are reported and no object is printed.
@@ -109,6 +113,10 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Operator(operator) => {
             log_to_stderr();
             operator.run().map(|()| ExitCode::SUCCESS)
+        }
+        Command::Parts(parts) => {
+            log_to_stderr();
+            parts.run().map(|()| ExitCode::SUCCESS)
         }
         Command::Node(node) => node.run().map(|()| ExitCode::SUCCESS),
         Command::Release(release) => release.run(),

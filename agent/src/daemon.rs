@@ -40,7 +40,7 @@ use crate::vitals::Vitals;
 use crate::{console, door, eta, http, medium, pulls, rest, signs, uploads, usage};
 
 /// Where a claimed token's hash is kept.
-const ACCESS: &str = "/var/lib/foothold/access";
+pub(crate) const ACCESS: &str = "/var/lib/foothold/access";
 
 /// Runs until the service is stopped.
 pub fn main() -> anyhow::Result<()> {
@@ -105,7 +105,7 @@ async fn run() -> anyhow::Result<()> {
     usage::start(&mut tasks, machine.usage().clone(), &bus, &stop);
     let ledger = Arc::new(Ledger::open(Path::new(ledger::PATH))?);
     // Before containerd is started: it asks here for whatever is not unpacked on the box.
-    let content = ToServe { uploads: uploads.clone(), fetches };
+    let content = ToServe { uploads: uploads.clone(), fetches, ironic: true };
     let registry = serve(&mut tasks, &machine, content, &certificate, gate, &bus, &stop)?;
     let mut keepers: Vec<Arc<dyn Keeper>> = Vec::new();
     keepers.extend(registry.storage().map(|storage| storage as Arc<dyn Keeper>));
@@ -133,16 +133,18 @@ async fn run() -> anyhow::Result<()> {
 }
 
 /// What is served besides the release, and the record of who fetches what.
-struct ToServe {
-    uploads: Option<Uploads>,
-    fetches: Fetches,
+pub(crate) struct ToServe {
+    pub uploads: Option<Uploads>,
+    pub fetches: Fetches,
+    /// Whether Ironic is behind the agent here, where the release provisions servers.
+    pub ironic: bool,
 }
 
 /// Registry and content, for box and site.
-fn serve(
+pub(crate) fn serve(
     tasks: &mut JoinSet<anyhow::Result<()>>,
     machine: &Machine,
-    ToServe { uploads, fetches }: ToServe,
+    ToServe { uploads, fetches, ironic }: ToServe,
     certificate: &Certificate,
     gate: Arc<Gate>,
     bus: &Bus,
@@ -168,7 +170,7 @@ fn serve(
                 Ok(())
             });
         }
-        if release.provisioning.is_some() {
+        if ironic && release.provisioning.is_some() {
             sources.push(Arc::new(Served::of(Path::new("/"))));
             signs::keep::start(tasks, "/".into(), fetches.clone(), stop);
             let gate = wire::Gate::new(Wire::of(Path::new("/")), ports::IRONIC_LOOPBACK)?;
@@ -213,7 +215,8 @@ async fn first_boot_of(machine: Machine, bus: Bus, ledger: Arc<Ledger>, publishe
     }
 }
 
-async fn wait_for_signal(stop: CancellationToken) -> anyhow::Result<()> {
+/// Returns when a signal ends the process, or when it is told to stop; everything is told then.
+pub(crate) async fn wait_for_signal(stop: CancellationToken) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {

@@ -3,6 +3,7 @@
 //! A module imports from those below it, never from one above:
 //! ```text
 //! cli         the commands: who is called as init, as the daemon, as an operator
+//! parts       services of the box on a node that someone else set up
 //! daemon      the service on the booted box: owns all tasks
 //! first_boot  after it: observe, decide, act, record, phase by phase until ready
 //! init        in the initrd: finds the medium, verifies it, makes DATA, switches root
@@ -69,6 +70,7 @@ pub mod machine;
 pub mod medium;
 pub mod node;
 pub mod operators;
+pub mod parts;
 pub mod provisioning;
 pub mod pulls;
 pub mod ramdisk;

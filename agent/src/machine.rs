@@ -31,6 +31,8 @@ pub struct Machine {
     inner: Arc<Inner>,
     /// Site's word about the servers' network, in place of the release's.
     provisioning: Option<Arc<Provisioning>>,
+    /// The registry that its own images come from, where they are not unpacked on it.
+    registry: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -58,7 +60,7 @@ impl Machine {
     pub fn new(root: &Path, runner: Arc<dyn Runner>, release: Release, facts: BootFacts, command_line: String) -> Self {
         let usage = Usage::new(root);
         let inner = Inner { root: root.to_owned(), runner, release, facts, command_line, usage };
-        Self { inner: Arc::new(inner), provisioning: None }
+        Self { inner: Arc::new(inner), provisioning: None, registry: None }
     }
 
     /// The same box at its site.
@@ -66,7 +68,19 @@ impl Machine {
     pub fn at_site(&self, site: &Site) -> Self {
         let here = site.networks.provisioning.as_ref().map(ServersNetwork::resolve);
         // A Site with anything wrong in it was refused when it was read.
-        Self { inner: Arc::clone(&self.inner), provisioning: here.map(|(declared, _)| Arc::new(declared)) }
+        Self { provisioning: here.map(|(declared, _)| Arc::new(declared)), ..self.clone() }
+    }
+
+    /// The same, whose own images come from a registry: a node that someone else set up.
+    #[must_use]
+    pub fn pulling_from(&self, registry: &str) -> Self {
+        Self { registry: Some(registry.into()), ..self.clone() }
+    }
+
+    /// Name of an image of the release in the registry that it comes from; none where images are unpacked on the machine.
+    pub fn pulled(&self, reference: &str) -> Option<String> {
+        let (registry, image) = (self.registry.as_deref()?, self.release().image(reference)?);
+        Some(image.in_registry(registry))
     }
 
     /// An absolute path of the box.

@@ -8,6 +8,8 @@
 //! signals     signals of the process ask everything to stop
 //! pipeline    the build: lock, toolbox, stages, release, outputs
 //! stages      the stages of a build as data, and what makes them
+//! kubespray   what kubespray downloads, out of what a release carries
+//! export      a release's services for a cluster that someone else set up
 //! bundle      what turns one release into the next, as one signed file
 //! medium      an image or device that was written: read, checked, proved
 //! content     what an image carries for its site: packages, images, files, manifests
@@ -43,11 +45,13 @@ pub mod config;
 pub mod content;
 pub mod disk;
 pub mod error;
+pub mod export;
 #[cfg(test)]
 mod fixtures;
 pub mod format;
 pub mod host;
 pub mod kubernetes;
+pub mod kubespray;
 pub mod layer;
 pub mod lock;
 pub mod medium;

@@ -118,6 +118,10 @@ pub struct Built {
     pub medium: Vec<SourceFile>,
     /// What the menu offers.
     pub entries: boot::BootEntries,
+    /// All programs of it, the agent's among them.
+    pub programs: Made,
+    /// Files of services for the agent, by name.
+    pub exports: Made,
 }
 
 /// `Lock -> Programs -> Stock`: a cluster by kubeadm alone, to compare a box with.
@@ -164,12 +168,13 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     let manifest = manifest(appliance, lock, &signer, &results, carried)?;
     let consoles = appliance.boot.consoles.iter().map(ToString::to_string).collect();
     let tools = ImageTools { toolbox: &toolbox, time: lock.made };
-    let mut built = assemble(at, &tools, &signer, manifest, consoles)?;
+    let exports = results.services(&site.services)?.exports;
+    let mut built = assemble(at, &tools, &signer, manifest, consoles, (programs, exports))?;
     let list = sbom::document(&sbom::Input {
         release: &built.release,
         id: &built.id,
         lock,
-        programs: &programs,
+        programs: &built.programs,
         agent: results.of("agent")?,
         parts: &sbom::parts::Parts::read(&at.cache, results.of("sbom")?)?,
         recipes: &site.recipes,
@@ -264,6 +269,7 @@ fn assemble(
     signer: &Signer,
     release: Release,
     consoles: Vec<String>,
+    (programs, exports): (Made, Made),
 ) -> Result<Built> {
     let bytes = serde_json::to_vec_pretty(&release)?;
     let id = crate::store::hash::bytes(&bytes).hex().to_owned();
@@ -292,7 +298,7 @@ fn assemble(
     };
     let entries = boot::BootEntries { current, previous: None, consoles };
     let files = boot::files::list(&entries, tools, &at.cache.path(IMAGES))?;
-    let mut built = Built { release, id, medium, entries };
+    let mut built = Built { release, id, medium, entries, programs, exports };
     built.add_signed(boot::files::BOOT_FILES, serde_json::to_vec_pretty(&files)?, signer)?;
     Ok(built)
 }

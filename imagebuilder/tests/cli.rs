@@ -76,6 +76,37 @@ fn without_a_file_the_definition_of_the_folder_is_meant() {
     assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
 }
 
+/// Before anything is built.
+#[test]
+fn a_folder_that_is_there_is_not_written_over() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (cache, to) = (dir.path().join("cache"), dir.path().join("out"));
+    fs_err::create_dir_all(&to).expect("made");
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    for command in ["export", "offline-bundle"] {
+        let ran = foothold(&["--json", command, RIGHT, "--to", &text(&to), "--cache", &text(&cache), "--offline"]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+        let last = json_lines(&ran.stdout).pop().expect("a result");
+        assert!(last["message"].as_str().is_some_and(|it| it.contains("is there already")), "{last}");
+        assert!(last["hint"].as_str().is_some_and(|it| it.contains("another folder")), "{last}");
+    }
+    let left = fs_err::read_dir(dir.path()).expect("read").count();
+    assert_eq!(left, 2, "nothing lies beside it");
+}
+
+#[test]
+fn parts_and_addresses_are_checked_before_anything_is_read() {
+    for args in [
+        &["export", RIGHT, "--to", "x", "--part", "ironic"][..],
+        &["export", RIGHT],
+        &["offline-bundle", RIGHT, "--to", "x", "--registry-host", "https://registry.example"],
+        &["offline-bundle", RIGHT, "--to", "x", "--files-repo", "files.example"],
+    ] {
+        let ran = foothold(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(64), ""), "{args:?}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn help_and_version_are_data() {
     for args in [["--help"], ["--version"], ["help"]] {

@@ -155,6 +155,14 @@ pub struct Image {
     pub blobs: Vec<Blob>,
 }
 
+impl Image {
+    /// Its name in another registry, by digest: `REGISTRY/<path>:<tag>@<digest>`.
+    pub fn in_registry(&self, registry: &str) -> String {
+        let path = self.reference.split_once('/').map_or(self.reference.as_str(), |(_, path)| path);
+        format!("{registry}/{path}@{}", self.manifest)
+    }
+}
+
 /// What a file of the content is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

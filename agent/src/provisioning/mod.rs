@@ -43,7 +43,7 @@ pub const STATE: &str = "/var/lib/foothold/ironic";
 /// What Ironic only reads, forgotten at power-off.
 pub const RUN: &str = "/run/foothold/ironic";
 /// What the name of Ironic's image begins with.
-const IMAGE: &str = "foothold.dev/ironic:";
+pub const IMAGE: &str = "foothold.dev/ironic:";
 /// User and group of Ironic's pod.
 pub const USER: u32 = 65531;
 /// The empty database of the release's Ironic.

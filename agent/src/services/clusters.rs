@@ -40,7 +40,7 @@ const TITLE: &str = "the controller of clusters";
 const KPA: &str = "kpa-operator";
 const KPA_TITLE: &str = "the controller of releases";
 /// Image with Helm.
-const HELM: &str = "foothold.dev/helm:";
+pub const HELM: &str = "foothold.dev/helm:";
 /// Inventories, logs and kubeconfigs of clusters, on DATA.
 pub const FOLDER: &str = "/var/lib/foothold/clusters";
 /// Where the pod finds that: ICN's own place.
@@ -140,7 +140,7 @@ async fn is_there(api: &Api) -> Result<(), Missing> {
 }
 
 /// The pod, which is not root, writes there; nobody else but root reads it, for it holds kubeconfigs.
-fn make_folder(folder: &Path) -> anyhow::Result<()> {
+pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
     fs_err::create_dir_all(folder)?;
     fs_err::set_permissions(folder, Permissions::from_mode(0o700))?;
     let user = u32::try_from(USER)?;
@@ -150,18 +150,18 @@ fn make_folder(folder: &Path) -> anyhow::Result<()> {
 /// All objects, in the order in which they are needed.
 fn objects(image: &str, helm: &str, own: Ipv4Addr, release: &Release) -> Result<Vec<Placed>, ObjectsError> {
     let mut objects: Vec<Placed> = crds::all().iter().map(place).collect::<Result<_, _>>()?;
-    for controller in [controller(image, own, release), releases(image, helm, own)] {
+    let own = own.to_string();
+    for controller in [controller(image, &own, release), releases(image, helm, &own)] {
         objects.extend(controller.rights()?);
         objects.push(controller.deployment()?);
     }
     Ok(objects)
 }
 
-/// The controller of what runs on clusters.
-fn releases(image: &str, helm: &str, own: Ipv4Addr) -> Controller {
-    let own = own.to_string();
+/// The controller of what runs on clusters. `own` is the box's address.
+pub fn releases(image: &str, helm: &str, own: &str) -> Controller {
     let metrics = format!("127.0.0.1:{KPA_METRICS}");
-    let args = ["operator", "kpa", "--box", &own, "--helm", helm, "--metrics-address", &metrics];
+    let args = ["operator", "kpa", "--box", own, "--helm", helm, "--metrics-address", &metrics];
     Controller {
         name: KPA,
         image: image.to_owned(),
@@ -182,12 +182,13 @@ fn releases(image: &str, helm: &str, own: Ipv4Addr) -> Controller {
     }
 }
 
-fn controller(image: &str, own: Ipv4Addr, release: &Release) -> Controller {
+/// The controller of clusters. `own` is the box's address on the servers' network.
+pub fn controller(image: &str, own: &str, release: &Release) -> Controller {
     let mut args = vec![
         "operator".to_owned(),
         "bpa".to_owned(),
         "--box".to_owned(),
-        own.to_string(),
+        own.to_owned(),
         "--kubernetes".to_owned(),
         release.kubernetes.version.clone(),
         "--clusters".to_owned(),

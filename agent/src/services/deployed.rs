@@ -23,6 +23,8 @@ use crate::steps::Missing;
 pub const NAMESPACE: &str = "kube-system";
 /// User and group of controllers.
 pub const USER: i64 = 65532;
+/// What annotates a pod with what it was made of.
+pub const GENERATION: &str = "foothold.dev/generation";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// A controller of the cluster's resources: one pod at a time, on the box's own network, with an account and rights of its
@@ -84,7 +86,7 @@ impl Controller {
                 template: PodTemplateSpec {
                     metadata: Some(ObjectMeta {
                         labels: Some(self.labels()),
-                        annotations: Some(one("foothold.dev/generation", &self.generation)),
+                        annotations: Some(one(GENERATION, &self.generation)),
                         ..ObjectMeta::default()
                     }),
                     spec: Some(self.pod()),

@@ -33,7 +33,7 @@ pub const STEP: Step = Step {
 };
 
 /// What the image's name begins with.
-const IMAGE: &str = "foothold.dev/dnsmasq:";
+pub const IMAGE: &str = "foothold.dev/dnsmasq:";
 /// Pause between two looks at addresses and the guard's state.
 const LOOK: Duration = Duration::from_secs(10);
 /// All hosts of the cluster.

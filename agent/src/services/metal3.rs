@@ -16,11 +16,11 @@ use kube::api::ObjectMeta;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::deployed::{self, Controller, NAMESPACE, place, rule};
+use super::deployed::{self, Controller, GENERATION, NAMESPACE, place, rule};
 use super::ironic::Ironic;
 use super::{EVERY, Ground, Mount, PODS_LOG, Service, seen};
 use crate::cluster::api::Api;
-use crate::cluster::objects::{ObjectsError, Placed};
+use crate::cluster::objects::{self, ObjectsError, Placed};
 use crate::machine::Machine;
 use crate::provisioning::client::Access;
 use crate::provisioning::{RUN, authorities};
@@ -85,6 +85,21 @@ impl Metal3 {
         deployed::apply(api, &objects(&self.image, &access)?).await
     }
 
+    /// Tells a controller that somebody else made, in that namespace, how Ironic is asked.
+    pub async fn tell(api: &Api, namespace: &str, access: &Access) -> anyhow::Result<()> {
+        let mut secret = place(&secret(access))?;
+        secret.object["metadata"]["namespace"] = namespace.into();
+        secret.collection = format!("/api/v1/namespaces/{namespace}/secrets");
+        objects::apply(api, &secret).await?;
+        let deployment = Controller::path(NAME).replace(NAMESPACE, namespace);
+        if api.get(&deployment).await?.is_some() {
+            let annotations = json!({GENERATION: generation(access)});
+            let change = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
+            api.merge(&deployment, &change).await?;
+        }
+        Ok(())
+    }
+
     /// Tells it how Ironic is asked, whenever that may be another way. Ends only when it is dropped.
     async fn follow_ironic(&self, machine: &Machine) {
         loop {
@@ -120,6 +135,15 @@ impl Service for Metal3 {
 /// Whether its pod is ready.
 async fn is_there(api: &Api) -> Result<(), Missing> {
     deployed::ask(api, &Controller::path(NAME), TITLE).await
+}
+
+/// Kinds, rights and pod, for somebody who gives it the Secret ([`Metal3::tell`]).
+pub fn without_secret(image: &str) -> Result<Vec<Placed>, ObjectsError> {
+    let mut objects: Vec<Placed> = crds::all().iter().map(place).collect::<Result<_, _>>()?;
+    let controller = controller(image, String::new());
+    objects.extend(controller.rights()?);
+    objects.push(controller.deployment()?);
+    Ok(objects)
 }
 
 /// All objects, in the order in which they are needed.

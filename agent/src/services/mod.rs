@@ -6,6 +6,8 @@
 //!                               ├─ every 15 s ─────────► Service::ask ─► what is missing
 //!                               └─ all the time ───────► Service::tend
 //! ```
+//! What of them runs on a cluster that someone else set up, [`crate::parts`] says.
+//!
 //! A new service needs two things beside its own module:
 //! 1. `images/NAME/image.yaml`: its image, which the release then carries under the name that the module looks for;
 //! 2. this file: the module's name, and its line in [`Services::of`].
@@ -35,7 +37,7 @@ pub mod dhcp;
 pub mod ironic;
 pub mod metal3;
 pub mod metrics;
-mod parts;
+pub mod parts;
 pub mod registry;
 mod seen;
 pub mod sip;
@@ -133,6 +135,11 @@ impl Services {
             vino::Vino::of(machine).map(shared),
         ];
         Self(all.into_iter().flatten().collect())
+    }
+
+    /// These alone.
+    pub fn these(all: impl IntoIterator<Item = Arc<dyn Service>>) -> Self {
+        Self(all.into_iter().collect())
     }
 
     /// The steps that every boot of this release comes to.

@@ -118,7 +118,7 @@ impl Mount {
 }
 
 /// Processor and memory that are reserved, and the memory that it is killed above.
-pub(super) fn resources((cpu, memory): (&str, &str), memory_limit: Option<&str>) -> ResourceRequirements {
+pub(crate) fn resources((cpu, memory): (&str, &str), memory_limit: Option<&str>) -> ResourceRequirements {
     let amounts = |amounts: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
         amounts.iter().map(|(name, amount)| ((*name).to_owned(), quantity(amount))).collect()
     };
@@ -130,7 +130,7 @@ pub(super) fn resources((cpu, memory): (&str, &str), memory_limit: Option<&str>)
 }
 
 /// A container that writes to its volumes alone and keeps no capability but these.
-pub(super) fn restricted(capabilities: &[&str]) -> SecurityContext {
+pub(crate) fn restricted(capabilities: &[&str]) -> SecurityContext {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     SecurityContext {
         allow_privilege_escalation: Some(false),
@@ -144,7 +144,7 @@ pub(super) fn restricted(capabilities: &[&str]) -> SecurityContext {
 }
 
 /// The runtime's own filter of system calls.
-pub(super) fn default_seccomp() -> SeccompProfile {
+pub(crate) fn default_seccomp() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
 }
 

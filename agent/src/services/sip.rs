@@ -24,9 +24,10 @@ pub const STEP: Step = Step {
 const NAME: &str = "sip-operator";
 /// What it is for a user.
 const TITLE: &str = "the controller of tenant clusters";
-/// Image with `HAProxy` and the agent, and that of jump hosts.
-const IMAGE: &str = "foothold.dev/sip:";
-const JUMP_HOST: &str = "foothold.dev/jumphost:";
+/// Image with `HAProxy` and the agent.
+pub const IMAGE: &str = "foothold.dev/sip:";
+/// That of jump hosts.
+pub const JUMP_HOST: &str = "foothold.dev/jumphost:";
 /// Where the image has it.
 const HAPROXY: &str = "/usr/sbin/haproxy";
 /// Metrics and health, on the loopback address.
@@ -82,7 +83,7 @@ async fn is_there(api: &Api) -> Result<(), Missing> {
 }
 
 /// All objects, in the order in which they are needed.
-fn objects(image: &str, jump_host: &str) -> Result<Vec<Placed>, ObjectsError> {
+pub fn objects(image: &str, jump_host: &str) -> Result<Vec<Placed>, ObjectsError> {
     let mut objects: Vec<Placed> = crds::all().iter().map(place).collect::<Result<_, _>>()?;
     let controller = controller(image, jump_host);
     objects.extend(controller.rights()?);

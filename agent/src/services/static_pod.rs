@@ -111,7 +111,18 @@ impl StaticPod {
     /// Lets the kubelet run it. Returns whether it is another one than before.
     pub fn place(&self, machine: &Machine) -> anyhow::Result<bool> {
         let path = machine.at(manifests::DIR).join(format!("{PREFIX}{}.yaml", self.name));
-        Ok(files::write(&path, self.manifest()?.as_bytes(), files::SECRET)?)
+        let text = match machine.pulled(&self.image) {
+            None => self.manifest()?,
+            Some(image) => {
+                let mut pod = self.object();
+                for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+                    container.image = Some(image.clone());
+                    container.image_pull_policy = Some("IfNotPresent".to_owned());
+                }
+                serde_json::to_string_pretty(&pod)? + "\n"
+            }
+        };
+        Ok(files::write(&path, text.as_bytes(), files::SECRET)?)
     }
 }
 

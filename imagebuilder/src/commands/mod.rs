@@ -4,6 +4,7 @@ pub mod bench;
 pub mod build;
 pub mod common;
 pub mod diff;
+pub mod export;
 pub mod fetch;
 pub mod init;
 pub mod inspect;
@@ -12,6 +13,7 @@ pub mod lint;
 pub mod lock;
 pub mod machine;
 mod measure;
+pub mod offline_bundle;
 pub mod plan;
 pub mod prove;
 mod record;
@@ -52,6 +54,8 @@ fn dispatch(command: &Command, report: &Report) -> Result<Outcome, CommandError>
         Command::Bench(args) => bench::run(args, report),
         Command::Inspect(args) => inspect::run(args, report),
         Command::Diff(args) => diff::run(args, report),
+        Command::Export(args) => export::run(args, report),
+        Command::OfflineBundle(args) => offline_bundle::run(args, report),
         Command::Simulate(args) => simulate::run(args, report),
         Command::Kubectl(args) => kubectl::run(args),
         Command::Verify(args) => verify::run(args, report),

@@ -41,7 +41,7 @@ pub const PROGRAMS: [&str; 14] = [
 /// The manifest of the network between nodes, as it is served.
 const MANIFEST: &str = "kube-flannel.yaml";
 /// What stands in it for the addresses of a cluster's pods.
-const POD_CIDR: &str = "{podCIDR}";
+pub const POD_CIDR: &str = "{podCIDR}";
 /// Recipe of the image that it runs.
 const IMAGE: &str = "flannel/image.yaml";
 /// Name of the fact of the stage.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::bolt::{self, Bucket, Entry};
-use super::recipe::{MANIFEST, Packed};
-use super::tarball;
+use super::layout;
+use super::recipe::Packed;
 use crate::host::cancel;
 use crate::host::command::{Running, pause};
 use crate::rootfs::INSIDE;
@@ -96,41 +96,12 @@ impl Import<'_> {
     }
 
     fn import_one(&self, packed: &Packed) -> Result<()> {
-        let layout = self.work.path().join("layout");
-        self.lay_out(packed, &layout)?;
         let archive = self.work.path().join("image.tar");
-        tarball::write(&layout, self.built, std::io::BufWriter::new(fs_err::File::create(&archive)?))?;
+        layout::write_file(self.cache, &packed.image, self.built, &archive)?;
         self.ctr().args(["import", "--local", "--snapshotter", "overlayfs", "/mnt/build/image.tar"]).run()?;
         let labels = ["io.cri-containerd.image=managed", "io.cri-containerd.pinned=pinned"];
         self.ctr().args(["label", &packed.image.reference]).args(labels).run()?;
-        fs_err::remove_dir_all(&layout)?;
         fs_err::remove_file(&archive)?;
-        Ok(())
-    }
-
-    /// An OCI image layout (image-layout.md) of one image.
-    fn lay_out(&self, packed: &Packed, layout: &Path) -> Result<()> {
-        let blobs = layout.join("blobs/sha256");
-        fs_err::create_dir_all(&blobs)?;
-        for blob in &packed.image.blobs {
-            let target = blobs.join(blob.digest.hex());
-            if fs_err::hard_link(self.cache.blob_path(&blob.digest), &target).is_err() {
-                fs_err::copy(self.cache.blob_path(&blob.digest), &target)?;
-            }
-        }
-        fs_err::write(layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
-        let index = serde_json::json!({
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [{
-                "mediaType": MANIFEST,
-                "digest": packed.manifest.digest,
-                "size": packed.manifest.size,
-                "platform": { "os": "linux", "architecture": "amd64" },
-                "annotations": { "io.containerd.image.name": packed.image.reference },
-            }],
-        });
-        fs_err::write(layout.join("index.json"), serde_json::to_vec(&index)?)?;
         Ok(())
     }
 }

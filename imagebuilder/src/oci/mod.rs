@@ -6,6 +6,7 @@
 
 pub mod bolt;
 pub mod import;
+pub mod layout;
 pub mod recipe;
 pub mod service;
 pub mod tarball;

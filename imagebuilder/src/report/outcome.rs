@@ -96,6 +96,23 @@ pub enum Outcome {
         /// In the order of the file.
         conditions: Vec<SimulatedCondition>,
     },
+    /// `export`, `offline-bundle`: a folder was written.
+    Exported {
+        /// The folder.
+        folder: PathBuf,
+        /// What it is made of: parts of the box, or versions of components.
+        of: Vec<String>,
+        /// Number of files.
+        files: usize,
+        /// References of the images in it.
+        images: Vec<String>,
+        /// Bytes of all files.
+        bytes: u64,
+        /// What its user needs beside it, a line each.
+        missing: Vec<String>,
+        /// Seconds since the start.
+        secs: f64,
+    },
     /// Anything else that has data to show: `schema`, `plan`, `inspect`, `verify`, `lock`.
     Data {
         /// What it is: the name of the command.
@@ -254,6 +271,14 @@ impl fmt::Display for Outcome {
                     [] => write!(f, "all {} conditions are met", conditions.len()),
                     missed => write!(f, "not met: {}", missed.join(", ")),
                 }
+            }
+            Self::Exported { folder, of, files, images, bytes, missing, secs } => {
+                for line in missing {
+                    writeln!(f, "missing: {line}")?;
+                }
+                let (folder, bytes, images) = (folder.display(), HumanBytes(*bytes), images.len());
+                let of = of.join(", ");
+                write!(f, "wrote `{folder}` in {secs:.1} s: {files} files, {images} images, {bytes} ({of})")
             }
             Self::Data { .. } | Self::Done => Ok(()),
         }

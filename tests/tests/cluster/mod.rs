@@ -200,7 +200,7 @@ pub async fn client(places: &Places, file: &str) -> Api {
 pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// Waits until a kind is served; its schema is one that the API server understands to the last field.
-async fn served(api: &Api, name: &str) {
+pub async fn served(api: &Api, name: &str) {
     let path = format!("{DEFINITIONS}/{name}");
     for _ in 0..600 {
         let found = api.get(&path).await.expect("asked").expect("there");

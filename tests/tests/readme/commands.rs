@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Command, CommandFactory as _};
 
 /// Programs of others: named, so that a misspelt one of ours is noticed.
-const FOREIGN: [&str; 14] = [
+const FOREIGN: [&str; 18] = [
     ".ci/run",
     "apt-get",
     "cp",
@@ -14,12 +14,16 @@ const FOREIGN: [&str; 14] = [
     "curl",
     "docker",
     "git",
+    "helm",
     "ipmitool",
     "kubectl",
     "mount",
     "nsenter",
     "qemu-system-x86_64",
+    "sha256sum",
+    "skopeo",
     "ssh",
+    "tar",
     "umount",
 ];
 

@@ -36,6 +36,8 @@ pub const SERVERS: &str = "/run/foothold/servers.json";
 /// The box's address on their network, with the length of its prefix, in `/run`.
 pub const SEGMENT: &str = "/run/foothold/servers-segment";
 
+/// The kernel's table of who is heard by IPv4 (proc(5)).
+const ARP: &str = "/proc/net/arp";
 /// The kernel answers at once.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -113,9 +115,22 @@ fn plain(address: IpAddr) -> IpAddr {
 
 /// The MAC address from which the kernel hears that address on a link of its own.
 fn heard(address: IpAddr) -> Option<MacAddress> {
-    let asked = System::new().run(&["ip", "-j", "neighbour", "show", "to", &address.to_string()], b"", ANSWER).ok()?;
+    let asked = System::new().run(&["ip", "-j", "neighbour", "show", "to", &address.to_string()], b"", ANSWER);
+    let Ok(asked) = asked else {
+        // In a pod of the agent's image, which has no `ip`: the kernel's table of IPv4.
+        return in_arp(&fs_err::read_to_string(ARP).ok()?, address);
+    };
     let found: Value = serde_json::from_str(&asked.text()).ok()?;
     found.as_array()?.iter().find_map(|one| one["lladdr"].as_str()?.parse().ok())
+}
+
+/// The MAC address of an entry of [`ARP`] that is complete: address, type, flags, MAC address, mask, device.
+fn in_arp(table: &str, address: IpAddr) -> Option<MacAddress> {
+    let mut lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.find_map(|words| match words.as_slice() {
+        [found, _, flags, mac, ..] if found.parse() == Ok(address) && *flags != "0x0" => mac.parse().ok(),
+        _ => None,
+    })
 }
 
 /// What is known of who has an address.

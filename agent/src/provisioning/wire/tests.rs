@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::rules::{Verdict, is_of_sender, verdict};
-use super::{Known, Segment, ServerFacts, addresses_in, of_host};
+use super::{Known, Segment, ServerFacts, addresses_in, in_arp, of_host};
 use crate::provisioning::segment::leases;
 
 const A: &str = "52:54:00:00:00:0a";
@@ -160,4 +160,14 @@ fn a_host_is_known_by_its_cards_and_its_bmc() {
     let data =
         json!({"networks": [{"ip_address": "192.0.2.40/24"}, {"type": "ipv4_dhcp"}, {"ip_address": "fd00::40"}]});
     assert_eq!(addresses_in(&data).len(), 2);
+}
+
+#[test]
+fn where_there_is_no_ip_program_the_kernels_table_says_who_is_heard() {
+    let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
+                 172.22.0.20      0x1         0x0         00:00:00:00:00:00     *        ens4\n\
+                 172.22.0.21      0x1         0x2         52:54:00:00:00:0a     *        ens4\n";
+    let heard = |address: &str| in_arp(table, address.parse().expect("an address"));
+    assert_eq!(heard("172.22.0.21"), Some(mac(A)));
+    assert_eq!((heard("172.22.0.20"), heard("172.22.0.22")), (None, None), "asked for in vain; never asked for");
 }

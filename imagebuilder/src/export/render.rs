@@ -1,0 +1,67 @@
+//! Real Helm, in the toolbox and without a network: what it makes of the chart with one part at a time.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use super::chart::CHART;
+use super::parts::Parts;
+use crate::rootfs::programs::place;
+use crate::store::{Cache, Made, WorkDir};
+use crate::toolbox::Toolbox;
+
+/// Words that stand in rendered objects for what only the site knows.
+pub const NODE: &str = "NODE";
+/// The same of the address, where the definition has none.
+const ADDRESS: &str = "ADDRESS";
+/// Namespace of rendered objects.
+pub const NAMESPACE: &str = "foothold";
+
+/// Helm, ready to run.
+pub struct Helm<'a> {
+    toolbox: &'a Toolbox,
+    work: WorkDir,
+}
+
+impl<'a> Helm<'a> {
+    /// Lays the program out.
+    pub fn new(cache: &Cache, toolbox: &'a Toolbox, programs: &Made) -> Result<Self> {
+        let work = cache.work_dir()?;
+        fs_err::create_dir(work.path().join("home"))?;
+        place(cache, programs, "helm", &work.path().join("helm"))?;
+        Ok(Self { toolbox, work })
+    }
+
+    /// Checks the chart, and renders each part by itself. Returns its name and objects.
+    pub fn render(&self, charts: &Path, parts: &Parts) -> Result<Vec<(&'static str, String)>> {
+        let address = ["--set".to_owned(), format!("node={NODE}")];
+        self.run(charts, &[String::from("lint"), "--strict".to_owned(), format!("./{CHART}")], &address)
+            .context("checking the chart")?;
+        let mut rendered = Vec::new();
+        for part in parts.names() {
+            let mut settings = address.to_vec();
+            let text = fs_err::read_to_string(charts.join(CHART).join("values.yaml"))?;
+            if text.lines().any(|line| line == "address: \"\"") {
+                settings.extend(["--set".to_owned(), format!("address={ADDRESS}")]);
+            }
+            for other in parts.names() {
+                settings.extend(["--set".to_owned(), format!("parts.{other}={}", other == part)]);
+            }
+            let arguments = ["template", CHART, &format!("./{CHART}"), "--namespace", NAMESPACE].map(str::to_owned);
+            let text =
+                self.run(charts, &arguments, &settings).with_context(|| format!("rendering the part `{part}`"))?;
+            rendered.push((part, text));
+        }
+        Ok(rendered)
+    }
+
+    /// In a network namespace with nothing in it.
+    fn run(&self, charts: &Path, arguments: &[String], settings: &[String]) -> Result<String> {
+        let home = self.work.path().join("home");
+        let tool = self.toolbox.tool("unshare").args(["--net", "--"]).arg(self.work.path().join("helm"));
+        let tool = tool.args(arguments).args(settings).reads(self.work.path()).reads(charts).writes(&home).cwd(charts);
+        let variables = ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"];
+        let tool = variables.iter().fold(tool, |tool, variable| tool.env(variable, home.to_string_lossy()));
+        String::from_utf8(tool.run()?).context("what Helm prints is no text")
+    }
+}
