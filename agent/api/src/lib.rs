@@ -7,8 +7,8 @@
 //! bpa      uploads by REST, routes and document  agent answers; clients of Akraino ICN ask
 //! rest     the box's REST: routes, bodies  agent answers; web page, `foothold run` ask
 //! clusters application clusters, their software   users of Akraino ICN write, agent reads and reports
-//! sip      tenant clusters: hosts, what stands before them   users of Airship write, agent reads and reports
 //! vino     virtual machines as hosts       users of Airship write, controller and the nodes' pods read and report
+//! sip      tenant clusters: hosts, what stands before them   users of Airship write, agent reads and reports
 //! openapi  what documents of REST have in common
 //! rehearsal  what a site's BMCs answered    agent answers; people read
 //! host_story  servers' signs of life       agent answers; controller, people read

@@ -83,7 +83,7 @@ const RULES: [Rule; 16] = [
     ),
 ];
 /// What must be said though the types forgive.
-const REQUIRED: [(&str, &[&str]); 7] = [
+const REQUIRED: [(&str, &[&str]); 8] = [
     ("spec", &["bmcCredentials"]),
     ("spec.bmcCredentials", &["username", "password"]),
     ("spec.nodeSelector", &["matchLabels"]),
@@ -91,6 +91,7 @@ const REQUIRED: [(&str, &[&str]); 7] = [
     ("spec.networks[].routes[]", &["network", "gateway"]),
     ("spec.nodes[]", &["name", "count"]),
     ("spec.nodes[].networkInterfaces[]", &["name", "network"]),
+    ("spec.nodes[].diskDrives[]", &["name"]),
 ];
 const POOL_RULES: [Rule; 1] = [("spec", "isCIDR(self.subnet)", "`subnet` is no network such as `10.0.0.0/16`")];
 const POOL_REQUIRED: [(&str, &[&str]); 1] = [("spec", &["subnet", "ranges", "allocatedIPs", "macPrefix", "nextMAC"])];
