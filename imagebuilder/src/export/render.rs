@@ -35,8 +35,6 @@ impl<'a> Helm<'a> {
     /// Checks the chart, and renders each part by itself. Returns its name and objects.
     pub fn render(&self, charts: &Path, parts: &Parts) -> Result<Vec<(&'static str, String)>> {
         let address = ["--set".to_owned(), format!("node={NODE}")];
-        self.run(charts, &[String::from("lint"), "--strict".to_owned(), format!("./{CHART}")], &address)
-            .context("checking the chart")?;
         let mut rendered = Vec::new();
         for part in parts.names() {
             let mut settings = address.to_vec();
@@ -52,6 +50,9 @@ impl<'a> Helm<'a> {
                 self.run(charts, &arguments, &settings).with_context(|| format!("rendering the part `{part}`"))?;
             rendered.push((part, text));
         }
+        // Last: what is wrong with values it says on standard output alone.
+        let lint = ["lint".to_owned(), "--strict".to_owned(), format!("./{CHART}")];
+        self.run(charts, &lint, &address).context("checking the chart")?;
         Ok(rendered)
     }
 
