@@ -20,6 +20,7 @@ use crate::ramdisk::RamdiskNetwork;
 use crate::ramdisk::image::ServerNetwork;
 use crate::terminal::show;
 use crate::uploads::publish::ReadUpload;
+use crate::vino_node::command::VinoNode;
 use crate::{daemon, init};
 
 /// The agent of a Foothold box.
@@ -53,6 +54,9 @@ enum Command {
     /// Make a server a node of an application cluster (started by the controller of clusters, over SSH).
     #[command(subcommand, hide = true)]
     Node(Node),
+    /// Run a container of the pod that makes virtual machines on a node (started by the controller of `Vino`s).
+    #[command(subcommand, hide = true)]
+    VinoNode(VinoNode),
     /// Install a chart on a cluster, or remove it (started by the controller of releases, in a pod with Helm).
     #[command(hide = true)]
     Release(Release),
@@ -119,6 +123,10 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
             parts.run().map(|()| ExitCode::SUCCESS)
         }
         Command::Node(node) => node.run().map(|()| ExitCode::SUCCESS),
+        Command::VinoNode(container) => {
+            log_to_stderr();
+            container.run()
+        }
         Command::Release(release) => release.run(),
         Command::Hosts(hosts) => hosts.run(),
         Command::ServerNetwork(network) => {

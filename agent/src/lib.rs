@@ -9,6 +9,7 @@
 //! init        in the initrd: finds the medium, verifies it, makes DATA, switches root
 //! console     what somebody in front of the box sees: tty1 and serial lines
 //! rest        HTTPS on 8443: web page, REST, event stream; on 9015: uploads by REST
+//! vino_node   virtual machines of a node that are hosts of a site: libvirt, Redfish before it, and who makes them
 //! operators   controllers of the cluster's resources
 //! support     report, inventory and support bundle: by REST, and on the SITE partition
 //! services    the pods that the box runs beside its cluster: one service each, in one list
@@ -86,4 +87,5 @@ pub mod tarball;
 pub mod terminal;
 pub mod uploads;
 pub mod usage;
+pub mod vino_node;
 pub mod vitals;

@@ -42,15 +42,16 @@ impl ServiceImage {
         Self::unpacked(&at, &kit.image, &kit.make(&at)?)
     }
 
-    /// That of any service, by the name of its recipe; one that holds no program of the release. Its packages are resolved
-    /// once, then kept as long as the recipe asks for the same.
+    /// That of any service, by the name of its recipe, without the programs of the release that it holds: tests run their
+    /// own. Its packages are resolved once, then kept as long as the recipe asks for the same.
     pub fn of_packages(services: &Services, name: &str) -> Result<Self> {
         let at = builder()?;
         let job = common::Job::load(Path::new(APPLIANCE))?;
         let mut lock = common::locked(&at, &job, false)?;
         let set = format!("service-image/{name}");
         let found = service::declared(&at.images(), services)?.into_iter().find(|image| image.set() == set);
-        let image = found.with_context(|| format!("there is no recipe `{name}`"))?;
+        let mut image = found.with_context(|| format!("there is no recipe `{name}`"))?;
+        image.recipe.files.retain(|_, source| source.starts_with("file:"));
         kept::add_packages(
             &at,
             name,

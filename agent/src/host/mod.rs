@@ -16,6 +16,7 @@ pub mod packet;
 pub mod priority;
 pub mod process;
 pub mod runner;
+pub mod supervise;
 pub mod uevent;
 
 pub use addresses::{InterfaceAddress, addresses};

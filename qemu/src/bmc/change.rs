@@ -11,6 +11,9 @@ use super::profile::{Insert, Profile};
 use super::refusal::Refusal;
 use super::state::{Enabled, Medium, Session, State, Subscription, VIRTUAL_CD};
 
+/// Sessions that are kept; the oldest goes for another one.
+const MOST_SESSIONS: usize = 64;
+
 /// What is left to do, and what is answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -29,16 +32,28 @@ pub(super) enum Outcome {
 }
 
 /// Who may log in.
+pub trait Guard: Send + Sync {
+    /// Whether this is the name and the password of somebody.
+    fn lets_in(&self, user: &str, password: &str) -> bool;
+}
+
+/// One account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Account {
     pub user: String,
     pub password: String,
 }
 
+impl Guard for Account {
+    fn lets_in(&self, user: &str, password: &str) -> bool {
+        user == self.user && password == self.password
+    }
+}
+
 /// A request that is not GET or HEAD.
 pub(super) struct Change<'a> {
     pub profile: &'a Profile,
-    pub account: &'a Account,
+    pub guard: &'a dyn Guard,
     pub place: Place,
     pub body: Value,
     /// Whether the machine is on, in truth.
@@ -171,8 +186,12 @@ impl Change<'_> {
         let body = self.object()?;
         let word = |name| body.get(name).and_then(Value::as_str).ok_or_else(|| missing(name));
         let (user, password) = (word("UserName")?, word("Password")?);
-        if user != self.account.user || password != self.account.password {
+        if !self.guard.lets_in(user, password) {
             return Err(Refusal::no_session());
+        }
+        while state.sessions.len() >= MOST_SESSIONS {
+            let oldest = state.sessions.keys().min_by_key(|id| id.parse::<u64>().unwrap_or(0)).cloned();
+            state.sessions.remove(&oldest.unwrap_or_default());
         }
         let id = state.next().to_string();
         let token = hex(&rand::random::<[u8; 16]>());
@@ -293,7 +312,7 @@ mod tests {
         let account = Account { user: "admin".into(), password: "secret".into() };
         let mut state = State::new(&profile, Mode::Uefi, SignedDuration::ZERO);
         let change =
-            Change { profile: &profile, account: &account, place, body, on: false, now: Timestamp::UNIX_EPOCH };
+            Change { profile: &profile, guard: &account, place, body, on: false, now: Timestamp::UNIX_EPOCH };
         let decided = match change.place {
             Place::Reset | Place::ImportConfiguration => change.post(&mut state),
             _ => change.patch(&mut state),

@@ -415,7 +415,7 @@ fn power(on: bool) -> &'static str {
     if on { "On" } else { "Off" }
 }
 
-fn collection(kind: &str, own: &str, members: impl IntoIterator<Item = String>) -> Value {
+pub(super) fn collection(kind: &str, own: &str, members: impl IntoIterator<Item = String>) -> Value {
     let members: Vec<Value> = members.into_iter().map(|path| link(&path)).collect();
     json!({
         "@odata.id": own,

@@ -29,6 +29,7 @@
 //! | `refusal` | errors in Redfish's form |
 //! | `ipmi` | [`IpmiBmc`]: OpenIPMI's simulator before the same [`Power`] |
 //! | `service`, `server` | one request; TLS and connections |
+//! | `enclosure` | [`Enclosure`]: one service before many machines, over HTTP, by their names |
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -45,6 +46,7 @@ use tokio_util::sync::CancellationToken;
 mod change;
 mod clock;
 mod document;
+mod enclosure;
 mod events;
 mod faults;
 mod images;
@@ -58,10 +60,12 @@ mod service;
 mod state;
 mod vm;
 
+pub use change::Guard;
+pub use enclosure::{Enclosure, EnclosureError, EnclosureOptions};
 pub use faults::{Faults, Flaps, PowerFault};
 pub use images::Images;
 pub use ipmi::{IpmiBmc, IpmiError, IpmiOptions, is_ipmi_name};
-pub use power::{Act, Boot, BootFrom, MemoryPower, Mode, Power, PowerError};
+pub use power::{Act, Boot, BootFrom, Kept, MemoryPower, Mode, Power, PowerError};
 pub use profile::{Drive, Firmware, Ids, Insert, Media, Owner, Profile, ProfileError};
 pub use state::Machine;
 pub use vm::VmPower;
@@ -160,7 +164,7 @@ impl Bmc {
         let (later, put_off) = mpsc::unbounded_channel();
         let service = Arc::new(Service {
             state: Mutex::new(State::new(&profile, machine.firmware, skew)),
-            account: Account { user, password },
+            guard: Arc::new(Account { user, password }),
             faults: Mutex::default(),
             asked: Mutex::default(),
             answers: AtomicU64::new(0),

@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 /// Why the machine did not do it.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}")]
@@ -48,7 +50,7 @@ pub enum BootFrom {
 }
 
 /// Firmware of a boot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// UEFI.
     #[default]
@@ -78,6 +80,30 @@ pub trait Power: Send + Sync + std::fmt::Debug {
 
     /// Puts an image into the CD drive, or takes it out.
     fn insert(&self, image: Option<&Path>) -> Result<(), PowerError>;
+
+    /// Keeps what a BMC that is started again must know of itself. By default nothing outlives it.
+    fn keep(&self, _kept: &Kept) -> Result<(), PowerError> {
+        Ok(())
+    }
+
+    /// What was kept.
+    fn kept(&self) -> Option<Kept> {
+        None
+    }
+}
+
+/// What a BMC that is started again must know of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Kept {
+    /// `BootSourceOverrideEnabled`.
+    pub enabled: String,
+    /// `BootSourceOverrideTarget`.
+    pub target: String,
+    /// By which firmware it boots.
+    pub mode: Mode,
+    /// `Image` of each drive.
+    pub media: Vec<Option<String>>,
 }
 
 /// What a `ResetType` (DSP2046, `Resource.ResetType`) comes to for a machine that is on or off. `None`: nothing that

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Json;
-use axum::body::to_bytes;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State as Shared};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -18,7 +19,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::Asked;
-use super::change::{Account, Change, Outcome, hex};
+use super::change::{Change, Guard, Outcome, hex};
 use super::document::Facts;
 use super::events::{Letter, changed, envelope};
 use super::faults::{self, Faults};
@@ -37,7 +38,7 @@ const TOKEN: &str = "x-auth-token";
 /// All that a BMC is.
 pub(super) struct Service {
     pub profile: Profile,
-    pub account: Account,
+    pub guard: Arc<dyn Guard>,
     pub machine: Machine,
     pub power: Arc<dyn Power>,
     pub images: Images,
@@ -71,16 +72,33 @@ pub(super) async fn answer(Shared(service): Shared<Arc<Service>>, request: Reque
 }
 
 impl Service {
-    async fn respond(&self, request: Request) -> Result<Response, Refusal> {
+    pub(super) async fn respond(&self, request: Request) -> Result<Response, Refusal> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
-        let place = Place::of(&self.profile, self.machine.macs.len(), path);
+        let place = self.place(path);
         let opens = parts.method == Method::POST && place == Some(Place::Sessions);
         if opens {
             self.may_open()?;
         } else if !place.as_ref().is_some_and(Place::is_open) {
             self.let_in(&parts.headers)?;
         }
+        self.respond_to(place, parts, body).await
+    }
+
+    /// What lies at a path.
+    fn place(&self, path: &str) -> Option<Place> {
+        Place::of(&self.profile, self.machine.macs.len(), path)
+    }
+
+    /// Answers a request of somebody who was let in already.
+    pub async fn answer_inside(&self, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let place = self.place(parts.uri.path());
+        self.respond_to(place, parts, body).await.unwrap_or_else(IntoResponse::into_response)
+    }
+
+    async fn respond_to(&self, place: Option<Place>, parts: Parts, body: Body) -> Result<Response, Refusal> {
+        let path = parts.uri.path();
         let place = place.ok_or_else(|| Refusal::missing(path))?;
         if self.profile.slashes && !path.ends_with('/') {
             let to = HeaderValue::from_str(&format!("{path}/")).map_err(|_| Refusal::missing(path))?;
@@ -97,7 +115,7 @@ impl Service {
             serde_json::from_slice(&bytes).map_err(|_| Refusal::json())?
         };
         let on = self.is_on().await;
-        let change = Change { profile: &self.profile, account: &self.account, place, body, on, now: Timestamp::now() };
+        let change = Change { profile: &self.profile, guard: &*self.guard, place, body, on, now: Timestamp::now() };
         let outcome = {
             let mut state = lock(&self.state);
             match parts.method {
@@ -107,7 +125,17 @@ impl Service {
                 _ => return Err(Refusal::method()),
             }
         };
-        self.finish(outcome).await
+        let finished = self.finish(outcome).await;
+        self.keep().await;
+        finished
+    }
+
+    /// Has the machine keep what must outlive this service.
+    async fn keep(&self) {
+        let (power, kept) = (Arc::clone(&self.power), lock(&self.state).kept());
+        if let Err(error) = spawn_blocking(move || power.keep(&kept)).await.unwrap_or(Ok(())) {
+            log::warn!("BMC of `{}`: {error}: {}", self.machine.name, error.source);
+        }
     }
 
     /// Whether a session can be opened at all.
@@ -121,7 +149,7 @@ impl Service {
     }
 
     /// Basic authentication, or a session's token (DSP0266, "Authentication").
-    fn let_in(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn let_in(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         if lock(&self.faults).refuse_credentials {
             return Err(Refusal::no_session());
         }
@@ -135,8 +163,13 @@ impl Service {
         }
         let basic = text(header::AUTHORIZATION.as_str()).and_then(|value| value.strip_prefix("Basic "));
         let plain = basic.and_then(|coded| STANDARD.decode(coded.trim()).ok());
-        let wanted = format!("{}:{}", self.account.user, self.account.password);
-        if plain.is_some_and(|plain| plain == wanted.as_bytes()) { Ok(()) } else { Err(Refusal::no_session()) }
+        let plain = plain.and_then(|plain| String::from_utf8(plain).ok());
+        let known = plain.as_deref().and_then(|plain| plain.split_once(':'));
+        if known.is_some_and(|(user, password)| self.guard.lets_in(user, password)) {
+            Ok(())
+        } else {
+            Err(Refusal::no_session())
+        }
     }
 
     async fn is_on(&self) -> bool {
@@ -215,6 +248,7 @@ impl Service {
         while let Some(acts) = acts.recv().await {
             // Why it failed is logged; nobody waits for an answer.
             let _ = self.switch(acts).await;
+            self.keep().await;
         }
     }
 

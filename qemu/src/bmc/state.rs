@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
 
-use super::power::{Boot, BootFrom, Mode};
+use super::power::{Boot, BootFrom, Kept, Mode};
 use super::profile::Profile;
 
 /// Dell's name of the virtual CD drive, which is no target of the override that Redfish knows.
@@ -125,6 +125,26 @@ impl State {
             subscriptions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             last: 0,
+        }
+    }
+
+    /// What must outlive the service.
+    pub fn kept(&self) -> Kept {
+        Kept {
+            enabled: self.boot.enabled.name().to_owned(),
+            target: self.boot.target.clone(),
+            mode: self.boot.mode,
+            media: self.media.iter().map(|medium| medium.as_ref().map(|medium| medium.image.clone())).collect(),
+        }
+    }
+
+    /// As it was when it was kept.
+    pub fn restore(&mut self, kept: Kept) {
+        if let Some((_, enabled)) = Enabled::ALL.iter().find(|(name, _)| *name == kept.enabled) {
+            self.boot = Override { enabled: *enabled, target: kept.target, mode: kept.mode };
+        }
+        for (drive, image) in self.media.iter_mut().zip(kept.media) {
+            *drive = image.map(|image| Medium { image, write_protected: true });
         }
     }
 

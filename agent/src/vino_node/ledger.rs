@@ -1,0 +1,74 @@
+//! What of libvirt's objects is ours. Written before something is made: what a power cut leaves half made is known.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::host::files;
+
+/// The ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Ledger {
+    /// Pools, by name.
+    pub pools: BTreeMap<String, PoolEntry>,
+    /// Networks, by name.
+    pub networks: BTreeMap<String, NetworkEntry>,
+    /// Domains, by name.
+    pub domains: BTreeMap<String, DomainEntry>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolEntry {
+    /// Its folder, if it is one.
+    pub folder: Option<PathBuf>,
+}
+
+/// A network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NetworkEntry {
+    /// Hash of what it was made of; none before it was.
+    pub hash: Option<String>,
+    /// Its bridge, if we made that, and not libvirt.
+    pub bridge: Option<String>,
+    /// What is plugged into its bridge.
+    pub plugged: Option<String>,
+}
+
+/// A domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DomainEntry {
+    /// Hash of what it was made of; none before it was.
+    pub hash: Option<String>,
+    /// Its volumes: pool and name.
+    pub volumes: Vec<(String, String)>,
+    /// The cores that it is pinned to.
+    pub cores: Vec<u32>,
+    /// The number of its run while which it was changed: the change waits for another one.
+    pub pending: Option<String>,
+}
+
+impl Ledger {
+    /// Reads it; an empty one where there is none.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        match fs_err::read(path) {
+            Ok(text) => serde_json::from_slice(&text).with_context(|| format!("reading `{}`", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes it whole, or removes it when nothing is ours.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        if *self == Self::default() {
+            return Ok(files::remove(path)?);
+        }
+        Ok(files::replace(path, &serde_json::to_vec_pretty(self)?)?)
+    }
+}

@@ -1,0 +1,120 @@
+//! Which domains there are, who may log in, and HTTP.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use foothold_qemu::bmc::{Enclosure, EnclosureOptions, Guard, Machine};
+use tokio::net::TcpListener;
+
+use super::boot;
+use super::power::LibvirtPower;
+use crate::vino_node::Paths;
+use crate::vino_node::ledger::Ledger;
+use crate::vino_node::virsh::Virsh;
+use crate::vino_node::xml::Element;
+
+/// How often the ledger is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a system has for shutting down when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Who may log in: the file of the builder, and what the container was started with as long as there is none.
+#[derive(Debug)]
+pub struct Htpasswd {
+    /// Paths.
+    pub paths: Paths,
+    /// Name and password of the environment.
+    pub first: Option<(String, String)>,
+}
+
+impl Guard for Htpasswd {
+    fn lets_in(&self, user: &str, password: &str) -> bool {
+        let Ok(text) = fs_err::read_to_string(self.paths.htpasswd()) else {
+            return self.first.as_ref().is_some_and(|(name, secret)| name == user && secret == password);
+        };
+        let hashes = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| *name == user);
+        hashes.map(|(_, hash)| hash).any(|hash| bcrypt::verify(password, hash.trim()).unwrap_or(false))
+    }
+}
+
+/// A listener for [`serve`].
+pub async fn listen(at: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(at).await.with_context(|| format!("listening on {at}"))
+}
+
+/// Serves until it cannot go on.
+pub async fn serve(listener: TcpListener, virsh: Virsh, paths: Paths, guard: Arc<dyn Guard>) -> anyhow::Result<()> {
+    fs_err::create_dir_all(paths.media())?;
+    let enclosure = Enclosure::new(EnclosureOptions { guard, images: paths.media() })?;
+    let served = axum::serve(listener, enclosure.router());
+    tokio::select! {
+        ended = std::future::IntoFuture::into_future(served) => Ok(ended?),
+        () = follow(&enclosure, &virsh, &paths) => Ok(()),
+    }
+}
+
+/// Has the enclosure hold the domains that the ledger names and libvirt has.
+async fn follow(enclosure: &Enclosure, virsh: &Virsh, paths: &Paths) {
+    let mut last = None;
+    loop {
+        let (asked, at) = (virsh.clone(), paths.clone());
+        let found = tokio::task::spawn_blocking(move || machines(&asked, &at, last)).await;
+        match found {
+            Ok(Ok(Some((mark, machines)))) => {
+                let names: BTreeSet<String> = machines.iter().map(|machine| machine.name.clone()).collect();
+                for gone in enclosure.names().into_iter().filter(|name| !names.contains(name)) {
+                    enclosure.remove(&gone);
+                }
+                for machine in machines {
+                    let power = LibvirtPower::new(virsh.clone(), paths.clone(), machine.name.clone(), PATIENCE);
+                    enclosure.put(machine, Arc::new(power));
+                }
+                last = Some(mark);
+            }
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => log::debug!("looking at the domains: {error:#}"),
+            Err(error) => log::warn!("looking at the domains: {error}"),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The machines, when the ledger or the list of domains is another one than at `last`.
+#[expect(clippy::type_complexity, reason = "a mark and what it marks")]
+fn machines(virsh: &Virsh, paths: &Paths, last: Option<u64>) -> anyhow::Result<Option<(u64, Vec<Machine>)>> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let ledger = Ledger::read(&paths.ledger())?;
+    let there: BTreeSet<String> = virsh.lines(&["list", "--all", "--name"])?.into_iter().collect();
+    let ours = ledger.domains.iter().filter(|(name, entry)| there.contains(*name) && entry.hash.is_some());
+    let ours: Vec<(&String, &Option<String>)> = ours.map(|(name, entry)| (name, &entry.hash)).collect();
+    let mut mark = DefaultHasher::new();
+    ours.hash(&mut mark);
+    let mark = mark.finish();
+    if last == Some(mark) {
+        return Ok(None);
+    }
+    let described = ours.into_iter().map(|(name, _)| machine(virsh, name)).collect::<anyhow::Result<_>>()?;
+    Ok(Some((mark, described)))
+}
+
+fn machine(virsh: &Virsh, name: &str) -> anyhow::Result<Machine> {
+    let text = virsh.run(&["dumpxml", "--inactive", name])?;
+    let domain = Element::parse(&text)?;
+    let number = |child: &str| domain.child(child).and_then(|it| it.text().parse::<u64>().ok()).unwrap_or(0);
+    let devices = domain.child("devices").into_iter().flat_map(Element::elements);
+    let cards = devices.filter(|element| element.name == "interface");
+    let uuid = domain.child("uuid").map(Element::text).unwrap_or_default();
+    Ok(Machine {
+        name: name.to_owned(),
+        serial: uuid.clone(),
+        uuid,
+        macs: cards.filter_map(|card| card.of_child("mac", "address")).map(str::to_owned).collect(),
+        cpus: u32::try_from(number("vcpu")).unwrap_or(u32::MAX),
+        // libvirt tells it in KiB.
+        memory_mib: u32::try_from(number("memory") / 1024).unwrap_or(u32::MAX),
+        firmware: boot::mode(&domain),
+    })
+}

@@ -1,0 +1,186 @@
+//! One Redfish service before many machines.
+//!
+//! ```text
+//!  request ── who? (Guard, sessions of the front) ──┬─► /redfish/v1/{Systems,Managers,Chassis}        all machines
+//!                                                   ├─► /redfish/v1/{Systems,Managers,Chassis}/NAME/… that machine's BMC
+//!                                                   └─► all else                                      the front
+//! ```
+//! Each machine has a system, a manager and a chassis of its own name. Whoever is let in may do all.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::{Request, State as Shared};
+use axum::http::HeaderValue;
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use jiff::SignedDuration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::change::Guard;
+use super::document::collection;
+use super::images::Images;
+use super::place::ROOT;
+use super::power::{Act, MemoryPower, Power};
+use super::profile::{Ids, Profile, ProfileError};
+use super::refusal::Refusal;
+use super::service::{Service, lock};
+use super::state::{Machine, State};
+use super::{BmcError, client, events};
+
+/// What each machine is described by.
+const PROFILE: &str = include_str!("profiles/enclosure.yaml");
+/// Collections that have a member for each machine, and the kind of their members.
+const COLLECTIONS: [(&str, &str); 3] = [("Systems", "ComputerSystem"), ("Managers", "Manager"), ("Chassis", "Chassis")];
+
+/// What an enclosure is made of.
+pub struct EnclosureOptions {
+    /// Who may log in.
+    pub guard: Arc<dyn Guard>,
+    /// Folder that images of inserted media are fetched into.
+    pub images: PathBuf,
+}
+
+/// Machines by name. Clones are the same one. Its tasks end with the last of them.
+#[derive(Clone)]
+pub struct Enclosure {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    profile: Profile,
+    options: EnclosureOptions,
+    client: reqwest::Client,
+    front: Arc<Service>,
+    machines: Mutex<BTreeMap<String, Member>>,
+}
+
+/// A machine's BMC; its tasks end with it.
+struct Member {
+    service: Arc<Service>,
+    _tasks: JoinSet<()>,
+}
+
+/// Why there is no enclosure.
+#[derive(Debug, thiserror::Error)]
+pub enum EnclosureError {
+    /// The profile that comes along.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// Its client for images.
+    #[error(transparent)]
+    Bmc(#[from] BmcError),
+}
+
+impl Enclosure {
+    /// One without machines.
+    pub fn new(options: EnclosureOptions) -> Result<Self, EnclosureError> {
+        let profile = Profile::parse(PROFILE)?;
+        let client = client(IpAddr::V4(Ipv4Addr::UNSPECIFIED)).map_err(BmcError::Client)?;
+        let nobody = Arc::new(MemoryPower::default());
+        let machine = Machine { name: "enclosure".to_owned(), macs: Vec::new(), ..Machine::default() };
+        // Nothing is put off at a machine that nobody can name.
+        let (front, _) = bmc(&profile, &options, &client, machine, nobody, &mut JoinSet::new());
+        let inner = Inner { profile, options, client, front, machines: Mutex::default() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Names of its machines.
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.inner.machines).keys().cloned().collect()
+    }
+
+    /// Takes a machine in by its name. One that is there as it is described now stays, with its sessions and overrides.
+    /// Needs a tokio runtime.
+    pub fn put(&self, machine: Machine, power: Arc<dyn Power>) {
+        let mut machines = lock(&self.inner.machines);
+        if machines.get(&machine.name).is_some_and(|member| member.service.machine == machine) {
+            return;
+        }
+        let name = machine.name.clone();
+        let ids = Ids { system: name.clone(), manager: name.clone(), chassis: name.clone() };
+        let profile = Profile { ids, ..self.inner.profile.clone() };
+        let mut tasks = JoinSet::new();
+        let (service, put_off) = bmc(&profile, &self.inner.options, &self.inner.client, machine, power, &mut tasks);
+        let switched = Arc::clone(&service);
+        tasks.spawn(async move { switched.switch_later(put_off).await });
+        machines.insert(name, Member { service, _tasks: tasks });
+    }
+
+    /// Lets a machine go.
+    pub fn remove(&self, name: &str) {
+        lock(&self.inner.machines).remove(name);
+    }
+
+    /// All paths.
+    pub fn router(&self) -> Router {
+        Router::new().fallback(answer).with_state(self.clone())
+    }
+
+    async fn respond(&self, request: Request) -> Response {
+        let path = request.uri().path();
+        let below = path.strip_suffix('/').unwrap_or(path).strip_prefix(ROOT).and_then(|rest| rest.strip_prefix('/'));
+        let mut parts = below.unwrap_or_default().splitn(3, '/');
+        let (first, name) = (parts.next().unwrap_or_default(), parts.next());
+        let Some((first, kind)) = COLLECTIONS.iter().find(|(collection, _)| *collection == first) else {
+            return self.inner.front.respond(request).await.unwrap_or_else(Refusal::into_response);
+        };
+        if let Err(refusal) = self.inner.front.let_in(request.headers()) {
+            return refusal.into_response();
+        }
+        let Some(name) = name else {
+            let own = format!("{ROOT}/{first}");
+            let members = self.names().into_iter().map(|name| format!("{own}/{name}"));
+            return Json(collection(kind, &own, members)).into_response();
+        };
+        let member = lock(&self.inner.machines).get(name).map(|member| Arc::clone(&member.service));
+        match member {
+            Some(service) => service.answer_inside(request).await,
+            None => Refusal::missing(path).into_response(),
+        }
+    }
+}
+
+async fn answer(Shared(enclosure): Shared<Enclosure>, request: Request) -> Response {
+    let mut response = enclosure.respond(request).await;
+    response.headers_mut().insert("odata-version", HeaderValue::from_static("4.0"));
+    response
+}
+
+/// The service of one machine, as it was kept, and what it puts off.
+fn bmc(
+    profile: &Profile,
+    options: &EnclosureOptions,
+    client: &reqwest::Client,
+    machine: Machine,
+    power: Arc<dyn Power>,
+    tasks: &mut JoinSet<()>,
+) -> (Arc<Service>, mpsc::UnboundedReceiver<&'static [Act]>) {
+    let (letters, post) = mpsc::unbounded_channel();
+    let (later, put_off) = mpsc::unbounded_channel();
+    let mut state = State::new(profile, machine.firmware, SignedDuration::ZERO);
+    if let Some(kept) = power.kept() {
+        state.restore(kept);
+    }
+    tasks.spawn(events::deliver(post, client.clone()));
+    let service = Service {
+        state: Mutex::new(state),
+        guard: Arc::clone(&options.guard),
+        faults: Mutex::default(),
+        asked: Mutex::default(),
+        answers: AtomicU64::new(0),
+        switch: tokio::sync::Mutex::default(),
+        client: client.clone(),
+        profile: profile.clone(),
+        machine,
+        power,
+        images: Images::Fetched(options.images.clone()),
+        letters,
+        later,
+    };
+    (Arc::new(service), put_off)
+}
