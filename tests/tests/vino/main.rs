@@ -52,11 +52,13 @@ fn machines_are_made_of_values_changed_and_removed_and_nothing_is_left() {
 
     // What libvirt refuses changes nothing, and is told in its words.
     let was = node.virsh(&["dumpxml", "worker-0"]);
-    let template = "<domain type='qemu'><name>{{ domain.name }}</name><memory unit='GiB'>1</memory><os><type machine='none-such'>hvm</type></os></domain>";
+    let template = "<domain type='qemu'><name>{{ domain.name }}</name><memory unit='furlong'>1</memory><os><type>hvm</type></os></domain>";
     let given = node.given(&format!("flavorTemplates: {{ worker: {{ domainTemplate: \"{template}\" }} }}"));
-    let report = node.pass_with(&values(), &given);
+    let mut both = values();
+    both.domains[0].flavor.root_size = 2;
+    let report = node.pass_with(&both, &given);
     let told: Vec<_> = report.domains.iter().map(|domain| (domain.state, domain.error.clone().unwrap_or_default())).collect();
-    assert!(told.iter().all(|(_, error)| error.contains("none-such")), "{told:?}");
+    assert!(told.iter().all(|(_, error)| error.contains("furlong")), "{told:?}");
     assert_eq!((told[0].0, told[1].0), (DomainState::ShutOff, DomainState::Absent));
     assert_eq!(node.virsh(&["dumpxml", "worker-0"]), was);
     assert!(!node.virsh(&["vol-list", "vino-default"]).contains("worker-1"), "nothing is half made");

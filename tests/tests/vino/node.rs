@@ -25,7 +25,7 @@ const INIT: &str = r#"
 set -e
 mount --make-rprivate /
 ip link set lo up
-ip link add uplink type dummy
+ip link add uplink type veth peer name far
 mount --bind "$1" "$1"
 cd "$1"
 mkdir -p proc sys dev run
@@ -84,8 +84,14 @@ impl TestNode {
         outer.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "bash", "-c", INIT, "init"]).arg(root);
         let log = std::fs::File::create(root.join("libvirtd.log")).expect("a log");
         let log_too = log.try_clone().expect("a log");
-        let init = outer.stdin(Stdio::null()).stdout(log).stderr(log_too).spawn().expect("started");
-        let inside = wait_for("the first process", || child_of(init.id()));
+        let mut init = outer.stdin(Stdio::null()).stdout(log).stderr(log_too).spawn().expect("started");
+        let inside = wait_for("the first process", || {
+            if let Ok(Some(status)) = init.try_wait() {
+                let log = fs_err::read_to_string(root.join("libvirtd.log")).unwrap_or_default();
+                panic!("the node ended, {status}: {log}");
+            }
+            child_of(init.id())
+        });
         let virsh = Virsh::new(Arc::new(Inside { init: inside }));
         wait_for("libvirt to answer", || virsh.run(&["list"]).ok());
         let builder = Builder { virsh, paths, node_ip: "192.0.2.1".to_owned(), interface: None };
@@ -188,7 +194,7 @@ fn child_of(parent: u32) -> Option<u32> {
     fs_err::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
 }
 
-fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
