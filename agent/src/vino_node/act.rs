@@ -95,7 +95,9 @@ impl Act<'_> {
             }
             Step::GrowVolume { domain, runs, pool, name, bytes } => self.grow(domain, *runs, (pool, name), *bytes),
             Step::DefineDomain { name, xml, entry, there } => self.define_domain(name, xml, entry, *there),
-            Step::RemoveVolume { pool, name, .. } => Ok(self.virsh.run(&["vol-delete", name, "--pool", pool]).map(drop)?),
+            Step::RemoveVolume { pool, name, .. } => {
+                Ok(self.virsh.run(&["vol-delete", name, "--pool", pool]).map(drop)?)
+            }
         }
     }
 
@@ -107,12 +109,25 @@ impl Act<'_> {
         self.ledger.networks.entry(name.to_owned()).or_default()
     }
 
-    fn remove_domain(&mut self, name: &str, there: bool, runs: bool, volumes: &[(String, String)]) -> anyhow::Result<()> {
+    fn remove_domain(
+        &mut self,
+        name: &str,
+        there: bool,
+        runs: bool,
+        volumes: &[(String, String)],
+    ) -> anyhow::Result<()> {
         if runs {
             self.virsh.run(&["destroy", name])?;
         }
         if there {
-            self.virsh.run(&["undefine", name, "--nvram", "--managed-save", "--snapshots-metadata", "--checkpoints-metadata"])?;
+            self.virsh.run(&[
+                "undefine",
+                name,
+                "--nvram",
+                "--managed-save",
+                "--snapshots-metadata",
+                "--checkpoints-metadata",
+            ])?;
         }
         for (pool, volume) in volumes {
             self.virsh.run(&["vol-delete", volume, "--pool", pool])?;
@@ -224,7 +239,11 @@ impl Act<'_> {
 /// A step in a line of the log, without documents: they may hold passwords.
 fn told(step: &Step) -> String {
     let what = serde_json::to_value(step).unwrap_or_default();
-    let (kind, mut fields) = what.as_object().and_then(|map| map.iter().next()).map(|(kind, fields)| (kind.clone(), fields.clone())).unwrap_or_default();
+    let (kind, mut fields) = what
+        .as_object()
+        .and_then(|map| map.iter().next())
+        .map(|(kind, fields)| (kind.clone(), fields.clone()))
+        .unwrap_or_default();
     if let Some(fields) = fields.as_object_mut() {
         fields.retain(|name, _| !["xml", "hash", "entry"].contains(&name.as_str()));
     }

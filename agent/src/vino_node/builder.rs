@@ -176,7 +176,13 @@ pub async fn follow(builder: Builder, place: Place, client: Client) -> anyhow::R
         if let Err(error) = turn(&builder, &place, &client, values, &mut told).await {
             log::warn!("{error:#}");
             let error = format!("{error:#}");
-            tell(&place, &client, NodeReport { hash: values.hash.clone(), errors: vec![error], ..NodeReport::default() }, &mut told).await;
+            tell(
+                &place,
+                &client,
+                NodeReport { hash: values.hash.clone(), errors: vec![error], ..NodeReport::default() },
+                &mut told,
+            )
+            .await;
         }
     }
 }
@@ -197,7 +203,13 @@ fn read(node: &Node, place: &Place) -> Option<NodeValues> {
     (values.vino == place.vino).then_some(values)
 }
 
-async fn turn(builder: &Builder, place: &Place, client: &Client, values: &NodeValues, told: &mut Told) -> anyhow::Result<()> {
+async fn turn(
+    builder: &Builder,
+    place: &Place,
+    client: &Client,
+    values: &NodeValues,
+    told: &mut Told,
+) -> anyhow::Result<()> {
     let given = match &told.given {
         Some((hash, given)) if *hash == values.hash => given.clone(),
         _ => {
@@ -232,19 +244,24 @@ async fn given(builder: &Builder, place: &Place, client: &Client, values: &NodeV
     let mut given = Given::default();
     if let Some(named) = &values.templates {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &place.namespace);
-        let map = maps.get(&named.name).await.with_context(|| format!("reading the ConfigMap `{}` with templates", named.name))?;
+        let map = maps
+            .get(&named.name)
+            .await
+            .with_context(|| format!("reading the ConfigMap `{}` with templates", named.name))?;
         given.templates = map.data.unwrap_or_default();
     }
     if let Some(named) = &values.credentials {
         let secret = secrets.get(&named.name).await;
-        let secret = secret.with_context(|| format!("reading the Secret `{}` with the credentials of Redfish", named.name))?;
+        let secret =
+            secret.with_context(|| format!("reading the Secret `{}` with the credentials of Redfish", named.name))?;
         let [user, password] = CREDENTIALS.map(|key| text(&secret, key));
         let missing = || format!("the Secret `{}` has not both keys {}", named.name, CREDENTIALS.join(", "));
         let (user, password) = user.zip(password).with_context(missing)?;
         let hash = bcrypt::hash_with_salt(&password, COST, rand::random())?.format_for_version(bcrypt::Version::TwoY);
         files::write(&builder.paths.htpasswd(), format!("{user}:{hash}\n").as_bytes(), 0o600)?;
     }
-    let screens: BTreeSet<&str> = values.domains.iter().filter_map(|domain| Some(domain.vnc.as_ref()?.secret.as_str())).collect();
+    let screens: BTreeSet<&str> =
+        values.domains.iter().filter_map(|domain| Some(domain.vnc.as_ref()?.secret.as_str())).collect();
     for name in screens {
         // One that is not there is told with each domain that it is for.
         let Some(secret) = secrets.get_opt(name).await? else { continue };

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads a list of CPUs as the kernel writes it, such as `0-4,54-60`.
-pub fn parse(list: &str) -> Result<BTreeSet<u32>, String> {
+pub fn parse(cpus: &str) -> Result<BTreeSet<u32>, String> {
     let mut found = BTreeSet::new();
-    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+    for part in cpus.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.trim().parse::<u32>().map_err(|_| format!("`{part}` is no number and no range of CPUs"));
+        let number =
+            |text: &str| text.trim().parse::<u32>().map_err(|_| format!("`{part}` is no number and no range of CPUs"));
         let (first, last) = (number(first)?, number(last)?);
         if first > last || last - first > 65_535 {
             return Err(format!("`{part}` is no range of CPUs: it begins after its end, or is too long"));
@@ -33,8 +34,12 @@ pub fn assign(
         before.get(name).filter(|had| had.len() == count as usize && had.iter().all(|core| all.contains(core)))
     };
     for (name, count) in domains {
-        if let Some(had) = keeps(name, *count).filter(|had| had.iter().all(|core| free.iter().any(|node| node.contains(core)))) {
-            free.iter_mut().for_each(|node| node.retain(|core| !had.contains(core)));
+        if let Some(had) =
+            keeps(name, *count).filter(|had| had.iter().all(|core| free.iter().any(|node| node.contains(core))))
+        {
+            for node in &mut free {
+                node.retain(|core| !had.contains(core));
+            }
             found.insert(name.clone(), Ok(had.clone()));
         }
     }
@@ -50,7 +55,11 @@ pub fn assign(
             cores
         });
         let most = free.iter().map(BTreeSet::len).max().unwrap_or(0);
-        let why = || format!("it needs {count} cores of one NUMA node, most that are free: {most}; hint: `cpuExclude`, or fewer vcpus");
+        let why = || {
+            format!(
+                "it needs {count} cores of one NUMA node, most that are free: {most}; hint: `cpuExclude`, or fewer vcpus"
+            )
+        };
         found.insert(name.clone(), cores.ok_or_else(why));
     }
     found
@@ -84,7 +93,9 @@ mod tests {
         let found = assign(&numa, &set("0-1"), &of(&[("a", 2), ("b", 3), ("c", 2)]), &BTreeMap::new());
         assert_eq!(found["a"], Ok(vec![2, 3]));
         assert_eq!(found["b"], Ok(vec![4, 5, 6]));
-        assert!(found["c"].as_ref().expect_err("too few").contains("needs 2 cores of one NUMA node, most that are free: 1"));
+        assert!(
+            found["c"].as_ref().expect_err("too few").contains("needs 2 cores of one NUMA node, most that are free: 1")
+        );
     }
 
     #[test]

@@ -67,7 +67,13 @@ pub fn settings(root: &Path, accelerator: Accelerator) -> anyhow::Result<()> {
         // QEMU is another user: it may go through.
         fs_err::set_permissions(&folder, std::fs::Permissions::from_mode(0o711))?;
     }
-    for folder in ["/etc/libvirt/qemu/networks", "/etc/libvirt/storage", "/run/libvirt", "/var/log/libvirt/qemu", "/var/cache/libvirt"] {
+    for folder in [
+        "/etc/libvirt/qemu/networks",
+        "/etc/libvirt/storage",
+        "/run/libvirt",
+        "/var/log/libvirt/qemu",
+        "/var/cache/libvirt",
+    ] {
         fs_err::create_dir_all(at(folder))?;
     }
     let (user, group) = match accelerator {

@@ -165,7 +165,9 @@ impl Step {
     /// What it is about: after one that failed, the others about the same are left out.
     pub fn about(&self) -> About {
         match self {
-            Self::RemovePool { name, .. } | Self::DefinePool { name, .. } | Self::StartPool { name } => About::Pool(name.clone()),
+            Self::RemovePool { name, .. } | Self::DefinePool { name, .. } | Self::StartPool { name } => {
+                About::Pool(name.clone())
+            }
             Self::RemoveNetwork { name, .. }
             | Self::DefineNetwork { name, .. }
             | Self::StartNetwork { name }
@@ -254,7 +256,11 @@ impl Plan {
             self.steps.push(Step::Unplug { network: name.to_owned(), interface: interface.clone() });
         }
         let bridge = entry.bridge.clone().filter(|bridge| there.links.contains_key(bridge));
-        self.steps.push(Step::RemoveNetwork { name: name.to_owned(), there: there.networks.get(name).copied(), bridge });
+        self.steps.push(Step::RemoveNetwork {
+            name: name.to_owned(),
+            there: there.networks.get(name).copied(),
+            bridge,
+        });
     }
 
     fn network(&mut self, there: &There, name: &str, wanted: &WantedNetwork, entry: Option<&NetworkEntry>) {
@@ -272,7 +278,9 @@ impl Plan {
         }
         let current = state.is_some() && entry.is_some_and(|entry| entry.hash.as_ref() == Some(&wanted.hash));
         let was_plugged = entry.and_then(|entry| entry.plugged.as_ref());
-        if let Some(interface) = was_plugged.filter(|old| wanted.plug.as_ref() != Some(*old) && there.links.contains_key(*old)) {
+        if let Some(interface) =
+            was_plugged.filter(|old| wanted.plug.as_ref() != Some(*old) && there.links.contains_key(*old))
+        {
             self.steps.push(Step::Unplug { network: own.clone(), interface: interface.clone() });
         }
         if !current {
@@ -306,7 +314,8 @@ impl Plan {
             }
             volumes.push(key);
         }
-        let gone: Vec<_> = entry.iter().flat_map(|entry| &entry.volumes).filter(|old| !volumes.contains(old)).cloned().collect();
+        let gone: Vec<_> =
+            entry.iter().flat_map(|entry| &entry.volumes).filter(|old| !volumes.contains(old)).cloned().collect();
         // Volumes that a running machine still has go with its next stop.
         let (later, now): (Vec<_>, Vec<_>) = gone.into_iter().partition(|_| runs);
         let current = state.is_some() && entry.is_some_and(|entry| entry.hash.as_ref() == Some(&wanted.hash));

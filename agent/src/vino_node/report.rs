@@ -31,7 +31,9 @@ pub fn report(
         }
     });
     let names = ledger.networks.keys().chain(wanted.networks.keys()).collect::<std::collections::BTreeSet<_>>();
-    let networks = names.into_iter().map(|name| NetworkReport { name: name.clone(), error: wrong.get(&About::Network(name.clone())).cloned() });
+    let networks = names
+        .into_iter()
+        .map(|name| NetworkReport { name: name.clone(), error: wrong.get(&About::Network(name.clone())).cloned() });
     let pools = wrong.iter().filter_map(|(about, error)| match about {
         About::Pool(name) => Some(format!("pool `{name}`: {error}")),
         About::Network(_) | About::Domain(_) => None,

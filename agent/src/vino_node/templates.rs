@@ -102,13 +102,23 @@ impl Templates {
     /// That of a domain of this role.
     pub fn domain(&self, role: &str) -> Template {
         let given = self.flavors.get(role).and_then(|flavor| flavor.domain_template.as_deref());
-        chosen(given, &format!("`domainTemplate` of `{role}` in `{FLAVOR_TEMPLATES}`"), DOMAIN, "the node's own template of domains")
+        chosen(
+            given,
+            &format!("`domainTemplate` of `{role}` in `{FLAVOR_TEMPLATES}`"),
+            DOMAIN,
+            "the node's own template of domains",
+        )
     }
 
     /// That of its first volume.
     pub fn volume(&self, role: &str) -> Template {
         let given = self.flavors.get(role).and_then(|flavor| flavor.volume_template.as_deref());
-        chosen(given, &format!("`volumeTemplate` of `{role}` in `{FLAVOR_TEMPLATES}`"), VOLUME, "the node's own template of volumes")
+        chosen(
+            given,
+            &format!("`volumeTemplate` of `{role}` in `{FLAVOR_TEMPLATES}`"),
+            VOLUME,
+            "the node's own template of volumes",
+        )
     }
 
     /// That of a network which names a template, or has one of its own name.
@@ -191,16 +201,23 @@ mod tests {
 
     #[test]
     fn a_mistake_is_told_with_template_and_line() {
-        let template = Template { name: "`domainTemplate` of `master`".to_owned(), text: "<a>\n{{ domain.nme.x }}".to_owned() };
+        let template =
+            Template { name: "`domainTemplate` of `master`".to_owned(), text: "<a>\n{{ domain.nme.x }}".to_owned() };
         let error = template.render(&context! { domain => context! { name => "m" } }).expect_err("undefined");
         assert!(error.starts_with("`domainTemplate` of `master`, line 2: "), "{error}");
-        let endless = Template { name: "loop".to_owned(), text: "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}".to_owned() };
+        let endless = Template {
+            name: "loop".to_owned(),
+            text: "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}".to_owned(),
+        };
         assert!(endless.render(&context! {}).is_err(), "it has an end");
     }
 
     #[test]
     fn what_ansible_has_beside_jinja_is_there() {
-        let template = Template { name: String::new(), text: "{{ 'a' | hash('md5') }} {% for k, v in m.items() %}{{ k }}{{ v }}{% endfor %}".to_owned() };
+        let template = Template {
+            name: String::new(),
+            text: "{{ 'a' | hash('md5') }} {% for k, v in m.items() %}{{ k }}{{ v }}{% endfor %}".to_owned(),
+        };
         let told = template.render(&context! { m => BTreeMap::from([("a", 1)]) }).expect("rendered");
         assert_eq!(told, "0cc175b9c0f1b6a831c399e269772661 a1");
     }

@@ -45,7 +45,9 @@ fn done(plan: &Plan, wanted: &Wanted) -> (There, Ledger) {
             }
             Step::DefineNetwork { name, hash, .. } => {
                 there.networks.insert(name.clone(), true);
-                ledger.networks.insert(name.clone(), NetworkEntry { hash: Some(hash.clone()), ..NetworkEntry::default() });
+                ledger
+                    .networks
+                    .insert(name.clone(), NetworkEntry { hash: Some(hash.clone()), ..NetworkEntry::default() });
             }
             Step::Plug { network, bridge, interface } => {
                 there.links.insert(interface.clone(), Link { master: Some(bridge.clone()), ..Link::default() });
@@ -76,7 +78,12 @@ fn the_nodes_own_templates_come_to_documents_of_what_the_values_say() {
     let wanted = all(&values(), &facts(), &Ledger::default());
     assert_eq!(wanted.errors, Vec::<String>::new());
     let network = wanted.networks["management"].as_ref().expect("a network");
-    for part in ["stp=\"off\" delay=\"0\"", "mode=\"open\"", "address=\"192.168.2.10\" prefix=\"20\"", "start=\"192.168.4.0\" end=\"192.168.4.63\""] {
+    for part in [
+        "stp=\"off\" delay=\"0\"",
+        "mode=\"open\"",
+        "address=\"192.168.2.10\" prefix=\"20\"",
+        "start=\"192.168.4.0\" end=\"192.168.4.63\"",
+    ] {
         assert!(network.xml.contains(part), "{part}: {}", network.xml);
     }
     assert_eq!((network.bridge.as_deref(), network.plug.as_deref()), (Some("vm-infra"), Some("enp3s7")));
@@ -84,11 +91,16 @@ fn the_nodes_own_templates_come_to_documents_of_what_the_values_say() {
     assert_eq!(master.get("type"), Some("kvm"));
     assert!(master.child("memoryBacking").is_some(), "huge pages");
     let pins = master.child("cputune").expect("pinned").elements().filter(|pin| pin.name == "vcpupin");
-    assert_eq!(pins.map(|pin| pin.get("cpuset").unwrap_or_default().to_owned()).collect::<Vec<_>>(), ["2"], "0-1 are excluded");
+    assert_eq!(
+        pins.map(|pin| pin.get("cpuset").unwrap_or_default().to_owned()).collect::<Vec<_>>(),
+        ["2"],
+        "0-1 are excluded"
+    );
     let screen = master.child("devices").and_then(|devices| devices.child("graphics")).expect("a screen");
     assert_eq!(screen.get("passwd"), Some("12345678"));
     let worker = wanted.domains["worker-0"].as_ref().expect("a domain");
-    let volumes: Vec<(&str, u64)> = worker.volumes.iter().map(|volume| (volume.name.as_str(), volume.bytes >> 30)).collect();
+    let volumes: Vec<(&str, u64)> =
+        worker.volumes.iter().map(|volume| (volume.name.as_str(), volume.bytes >> 30)).collect();
     assert_eq!(volumes, [("worker-0", 10), ("worker-0-data", 20)]);
     assert!(domain(&wanted, "worker-0").child("devices").and_then(|devices| devices.child("graphics")).is_none());
 }
@@ -126,7 +138,9 @@ fn an_interface_with_addresses_is_not_plugged_in_and_a_bridge_is_used_as_it_is()
     let wanted = all(&values(), &facts, &Ledger::default());
     let error = wanted.networks["management"].as_ref().expect_err("it would lose them");
     assert!(error.contains("`enp3s7` has the address 172.22.0.1"), "{error}");
-    facts.links.insert("enp3s7".to_owned(), Link { bridge: true, addresses: vec!["172.22.0.1".to_owned()], master: None });
+    facts
+        .links
+        .insert("enp3s7".to_owned(), Link { bridge: true, addresses: vec!["172.22.0.1".to_owned()], master: None });
     let wanted = all(&values(), &facts, &Ledger::default());
     let network = wanted.networks["management"].as_ref().expect("a network");
     assert_eq!((network.bridge.as_deref(), &network.plug), (Some("enp3s7"), &None));
@@ -160,7 +174,8 @@ fn what_was_made_is_left_alone_until_it_is_asked_for_otherwise() {
 #[test]
 fn a_volume_is_never_made_smaller() {
     let wanted = all(&values(), &facts(), &Ledger::default());
-    let (there, ledger) = done(&plan(&There { links: facts().links, ..There::default() }, &wanted, &Ledger::default()), &wanted);
+    let (there, ledger) =
+        done(&plan(&There { links: facts().links, ..There::default() }, &wanted, &Ledger::default()), &wanted);
     let mut less = values();
     less.domains[1].flavor.root_size = 5;
     let plan = plan(&there, &all(&less, &facts(), &ledger), &ledger);
@@ -171,13 +186,23 @@ fn a_volume_is_never_made_smaller() {
 #[test]
 fn what_is_no_longer_asked_for_goes_and_nothing_of_others() {
     let wanted = all(&values(), &facts(), &Ledger::default());
-    let (mut there, ledger) = done(&plan(&There { links: facts().links, ..There::default() }, &wanted, &Ledger::default()), &wanted);
+    let (mut there, ledger) =
+        done(&plan(&There { links: facts().links, ..There::default() }, &wanted, &Ledger::default()), &wanted);
     there.domains.insert("foreign".to_owned(), DomainState::Running);
     there.domains.insert("worker-0".to_owned(), DomainState::Running);
     let nothing = NodeValues { networks: Vec::new(), domains: Vec::new(), ..values() };
     let steps = plan(&there, &all(&nothing, &facts(), &ledger), &ledger).steps;
     let gone: Vec<String> = steps.iter().map(|step| format!("{:?}", step.about())).collect();
-    assert_eq!(gone, ["Domain(\"master-0\")", "Domain(\"worker-0\")", "Network(\"management\")", "Network(\"management\")", "Pool(\"vino-default\")"]);
+    assert_eq!(
+        gone,
+        [
+            "Domain(\"master-0\")",
+            "Domain(\"worker-0\")",
+            "Network(\"management\")",
+            "Network(\"management\")",
+            "Pool(\"vino-default\")"
+        ]
+    );
     assert!(matches!(&steps[1], Step::RemoveDomain { runs: true, volumes, .. } if volumes.len() == 2), "{steps:?}");
 }
 
@@ -201,9 +226,11 @@ fn what_somebody_else_made_is_told_and_left() {
 #[test]
 fn a_template_of_a_user_that_is_wrong_is_told_and_the_domain_of_before_stays() {
     let wanted = all(&values(), &facts(), &Ledger::default());
-    let (there, ledger) = done(&plan(&There { links: facts().links, ..There::default() }, &wanted, &Ledger::default()), &wanted);
+    let (there, ledger) =
+        done(&plan(&There { links: facts().links, ..There::default() }, &wanted, &Ledger::default()), &wanted);
     let text = "flavorTemplates: { worker: { domainTemplate: \"<domain>\\n<name>{{ domain.name }}</name>\\n{{ nothing.x }}</domain>\" } }";
-    let templates = Templates::read(&BTreeMap::from([("flavor-templates.yaml".to_owned(), text.to_owned())])).expect("read");
+    let templates =
+        Templates::read(&BTreeMap::from([("flavor-templates.yaml".to_owned(), text.to_owned())])).expect("read");
     let broken = super::wanted::wanted(&values(), &templates, &facts(), &ledger);
     let plan = plan(&there, &broken, &ledger);
     assert_eq!(plan.steps, []);

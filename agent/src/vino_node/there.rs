@@ -128,7 +128,10 @@ mod tests {
 
     #[test]
     fn a_domain_has_a_number_while_it_runs() {
-        assert_eq!(domain(" 2    w-0    running"), Some((Some("2".to_owned()), "w-0".to_owned(), DomainState::Running)));
+        assert_eq!(
+            domain(" 2    w-0    running"),
+            Some((Some("2".to_owned()), "w-0".to_owned(), DomainState::Running))
+        );
         assert_eq!(domain(" -    w-1    shut off"), Some((None, "w-1".to_owned(), DomainState::ShutOff)));
         assert_eq!(domain(" 3    w-2    paused").map(|it| it.2), Some(DomainState::Paused));
     }

@@ -40,7 +40,8 @@ impl Virsh {
 
     /// The same, with what it reads from `/dev/stdin`.
     pub fn with_file(&self, arguments: &[&str], file: &str) -> Result<String, VirshError> {
-        let argv: Vec<&str> = ["virsh", "--quiet", "--connect", URI].into_iter().chain(arguments.iter().copied()).collect();
+        let argv: Vec<&str> =
+            ["virsh", "--quiet", "--connect", URI].into_iter().chain(arguments.iter().copied()).collect();
         self.call(&argv, file)
     }
 

@@ -122,7 +122,8 @@ pub fn wanted(values: &NodeValues, templates: &Templates, facts: &Facts, ledger:
     }
     let chosen = values.networks.iter().flat_map(|one| [Some(one.name.as_str()), one.libvirt_template.as_deref()]);
     for (name, template) in templates.networks_beside(&chosen.flatten().collect::<Vec<_>>()) {
-        let made = template.render(&Value::from_serialize(&base)).and_then(|text| network_of(&name, &text, &template.name));
+        let made =
+            template.render(&Value::from_serialize(&base)).and_then(|text| network_of(&name, &text, &template.name));
         wanted.networks.insert(name, made);
     }
     let cores = match pinned(values, facts, ledger) {
@@ -173,7 +174,10 @@ fn base(values: &NodeValues, facts: &Facts) -> Map<String, serde_json::Value> {
     base
 }
 
-fn with(base: &Map<String, serde_json::Value>, more: impl IntoIterator<Item = (&'static str, serde_json::Value)>) -> Value {
+fn with(
+    base: &Map<String, serde_json::Value>,
+    more: impl IntoIterator<Item = (&'static str, serde_json::Value)>,
+) -> Value {
     let mut all = base.clone();
     all.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
     Value::from_serialize(&all)
@@ -183,7 +187,11 @@ fn pool(name: &str, template: &Template, base: &Map<String, serde_json::Value>) 
     let text = template.render(&Value::from_serialize(base))?;
     let root = document(&text, "pool", name, &template.name)?;
     let folder = root.child("target").and_then(|target| target.child("path")).map(|path| PathBuf::from(path.text()));
-    Ok(WantedPool { name: name.to_owned(), xml: root.write(), folder: folder.filter(|_| root.get("type") == Some("dir")) })
+    Ok(WantedPool {
+        name: name.to_owned(),
+        xml: root.write(),
+        folder: folder.filter(|_| root.get("type") == Some("dir")),
+    })
 }
 
 /// Reads a rendered document, and checks that it is what it was asked for.
@@ -218,7 +226,8 @@ fn network(
     }
     let range = values.range.as_ref();
     let instances: Vec<&str> = range.iter().flat_map(|range| [range.start.as_str(), range.stop.as_str()]).collect();
-    let ipam = json!({ "bridge_subnet_netmask": values.netmask, "bridge_ip": values.bridge_ip, "instance_ips": instances });
+    let ipam =
+        json!({ "bridge_subnet_netmask": values.netmask, "bridge_ip": values.bridge_ip, "instance_ips": instances });
     let text = template.render(&with(base, [("network", network), ("ipam", ipam)]))?;
     let mut made = network_of(&values.name, &text, &template.name)?;
     if host_bridge.is_none()
@@ -228,7 +237,8 @@ fn network(
         made.plug = Some(name);
     }
     if let Some(foreign) = &mut made.foreign {
-        let address = if values.bridge_ip.is_empty() { String::new() } else { format!("{}/{prefix}", values.bridge_ip) };
+        let address =
+            if values.bridge_ip.is_empty() { String::new() } else { format!("{}/{prefix}", values.bridge_ip) };
         *foreign = (values.bridge_mac.clone(), address);
     }
     Ok(made)
@@ -277,17 +287,24 @@ fn subnet(values: &NetworkValues) -> Result<(&'static str, u8), String> {
 /// The interface of a network's bridge: as users name it; else as the network is called, as far as that is a name for one.
 fn bridge_name(values: &NetworkValues) -> Result<String, String> {
     let fits = |name: &str| {
-        (1..=IFNAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        (1..=IFNAME).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     };
     match &values.bridge_name {
         Some(name) if fits(name) => Ok(name.clone()),
-        Some(name) => Err(format!("`bridgeName` is `{name}`, which no interface can be called: up to {IFNAME} letters, digits, `-`, `_`, `.`")),
+        Some(name) => Err(format!(
+            "`bridgeName` is `{name}`, which no interface can be called: up to {IFNAME} letters, digits, `-`, `_`, `.`"
+        )),
         None if fits(&values.name) => Ok(values.name.clone()),
         None => Ok(format!("vino{}", &hash([values.name.as_str()])[..8])),
     }
 }
 
-fn pinned(values: &NodeValues, facts: &Facts, ledger: &Ledger) -> Result<BTreeMap<String, Result<Vec<u32>, String>>, String> {
+fn pinned(
+    values: &NodeValues,
+    facts: &Facts,
+    ledger: &Ledger,
+) -> Result<BTreeMap<String, Result<Vec<u32>, String>>, String> {
     let Some(exclude) = &values.configuration.cpu_exclude else { return Ok(BTreeMap::new()) };
     let exclude = cores::parse(exclude).map_err(|error| format!("`cpuExclude`: {error}"))?;
     let domains: Vec<(String, u32)> = values.domains.iter().map(|one| (one.name.clone(), one.flavor.vcpus)).collect();
@@ -310,7 +327,8 @@ impl Of<'_> {
         let name = &self.values.name;
         let pool = self.pool.ok_or("there is no pool for its volumes")?;
         let cores = self.cores.get(name).cloned().transpose()?.unwrap_or_default();
-        let map: Map<String, serde_json::Value> = self.cores.iter().filter_map(|(name, cores)| Some((name.clone(), json!(cores.as_ref().ok()?)))).collect();
+        let map: Map<String, serde_json::Value> =
+            self.cores.iter().filter_map(|(name, cores)| Some((name.clone(), json!(cores.as_ref().ok()?)))).collect();
         let mut domain = json!(self.values);
         domain["enable_vnc"] = json!(self.values.enable_vnc);
         let flavor = json!(self.values.flavor);
@@ -353,7 +371,8 @@ impl Of<'_> {
             let letter = u8::try_from(index).ok().filter(|index| *index < 26).map(|index| char::from(b'a' + index));
             letter.map(|letter| format!("{letters}{letter}")).ok_or_else(|| "it has more than 26 disks".to_owned())
         };
-        let format = |root: &str| Element::parse(root).ok()?.child("target")?.of_child("format", "type").map(str::to_owned);
+        let format =
+            |root: &str| Element::parse(root).ok()?.child("target")?.of_child("format", "type").map(str::to_owned);
         let mut disks = vec![json!({
             "name": "root", "type": "volume", "pool": first.pool, "volume": first.name,
             "format": format(&first.xml).unwrap_or_else(|| "raw".to_owned()), "target": target(0)?, "bus": bus,
@@ -419,7 +438,9 @@ impl Of<'_> {
             return Err("`enableVNC` without a password: the values name no Secret for its screen".to_owned());
         };
         let password = self.facts.passwords.get(&(vnc.secret.clone(), vnc.key.clone()));
-        let password = password.ok_or_else(|| format!("the Secret `{}` has no key `{}` with the password of its screen", vnc.secret, vnc.key))?;
+        let password = password.ok_or_else(|| {
+            format!("the Secret `{}` has no key `{}` with the password of its screen", vnc.secret, vnc.key)
+        })?;
         let devices = root.child_mut("devices").ok_or("its document has no `<devices>`")?;
         let is_vnc = |element: &Element| element.name == "graphics" && element.get("type") == Some("vnc");
         if !devices.elements().any(is_vnc) {

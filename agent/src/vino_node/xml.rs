@@ -52,8 +52,11 @@ impl Element {
         let mut open: Vec<Self> = vec![Self::default()];
         loop {
             let event = reader.read_event();
-            let line = |at: u64| 1 + text.bytes().take(usize::try_from(at).unwrap_or(usize::MAX)).filter(|b| *b == b'\n').count();
-            let wrong = |what: String| XmlError { line: line(reader.error_position().max(reader.buffer_position())), what };
+            let line = |at: u64| {
+                1 + text.bytes().take(usize::try_from(at).unwrap_or(usize::MAX)).filter(|b| *b == b'\n').count()
+            };
+            let wrong =
+                |what: String| XmlError { line: line(reader.error_position().max(reader.buffer_position())), what };
             match event.map_err(|error| wrong(error.to_string()))? {
                 Event::Start(start) => open.push(Self::of(&start).map_err(wrong)?),
                 Event::Empty(start) => {
@@ -64,8 +67,14 @@ impl Element {
                     let Some(element) = open.pop() else { break };
                     put(&mut open, Node::Element(element));
                 }
-                Event::Text(text) => put(&mut open, Node::Text(text.decode().map_err(|e| wrong(e.to_string()))?.into_owned())),
-                Event::CData(text) => put(&mut open, Node::Text(text.decode().map_err(|e| wrong(e.to_string()))?.into_owned())),
+                Event::Text(text) => {
+                    let text = text.decode().map_err(|error| wrong(error.to_string()))?;
+                    put(&mut open, Node::Text(text.into_owned()));
+                }
+                Event::CData(text) => {
+                    let text = text.decode().map_err(|error| wrong(error.to_string()))?;
+                    put(&mut open, Node::Text(text.into_owned()));
+                }
                 Event::GeneralRef(entity) => {
                     let name = entity.decode().map_err(|e| wrong(e.to_string()))?.into_owned();
                     let character = entity.resolve_char_ref().map_err(|e| wrong(e.to_string()))?.map(String::from);
@@ -210,10 +219,14 @@ mod tests {
 
     #[test]
     fn what_is_read_is_written_again_with_what_is_not_known() {
-        let text = "<domain type=\"kvm\"><metadata><vino:flavor>a &amp; b</vino:flavor></metadata># text\n<on/></domain>";
+        let text =
+            "<domain type=\"kvm\"><metadata><vino:flavor>a &amp; b</vino:flavor></metadata># text\n<on/></domain>";
         let root = Element::parse(text).expect("XML");
         assert_eq!(root.write(), text);
-        assert_eq!(root.child("metadata").and_then(|it| it.child("vino:flavor")).map(Element::text).as_deref(), Some("a & b"));
+        assert_eq!(
+            root.child("metadata").and_then(|it| it.child("vino:flavor")).map(Element::text).as_deref(),
+            Some("a & b")
+        );
     }
 
     #[test]

@@ -18,8 +18,11 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PROFILE: &str = "agent";
 /// Programs and the names they have among the stage's files.
 const PROGRAMS: &[&str] = &["foothold-agent", "pause"];
-/// The workspace's own crates among what they are compiled from.
-const OWN: [&str; 2] = ["foothold-agent", "agent-api"];
+/// The workspace's own crates among what they are compiled from. The emulator of BMCs is that of `ViNO`'s
+/// machines, too.
+const OWN: [&str; 3] = ["foothold-agent", "agent-api", "foothold-qemu"];
+/// Folders whose files they are compiled from.
+const FOLDERS: [&str; 2] = ["agent", "qemu"];
 /// Folders of the crate from which nothing of them is compiled.
 const BESIDE: [&str; 3] = ["benches", "examples", "tests"];
 
@@ -53,10 +56,12 @@ pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) 
 /// What the programs are compiled from, each part with the digest of its files.
 fn sources(workspace: &Path) -> Result<Vec<(String, Digest)>> {
     let mut parts = vec!["Cargo.toml".to_owned(), "Cargo.lock".to_owned()];
-    for entry in fs_err::read_dir(workspace.join("agent"))? {
-        let name = entry?.file_name();
-        if !BESIDE.iter().any(|beside| *beside == name) {
-            parts.push(format!("agent/{}", name.to_string_lossy()));
+    for folder in FOLDERS {
+        for entry in fs_err::read_dir(workspace.join(folder))? {
+            let name = entry?.file_name();
+            if !BESIDE.iter().any(|beside| *beside == name) {
+                parts.push(format!("{folder}/{}", name.to_string_lossy()));
+            }
         }
     }
     parts.sort();
@@ -166,9 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn the_crates_below_agent_are_the_own_ones() {
-        let manifests = ["agent/Cargo.toml", "agent/api/Cargo.toml"].map(|file| workspace().join(file));
-        let found: Vec<PathBuf> = walkdir(&workspace().join("agent"));
+    fn the_crates_in_the_folders_are_the_own_ones() {
+        let manifests =
+            ["agent/Cargo.toml", "agent/api/Cargo.toml", "qemu/Cargo.toml"].map(|file| workspace().join(file));
+        let found: Vec<PathBuf> = super::FOLDERS.iter().flat_map(|folder| walkdir(&workspace().join(folder))).collect();
         assert_eq!(found, manifests, "each crate of the agent must be in OWN");
         for (manifest, own) in manifests.iter().zip(OWN) {
             let text = fs_err::read_to_string(manifest).expect("a manifest");
@@ -186,7 +192,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_sources_that_change_meanwhile() {
         let dir = tempfile::tempdir().expect("a folder");
-        for name in ["agent/src/main.rs", "agent/tests/main.rs", "Cargo.toml", "Cargo.lock"] {
+        for name in ["agent/src/main.rs", "agent/tests/main.rs", "qemu/src/lib.rs", "Cargo.toml", "Cargo.lock"] {
             let file = dir.path().join(name);
             fs_err::create_dir_all(file.parent().expect("a folder")).expect("folders");
             fs_err::write(file, name).expect("written");

@@ -311,8 +311,7 @@ mod tests {
         let profile = Profile::known(profile).expect("a profile");
         let account = Account { user: "admin".into(), password: "secret".into() };
         let mut state = State::new(&profile, Mode::Uefi, SignedDuration::ZERO);
-        let change =
-            Change { profile: &profile, guard: &account, place, body, on: false, now: Timestamp::UNIX_EPOCH };
+        let change = Change { profile: &profile, guard: &account, place, body, on: false, now: Timestamp::UNIX_EPOCH };
         let decided = match change.place {
             Place::Reset | Place::ImportConfiguration => change.post(&mut state),
             _ => change.patch(&mut state),

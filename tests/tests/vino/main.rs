@@ -9,14 +9,15 @@ use serde_json::json;
 
 /// Two small machines on one network with DHCP.
 fn values() -> NodeValues {
-    let interface = |mac: &str| json!({ "name": "management", "network": "management", "macAddress": mac, "ipAddress": "" });
+    let interface =
+        |mac: &str| json!({ "name": "management", "network": "management", "macAddress": mac, "ipAddress": "" });
     let domain = |name: &str, mac: &str| {
         json!({ "name": name, "role": "worker", "host": format!("vino/{name}"), "flavor": { "vcpus": 1, "memory": 1, "rootSize": 1 },
             "bootMACAddress": mac, "interfaces": [interface(mac)], "rootDeviceName": "/dev/vda" })
     };
     let network = json!({ "name": "management", "subnet": "192.168.2.0/24", "bridgeIP": "192.168.2.1", "bridgeMAC": "52:54:00:06:00:00",
         "range": { "start": "192.168.2.100", "stop": "192.168.2.110" }, "physicalInterface": "uplink" });
-    let all = json!({ "vino": "default/vino", "networks": [network],
+    let all = json!({ "vino": "default/vino", "pxeBootImageHost": "192.168.2.1", "networks": [network],
         "domains": [domain("worker-0", "52:54:00:06:00:01"), domain("worker-1", "52:54:00:06:00:02")] });
     serde_json::from_value::<NodeValues>(all).expect("values").sealed().expect("sealed")
 }
@@ -57,7 +58,8 @@ fn machines_are_made_of_values_changed_and_removed_and_nothing_is_left() {
     let mut both = values();
     both.domains[0].flavor.root_size = 2;
     let report = node.pass_with(&both, &given);
-    let told: Vec<_> = report.domains.iter().map(|domain| (domain.state, domain.error.clone().unwrap_or_default())).collect();
+    let told: Vec<_> =
+        report.domains.iter().map(|domain| (domain.state, domain.error.clone().unwrap_or_default())).collect();
     assert!(told.iter().all(|(_, error)| error.contains("furlong")), "{told:?}");
     assert_eq!((told[0].0, told[1].0), (DomainState::ShutOff, DomainState::Absent));
     assert_eq!(node.virsh(&["dumpxml", "worker-0"]), was);
@@ -82,7 +84,10 @@ fn a_machine_is_switched_by_redfish_and_gets_a_lease() {
     let all = redfish.get("/redfish/v1/Systems");
     assert_eq!(all["Members"].as_array().map(Vec::len), Some(2), "{all}");
     let told = redfish.get(system);
-    assert_eq!((told["PowerState"].as_str(), told["MemorySummary"]["TotalSystemMemoryGiB"].as_f64()), (Some("Off"), Some(1.0)));
+    assert_eq!(
+        (told["PowerState"].as_str(), told["MemorySummary"]["TotalSystemMemoryGiB"].as_f64()),
+        (Some("Off"), Some(1.0))
+    );
 
     let iso = redfish.image(b"an image");
     let drive = "/redfish/v1/Managers/worker-0/VirtualMedia/Cd";

@@ -40,7 +40,7 @@ trap 'exit 0' TERM
 while :; do sleep 0.2 & wait $! || true; done
 "#;
 /// A machine under emulation on a slow host.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The node.
 pub struct TestNode {
@@ -110,7 +110,10 @@ impl TestNode {
 
     /// Templates of a user.
     pub fn given(&self, flavors: &str) -> Given {
-        Given { templates: BTreeMap::from([("flavor-templates.yaml".to_owned(), flavors.to_owned())]), ..Given::default() }
+        Given {
+            templates: BTreeMap::from([("flavor-templates.yaml".to_owned(), flavors.to_owned())]),
+            ..Given::default()
+        }
     }
 
     /// What `virsh` says.
@@ -126,7 +129,8 @@ impl TestNode {
     /// All that could be left: domains, networks, pools, interfaces, files.
     pub fn everything(&self) -> BTreeSet<String> {
         let lists = [["list", "--all"], ["net-list", "--all"], ["pool-list", "--all"]];
-        let mut all: BTreeSet<String> = lists.iter().flat_map(|list| self.builder.virsh.lines(list).expect("a list")).collect();
+        let mut all: BTreeSet<String> =
+            lists.iter().flat_map(|list| self.builder.virsh.lines(list).expect("a list")).collect();
         let links = self.builder.virsh.ip(&["-brief", "link"]).expect("links");
         all.extend(links.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned));
         let files = self.builder.paths.state.clone();
@@ -153,8 +157,10 @@ impl TestNode {
 
     /// Redfish of this node, for `admin` with the password `secret`.
     pub fn redfish(&self) -> Redfish {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-        let guard = Htpasswd { paths: self.builder.paths.clone(), first: Some(("admin".to_owned(), "secret".to_owned())) };
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let guard =
+            Htpasswd { paths: self.builder.paths.clone(), first: Some(("admin".to_owned(), "secret".to_owned())) };
         let (virsh, paths) = (self.builder.virsh.clone(), self.builder.paths.clone());
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let address = runtime.block_on(async {
@@ -247,7 +253,8 @@ impl Redfish {
         let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
         self.runtime.block_on(async {
             let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-            let mut request = client.request(method, format!("http://{}{path}", self.address)).basic_auth(user, Some(password));
+            let mut request =
+                client.request(method, format!("http://{}{path}", self.address)).basic_auth(user, Some(password));
             if let Some(body) = body {
                 request = request.json(body);
             }

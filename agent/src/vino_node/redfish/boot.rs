@@ -19,7 +19,10 @@ pub fn document(xml: &str, boot: Boot, medium: Option<&str>) -> Result<String, X
     {
         set_mode(os, boot.mode);
     }
-    let i440fx = domain.child("os").and_then(|os| os.of_child("type", "machine")).is_some_and(|machine| machine.starts_with("pc-i440fx"));
+    let i440fx = domain
+        .child("os")
+        .and_then(|os| os.of_child("type", "machine"))
+        .is_some_and(|machine| machine.starts_with("pc-i440fx"));
     if let Some(devices) = domain.child_mut("devices") {
         insert(devices, medium, i440fx);
     }
@@ -113,15 +116,24 @@ mod tests {
         let root = Element::parse(&text).expect("XML");
         let devices = root.child("devices").expect("devices");
         let name = |element: &Element| {
-            element.of_child("target", "dev").or_else(|| element.of_child("mac", "address")).unwrap_or_default().to_owned()
+            element
+                .of_child("target", "dev")
+                .or_else(|| element.of_child("mac", "address"))
+                .unwrap_or_default()
+                .to_owned()
         };
-        devices.elements().map(|element| (name(element), element.of_child("boot", "order").map(str::to_owned))).collect()
+        devices
+            .elements()
+            .map(|element| (name(element), element.of_child("boot", "order").map(str::to_owned)))
+            .collect()
     }
 
     #[test]
     fn what_is_asked_for_comes_first_and_cards_keep_their_own_order() {
         let boot = |from| Boot { from, once: false, mode: Mode::Uefi };
-        let told = |from| orders(boot(from), None).into_iter().filter_map(|(name, order)| Some(order? + &name)).collect::<Vec<_>>();
+        let told = |from| {
+            orders(boot(from), None).into_iter().filter_map(|(name, order)| Some(order? + &name)).collect::<Vec<_>>()
+        };
         assert_eq!(told(BootFrom::Network), ["3vda", "2a", "1b"]);
         assert_eq!(told(BootFrom::Cd), ["2vda", "1sda", "4a", "3b"]);
         assert_eq!(told(BootFrom::Disk), ["1vda", "3a", "2b"]);

@@ -51,7 +51,8 @@ impl LibvirtPower {
     fn save(&self, saved: &Saved) -> Result<(), PowerError> {
         let path = self.paths.redfish(&self.name);
         let text = serde_json::to_vec(saved).map_err(|error| failed("keeping what Redfish was told", error))?;
-        files::replace_below(&self.paths.state, &path, &text).map_err(|error| failed("keeping what Redfish was told", error))
+        files::replace_below(&self.paths.state, &path, &text)
+            .map_err(|error| failed("keeping what Redfish was told", error))
     }
 
     fn run(&self, doing: &'static str, arguments: &[&str]) -> Result<String, PowerError> {
@@ -71,7 +72,10 @@ impl LibvirtPower {
         self.run("pressing the power button", &["shutdown", &self.name])?;
         let until = Instant::now() + self.patience;
         while self.is_on() && Instant::now() < until {
-            #[expect(clippy::disallowed_methods, reason = "calls of `Power` may block for as long as the machine takes")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "calls of `Power` may block for as long as the machine takes"
+            )]
             std::thread::sleep(LOOK);
         }
         Ok(())
@@ -130,7 +134,8 @@ impl Power for LibvirtPower {
         let before = std::mem::replace(&mut saved.medium, medium);
         self.save(&saved)?;
         if let Some(before) = before.filter(|before| saved.medium.as_ref() != Some(before)) {
-            files::remove(&self.paths.of_node(&before)).map_err(|error| failed("removing the image of before", error))?;
+            files::remove(&self.paths.of_node(&before))
+                .map_err(|error| failed("removing the image of before", error))?;
         }
         Ok(())
     }

@@ -83,7 +83,6 @@ async fn follow(enclosure: &Enclosure, virsh: &Virsh, paths: &Paths) {
 }
 
 /// The machines, when the ledger or the list of domains is another one than at `last`.
-#[expect(clippy::type_complexity, reason = "a mark and what it marks")]
 fn machines(virsh: &Virsh, paths: &Paths, last: Option<u64>) -> anyhow::Result<Option<(u64, Vec<Machine>)>> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let ledger = Ledger::read(&paths.ledger())?;
