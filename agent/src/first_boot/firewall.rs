@@ -7,6 +7,7 @@ use agent_api::ports::{OpenWhen, PORTS, Port, Protocol};
 
 use crate::cluster::CLUSTER_INTERFACE;
 use crate::cluster::cni::POD_BRIDGE;
+use crate::vino_node::BRIDGES;
 
 /// What decides which ports are open.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,7 @@ table inet foothold {{
 		iifname {{ \"lo\", \"{CLUSTER_INTERFACE}\", \"{POD_BRIDGE}\" }} accept
 		meta l4proto {{ 1, 58 }} accept comment \"ICMP and ICMPv6\"
 		udp dport 68 accept comment \"DHCP client\"
+		iifgroup {BRIDGES} udp dport {{ 67, 547 }} accept comment \"DHCP of virtual machines\"
 		ip6 saddr fe80::/10 udp dport 546 accept comment \"DHCPv6 client\"
 "
     );
@@ -71,6 +73,7 @@ table inet foothold {{
 		type filter hook forward priority filter; policy drop;
 		ct state established,related accept
 		iifname \"{POD_BRIDGE}\" accept
+		iifgroup {BRIDGES} oifgroup {BRIDGES} accept comment \"between virtual machines\"
 {node_ports}	}}
 	chain postrouting {{
 		type nat hook postrouting priority srcnat; policy accept;

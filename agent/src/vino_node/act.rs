@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 
-use super::Paths;
 use super::ledger::{DomainEntry, Ledger, NetworkEntry, PoolEntry};
 use super::plan::{About, Step};
+use super::redfish::power;
 use super::virsh::{Virsh, VirshError};
 use super::xml::Element;
-use crate::host::files;
+use super::{BRIDGES, Paths};
 
 /// Who does it.
 #[derive(Debug)]
@@ -132,12 +132,14 @@ impl Act<'_> {
         for (pool, volume) in volumes {
             self.virsh.run(&["vol-delete", volume, "--pool", pool])?;
         }
-        files::remove(&self.paths.redfish(name))?;
+        power::forget(self.paths, name)?;
         self.ledger.domains.remove(name);
         self.save()
     }
 
     fn remove_network(&mut self, name: &str, there: Option<bool>, bridge: Option<&str>) -> anyhow::Result<()> {
+        let document = there.map(|_| self.virsh.run(&["net-dumpxml", name])).transpose()?;
+        let used = document.and_then(|text| Some(Element::parse(&text).ok()?.of_child("bridge", "name")?.to_owned()));
         if there == Some(true) {
             self.virsh.run(&["net-destroy", name])?;
         }
@@ -146,6 +148,9 @@ impl Act<'_> {
         }
         if let Some(bridge) = bridge {
             self.virsh.ip(&["link", "delete", "dev", bridge])?;
+        } else if let Some(bridge) = used {
+            // Libvirt's own bridge has gone with the network; the node's own is as it was before.
+            let _ = self.group(&bridge, 0);
         }
         self.ledger.networks.remove(name);
         self.save()
@@ -177,12 +182,17 @@ impl Act<'_> {
         self.save()
     }
 
+    fn group(&self, bridge: &str, group: u32) -> Result<(), VirshError> {
+        self.virsh.ip(&["link", "set", "dev", bridge, "group", &group.to_string()]).map(drop)
+    }
+
     fn start_network(&self, name: &str) -> anyhow::Result<()> {
         self.virsh.run(&["net-start", name])?;
         // Machines that ran on it before are still there, plugged into nothing.
         let bridge = self.virsh.run(&["net-dumpxml", name])?;
         let bridge = Element::parse(&bridge)?.of_child("bridge", "name").map(str::to_owned);
         let Some(bridge) = bridge else { return Ok(()) };
+        self.group(&bridge, BRIDGES)?;
         for domain in self.virsh.lines(&["list", "--name"])? {
             for line in self.virsh.lines(&["domiflist", &domain])? {
                 let words: Vec<&str> = line.split_whitespace().collect();

@@ -43,6 +43,10 @@ pub const STATE: &str = "/var/lib/libvirt";
 /// Folder of the pod that all its containers have, in memory.
 pub const SHARED: &str = "/run/vino";
 
+/// Group of the interfaces that are bridges of machines (`ip link set group`): a node's firewall lets frames between machines,
+/// and their DHCP, through by it. Nodes of Kubernetes show what bridges forward to their firewalls.
+pub const BRIDGES: u32 = 7040;
+
 /// Paths of the pod; below a root of its own in tests.
 #[derive(Clone, Debug)]
 pub struct Paths {

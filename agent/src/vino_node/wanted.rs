@@ -129,7 +129,9 @@ pub fn wanted(values: &NodeValues, templates: &Templates, facts: &Facts, ledger:
     let cores = match pinned(values, facts, ledger) {
         Ok(cores) => cores,
         Err(error) => {
-            wanted.errors.push(error);
+            // Domains that are there stay: they are still asked for.
+            let all = values.domains.iter().map(|one| (one.name.clone(), Err(error.clone())));
+            wanted.domains.extend(all);
             return wanted;
         }
     };

@@ -76,6 +76,7 @@ fn machines_are_made_of_values_changed_and_removed_and_nothing_is_left() {
 #[test]
 fn a_machine_is_switched_by_redfish_and_gets_a_lease() {
     let node = TestNode::start();
+    node.guard();
     without_errors(&node.pass(&values()));
     let redfish = node.redfish();
     let system = "/redfish/v1/Systems/worker-0";

@@ -12,6 +12,7 @@ use agent_api::vino::values::{Accelerator, NodeReport, NodeValues};
 use axum::Router;
 use axum::routing::get;
 use foothold::config::{Provisioning, Services};
+use foothold_agent::first_boot::firewall::{Wanted, ruleset};
 use foothold_agent::host::{Output, RunError, Runner, System};
 use foothold_agent::vino_node::builder::{Builder, Given};
 use foothold_agent::vino_node::redfish::serve::{self, Htpasswd};
@@ -45,6 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// The node.
 pub struct TestNode {
     init: Child,
+    inside: u32,
     image: ServiceImage,
     builder: Builder,
 }
@@ -95,7 +97,7 @@ impl TestNode {
         let virsh = Virsh::new(Arc::new(Inside { init: inside }));
         wait_for("libvirt to answer", || virsh.run(&["list"]).ok());
         let builder = Builder { virsh, paths, node_ip: "192.0.2.1".to_owned(), interface: None };
-        Self { init, image, builder }
+        Self { init, inside, image, builder }
     }
 
     /// One pass with the node's own templates.
@@ -153,6 +155,18 @@ impl TestNode {
     /// Waits.
     pub fn wait(&self, what: &str, is: impl Fn() -> bool) {
         wait_for(what, || is().then_some(()));
+    }
+
+    /// Has the node the firewall of a box, and its bridges show it what they forward, where the kernel can.
+    pub fn guard(&self) {
+        let wanted =
+            Wanted { ssh: false, ntp: false, provisioning: false, node_ports: false, pod_cidr: "10.244.0.0/16" };
+        let inside = Inside { init: self.inside };
+        inside.run(&["nft", "-f", "-"], ruleset(&wanted).as_bytes(), PATIENCE).expect("a firewall");
+        let shown = inside.run(&["dash", "-c", "echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables"], b"", PATIENCE);
+        if let Err(error) = shown {
+            println!("bridges do not show the firewall what they forward: {error}");
+        }
     }
 
     /// Redfish of this node, for `admin` with the password `secret`.

@@ -44,8 +44,7 @@ impl LibvirtPower {
     }
 
     fn saved(&self) -> Saved {
-        let text = fs_err::read(self.paths.redfish(&self.name)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+        saved(&self.paths.redfish(&self.name))
     }
 
     fn save(&self, saved: &Saved) -> Result<(), PowerError> {
@@ -89,6 +88,33 @@ impl LibvirtPower {
         let drive = disks.find(|element| element.name == "disk" && element.get("device") == Some("cdrom"));
         Ok(drive.and_then(|drive| drive.of_child("target", "dev")).map(str::to_owned))
     }
+}
+
+/// Forgets what is kept of a domain that is gone, and the image in its drive.
+pub fn forget(paths: &Paths, name: &str) -> std::io::Result<()> {
+    if let Some(medium) = saved(&paths.redfish(name)).medium {
+        files::remove(&paths.of_node(&medium))?;
+    }
+    files::remove(&paths.redfish(name))
+}
+
+/// Removes images that no drive has: of domains that are gone, and those that were not fetched whole.
+pub fn sweep(paths: &Paths) -> std::io::Result<()> {
+    let mut used = Vec::new();
+    for entry in fs_err::read_dir(paths.state.join("vino-redfish")).into_iter().flatten() {
+        used.extend(saved(&entry?.path()).medium.map(|medium| paths.of_node(&medium)));
+    }
+    for entry in fs_err::read_dir(paths.media())? {
+        let path = entry?.path();
+        if !used.contains(&path) {
+            files::remove(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn saved(path: &Path) -> Saved {
+    serde_json::from_slice(&fs_err::read(path).unwrap_or_default()).unwrap_or_default()
 }
 
 impl Power for LibvirtPower {

@@ -10,7 +10,7 @@ use foothold_qemu::bmc::{Enclosure, EnclosureOptions, Guard, Machine};
 use tokio::net::TcpListener;
 
 use super::boot;
-use super::power::LibvirtPower;
+use super::power::{self, LibvirtPower};
 use crate::vino_node::Paths;
 use crate::vino_node::ledger::Ledger;
 use crate::vino_node::virsh::Virsh;
@@ -48,6 +48,7 @@ pub async fn listen(at: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Serves until it cannot go on.
 pub async fn serve(listener: TcpListener, virsh: Virsh, paths: Paths, guard: Arc<dyn Guard>) -> anyhow::Result<()> {
     fs_err::create_dir_all(paths.media())?;
+    power::sweep(&paths)?;
     let enclosure = Enclosure::new(EnclosureOptions { guard, images: paths.media() })?;
     let served = axum::serve(listener, enclosure.router());
     tokio::select! {
