@@ -226,13 +226,13 @@ mod tests {
     fn templates_of_users_replace_the_nodes_own_by_role_and_name() {
         let data = BTreeMap::from([
             ("flavor-templates.yaml".to_owned(), "flavorTemplates: { master: { domainTemplate: D } }".to_owned()),
-            ("network-templates.yaml".to_owned(), "libvirtNetworks: [ { name: pxe, libvirtTemplate: N } ]".to_owned()),
+            ("network-templates.yaml".to_owned(), "libvirtNetworks: [ { name: pxe, libvirtTemplate: NET } ]".to_owned()),
         ]);
         let templates = Templates::read(&data).expect("read");
         assert_eq!(templates.domain("master").text, "D");
         assert_ne!(templates.domain("worker").text, "D");
         assert_ne!(templates.volume("master").text, "D");
-        assert_eq!(templates.network(&["other", "pxe"]).text, "N");
+        assert_eq!(templates.network(&["other", "pxe"]).text, "NET");
         assert_eq!(templates.pools()[0].0, "vino-default");
         let error = Templates::read(&BTreeMap::from([("flavor-templates.yaml".to_owned(), "a: [".to_owned())]));
         assert!(error.expect_err("no YAML").starts_with("`flavor-templates.yaml`: "));
