@@ -226,7 +226,10 @@ mod tests {
     fn templates_of_users_replace_the_nodes_own_by_role_and_name() {
         let data = BTreeMap::from([
             ("flavor-templates.yaml".to_owned(), "flavorTemplates: { master: { domainTemplate: D } }".to_owned()),
-            ("network-templates.yaml".to_owned(), "libvirtNetworks: [ { name: pxe, libvirtTemplate: NET } ]".to_owned()),
+            (
+                "network-templates.yaml".to_owned(),
+                "libvirtNetworks: [ { name: pxe, libvirtTemplate: NET } ]".to_owned(),
+            ),
         ]);
         let templates = Templates::read(&data).expect("read");
         assert_eq!(templates.domain("master").text, "D");

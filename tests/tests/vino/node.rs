@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agent_api::release::Vino;
 use agent_api::vino::values::{Accelerator, NodeReport, NodeValues};
 use axum::Router;
 use axum::routing::get;
@@ -70,7 +71,11 @@ impl Runner for Inside {
 impl TestNode {
     /// One whose libvirt answers.
     pub fn start() -> Self {
-        let services = Services { provisioning: Some(Provisioning::default()), vino: true, ..Services::default() };
+        let services = Services {
+            provisioning: Some(Provisioning::default()),
+            vino: Some(Vino::default()),
+            ..Services::default()
+        };
         let image = ServiceImage::of_packages(&services, "vino").expect("an image");
         let root = image.tree.path();
         let open = |mode| std::fs::Permissions::from_mode(mode);
