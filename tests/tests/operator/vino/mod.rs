@@ -13,7 +13,7 @@ use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::kubeconfig;
 use foothold_agent::operators::sip::{self, Images};
 use foothold_agent::operators::vino::ipam::{self, Want};
-use foothold_agent::operators::vino::pools::Pools;
+use foothold_agent::operators::vino::pools::{PoolError, Pools};
 use foothold_agent::operators::vino::{self, Ground, Settings};
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
@@ -103,11 +103,14 @@ impl Machines {
     async fn until(&self, path: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
-            let object = self.api.get(path).await.expect("asked").unwrap_or_default();
-            if is(&object) {
+            // The API server says itself when it is busy.
+            let answer = self.api.get(path).await;
+            if let Ok(object) = answer.as_ref().map(|object| object.clone().unwrap_or_default())
+                && is(&object)
+            {
                 return object;
             }
-            assert!(begun.elapsed() < PATIENCE, "{path} is not {what}: {object:#}");
+            assert!(begun.elapsed() < PATIENCE, "{path} is not {what}: {answer:#?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -127,7 +130,8 @@ impl Machines {
     }
 
     async fn list(&self, path: &str) -> BTreeMap<String, Value> {
-        let all = self.api.get(path).await.expect("asked").expect("a list");
+        // A kind that was defined a moment ago is asked for again.
+        let all = self.until(path, "listed", |all| all["items"].is_array()).await;
         let one = |it: &Value| Some((it["metadata"]["name"].as_str()?.to_owned(), it.clone()));
         all["items"].as_array().into_iter().flatten().filter_map(one).collect()
     }
@@ -606,6 +610,7 @@ async fn wrong_input_is_refused_and_a_thousand_at_once_have_a_thousand_addresses
     thousand(&machines).await;
 }
 
+#[expect(clippy::print_stdout, reason = "how often it was asked again")]
 async fn thousand(machines: &Machines) {
     let kubeconfig = kube::config::Kubeconfig::read_from(admin(&machines.cluster)).expect("a kubeconfig");
     let options = kube::config::KubeConfigOptions::default();
@@ -619,7 +624,17 @@ async fn thousand(machines: &Machines) {
         async move {
             let to = format!("host-{number}/m");
             let want = Want { vino: "default/v", to: &to, mac: None };
-            pools.allocate("10.7.0.0/16", "52:54:00:07:00:00", &range, want).await.expect("an address")
+            loop {
+                match pools.allocate("10.7.0.0/16", "52:54:00:07:00:00", &range, want).await {
+                    Ok(given) => return given,
+                    // Whether it was written or not: who asks again gets the same.
+                    Err(PoolError::Object(error)) if begun.elapsed() < PATIENCE => {
+                        println!("asking again for {to}: {error:?}");
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
         }
     });
     let given = asked.collect::<JoinSet<_>>().join_all().await;
