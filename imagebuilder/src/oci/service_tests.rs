@@ -81,6 +81,7 @@ fn virtual_machines_have_an_image_with_libvirt_for_their_nodes() {
     let of_vino: Vec<&Declared> = declared.iter().filter(|image| image.extra.of == super::Service::Vino).collect();
     assert_eq!(of_vino.iter().map(|image| image.set()).collect::<Vec<_>>(), ["service-image/vino"]);
     assert!(!of_vino[0].extra.carried && of_vino[0].recipe.reference.starts_with("foothold.dev/vino:"));
+    assert_eq!(of_vino[0].programs().collect::<Vec<_>>(), ["foothold-agent"]);
 }
 
 const IMAGES: &str = "../images";
