@@ -54,7 +54,7 @@ fn machines_are_made_of_values_changed_and_removed_and_nothing_is_left() {
     // What libvirt refuses changes nothing, and is told in its words.
     let was = node.virsh(&["dumpxml", "worker-0"]);
     let template = "<domain type='qemu'><name>{{ domain.name }}</name><memory unit='furlong'>1</memory><os><type>hvm</type></os></domain>";
-    let given = node.given(&format!("flavorTemplates: {{ worker: {{ domainTemplate: \"{template}\" }} }}"));
+    let given = TestNode::given(&format!("flavorTemplates: {{ worker: {{ domainTemplate: \"{template}\" }} }}"));
     let mut both = values();
     both.domains[0].flavor.root_size = 2;
     let report = node.pass_with(&both, &given);
@@ -108,7 +108,7 @@ fn a_machine_is_switched_by_redfish_and_gets_a_lease() {
     assert!(!node.virsh(&["dumpxml", "worker-0"]).contains("vino-media"), "it is taken out of a machine that runs");
 
     // The firmware asks for an address by the network: nothing on the bridge holds the answer up.
-    node.wait("a lease by DHCP", || node.virsh(&["net-dhcp-leases", "management"]).contains("52:54:00:06:00:01"));
+    TestNode::wait("a lease by DHCP", || node.virsh(&["net-dhcp-leases", "management"]).contains("52:54:00:06:00:01"));
 
     let mut larger = values();
     larger.domains[0].flavor.memory = 2;

@@ -89,7 +89,7 @@ impl TestNode {
         #[expect(clippy::disallowed_methods, reason = "the first process of a node")]
         let mut outer = Command::new("unshare");
         outer.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "bash", "-c", INIT, "init"]).arg(root);
-        let log = std::fs::File::create(root.join("libvirtd.log")).expect("a log");
+        let log = fs_err::File::create(root.join("libvirtd.log")).expect("a log").into_parts().0;
         let log_too = log.try_clone().expect("a log");
         let mut init = outer.stdin(Stdio::null()).stdout(log).stderr(log_too).spawn().expect("started");
         let inside = wait_for("the first process", || {
@@ -116,7 +116,7 @@ impl TestNode {
     }
 
     /// Templates of a user.
-    pub fn given(&self, flavors: &str) -> Given {
+    pub fn given(flavors: &str) -> Given {
         Given {
             templates: BTreeMap::from([("flavor-templates.yaml".to_owned(), flavors.to_owned())]),
             ..Given::default()
@@ -158,11 +158,12 @@ impl TestNode {
     }
 
     /// Waits.
-    pub fn wait(&self, what: &str, is: impl Fn() -> bool) {
+    pub fn wait(what: &str, is: impl Fn() -> bool) {
         wait_for(what, || is().then_some(()));
     }
 
     /// Has the node the firewall of a box, and its bridges show it what they forward, where the kernel can.
+    #[expect(clippy::print_stdout, reason = "what this kernel cannot show is told")]
     pub fn guard(&self) {
         let wanted =
             Wanted { ssh: false, ntp: false, provisioning: false, node_ports: false, pod_cidr: "10.244.0.0/16" };
@@ -203,6 +204,7 @@ impl TestNode {
 }
 
 impl Drop for TestNode {
+    #[expect(clippy::print_stdout, reason = "what libvirt said is told where a test fails")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = fs_err::read_to_string(self.log()).unwrap_or_default();
