@@ -92,7 +92,7 @@ fn made(
         "activeDeadlineSeconds": plan.timeout.as_secs() * 2 + MORE,
         "template": {"metadata": {"labels": {"app.kubernetes.io/managed-by": MANAGER}}, "spec": {
             "restartPolicy": "Never",
-            // Clusters are on the network of the servers, which pods of the box do not reach by themselves.
+            // As the box itself: clusters know its address, and firewalls of theirs let it in.
             "hostNetwork": true,
             "dnsPolicy": "ClusterFirstWithHostNet",
             "automountServiceAccountToken": false,
