@@ -7,8 +7,11 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{ByteSize, Format, SecretReference};
-use crate::export::Part;
 use crate::report::Show;
+
+mod export;
+
+pub use export::{Export, OfflineBundle};
 
 /// One file in, bootable images out.
 #[derive(Debug, Parser)]
@@ -440,43 +443,6 @@ pub struct Write {
     pub file: bool,
 }
 
-/// `foothold export`
-#[derive(Debug, Args)]
-pub struct Export {
-    /// The definition
-    #[command(flatten)]
-    pub definition: Definition,
-    /// The folder to write, where nothing is yet
-    #[arg(long, value_name = "FOLDER")]
-    pub to: PathBuf,
-    /// Only these parts; may be given several times [default: all that the definition declares]
-    #[arg(long, value_name = "PART", value_enum)]
-    pub part: Vec<Part>,
-    /// Where things are kept
-    #[command(flatten)]
-    pub sources: Sources,
-}
-
-/// `foothold offline-bundle`
-#[derive(Debug, Args)]
-pub struct OfflineBundle {
-    /// The definition
-    #[command(flatten)]
-    pub definition: Definition,
-    /// The folder to write, where nothing is yet
-    #[arg(long, value_name = "FOLDER")]
-    pub to: PathBuf,
-    /// URL that will serve its `offline-files` [default: the variables ask for it]
-    #[arg(long, value_name = "URL", value_parser = files_repo)]
-    pub files_repo: Option<String>,
-    /// Registry that its images will be pushed to, as `HOST` or `HOST:PORT` [default: the variables ask for it]
-    #[arg(long, value_name = "HOST", value_parser = registry_host)]
-    pub registry_host: Option<String>,
-    /// Where things are kept
-    #[command(flatten)]
-    pub sources: Sources,
-}
-
 /// Firmware of a virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MachineFirmware {
@@ -532,38 +498,8 @@ impl ValueEnum for Format {
     }
 }
 
-impl ValueEnum for Part {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(self.name().into())
-    }
-}
-
 fn secret(text: &str) -> Result<SecretReference, String> {
     text.parse().map_err(|invalid: crate::config::Invalid| invalid.to_string())
-}
-
-/// kubespray puts paths behind it.
-fn files_repo(text: &str) -> Result<String, String> {
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    match rest {
-        Some(rest) if !rest.is_empty() && !text.contains(['"', '\\', ' ', '?', '#']) => {
-            Ok(text.trim_end_matches('/').to_owned())
-        }
-        _ => Err(format!("`{text}` is not a URL such as `http://files.example:8080`")),
-    }
-}
-
-/// kubespray puts names of images behind it: a scheme or a path would break them.
-fn registry_host(text: &str) -> Result<String, String> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
-    if !text.is_empty() && text.bytes().all(good) {
-        return Ok(text.to_owned());
-    }
-    Err(format!("`{text}` is not a host such as `registry.example:5000`: it has no scheme and no path"))
 }
 
 fn memory(text: &str) -> Result<ByteSize, String> {
@@ -583,19 +519,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
-
-    #[test]
-    fn addresses_of_the_site_are_those_that_kubespray_can_use() {
-        use super::{files_repo, registry_host};
-        assert_eq!(files_repo("http://files.example:8080/").as_deref(), Ok("http://files.example:8080"));
-        for wrong in ["files.example", "http://", "ftp://files.example", "http://a\"b"] {
-            assert!(files_repo(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(registry_host("r.example:5000").as_deref(), Ok("r.example:5000"));
-        for wrong in ["", "http://r.example", "r.example/path"] {
-            assert!(registry_host(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use agent_api::release::{Blob, Image};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::host::cancel;
 use crate::host::files::directory_of;
@@ -56,28 +56,31 @@ impl Folder {
 
     /// A blob of the cache as a program.
     pub fn program(&mut self, path: &str, cache: &Cache, blob: &Blob) -> Result<Blob> {
-        ensure!(
-            cache.is_whole(blob)?,
-            "the cached file {} was damaged\nhint: run it again: it is made anew",
-            blob.digest
-        );
-        self.make(path, 0o755, |file| Ok(fs_err::copy(cache.blob_path(&blob.digest), file).map(drop)?))
+        self.copy(path, 0o755, cache, blob)
     }
 
     /// A blob of the cache.
     pub fn blob(&mut self, path: &str, cache: &Cache, blob: &Blob) -> Result<Blob> {
-        ensure!(
-            cache.is_whole(blob)?,
-            "the cached file {} was damaged\nhint: run it again: it is made anew",
-            blob.digest
-        );
-        self.make(path, 0o644, |file| Ok(fs_err::copy(cache.blob_path(&blob.digest), file).map(drop)?))
+        self.copy(path, 0o644, cache, blob)
+    }
+
+    /// A copy of it. What was written is hashed in any case, and says whether the cached file was whole.
+    fn copy(&mut self, path: &str, mode: u32, cache: &Cache, blob: &Blob) -> Result<Blob> {
+        let damaged = || anyhow!("the cached file {} was damaged\nhint: run it again: it is made anew", blob.digest);
+        ensure!(cache.holds(blob)?, damaged());
+        let copy = self.make(path, mode, |file| Ok(fs_err::copy(cache.blob_path(&blob.digest), file).map(drop)?))?;
+        if copy != *blob {
+            // The look at it removes it.
+            cache.is_whole(blob)?;
+            return Err(damaged());
+        }
+        Ok(copy)
     }
 
     /// An image as an archive of an OCI layout, below `folder`. Returns the path.
     pub fn image(&mut self, folder: &str, cache: &Cache, image: &Image, time: u64) -> Result<String> {
         let path = format!("{folder}/{}", layout::file_name(&image.reference));
-        self.make(&path, 0o644, |file| layout::write_file(cache, image, time, file).map(drop))?;
+        self.make(&path, 0o644, |file| layout::write_file(cache, image, time, file))?;
         Ok(path)
     }
 
@@ -160,6 +163,19 @@ mod tests {
         assert!(sums.ends_with(&format!("{}  run\n", program.digest.hex())), "{sums}");
         let error = Folder::new(&to).expect_err("it is there").to_string();
         assert!(error.contains("is there already"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_file_of_the_cache_is_refused_and_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(&dir.path().join("cache")).expect("a cache");
+        let program = cache.adopt_bytes(b"program").expect("a blob");
+        let cached = cache.blob_path(&program.digest);
+        fs_err::set_permissions(&cached, std::fs::Permissions::from_mode(0o644)).expect("set");
+        fs_err::write(&cached, b"Program").expect("damaged");
+        let mut folder = Folder::new(&dir.path().join("there")).expect("begun");
+        let error = folder.program("run", &cache, &program).expect_err("damaged").to_string();
+        assert!(error.contains("was damaged") && !cached.exists(), "{error}");
     }
 
     #[test]

@@ -34,14 +34,15 @@ impl<'a> Helm<'a> {
 
     /// Checks the chart, and renders each part by itself. Returns its name and objects.
     pub fn render(&self, charts: &Path, parts: &Parts) -> Result<Vec<(&'static str, String)>> {
-        let address = ["--set".to_owned(), format!("node={NODE}")];
+        let node = ["--set".to_owned(), format!("node={NODE}")];
+        let values = fs_err::read_to_string(charts.join(CHART).join("values.yaml"))?;
+        let mut of_site = node.to_vec();
+        if values.lines().any(|line| line == "address: \"\"") {
+            of_site.extend(["--set".to_owned(), format!("address={ADDRESS}")]);
+        }
         let mut rendered = Vec::new();
         for part in parts.names() {
-            let mut settings = address.to_vec();
-            let text = fs_err::read_to_string(charts.join(CHART).join("values.yaml"))?;
-            if text.lines().any(|line| line == "address: \"\"") {
-                settings.extend(["--set".to_owned(), format!("address={ADDRESS}")]);
-            }
+            let mut settings = of_site.clone();
             for other in parts.names() {
                 settings.extend(["--set".to_owned(), format!("parts.{other}={}", other == part)]);
             }
@@ -52,7 +53,7 @@ impl<'a> Helm<'a> {
         }
         // Last: what is wrong with values it says on standard output alone.
         let lint = ["lint".to_owned(), "--strict".to_owned(), format!("./{CHART}")];
-        self.run(charts, &lint, &address).context("checking the chart")?;
+        self.run(charts, &lint, &node).context("checking the chart")?;
         Ok(rendered)
     }
 
