@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! text ─► options(text): as large as the text allows ─► reader ─► told(error): a bound in words, else the reader's own
+//!      └────────────────────────────────── read: all of it ──────────────────────────────────┘
 //! ```
 //! The reader's own bounds count documents, values and aliases: a thousand hosts with their Secrets, or three hundred with
 //! their inventories as `kubectl get -o yaml` prints them, break those. What must not happen is that little text becomes much
 //! memory. So values are bounded by the text's length, and what anchors and aliases make of it by a fixed size.
 
+use serde::de::DeserializeOwned;
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{Error, Options, UserMessageFormatter, budget, options};
 
@@ -37,6 +39,14 @@ pub fn options(text: &str) -> Options {
             enforce_alias_anchor_ratio: false,
         },
     }
+}
+
+/// Reads a text within these bounds.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_saphyr::from_str_with_options(text, options(text)).map_err(|error| told(&error))
 }
 
 /// What is wrong, in words.

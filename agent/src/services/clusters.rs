@@ -12,7 +12,6 @@ use agent_api::clusters::crds;
 use agent_api::events::{Phase, PhaseWord};
 use agent_api::release::Release;
 use futures_util::future::BoxFuture;
-use serde_json::json;
 
 use super::deployed::{self, Controller, USER, place, rule};
 use super::ironic::{Ironic, addresses};
@@ -22,7 +21,7 @@ use crate::cluster::objects::{ObjectsError, Placed};
 use crate::machine::Machine;
 use crate::provisioning::dhcp;
 use crate::provisioning::segment::dnsmasq::LEASES;
-use crate::steps::{Missing, Outcome, Step};
+use crate::steps::{Missing, Step};
 
 /// The controller of clusters, with its kinds and rights.
 pub const STEP: Step = Step {
@@ -72,14 +71,12 @@ impl Clusters {
 
     /// Starts it once the box has its address on the servers' network, and waits until it is there.
     async fn bring_up(&self, on: Ground<'_>, api: &Api) {
-        let act = || async {
+        let place = || async {
             on.steps.wait(&STEP, EVERY, || async { self.own().map(drop) }).await;
             make_folder(&on.machine.at(FOLDER))?;
-            let made = self.place(on.machine, api).await?;
-            on.steps.wait(&STEP, EVERY, || is_there(api)).await;
-            Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })
+            self.place(on.machine, api).await
         };
-        on.steps.perform(&STEP, act).await;
+        deployed::bring_up(on, &STEP, place, || is_there(api)).await;
     }
 
     /// The box's address on the servers' network.

@@ -11,13 +11,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::parts::{Mount, default_seccomp, resources, restricted};
+use super::{EVERY, Ground};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{self, ObjectsError, Placed};
 use crate::cluster::probes;
-use crate::steps::Missing;
+use crate::steps::{Missing, Outcome, Step};
 
 /// Where the box's services live.
 pub const NAMESPACE: &str = "kube-system";
@@ -182,6 +183,20 @@ pub async fn apply(api: &Api, wanted: &[Placed]) -> anyhow::Result<usize> {
         made += usize::from(objects::apply(api, placed).await?);
     }
     Ok(made)
+}
+
+/// Performs a step that has `place` bring objects up to date, which returns how many are new, and waits until they are there.
+pub async fn bring_up<P, T>(on: Ground<'_>, step: &'static Step, place: impl Fn() -> P, is_there: impl Fn() -> T)
+where
+    P: Future<Output = anyhow::Result<usize>>,
+    T: Future<Output = Result<(), Missing>>,
+{
+    let act = || async {
+        let made = place().await?;
+        on.steps.wait(step, EVERY, &is_there).await;
+        Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })
+    };
+    on.steps.perform(step, act).await;
 }
 
 /// Whether the Deployment at that path has a pod that is ready; `what` it is for a user.

@@ -25,7 +25,7 @@ use crate::machine::Machine;
 use crate::provisioning::client::Access;
 use crate::provisioning::{RUN, authorities};
 use crate::signs::keep;
-use crate::steps::{Missing, Outcome, Step};
+use crate::steps::{Missing, Step};
 
 /// The controller of `BareMetalHost`s, with its kinds and rights.
 pub const STEP: Step = Step {
@@ -68,14 +68,11 @@ impl Metal3 {
 
     /// Starts it once Ironic is laid out, and waits until it is there.
     async fn bring_up(&self, on: Ground<'_>, api: &Api) {
-        let act = || async {
-            let laid_out = || async { self.ironic.access().await.map(drop) };
-            on.steps.wait(&STEP, EVERY, laid_out).await;
-            let made = self.place(api).await?;
-            on.steps.wait(&STEP, EVERY, || is_there(api)).await;
-            Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })
+        let place = || async {
+            on.steps.wait(&STEP, EVERY, || async { self.ironic.access().await.map(drop) }).await;
+            self.place(api).await
         };
-        on.steps.perform(&STEP, act).await;
+        deployed::bring_up(on, &STEP, place, || is_there(api)).await;
     }
 
     /// Brings its objects up to date. Returns how many are new.

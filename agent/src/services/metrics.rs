@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use agent_api::events::{Phase, PhaseWord};
 use futures_util::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{EVERY, Ground, PODS_LOG, Service, Turn, deployed};
+use super::{Ground, PODS_LOG, Service, Turn, deployed};
 use crate::cluster::api::Api;
 use crate::cluster::metrics_server::{self, DEPLOYMENT, NODES, Trust};
 use crate::cluster::{Node, kubelet};
 use crate::machine::Machine;
-use crate::steps::{Missing, Outcome, Step, chain};
+use crate::steps::{Missing, Step, chain};
 
 /// The metrics API answers.
 pub const STEP: Step = Step {
@@ -42,13 +42,11 @@ impl Metrics {
     }
 
     async fn bring_up(&self, on: Ground<'_>, api: &Api) {
-        let act = || async {
+        let place = || async {
             let trust = trust(on.machine, on.node)?;
-            let made = deployed::apply(api, &metrics_server::objects(&self.image, &trust)?).await?;
-            on.steps.wait(&STEP, EVERY, || answers(api)).await;
-            Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })
+            deployed::apply(api, &metrics_server::objects(&self.image, &trust)?).await
         };
-        on.steps.perform(&STEP, act).await;
+        deployed::bring_up(on, &STEP, place, || answers(api)).await;
     }
 
     /// Tells it when the kubelet has another certificate. Ends only when it is dropped.

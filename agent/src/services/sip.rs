@@ -3,14 +3,13 @@
 use agent_api::events::{Phase, PhaseWord};
 use agent_api::sip::crds;
 use futures_util::future::BoxFuture;
-use serde_json::json;
 
 use super::deployed::{self, Controller, place, rule};
-use super::{EVERY, Ground, PODS_LOG, Service, seen};
+use super::{Ground, PODS_LOG, Service, seen};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{ObjectsError, Placed};
 use crate::machine::Machine;
-use crate::steps::{Missing, Outcome, Step};
+use crate::steps::{Missing, Step};
 
 /// The controller, with its kind and rights.
 pub const STEP: Step = Step {
@@ -51,12 +50,8 @@ impl Sip {
 
     /// Starts it, and waits until it is there.
     async fn bring_up(&self, on: Ground<'_>, api: &Api) {
-        let act = || async {
-            let made = deployed::apply(api, &objects(&self.image, &self.jump_host)?).await?;
-            on.steps.wait(&STEP, EVERY, || is_there(api)).await;
-            Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })
-        };
-        on.steps.perform(&STEP, act).await;
+        let place = || async { deployed::apply(api, &objects(&self.image, &self.jump_host)?).await };
+        deployed::bring_up(on, &STEP, place, || is_there(api)).await;
     }
 }
 

@@ -9,14 +9,13 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::api::ObjectMeta;
-use serde_json::json;
 
 use super::deployed::{self, Controller, place, rule};
-use super::{EVERY, Ground, PODS_LOG, Service, metal3, seen};
+use super::{Ground, PODS_LOG, Service, metal3, seen};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{ObjectsError, Placed};
 use crate::machine::Machine;
-use crate::steps::{Missing, Outcome, Step};
+use crate::steps::{Missing, Step};
 
 /// The controller, with its kinds and rights.
 pub const STEP: Step = Step {
@@ -61,12 +60,8 @@ impl Vino {
 
     /// Starts it, and waits until it is there.
     async fn bring_up(&self, on: Ground<'_>, api: &Api) {
-        let act = || async {
-            let made = deployed::apply(api, &objects(self)?).await?;
-            on.steps.wait(&STEP, EVERY, || is_there(api)).await;
-            Ok(if made > 0 { Outcome::Done((), json!({"objects": made})) } else { Outcome::Current(()) })
-        };
-        on.steps.perform(&STEP, act).await;
+        let place = || async { deployed::apply(api, &objects(self)?).await };
+        deployed::bring_up(on, &STEP, place, || is_there(api)).await;
     }
 }
 

@@ -70,8 +70,10 @@ impl Builder {
         let (wanted, mut wrong, steps, there) = match Templates::read(&given.templates) {
             Ok(templates) => {
                 let wanted = wanted(values, &templates, &facts, &ledger);
-                let pools = wanted.pools.iter().map(|pool| pool.name.clone()).collect();
-                let there = self.look(&ledger, &pools)?;
+                let pools: BTreeSet<String> = wanted.pools.iter().map(|pool| pool.name.clone()).collect();
+                // Pools that are ours were looked into already.
+                let is_known = pools.iter().all(|pool| ledger.pools.contains_key(pool));
+                let there = if is_known { there } else { self.look(&ledger, &pools)? };
                 let plan = plan(&there, &wanted, &ledger);
                 (wanted, plan.wrong, plan.steps, there)
             }

@@ -37,6 +37,11 @@ pub const MOST_NODES: i64 = 1000;
 /// Ports of nodes that Services may have, as API servers have them by default.
 pub const NODE_PORTS: std::ops::RangeInclusive<i32> = 30000..=32767;
 
+/// Namespace and name of the cluster that a host's labels name.
+pub fn cluster_of(labels: &BTreeMap<String, String>) -> Option<(&str, &str)> {
+    Some((labels.get(CLUSTER_NAMESPACE)?.as_str(), labels.get(CLUSTER_NAME)?.as_str()))
+}
+
 /// What hosts are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Role {

@@ -3,7 +3,7 @@
 use agent_api::meta::{Condition, ConditionStatus, Time};
 use jiff::Timestamp;
 
-use super::Reason;
+use super::events::{Event, Reason};
 
 /// What the API server takes of a message at most, in bytes.
 const MOST: usize = 32_000;
@@ -25,11 +25,12 @@ pub struct NewCondition {
     pub generation: Option<i64>,
 }
 
-/// Whether users are told by an event what a condition of that kind says now: it has another reason than before, or warns of
-/// something else.
-pub fn is_news(before: Option<&Vec<Condition>>, kind: &str, what: impl Reason, why: &str) -> bool {
+/// The event by which users are told what a condition of that kind says now, if that is news: it has another reason than
+/// before, or warns of something else.
+pub fn news<R: Reason>(before: Option<&Vec<Condition>>, kind: &str, what: R, why: &str) -> Option<Event<R>> {
     let before = before.into_iter().flatten().find(|condition| condition.kind == kind);
-    before.is_none_or(|it| it.reason != what.word() || what.is_warning() && it.message != why)
+    let is_news = before.is_none_or(|it| it.reason != what.word() || what.is_warning() && it.message != why);
+    is_news.then(|| Event::new(what, why))
 }
 
 /// The conditions of an object after an update. An updated condition keeps its place, and its date as long as it does not

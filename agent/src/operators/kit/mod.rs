@@ -11,6 +11,7 @@
 //! backoff     pauses after errors, spread
 //! metrics     counters and durations, in Prometheus' text
 //! serve       /metrics, /healthz, /readyz
+//! templates   templates of Go that users write
 //! webhook     objects of a group refused before they are stored
 //! registration  which webhook the API server asks: owned, renewed, removed
 //! command     settings from the environment, the cluster's client, the end by a signal
@@ -27,6 +28,7 @@ pub mod metrics;
 pub mod objects;
 pub mod registration;
 pub mod serve;
+pub mod templates;
 pub mod turns;
 pub mod webhook;
 
@@ -34,5 +36,5 @@ pub use changes::Changes;
 pub use conditions::NewCondition;
 pub use events::{Event, Reason};
 pub use failures::Failures;
-pub use objects::{Key, Object, ObjectError, Objects, doing};
+pub use objects::{Key, Object, ObjectError, Objects, doing, told_key};
 pub use turns::{Base, Queue, Turn};

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -13,6 +13,16 @@ use serde_json::{Value, json};
 
 /// Namespace and name.
 pub type Key = (String, String);
+
+/// An object as status and messages name it: `namespace/name`.
+pub fn told_key((namespace, name): &Key) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// Namespace and name of an object of which only the metadata is known.
+pub fn key_of(meta: &ObjectMeta) -> Key {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
 
 /// An object of a namespace.
 pub trait Object:

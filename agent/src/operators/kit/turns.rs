@@ -14,12 +14,15 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use kube::api::ObjectMeta;
+use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{self, Action as Next, Config as Workers};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
 use kube::{Api, Client};
+use serde::Serialize;
 
 use super::command;
 use super::events::{Event, Reason};
@@ -44,6 +47,24 @@ pub fn related<D: Object, K: Object>(
 ) -> Queue<K> {
     let touched = watcher(api, config).default_backoff().reflect(writer).touched_objects();
     Box::pin(touched.map_ok(move |object| stream::iter(of(&object).into_iter().map(Ok))).try_flatten())
+}
+
+/// The same for objects whose metadata tell what they matter to: what they hold is neither asked for nor kept.
+pub fn related_by_metadata<D: Object, K: Object>(
+    api: Api<PartialObjectMeta<D>>,
+    config: watcher::Config,
+    of: impl Fn(&ObjectMeta) -> Vec<ObjectRef<K>> + Send + 'static,
+) -> Queue<K>
+where
+    PartialObjectMeta<D>: Object,
+{
+    let touched = watcher(api, config).default_backoff().touched_objects();
+    Box::pin(touched.map_ok(move |object| stream::iter(of(&object.metadata).into_iter().map(Ok))).try_flatten())
+}
+
+/// References to objects that are watched.
+pub fn refs<K: Object>(objects: &[Arc<K>]) -> Vec<ObjectRef<K>> {
+    objects.iter().map(|object| ObjectRef::from_obj(&**object)).collect()
 }
 
 /// A turn has ended.
@@ -115,6 +136,28 @@ impl Base {
     /// Tells an event about an object.
     pub async fn tell<R: Reason>(&self, about: &ObjectReference, event: &Event<R>) {
         event.publish(&self.recorder, about).await;
+    }
+
+    /// Writes a status that is another one than `before`, and tells its news.
+    pub async fn report<K, S, R>(
+        &self,
+        object: &K,
+        (before, status): (&S, &S),
+        news: Option<Event<R>>,
+    ) -> Result<(), ObjectError>
+    where
+        K: Object,
+        S: Serialize + PartialEq + Sync,
+        R: Reason,
+    {
+        if status == before {
+            return Ok(());
+        }
+        self.objects.change_status(object, before, status).await?;
+        if let Some(event) = news {
+            self.tell(&object.object_ref(&()), &event).await;
+        }
+        Ok(())
     }
 
     /// Takes turns with the objects of the queues. Does not end.

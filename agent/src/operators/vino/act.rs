@@ -18,7 +18,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::controller::Controller;
-use super::decide::{self, Existing, Machines, host_name, told_key};
+use super::decide::{self, Existing, Machines, host_name};
 use super::ipam::{self, Want};
 use super::look::{Given, NodeFound};
 use super::objects::{self, HostWish, Names, host_secrets};
@@ -27,7 +27,7 @@ use super::run::MANAGER;
 use super::tell::Part;
 use super::template::{self, Machine};
 use super::values::{self, Addresses, Common};
-use crate::operators::kit::{Object, ObjectError, doing};
+use crate::operators::kit::{Object, ObjectError, doing, told_key};
 
 /// What all nodes share, once it is there.
 #[derive(Clone, Debug)]

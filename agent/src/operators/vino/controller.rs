@@ -1,6 +1,5 @@
 //! Queues and turns.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::metal3::BareMetalHost;
@@ -10,7 +9,6 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube::Api;
 use kube::api::ObjectMeta;
-use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action as Next;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -18,7 +16,9 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use super::pools::Pools;
 use super::tell::{Part, Told};
 use super::{decide, look};
-use crate::operators::kit::{Base, Failures, Key, Object, ObjectError, Queue, Turn};
+use crate::operators::kit::objects::key_of;
+use crate::operators::kit::turns::{refs, related_by_metadata};
+use crate::operators::kit::{Base, Failures, Object as _, ObjectError, Queue, Turn};
 use crate::operators::vino::Settings;
 
 /// Until all of it is looked at again; changes are noticed at once.
@@ -50,32 +50,10 @@ pub async fn run(base: Base, settings: &Settings) {
     base.run(controller, store, [changed].into_iter().chain(others).collect()).await;
 }
 
-/// Objects of a kind that changed, in whatever way. Only that they did is asked for, and not what they hold.
-fn touched<K>(
-    api: Api<PartialObjectMeta<K>>,
-    config: watcher::Config,
-    of: impl Fn(&ObjectMeta) -> Vec<ObjectRef<Vino>> + Send + 'static,
-) -> Queue<Vino>
-where
-    K: Object,
-    PartialObjectMeta<K>: Object,
-{
-    let touched = watcher(api, config).default_backoff().touched_objects();
-    Box::pin(touched.map_ok(move |object| stream::iter(of(&object.metadata).into_iter().map(Ok))).try_flatten())
-}
-
 /// The `Vino` that an object was made for.
 fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<Vino>> {
     let owner = meta.labels.as_ref().and_then(decide::owner);
     owner.map(|(namespace, name)| ObjectRef::new(&name).within(&namespace)).into_iter().collect()
-}
-
-fn refs(objects: &[Arc<Vino>]) -> Vec<ObjectRef<Vino>> {
-    objects.iter().map(|object| ObjectRef::from_obj(&**object)).collect()
-}
-
-fn key(meta: &ObjectMeta) -> Key {
-    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
 /// Changes of nodes that a `Vino` may want to know of: a node tells every few seconds that it lives, which is none.
@@ -109,21 +87,21 @@ fn queues(base: &Base, all: &Store<Vino>, runtime: &str) -> Vec<Queue<Vino>> {
     let ours = || watcher::Config::default().labels(CR_NAME);
     let client = || base.client.clone();
     let (of_secrets, of_maps, within) = (all.clone(), all.clone(), runtime.to_owned());
-    let secrets = touched::<Secret>(Api::all(client()), watcher::Config::default(), move |meta| {
-        let named = of_secrets.state_filter(|object: &Vino| look::secrets(object).contains(&key(meta)));
+    let secrets = related_by_metadata::<Secret, _>(Api::all(client()), watcher::Config::default(), move |meta| {
+        let named = of_secrets.state_filter(|object: &Vino| look::secrets(object).contains(&key_of(meta)));
         refs(&named).into_iter().chain(owner(meta)).collect()
     });
-    let maps = touched::<ConfigMap>(Api::all(client()), watcher::Config::default(), move |meta| {
-        let named = of_maps.state_filter(|object: &Vino| look::config_maps(object, &within).contains(&key(meta)));
+    let maps = related_by_metadata::<ConfigMap, _>(Api::all(client()), watcher::Config::default(), move |meta| {
+        let named = of_maps.state_filter(|object: &Vino| look::config_maps(object, &within).contains(&key_of(meta)));
         refs(&named).into_iter().chain(owner(meta)).collect()
     });
     vec![
         of_nodes(base, all),
         secrets,
         maps,
-        touched::<Pod>(Api::namespaced(client(), runtime), ours(), owner),
-        touched::<DaemonSet>(Api::namespaced(client(), runtime), ours(), owner),
-        touched::<BareMetalHost>(Api::namespaced(client(), runtime), ours(), owner),
+        related_by_metadata::<Pod, _>(Api::namespaced(client(), runtime), ours(), owner),
+        related_by_metadata::<DaemonSet, _>(Api::namespaced(client(), runtime), ours(), owner),
+        related_by_metadata::<BareMetalHost, _>(Api::namespaced(client(), runtime), ours(), owner),
     ]
 }
 

@@ -11,18 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_api::metal3::{BareMetalHost, ProvisioningState};
 use agent_api::net::Cidr;
-use agent_api::sip::cluster::{CLUSTER_NAME, CLUSTER_NAMESPACE};
+use agent_api::sip::cluster::cluster_of;
 use agent_api::vino::pool::Range;
 use agent_api::vino::spec::{CR_NAME, CR_NAMESPACE, DOMAIN, NODE, Network, NodeSet, Vino};
 use kube::ResourceExt as _;
 
 use super::ipam;
-use crate::operators::kit::{Key, Object as _};
-
-/// A `Vino` as messages and values name it.
-pub fn told_key((namespace, name): &Key) -> String {
-    format!("{namespace}/{name}")
-}
+use crate::operators::kit::{Key, Object as _, told_key};
 
 /// `namespace-name`: how all that is made for it is called.
 pub fn stem(object: &Vino) -> String {
@@ -188,8 +183,7 @@ fn shared(one: &Network, other: &Network) -> Option<String> {
 
 /// Whose a host is, in words.
 pub fn user_of(host: &BareMetalHost) -> Option<String> {
-    let labels = host.labels();
-    if let (Some(namespace), Some(name)) = (labels.get(CLUSTER_NAMESPACE), labels.get(CLUSTER_NAME)) {
+    if let Some((namespace, name)) = cluster_of(host.labels()) {
         return Some(format!("SIPCluster {namespace}/{name} has it"));
     }
     let by = host.spec.consumer_ref.as_ref()?;

@@ -1,6 +1,8 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use agent_api::sip::cluster::{CLUSTER_NAME, CLUSTER_NAMESPACE};
+
 use super::*;
 
 fn vino(namespace: &str, name: &str, created: &str, networks: &Value) -> Vino {

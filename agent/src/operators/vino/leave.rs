@@ -13,11 +13,11 @@ use kube::runtime::controller::Action as Next;
 
 use super::act::{is_cleared, is_empty};
 use super::controller::Controller;
-use super::decide::{told_key, user_of};
+use super::decide::user_of;
 use super::objects::Names;
 use super::tell::{Part, Told};
 use super::values;
-use crate::operators::kit::{Object as _, ObjectError};
+use crate::operators::kit::{Object as _, ObjectError, told_key};
 use crate::steps::chain;
 
 impl Controller {

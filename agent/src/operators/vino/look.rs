@@ -14,9 +14,9 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Map, Value, json};
 
 use super::controller::Controller;
-use super::decide::{Existing, told_key};
+use super::decide::Existing;
 use super::objects::selector;
-use crate::operators::kit::{Key, Object as _, ObjectError, doing};
+use crate::operators::kit::{Key, Object as _, ObjectError, doing, told_key};
 
 /// `ConfigMap`s of users beside the operator, and the key of each: sizes, then templates of libvirt.
 const FLAVORS: (&str, &str) = ("vino-flavors", "flavors.yaml");
@@ -98,17 +98,13 @@ fn key_of(named: &NamespacedName, object: &Vino) -> Key {
     (namespace, named.name.clone())
 }
 
-fn parsed(text: &str) -> Result<Value, String> {
-    serde_saphyr::from_str_with_options(text, yaml::options(text)).map_err(|error| yaml::told(&error))
-}
-
 /// Sizes of machines: ours, and over them those of users.
 fn flavors(of_users: Option<&str>) -> Result<BTreeMap<String, Flavor>, String> {
     let size = |vcpus, memory, root_size| Flavor { vcpus, memory, root_size, ..Flavor::default() };
     let mut all: BTreeMap<String, Flavor> =
         [("master".to_owned(), size(1, 4, 30)), ("worker".to_owned(), size(1, 2, 10))].into();
     let Some(text) = of_users else { return Ok(all) };
-    let value = parsed(text)?;
+    let value: Value = yaml::read(text)?;
     let found = value.get("flavors").and_then(Value::as_object).ok_or("has no `flavors`")?;
     for (name, one) in found {
         let flavor: Flavor =
@@ -131,7 +127,7 @@ fn with_kinds(
     if kinds.is_empty() {
         return Ok(of_users.cloned());
     }
-    let mut all = of_users.map_or_else(|| Ok(json!({"flavorTemplates": {}})), |text| parsed(text))?;
+    let mut all = of_users.map_or_else(|| Ok(json!({"flavorTemplates": {}})), |text| yaml::read(text))?;
     if !all["flavorTemplates"].is_object() {
         return Err("`flavorTemplates` is no map".to_owned());
     }
@@ -207,7 +203,7 @@ impl Controller {
         for (map, key, part) in TEMPLATES {
             let Some(mut found) = self.map(&within(map)).await? else { continue };
             let Some(text) = found.remove(key) else { return Ok(Err(told(&within(map), key, "it is not there"))) };
-            match parsed(&text) {
+            match yaml::read::<Value>(&text) {
                 Ok(value) if !value[part].is_null() => drop(given.templates.insert(key.to_owned(), text)),
                 Ok(_) => return Ok(Err(told(&within(map), key, &format!("found no `{part}`")))),
                 Err(why) => return Ok(Err(told(&within(map), key, &why))),
@@ -271,7 +267,8 @@ fn node_found(object: &Vino, node: &Node, pods: &[Pod]) -> Option<NodeFound> {
     // Of two, one is on its way out.
     let pod = pods.iter().filter(on_it).min_by_key(|pod| pod.metadata.deletion_timestamp.is_some());
     let values = node.annotations().get(VALUES).map(|text| {
-        parsed(text).and_then(|value| serde_json::from_value::<NodeValues>(value).map_err(|error| error.to_string()))
+        yaml::read(text)
+            .and_then(|value| serde_json::from_value::<NodeValues>(value).map_err(|error| error.to_string()))
     });
     let own = told_key(&object.key());
     let (values, of_another) = match values {
@@ -332,7 +329,7 @@ mod tests {
         let kinds = [("big".to_owned(), json!({"domainTemplate": "<b/>"}).as_object().expect("a map").clone())].into();
         let users = "flavorTemplates: {worker: {domainTemplate: \"<w/>\"}}".to_owned();
         let made = with_kinds(Some(&users), &kinds).expect("YAML").expect("there");
-        let made = parsed(&made).expect("YAML");
+        let made: Value = yaml::read(&made).expect("YAML");
         assert_eq!(made["flavorTemplates"]["worker"]["domainTemplate"], "<w/>");
         assert_eq!(made["flavorTemplates"]["big"]["domainTemplate"], "<b/>");
         assert_eq!(with_kinds(Some(&users), &BTreeMap::new()), Ok(Some(users)));

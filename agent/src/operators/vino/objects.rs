@@ -16,8 +16,8 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use serde_json::Value;
 
-use super::decide::{labels, stem, told_key};
-use crate::operators::kit::Object as _;
+use super::decide::{labels, stem};
+use crate::operators::kit::{Object as _, told_key};
 
 /// What a node's pod is, when users have no template.
 const DAEMON_SET: &str = include_str!("daemonset.yaml");
@@ -216,8 +216,7 @@ fn fill(container: &mut Container, object: &Vino, ground: &Ground) {
 /// A template that is none, in words.
 pub fn daemon_set(object: &Vino, ground: &Ground, template: Option<&str>) -> Result<DaemonSet, String> {
     let text = template.unwrap_or(DAEMON_SET);
-    let value: Value = serde_saphyr::from_str_with_options(text, yaml::options(text))
-        .map_err(|error| format!("is no DaemonSet: {}", yaml::told(&error)))?;
+    let value: Value = yaml::read(text).map_err(|error| format!("is no DaemonSet: {error}"))?;
     let containers = value.pointer("/spec/template/spec/containers").and_then(Value::as_array);
     if containers.is_none_or(Vec::is_empty) {
         return Err("is no DaemonSet: it has no `spec.template.spec.containers`".to_owned());

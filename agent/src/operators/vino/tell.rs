@@ -6,12 +6,11 @@ use agent_api::vino::spec::{
     BMH_READY, CONFIG_MAP_READY, DAEMON_SET_READY, ObjectRef, READY, Vino, VinoNode, VinoStatus,
 };
 use jiff::Timestamp;
-use kube::Resource as _;
 
 use super::controller::Controller;
 use super::objects::Names;
-use crate::operators::kit::conditions::{is_news, merge};
-use crate::operators::kit::{Event, NewCondition, ObjectError, Reason};
+use crate::operators::kit::conditions::{merge, news};
+use crate::operators::kit::{NewCondition, ObjectError, Reason};
 
 /// Reason of a condition and of its event. The words are Airship's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,16 +157,9 @@ impl Controller {
     pub(super) async fn tell(&self, object: &Vino, told: Told) -> Result<(), ObjectError> {
         let before = object.status.clone().unwrap_or_default();
         let status = status(object, &told, &self.settings.ground.namespace, Timestamp::now());
-        if status == before {
-            return Ok(());
-        }
         let ready = told.ready();
-        let news = is_news(before.conditions.as_ref(), READY, ready.what(), ready.words());
-        self.base.objects.change_status(object, &before, &status).await?;
-        if news {
-            self.base.tell(&object.object_ref(&()), &Event::new(ready.what(), ready.words())).await;
-        }
-        Ok(())
+        let news = news(before.conditions.as_ref(), READY, ready.what(), ready.words());
+        self.base.report(object, (&before, &status), news).await
     }
 }
 

@@ -10,17 +10,16 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::time::Duration;
 
 use agent_api::vino::spec::NodeSet;
 use agent_api::vino::values::{DomainValues, NetworkValues};
 use agent_api::yaml;
-use gtmpl_ng::{Context, Func, FuncError, Limits, Template, Value};
+use gtmpl_ng::{Func, FuncError, Value};
 
+use crate::operators::kit::templates;
 use crate::ramdisk::network_data::NetworkData;
 
-/// Longest time that a template may take, and most that it may write.
-const LONGEST: Duration = Duration::from_secs(5);
+/// Most that a template may write.
 const MOST: usize = 500_000;
 /// What a machine's interface says when its `Vino` does not.
 const MTU: u16 = 1500;
@@ -275,14 +274,10 @@ fn values(machine: &Machine<'_>) -> Value {
 /// # Errors
 /// What is wrong with the template, with its line, or with what it made.
 pub fn network_data(template: &str, machine: &Machine<'_>) -> Result<String, String> {
-    let limits = Limits::default().with_output_bytes(MOST).with_deadline(LONGEST);
-    let mut parsed = Template::with_limits(limits);
-    parsed.add_funcs(&FUNCTIONS);
-    parsed.parse(template).map_err(|error| error.to_string())?;
     drop(DICTS.take());
-    let rendered = parsed.render(&Context::from(values(machine)));
+    let rendered = templates::render(template, values(machine), &FUNCTIONS, MOST);
     drop(DICTS.take());
-    let text = rendered.map_err(|error| error.to_string())?;
+    let text = rendered?;
     check(&text, machine)?;
     Ok(text)
 }
@@ -290,8 +285,7 @@ pub fn network_data(template: &str, machine: &Machine<'_>) -> Result<String, Str
 /// Whether text is network data that a ramdisk can use, and has the machine's cards.
 fn check(text: &str, machine: &Machine<'_>) -> Result<(), String> {
     let made = |why: String| format!("what it makes is no network data of OpenStack: {why}");
-    let value: serde_json::Value =
-        serde_saphyr::from_str_with_options(text, yaml::options(text)).map_err(|error| made(yaml::told(&error)))?;
+    let value: serde_json::Value = yaml::read(text).map_err(made)?;
     let data = NetworkData::read(&value).map_err(|error| made(error.to_string()))?;
     data.units("check").map_err(|error| made(error.to_string()))?;
     for (network, server) in value["networks"].as_array().into_iter().flatten().flat_map(|network| {

@@ -11,9 +11,9 @@ use agent_api::vino::values::{
     RouteValues, VncValues,
 };
 
-use super::decide::{host_name, told_key};
+use super::decide::host_name;
 use super::objects::Names;
-use crate::operators::kit::Object as _;
+use crate::operators::kit::{Object as _, told_key};
 
 /// Addresses that were given, of all networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

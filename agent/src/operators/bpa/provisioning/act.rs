@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::controller::Controller;
 use super::day_one;
-use super::decide::{Chosen, has_system, is_of, is_written_anew, reference, told_key};
+use super::decide::{Chosen, has_system, is_of, is_written_anew, reference};
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
 use super::job::{self, JobOrder};
@@ -26,7 +26,7 @@ use super::wishes::Wanted;
 use crate::host::files;
 use crate::operators::bpa::common::MANAGER;
 use crate::operators::bpa::login::{LoginError, entered_as, key_name, secret};
-use crate::operators::kit::{Object as _, ObjectError};
+use crate::operators::kit::{Object as _, ObjectError, told_key};
 use crate::steps::chain;
 
 /// Label of ICN for clusters of virtual machines.

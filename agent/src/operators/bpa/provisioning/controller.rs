@@ -15,14 +15,14 @@ use kube::runtime::watcher;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::decide::{Choice, choose, consumer, told_key};
+use super::decide::{Choice, choose, consumer};
 use super::install::Work;
 use super::tell::{Told, What};
 use super::tenant::is_tenants;
 use super::watch::{Watched, whole};
 use super::wishes::Wanted;
 use crate::operators::bpa::common::Common;
-use crate::operators::kit::{Failures, Key, Object as _, ObjectError, Queue, Turn, turns};
+use crate::operators::kit::{Failures, Key, Object as _, ObjectError, Queue, Turn, told_key, turns};
 
 /// Until progress is told again.
 const PROGRESS: Duration = Duration::from_secs(3);

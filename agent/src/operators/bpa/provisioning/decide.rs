@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::wishes::{Wanted, WantedNode};
-use crate::operators::kit::{Key, Object as _};
+use crate::operators::kit::{Key, Object as _, told_key};
 use crate::provisioning::segment::leases::{Lease, address_of};
 
 /// Kind of a consumer, as a host names it.
@@ -259,11 +259,6 @@ pub fn is_written_anew(host: &BareMetalHost, node: &NodeStatus) -> bool {
         history.provision.as_ref()?.end.as_ref()?.0
     };
     written().zip(node.installed_at).is_some_and(|(written, installed)| written.0 > installed.0)
-}
-
-/// A host as the status names it: `namespace/name`.
-pub fn told_key((namespace, name): &Key) -> String {
-    format!("{namespace}/{name}")
 }
 
 /// Whether a host may become a node of the cluster, now.

@@ -18,7 +18,7 @@ use kube::config::Kubeconfig;
 use kube::{Api, Client};
 
 use super::act::ABANDON;
-use super::decide::{Chosen, told_key};
+use super::decide::Chosen;
 use super::reach::{Reached, Server, check, first_master, reach};
 use super::wishes::Wanted;
 use super::{balance, day_one, kubeadm, lost, route, upgrade};
@@ -27,6 +27,7 @@ use crate::node::plan::{Invitation, Line, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
 use crate::operators::bpa::login::Login;
 use crate::operators::bpa::servers::Agent;
+use crate::operators::kit::told_key;
 
 /// A node that has joined becomes Ready when its network runs: images are pulled and started.
 const NODE_READY: Duration = Duration::from_secs(1800);

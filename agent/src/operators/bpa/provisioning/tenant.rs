@@ -7,13 +7,12 @@ use agent_api::clusters::provisioning::{ClusterReference, NodeRole, NodeStatus, 
 use agent_api::meta::ConditionStatus;
 use agent_api::metal3::BareMetalHost;
 use agent_api::net::is_label;
-use agent_api::sip::cluster::{CLUSTER_NAME, CLUSTER_NAMESPACE, Role, SipCluster, SipNode};
+use agent_api::sip::cluster::{Role, SipCluster, SipNode, cluster_of};
 use kube::ResourceExt as _;
 
 use super::controller::Controller;
-use super::decide::told_key;
-use super::wishes::WantedNode;
-use crate::operators::kit::{Key, Object as _, ObjectError};
+use super::wishes::{WantedNode, endpoint};
+use crate::operators::kit::{Key, Object as _, ObjectError, told_key};
 
 /// The hosts of a `SIPCluster`, as nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +44,7 @@ impl Controller {
 
 /// Whether a host is one of the `SIPCluster` that the spec names.
 pub(super) fn is_tenants(host: &BareMetalHost, object: &Provisioning) -> bool {
-    let label = |name: &str| host.labels().get(name).cloned().unwrap_or_default();
-    reference(object).is_some_and(|key| key == (label(CLUSTER_NAMESPACE), label(CLUSTER_NAME)))
+    reference(object).is_some_and(|(namespace, name)| cluster_of(host.labels()) == Some((&namespace, &name)))
 }
 
 fn reference(object: &Provisioning) -> Option<Key> {
@@ -92,8 +90,7 @@ fn read(object: &Provisioning, key: &Key, found: Option<&SipCluster>, own: IpAdd
 /// The endpoint that the cluster was made with: kubeadm writes it into certificates and kubeconfigs.
 fn kept(object: &Provisioning) -> Option<(String, u16)> {
     let status = object.status.as_ref().filter(|status| status.finished_at.is_some())?;
-    let (host, port) = status.endpoint.as_deref()?.rsplit_once(':')?;
-    Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+    endpoint(status.endpoint.as_deref()?).ok()
 }
 
 fn nodes(active: &[&SipNode], before: &[NodeStatus], network: Option<&str>) -> Result<Vec<WantedNode>, String> {

@@ -330,7 +330,7 @@ fn networks(object: &Provisioning, nodes: usize, wrong: &mut Vec<String>) -> (St
 }
 
 /// `HOST` or `HOST:PORT`.
-fn endpoint(text: &str) -> Result<(String, u16), String> {
+pub(super) fn endpoint(text: &str) -> Result<(String, u16), String> {
     let bad = || format!("spec.kubernetes.controlPlaneEndpoint is `{text}`, expected `HOST` or `HOST:PORT`");
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port.parse().map_err(|_| bad())?),

@@ -54,9 +54,8 @@ pub(super) fn job_name(object: &ClusterRelease, digest: &str, status: &ReleaseSt
 /// It is no map of values, or its place in them is taken by something else.
 pub(super) fn add(all: &mut Map<String, Value>, from: &ValuesFrom, text: &str) -> Result<(), String> {
     let Some(path) = &from.target_path else {
-        let read: Value = serde_saphyr::from_str_with_options(text, yaml::options(text)).map_err(|error| {
-            format!("{:?} `{}`, key `{}`: {}", from.kind, from.name, from.key(), yaml::told(&error))
-        })?;
+        let read: Value = yaml::read(text)
+            .map_err(|error| format!("{:?} `{}`, key `{}`: {error}", from.kind, from.name, from.key()))?;
         return match read {
             Value::Object(map) => {
                 merge(all, map);

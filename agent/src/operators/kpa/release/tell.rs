@@ -4,12 +4,11 @@ use agent_api::clusters::provisioning::READY;
 use agent_api::clusters::release::{ClusterRelease, Installed, ReleaseStatus, TEST_SUCCESS, UnhealthyObject};
 use agent_api::meta::Time;
 use jiff::Timestamp;
-use kube::Resource as _;
 
 use super::controller::Controller;
 use crate::helm::Report;
-use crate::operators::kit::conditions::{is_news, merge};
-use crate::operators::kit::{Event, NewCondition, ObjectError, Reason};
+use crate::operators::kit::conditions::{merge, news};
+use crate::operators::kit::{NewCondition, ObjectError, Reason};
 
 /// Drifted objects that are named.
 const NAMED: usize = 5;
@@ -185,17 +184,9 @@ impl Controller {
     /// Writes the status, when it is another one; an event when the reason is another one, or what a warning says.
     pub(super) async fn tell(&self, object: &ClusterRelease, told: Told) -> Result<(), ObjectError> {
         let before = object.status.clone().unwrap_or_default();
-        let (what, why) = (told.what, told.why.clone());
+        let news = news(before.conditions.as_ref(), READY, told.what, &told.why);
         let status = status(object, told, Timestamp::now());
-        if status == before {
-            return Ok(());
-        }
-        let news = is_news(before.conditions.as_ref(), READY, what, &why);
-        self.base.objects.change_status(object, &before, &status).await?;
-        if news {
-            self.base.tell(&object.object_ref(&()), &Event::new(what, why)).await;
-        }
-        Ok(())
+        self.base.report(object, (&before, &status), news).await
     }
 }
 

@@ -1,28 +1,27 @@
 //! Queues and turns of clusters.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use agent_api::meta::ConditionStatus;
 use agent_api::metal3::BareMetalHost;
-use agent_api::sip::cluster::{FINALIZER, READY, SipCluster};
-use futures_util::{TryStreamExt as _, stream};
+use agent_api::sip::cluster::{FINALIZER, READY, SipCluster, cluster_of};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::ObjectMeta;
-use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Action as Next;
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Resource as _, ResourceExt as _};
 use tokio::sync::{Mutex, OnceCell};
 
-use super::decide::{self, Member, cluster_of, told_key};
+use super::decide::{self, Member};
 use super::infra::{Applied, Backend, Infra, PART_OF, TEMPLATES};
 use super::look::{Ahead, Found};
 use super::tell::{Told, What};
-use crate::operators::kit::{Base, Failures, Key, Object, ObjectError, Queue, Turn, turns};
+use crate::operators::kit::objects::key_of;
+use crate::operators::kit::turns::{self, refs, related_by_metadata};
+use crate::operators::kit::{Base, Failures, Key, Object, ObjectError, Queue, Turn, told_key};
 use crate::operators::sip::Settings;
 use crate::steps::chain;
 
@@ -86,7 +85,7 @@ fn has(object: &SipCluster, host: &BareMetalHost) -> bool {
     let (namespace, name) = object.key();
     let told = told_key(&host.key());
     let had = object.status.iter().flat_map(|status| &status.nodes).any(|node| node.host == told);
-    had || cluster_of(host) == Some((&namespace, &name))
+    had || cluster_of(host.labels()) == Some((&namespace, &name))
 }
 
 /// Whether a change of the host matters to the cluster: it has it, had it, or lacks one.
@@ -105,22 +104,6 @@ fn names(host: &BareMetalHost, secret: &Key) -> bool {
     bmc.as_ref() == Some(secret) || data.as_ref() == Some(secret)
 }
 
-/// Objects of a kind that changed, in whatever way. Only that they did is asked for, and not what they hold.
-fn touched<K>(
-    base: &Base,
-    config: watcher::Config,
-    of: impl Fn(&PartialObjectMeta<K>) -> Vec<ObjectRef<SipCluster>> + Send + 'static,
-) -> Queue<SipCluster>
-where
-    K: Object,
-    PartialObjectMeta<K>: Object,
-{
-    let touched =
-        watcher(Api::<PartialObjectMeta<K>>::all(base.client.clone()), config).default_backoff().touched_objects();
-    let refs = touched.map_ok(move |object| stream::iter(of(&object).into_iter().map(Ok)));
-    Box::pin(refs.try_flatten())
-}
-
 /// The cluster that an object was made for.
 fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<SipCluster>> {
     let within = meta.namespace.clone().unwrap_or_default();
@@ -128,13 +111,9 @@ fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<SipCluster>> {
     owners.map(|owner| ObjectRef::new(&owner.name).within(&within)).collect()
 }
 
-fn refs(objects: &[Arc<SipCluster>]) -> Vec<ObjectRef<SipCluster>> {
-    objects.iter().map(|object| ObjectRef::from_obj(&**object)).collect()
-}
-
 /// Clusters that a Secret matters to: it is theirs, one of their hosts', or has keys for a jump host.
 fn of_secret(meta: &ObjectMeta, all: &Store<SipCluster>, hosts: &Store<BareMetalHost>) -> Vec<ObjectRef<SipCluster>> {
-    let secret: Key = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
+    let secret = key_of(meta);
     let named = hosts.state_filter(|host: &BareMetalHost| names(host, &secret));
     let concerned = |object: &SipCluster| {
         let keys = object.spec.services.jump_host.iter().any(|wish| wish.node_ssh_private_keys == secret.1);
@@ -159,17 +138,21 @@ fn queues(base: &Base, all: &Store<SipCluster>, hosts: &Store<BareMetalHost>) ->
     let ours = || watcher::Config::default().labels(&format!("{}={}", PART_OF.0, PART_OF.1));
     let secrets = {
         let (all, hosts) = (all.clone(), hosts.clone());
-        touched::<Secret>(base, watcher::Config::default(), move |it| of_secret(&it.metadata, &all, &hosts))
+        related_by_metadata::<Secret, _>(Api::all(base.client.clone()), watcher::Config::default(), move |meta| {
+            of_secret(meta, &all, &hosts)
+        })
     };
     let maps = |config: watcher::Config| {
         let all = all.clone();
-        touched::<ConfigMap>(base, config, move |it| of_config_map(&it.metadata, &all))
+        related_by_metadata::<ConfigMap, _>(Api::all(base.client.clone()), config, move |meta| {
+            of_config_map(meta, &all)
+        })
     };
     let mut queues = vec![
         secrets,
         maps(ours()),
-        touched::<Deployment>(base, ours(), |it| owner(&it.metadata)),
-        touched::<Service>(base, ours(), |it| owner(&it.metadata)),
+        related_by_metadata::<Deployment, _>(Api::all(base.client.clone()), ours(), owner),
+        related_by_metadata::<Service, _>(Api::all(base.client.clone()), ours(), owner),
     ];
     let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     queues.extend(TEMPLATES.iter().map(|(_, map, _)| maps(named(map))));

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{BareMetalHost, ProvisioningState};
 use agent_api::sip::cluster::{
-    CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE, NodeSet, NotChosenHost, Role, STANDBY, SipCluster,
+    CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE, NodeSet, NotChosenHost, Role, STANDBY, SipCluster, cluster_of,
 };
 use kube::ResourceExt as _;
 
-use crate::operators::kit::{Key, Object as _};
+use crate::operators::kit::{Key, Object as _, told_key};
 
 /// Hosts that are named in a status with the reason why they were not chosen.
 const MOST_NAMED: usize = 100;
@@ -78,21 +78,10 @@ pub struct View<'a> {
     pub tell_all: bool,
 }
 
-/// The cluster that a host's labels name.
-pub fn cluster_of(host: &BareMetalHost) -> Option<(&str, &str)> {
-    let labels = host.metadata.labels.as_ref()?;
-    Some((labels.get(CLUSTER_NAMESPACE)?.as_str(), labels.get(CLUSTER_NAME)?.as_str()))
-}
-
 /// Whether a host is the cluster's.
 pub fn is_of(host: &BareMetalHost, object: &SipCluster) -> bool {
     let (namespace, name) = object.key();
-    cluster_of(host) == Some((&namespace, &name))
-}
-
-/// A host as status and messages name it.
-pub fn told_key((namespace, name): &Key) -> String {
-    format!("{namespace}/{name}")
+    cluster_of(host.labels()) == Some((&namespace, &name))
 }
 
 fn stands_by(host: &BareMetalHost) -> bool {

@@ -8,7 +8,8 @@ use agent_api::sip::cluster::{Role, SipCluster, SipNode};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{Choice, Key, View, choose, told_key, wrong};
+use super::{Choice, Key, View, choose, wrong};
+use crate::operators::kit::told_key;
 
 /// A host of the namespace `hosts`, available, with labels.
 fn host(name: &str, labels: &[(&str, &str)]) -> Value {

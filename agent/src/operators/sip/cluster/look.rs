@@ -12,8 +12,8 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::controller::Controller;
-use super::decide::{Choice, View, choose, told_key};
-use crate::operators::kit::{Key, Object as _, ObjectError};
+use super::decide::{Choice, View, choose};
+use crate::operators::kit::{Key, Object as _, ObjectError, told_key};
 use crate::ramdisk::network_data::NetworkData;
 
 /// Key of a Secret with a host's network data.
@@ -151,15 +151,7 @@ impl Controller {
         };
         let name = reference.name.as_deref().unwrap_or_default();
         let told = |why: String| format!("Secret `{namespace}/{name}` with its network data {why}");
-        let mut found = match network(secret.as_ref(), &wanted) {
-            Ok(found) => found,
-            Err(why) => return Ok(Err(told(why))),
-        };
-        // Addresses that only the other role's services need are told where the host has them: a cluster's nodes use one network.
-        for id in all {
-            found.extend(network(secret.as_ref(), &[id]).unwrap_or_default());
-        }
-        Ok(Ok(found))
+        Ok(addresses(secret.as_ref(), &all, &wanted).map_err(told))
     }
 }
 
@@ -173,33 +165,44 @@ fn credentials(secret: Option<&Secret>) -> Result<(), String> {
     }
 }
 
-/// The addresses of these networks.
-fn network(secret: Option<&Secret>, wanted: &[&str]) -> Result<Addresses, String> {
-    if wanted.is_empty() {
-        return Ok(Addresses::new());
+/// The addresses of these networks. It is an error to have none of the `needed` ones; of the others those are told that the
+/// host has: nodes of a cluster use one network, whichever role's services name it.
+fn addresses(secret: Option<&Secret>, all: &BTreeSet<&str>, needed: &[&str]) -> Result<Addresses, String> {
+    let data = match network_data(secret) {
+        Err(_) if needed.is_empty() => return Ok(Addresses::new()),
+        read => read?,
+    };
+    let mut found = Addresses::new();
+    for id in all {
+        match address(&data, id) {
+            Ok(address) => drop(found.insert((*id).to_owned(), address)),
+            Err(why) if needed.contains(id) => return Err(why),
+            Err(_) => {}
+        }
     }
+    Ok(found)
+}
+
+fn network_data(secret: Option<&Secret>) -> Result<NetworkData, String> {
     let Some(secret) = secret else { return Err("is not there".to_owned()) };
     let bytes = secret.data.as_ref().and_then(|data| data.get(NETWORK_DATA));
     let bytes = bytes.ok_or_else(|| format!("has no `{NETWORK_DATA}`"))?;
     let text = String::from_utf8(bytes.0.clone()).map_err(|_| "is no text".to_owned())?;
-    let value: Value = serde_saphyr::from_str_with_options(&text, yaml::options(&text))
-        .map_err(|error| format!("cannot be read: {}", yaml::told(&error)))?;
-    let data = NetworkData::read(&value).map_err(|error| format!("cannot be read: {error}"))?;
-    let mut all = Addresses::new();
-    for id in wanted {
-        let networks = || data.networks.iter().filter(|network| network.id == *id);
-        if networks().next().is_none() {
-            let ids: Vec<&str> = data.networks.iter().map(|network| network.id.as_str()).collect();
-            return Err(format!("has no network `{id}`, only [{}]", ids.join(", ")));
-        }
-        let Some(text) = networks().find_map(|network| network.ip_address.as_deref()) else {
-            return Err(format!("has no `ip_address` in the network `{id}`"));
-        };
-        let address = text.split('/').next().unwrap_or_default().trim().parse();
-        let address = address.map_err(|_| format!("has `{text}` as address in the network `{id}`"))?;
-        all.insert((*id).to_owned(), address);
+    let value: Value = yaml::read(&text).map_err(|error| format!("cannot be read: {error}"))?;
+    NetworkData::read(&value).map_err(|error| format!("cannot be read: {error}"))
+}
+
+/// The address in a network.
+fn address(data: &NetworkData, id: &str) -> Result<IpAddr, String> {
+    let networks = || data.networks.iter().filter(|network| network.id == id);
+    if networks().next().is_none() {
+        let ids: Vec<&str> = data.networks.iter().map(|network| network.id.as_str()).collect();
+        return Err(format!("has no network `{id}`, only [{}]", ids.join(", ")));
     }
-    Ok(all)
+    let text = networks().find_map(|network| network.ip_address.as_deref());
+    let text = text.ok_or_else(|| format!("has no `ip_address` in the network `{id}`"))?;
+    let address = text.split('/').next().unwrap_or_default().trim().parse();
+    address.map_err(|_| format!("has `{text}` as address in the network `{id}`"))
 }
 
 #[cfg(test)]
@@ -208,6 +211,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// Addresses of networks that are all needed.
+    fn network(secret: Option<&Secret>, needed: &[&str]) -> Result<Addresses, String> {
+        addresses(secret, &needed.iter().copied().collect(), needed)
+    }
 
     fn secret(key: &str, text: &str) -> Secret {
         Secret { data: Some([(key.to_owned(), ByteString(text.as_bytes().to_vec()))].into()), ..Secret::default() }

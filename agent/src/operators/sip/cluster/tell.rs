@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use agent_api::sip::cluster::{READY, Role, SipCluster, SipClusterStatus, SipNode};
 use jiff::Timestamp;
-use kube::Resource as _;
 
 use super::controller::Controller;
-use super::decide::{Choice, Member, told_key};
+use super::decide::{Choice, Member};
 use super::look::{Addresses, Found};
-use crate::operators::kit::conditions::{is_news, merge};
-use crate::operators::kit::{Event, Key, NewCondition, ObjectError, Reason};
+use crate::operators::kit::conditions::{merge, news};
+use crate::operators::kit::{Key, NewCondition, ObjectError, Reason, told_key};
 
 /// Reason of a role's condition that holds.
 const SCHEDULED: &str = "Scheduled";
@@ -176,16 +175,8 @@ impl Controller {
     pub(super) async fn tell(&self, object: &SipCluster, told: Told) -> Result<(), ObjectError> {
         let before = object.status.clone().unwrap_or_default();
         let status = status(object, &told, Timestamp::now());
-        if status == before {
-            return Ok(());
-        }
-        let (what, why) = (told.what, told.why);
-        let news = is_news(before.conditions.as_ref(), READY, what, &why);
-        self.base.objects.change_status(object, &before, &status).await?;
-        if news {
-            self.base.tell(&object.object_ref(&()), &Event::new(what, why)).await;
-        }
-        Ok(())
+        let news = news(before.conditions.as_ref(), READY, told.what, &told.why);
+        self.base.report(object, (&before, &status), news).await
     }
 }
 

@@ -1,17 +1,16 @@
 //! Configurations of `HAProxy`, out of templates of Go that users may replace. Pure.
 //!
 //! What a template finds, as Airship's do: `.ContainerPorts`, each with `.Name` and `.ContainerPort`; `.Servers`, each with
-//! `.Name` and `.IP`. The words are those of Go's `text/template`: actions, pipelines, variables, `range`, `if`, `with`,
-//! `define`, and its functions. A template that runs too long or writes too much is an error.
+//! `.Name` and `.IP`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::Duration;
 
-use gtmpl_ng::{Context, Limits, Template, Value};
+use gtmpl_ng::Value;
 
-/// Longest time that a template may take, and most that it may write.
-const LONGEST: Duration = Duration::from_secs(5);
+use crate::operators::kit::templates;
+
+/// Most that a template may write.
 const MOST: usize = 900_000;
 
 /// A port at which a load balancer answers.
@@ -54,10 +53,7 @@ pub fn render(template: &str, ports: &[ContainerPort], servers: &[Server]) -> Re
     let servers =
         servers.iter().map(|server| map([("Name", server.name.clone().into()), ("IP", before_port(server.ip).into())]));
     let values = map([("ContainerPorts", Value::Array(ports)), ("Servers", Value::Array(servers.collect()))]);
-    let limits = Limits::default().with_output_bytes(MOST).with_deadline(LONGEST);
-    let mut parsed = Template::with_limits(limits);
-    parsed.parse(template).map_err(|error| error.to_string())?;
-    let text = parsed.render(&Context::from(values)).map_err(|error| error.to_string())?;
+    let text = templates::render(template, values, &[], MOST)?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
 }
 
