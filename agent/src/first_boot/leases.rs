@@ -36,7 +36,7 @@ pub async fn take(api: &Api, node: &Node) -> Result<(), ApiError> {
     change(api, SCHEDULER, |holder| is_of(holder, node), &not_led).await.map(drop)
 }
 
-/// Lets the controller manager lead, which looks every two seconds. What somebody leads by now is left alone.
+/// Lets the controller manager lead, which looks every four seconds (`packages/kubernetes/kubeadm.yaml`). What somebody leads by now is left alone.
 ///
 /// # Errors
 /// When the API server does not take it, or somebody else was quicker.

@@ -17,8 +17,16 @@ const PATIENCE: &str = "20m0s";
 /// A token is needed while nodes join, and no longer.
 const TOKEN: &str = "15m0s";
 
-/// Who leads alone ends when its lease is not renewed in time, though nobody waits to lead: a slow server is given time.
-const ALONE: [(&str, &str); 2] = [("leader-elect-lease-duration", "60s"), ("leader-elect-renew-deadline", "40s")];
+/// Who leads alone ends when its lease is not renewed in time, though nobody waits to lead: a slow server is given time, and
+/// writes its lease seldom.
+const ALONE: [(&str, &str); 3] = [
+    ("leader-elect-lease-duration", "60s"),
+    ("leader-elect-renew-deadline", "40s"),
+    ("leader-elect-retry-period", "10s"),
+];
+/// etcd that is slow for a moment is not dead: with the two seconds of the default, the kubelet would start the API server
+/// anew, which makes a busy server busier.
+const ETCD: [(&str, &str); 2] = [("etcd-healthcheck-timeout", "10s"), ("etcd-readycheck-timeout", "10s")];
 
 /// `HOST:PORT` of the API.
 pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
@@ -31,6 +39,12 @@ pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
 
 fn address(ip: IpAddr, port: u16) -> String {
     std::net::SocketAddr::new(ip, port).to_string()
+}
+
+/// Flags of a component of the control plane.
+fn flags(all: &[(&str, &str)]) -> Value {
+    let args: Vec<Value> = all.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    json!({"extraArgs": args})
 }
 
 fn timeouts() -> Value {
@@ -74,15 +88,18 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
     let mut cluster = json!({
         "apiVersion": API,
         "kind": "ClusterConfiguration",
+        "apiServer": flags(&ETCD),
         "clusterName": wanted.cluster,
         "controlPlaneEndpoint": endpoint(wanted, first),
+        // The keys of the box's own cluster, too: RSA costs a small server seconds for each key, and each handshake more.
+        "encryptionAlgorithm": "ECDSA-P256",
         "kubernetesVersion": version,
         "networking": {"podSubnet": wanted.pod_cidr, "serviceSubnet": wanted.service_cidr},
     });
     let masters = wanted.nodes.iter().filter(|node| node.roles.contains(&NodeRole::Master));
     if masters.count() == 1 {
         for component in ["controllerManager", "scheduler"] {
-            cluster[component] = json!({"extraArgs": ALONE.map(|(name, value)| json!({"name": name, "value": value}))});
+            cluster[component] = flags(&ALONE);
         }
     }
     let kubelet = json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "systemd"});
@@ -168,6 +185,12 @@ pub(super) mod tests {
         assert_eq!(all[0]["nodeRegistration"]["taints"], json!([]));
         assert_eq!(all[0]["bootstrapTokens"][0]["ttl"], "15m0s");
         assert_eq!(all[1]["controlPlaneEndpoint"], "172.22.0.10:6443");
+        assert_eq!(all[1]["encryptionAlgorithm"], "ECDSA-P256");
+        let patient = json!([
+            {"name": "etcd-healthcheck-timeout", "value": "10s"},
+            {"name": "etcd-readycheck-timeout", "value": "10s"},
+        ]);
+        assert_eq!(all[1]["apiServer"]["extraArgs"], patient);
         assert_eq!(all[1]["networking"], json!({"podSubnet": "10.244.64.0/18", "serviceSubnet": "10.244.0.0/18"}));
         assert_eq!(all.len(), 4);
         let apart = read(&init(&wanted(Some(("api.site", 443))), "v1.36.4", &chosen("m", 10, &[Master])));
