@@ -21,6 +21,9 @@ use crate::booted::Booted;
 const FORMED: Duration = Duration::from_secs(3600);
 /// What they take for one step of it.
 const STEP: Duration = Duration::from_secs(1200);
+/// A node comes after the box, as in nice(1): a box that gets too little of two processors to look after its own cluster
+/// starts its own API server again and again, and nothing goes on.
+const BEHIND_THE_BOX: u8 = 3;
 /// Namespace of the clusters.
 const NAMESPACE: &str = "default";
 /// On every node, of the Deployment that answers.
@@ -50,6 +53,7 @@ impl Node {
         let vm = VmBuilder::new(&tools, name)
             .memory_mib(memory)
             .cpus(2)
+            .nice(BEHIND_THE_BOX)
             .firmware(Firmware::Bios)
             .boot(disk)
             .disk(Disk::open(seed).expect("a seed"))
