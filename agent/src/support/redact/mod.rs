@@ -9,6 +9,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 mod names;
 mod patterns;
+mod scan;
 mod values;
 
 pub(crate) use values::Values;

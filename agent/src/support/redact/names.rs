@@ -30,6 +30,8 @@ const WORDS: &[&str] = &[
     "hashedpassword",
     "clientsecret",
     "otp",
+    "creds",
+    "community",
 ];
 /// Words that make a secret's name with `key`.
 const BEFORE_KEY: &[&str] = &[
@@ -54,6 +56,17 @@ const BEFORE_KEY: &[&str] = &[
     "wrapping",
     "data",
     "root",
+    "preshared",
+    "aes",
+    "hmac",
+    "tsig",
+    "wep",
+    "wpa",
+    "tls",
+    "ssl",
+    "webhook",
+    "recovery",
+    "unseal",
 ];
 /// Whole names.
 const WHOLE: &[&str] = &["auth", "pass", "pw", "community", "pin", "key-data", "sig", "jwt", "dsn", "foothold.site"];
