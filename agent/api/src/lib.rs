@@ -29,7 +29,7 @@
 //! events   what happens, step by step     agent writes; console, REST, `foothold run` read
 //! openpgp  signatures that apt reads           builder and agent sign their repositories
 //! ports    who may be reached             agent enforces, README tells
-//! sops     what was left encrypted          people encrypt; agent says so
+//! encrypted  what was left encrypted        people encrypt; agent says so
 //! yaml     how much of it is read at once   whoever reads files of users
 //! committed  for tests: files that are made from types
 //! ```
@@ -41,6 +41,7 @@ pub mod clusters;
 #[cfg(test)]
 mod committed;
 pub mod console;
+pub mod encrypted;
 pub mod events;
 pub mod hash;
 pub mod host_story;
@@ -61,6 +62,5 @@ pub mod rest;
 pub mod servers;
 pub mod sip;
 pub mod site;
-pub mod sops;
 pub mod vino;
 pub mod yaml;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use agent_api::metal3::bmc_address::Credentials;
-use agent_api::{sops, yaml};
+use agent_api::{encrypted, yaml};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -121,11 +121,12 @@ fn host(object: &Value, secrets: &BTreeMap<(String, String), &Value>) -> Result<
     let wanted = text("credentialsName");
     let secret = secrets.get(&(namespace.clone(), wanted.to_owned()));
     let unverified = &bmc["disableCertificateVerification"];
+    let encrypted = encrypted::told(text("address"));
     let credentials = match secret {
         _ if !(unverified.is_boolean() || unverified.is_null()) => Err(format!(
             "its `spec.bmc.disableCertificateVerification` is {unverified}, expected `true` or `false` without quotes"
         )),
-        _ if sops::is_encrypted(text("address")) => Err(format!("its `spec.bmc.address` {}", sops::ENCRYPTED)),
+        _ if encrypted.is_some() => Err(format!("its `spec.bmc.address` {}", encrypted.unwrap_or_default())),
         _ if wanted.is_empty() => Err("the host names no Secret in `spec.bmc.credentialsName`".to_owned()),
         None if namespace.is_empty() => {
             Err(format!("there is no Secret `{wanted}` without a namespace, like the host"))
@@ -171,13 +172,16 @@ fn text_of(field: &str, name: &str, found: &Value) -> Result<String, String> {
         };
         return Err(format!("its `{field}.{name}` is {kind}, which the API server refuses; hint: put it in quotes"));
     };
-    let plain = if field == "stringData" || sops::is_encrypted(text) {
+    let plain = if field == "stringData" || encrypted::told(text).is_some() {
         Some(text.clone())
     } else {
         STANDARD.decode(text.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok())
     };
     let plain = plain.ok_or_else(|| format!("`{field}.{name}` is not the base64 of a text"))?;
-    if sops::is_encrypted(&plain) { Err(format!("its `{field}.{name}` {}", sops::ENCRYPTED)) } else { Ok(plain) }
+    match encrypted::told(&plain) {
+        Some(told) => Err(format!("its `{field}.{name}` {told}")),
+        None => Ok(plain),
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ impl std::fmt::Debug for Password {
     }
 }
 
+/// The chart that describes a host: `deploy/machine` of ICN's repository.
+const CHART: &str = "machine";
 /// The link on which hosts are Kubernetes nodes.
 const NODE_LINK: &str = "baremetal";
 pub(super) const NAME_EXPECTED: &str = "a host name (a-z, 0-9, `-`, at most 63)";
@@ -87,15 +89,27 @@ pub(super) fn read(
             continue;
         }
         let Some(document) = parse(&input.file, &text, above, problems) else { continue };
-        let top = At::top(&input.file, above, &document);
-        let Some(kind) = kind(&document.value) else {
-            values(&top, machines, notes, problems);
-            continue;
-        };
-        match release(&document.value) {
-            Some("deploy/machine") if kind == "HelmRelease" => released(&top, machines, notes, problems),
-            _ => notes.push(format!("{}:{}: this {kind} is no host", input.file, top.line)),
+        object(&At::top(&input.file, above, &document), machines, notes, problems);
+    }
+}
+
+/// Takes the machines of a document, or of an item of a list, as `kubectl get` prints them.
+fn object(at: &At<'_>, machines: &mut Vec<IcnMachine>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) {
+    let Some(kind) = kind(at.node) else { return values(at, machines, notes, problems) };
+    if kind.ends_with("List") {
+        for (_, items) in at.entries(problems).unwrap_or_default().into_iter().filter(|(key, _)| *key == "items") {
+            for item in items.list(problems).unwrap_or_default() {
+                object(&item, machines, notes, problems);
+            }
         }
+        return;
+    }
+    match release(at.node) {
+        Some(chart) if kind == "HelmRelease" && chart.trim_end_matches('/').rsplit('/').next() == Some(CHART) => {
+            released(at, machines, notes, problems);
+        }
+        Some(chart) => notes.push(format!("{}:{}: this {kind} of the chart `{chart}` is no host", at.file, at.line)),
+        None => notes.push(format!("{}:{}: this {kind} is no host", at.file, at.line)),
     }
 }
 

@@ -81,6 +81,9 @@ pub fn convert(inputs: &[Input], choices: &Choices) -> Result<Converted, Vec<Pro
     let mut notes = Vec::new();
     let mut provider = shell::Provider::default();
     for input in inputs {
+        // Editors of Windows put a mark before UTF-8.
+        let text = input.text.trim_start_matches('\u{feff}').to_owned();
+        let input = &Input { file: input.file.clone(), text };
         match form(input) {
             Form::Shell => shell::read(input, &mut provider, &mut notes, &mut problems),
             Form::Json => nodes::read(input, &mut machines, &mut problems),
@@ -92,7 +95,7 @@ pub fn convert(inputs: &[Input], choices: &Choices) -> Result<Converted, Vec<Pro
             file: inputs.iter().map(|input| input.file.as_str()).collect::<Vec<_>>().join(", "),
             line: 0,
             key: String::new(),
-            found: "no host".into(),
+            found: if notes.is_empty() { "no host".into() } else { format!("no host ({})", notes.join("; ")) },
             expected: "`nodes` of a nodes.json, or a `machineName` of the machine chart's values".into(),
         });
     }
@@ -106,6 +109,9 @@ pub fn yaml(objects: &[Value]) -> Result<String, serde_saphyr::SerializeError> {
     Ok(texts.join("---\n"))
 }
 
+/// Keys of the machine chart's values, and of what releases it: they may be written as JSON, too.
+const IN_VALUES: [&str; 3] = ["\"machineName\"", "\"machines\"", "\"apiVersion\""];
+
 /// What a file is.
 enum Form {
     Shell,
@@ -117,7 +123,7 @@ fn form(input: &Input) -> Form {
     let shell = std::path::Path::new(&input.file).extension().is_some_and(|ending| ending == "sh");
     if shell || input.text.starts_with("#!") {
         Form::Shell
-    } else if input.text.trim_start().starts_with('{') {
+    } else if input.text.trim_start().starts_with('{') && !IN_VALUES.iter().any(|key| input.text.contains(key)) {
         Form::Json
     } else {
         Form::Yaml

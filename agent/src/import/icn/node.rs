@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use agent_api::yaml;
+use agent_api::{encrypted, yaml};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
@@ -171,15 +171,19 @@ impl<'a> At<'a> {
     /// A text that is not empty.
     pub fn text(&self, expected: &str, problems: &mut Vec<Problem>) -> Option<String> {
         match self.node {
-            // What sops leaves of a secret.
-            Node::Scalar(Value::String(text)) if text.starts_with("ENC[") => {
-                problems.push(self.problem(
-                    "what sops encrypted".into(),
-                    &format!("{expected}; decrypt the file first: `sops --decrypt`"),
-                ));
+            Node::Scalar(Value::String(text)) if encrypted::told(text).is_some() => {
+                let told = encrypted::told(text).unwrap_or_default();
+                let (what, hint) = told.split_once("; hint: ").unwrap_or((told, "decrypt it first"));
+                problems.push(self.problem(format!("a text that {what}"), &format!("{expected}; {hint}")));
                 None
             }
             Node::Scalar(Value::String(text)) if !text.is_empty() => Some(text.clone()),
+            // What a file has without quotes is not always what it says: `0123` is 83 or 123, and may be a secret.
+            Node::Scalar(Value::Number(_) | Value::Bool(_)) => {
+                let found = "a number, or true or false".into();
+                problems.push(self.problem(found, &format!("{expected}, in quotes")));
+                None
+            }
             _ => self.refuse(expected, problems),
         }
     }

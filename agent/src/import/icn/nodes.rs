@@ -1,5 +1,7 @@
 //! `nodes.json` of R2 to R5.
 
+use std::net::Ipv6Addr;
+
 use serde_json::Value;
 
 use super::machine::{IcnMachine, MAC_EXPECTED, NAME_EXPECTED, Password, User, image_name, mac, name};
@@ -41,7 +43,12 @@ fn machine(node: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
         user: User { fqdn: Some(format!("{name}.akraino.icn.org")), ..os.1 },
         name,
         labels: Vec::new(),
-        address: format!("ipmi://{address}"),
+        // An address of IPv6 alone has no port.
+        address: if address.parse::<Ipv6Addr>().is_ok() {
+            format!("ipmi://[{address}]")
+        } else {
+            format!("ipmi://{address}")
+        },
         username,
         password,
         unverified: None,

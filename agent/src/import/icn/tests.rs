@@ -61,7 +61,10 @@ fn releases_of_the_machine_chart_become_hosts_and_others_are_told() {
     insta::assert_snapshot!(text(&converted));
     assert_eq!(
         converted.notes,
-        ["site.yaml:1: this Namespace is no host", "site.yaml:36: this HelmRelease is no host"]
+        [
+            "site.yaml:1: this Namespace is no host",
+            "site.yaml:36: this HelmRelease of the chart `deploy/cluster` is no host"
+        ]
     );
 }
 
@@ -161,6 +164,59 @@ fn files_of_every_release_are_read_and_what_means_nothing_here_is_noted() {
     assert_eq!(about, ["IRONIC_INTERFACE", "IRONIC_ENABLE_DHCP", "DOCKER_REGISTRY_MIRRORS", "KUD_ADDONS"]);
     let slip = told(&[("nodes.json", NODES), ("user_config.sh", "PROVIDER_NETWORK_GATEWY=10.0.0.1\n")]);
     assert!(slip.contains("`PROVIDER_NETWORK_GATEWY`: found a key that nobody knows"), "{slip}");
+}
+
+/// The same files as others write and print them.
+#[test]
+fn files_of_every_hand_are_read() {
+    let bmc = |indent: &str| {
+        ["bmcAddress: ipmi://10.0.0.2", "bmcUsername: a", "bmcPassword: b"]
+            .map(|line| format!("{indent}{line}\n"))
+            .concat()
+    };
+    let release = |chart: &str, indent: &str| {
+        let lines =
+            ["kind: HelmRelease", "spec:", "  chart: { spec: { chart: CHART } }", "  values:", "    machineName: a"];
+        let lines = lines.map(|line| format!("{indent}{line}\n")).concat().replace("CHART", chart);
+        lines + &bmc(&format!("{indent}    "))
+    };
+    let flux = |chart: &str| format!("apiVersion: helm.toolkit.fluxcd.io/v2\n{}", release(chart, ""));
+    let listed = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: helm.toolkit.fluxcd.io/v2\n{}",
+        release("deploy/machine", "  ")
+    );
+    let json = |address: &str| {
+        format!(
+            "{{\"nodes\": [{{\"name\": \"a\", \"ipmi_driver_info\": {{\"address\": \"{address}\", \"username\": \"a\", \"password\": \"b\"}}}}]}}"
+        )
+    };
+    let windows = format!("machineName: a\n{}", bmc("")).replace('\n', "\r\n");
+    for (file, text, address) in [
+        ("a.yaml", format!("\u{feff}{windows}"), "ipmi://10.0.0.2"),
+        ("a.yaml", flux("./deploy/machine"), "ipmi://10.0.0.2"),
+        ("a.yaml", flux("machine/"), "ipmi://10.0.0.2"),
+        ("a.yaml", listed, "ipmi://10.0.0.2"),
+        ("a.json", format!("\u{feff}{}", json("10.0.0.2:6230")), "ipmi://10.0.0.2:6230"),
+        ("a.json", json("fd00::2"), "ipmi://[fd00::2]"),
+        (
+            "a.json",
+            "{\n\t\"machineName\": \"a\", \"bmcAddress\": \"ipmi://10.0.0.2\", \"bmcUsername\": \"a\", \"bmcPassword\": \"b\"\n}\n".to_owned(),
+            "ipmi://10.0.0.2",
+        ),
+        ("a.json", json("[fd00::2]:6230"), "ipmi://[fd00::2]:6230"),
+    ] {
+        let converted = good(&[(file, &text)]);
+        let host = converted.objects.iter().find(|it| it["kind"] == "BareMetalHost").expect("a host");
+        assert_eq!(host["spec"]["bmc"]["address"], address, "{text}");
+        assert_eq!(host["spec"]["rootDeviceHints"]["minSizeGigabytes"], 48, "{text}");
+    }
+    let other = told(&[("a.yaml", &flux("deploy/cluster"))]);
+    assert!(
+        other.contains("found no host (a.yaml:1: this HelmRelease of the chart `deploy/cluster` is no host)"),
+        "{other}"
+    );
+    let number = told(&[("a.yaml", &format!("machineName: a\n{}", bmc("").replace("Password: b", "Password: 0123")))]);
+    assert!(number.ends_with("found a number, or true or false, expected the BMC's password, in quotes"), "{number}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Objects of the cluster that belong to a host: its Secrets, and what was found in it.
 
+use agent_api::encrypted;
 use agent_api::metal3::annotations::SECRET_LABEL;
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, HardwareDetails, SecretReference};
-use agent_api::sops;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
@@ -64,10 +64,10 @@ impl Objects {
         };
         let secret = self.claimed(host, secret).await?;
         let [user, password] = ["username", "password"].map(|key| part(&secret, key));
-        let encrypted = [&user, &password].into_iter().flatten().any(|text| sops::is_encrypted(text));
+        let encrypted = [&user, &password].into_iter().flatten().find_map(|text| encrypted::told(text));
         let login = Credentials::new(user.as_deref(), password.as_deref()).map_err(|error| error.to_string());
-        let told = || format!("The BMC secret {}/{name} {}", namespace(host), sops::ENCRYPTED);
-        let login = if encrypted { Err(told()) } else { login };
+        let told = |why| Err(format!("The BMC secret {}/{name} {why}", namespace(host)));
+        let login = encrypted.map_or(login, told);
         let both = login.and_then(|login| {
             let address: BmcAddress = bmc.address.parse().map_err(|error| format!("{error}"))?;
             Ok((address, login))

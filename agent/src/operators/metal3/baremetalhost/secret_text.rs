@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use agent_api::sops;
+use agent_api::encrypted;
 use flate2::read::MultiGzDecoder;
 use k8s_openapi::ByteString;
 
@@ -33,10 +33,10 @@ pub fn text(bytes: &ByteString) -> Result<String, String> {
         let kind = kind(plain);
         format!("is {kind}, and a config drive is told to Ironic as a text; hint: give the text itself, or gzip of it")
     })?;
-    if sops::is_encrypted(text) {
-        return Err(sops::ENCRYPTED.to_owned());
+    match encrypted::told(text) {
+        Some(told) => Err(told.to_owned()),
+        None => Ok(text.to_owned()),
     }
-    Ok(text.to_owned())
 }
 
 /// What bytes are that are no text.
@@ -92,6 +92,8 @@ mod tests {
     #[case::packed_noise(gzip(&[0x80, 0x81]), "is binary data, ")]
     #[case::cut_off(gzip(b"#cloud-config\n")[..12].to_vec(), "is a gzip archive that cannot be unpacked: ")]
     #[case::a_value_of_sops(b"ENC[AES256_GCM,data:eA==,iv:x,type:str]".to_vec(), "is still encrypted by sops; hint: ")]
+    #[case::of_ansible(b"$ANSIBLE_VAULT;1.1;AES256\n6638\n".to_vec(), "is still encrypted by Ansible's vault; hint: ")]
+    #[case::compact_json(b"{\"a\":\"ENC[AES256_GCM,data:eA==]\",\"sops\":{}}".to_vec(), "is still encrypted by sops; hint: ")]
     #[case::a_file_of_sops(b"a: ENC[AES256_GCM,data:eA==]\nsops:\n    version: 3.9.0\n".to_vec(), "is still encrypted by sops; hint: ")]
     fn what_is_no_text_is_said(#[case] bytes: Vec<u8>, #[case] expected: &str) {
         let said = text(&ByteString(bytes)).expect_err("no text");
