@@ -31,6 +31,21 @@ const BOND: [(&str, &str, &str); 15] = [
     ("updelay", "UpDelaySec", "ms"),
 ];
 
+/// Words of a bond's parameters in systemd.netdev(5), by the number that the kernel takes for each, too
+/// (Documentation/networking/bonding.rst, "Bonding Driver Options").
+const BOND_WORDS: [(&str, &[&str]); 8] = [
+    ("mode", &["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"]),
+    ("xmit_hash_policy", &["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4", "vlan+srcmac"]),
+    ("ad_select", &["stable", "bandwidth", "count"]),
+    ("arp_all_targets", &["any", "all"]),
+    ("arp_validate", &["none", "active", "backup", "all"]),
+    ("fail_over_mac", &["none", "active", "follow"]),
+    ("lacp_rate", &["slow", "fast"]),
+    ("primary_reselect", &["always", "better", "failure"]),
+];
+/// Prefixes of addresses that come without one, as cloud-init takes them (`network_state.py`).
+const PREFIXES: (u32, u32) = (24, 64);
+
 /// The whole file. Keys that do not concern addresses are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -71,11 +86,13 @@ pub struct Link {
     #[serde(deserialize_with = "nullable")]
     pub bond_links: Vec<String>,
     /// `802.3ad`, `active-backup` and the others.
+    #[serde(deserialize_with = "text")]
     pub bond_mode: Option<String>,
     /// Milliseconds between two looks at its links.
     #[serde(deserialize_with = "number")]
     pub bond_miimon: Option<u32>,
     /// How it spreads packets.
+    #[serde(deserialize_with = "text")]
     pub bond_xmit_hash_policy: Option<String>,
     /// The card that it prefers: an id.
     pub bond_primary: Option<String>,
@@ -176,6 +193,18 @@ pub enum NetworkDataError {
         /// What should.
         expected: &'static str,
     },
+    /// A word of a bond that nobody knows.
+    #[error("`{key}`: found `{found}` as `{name}`, expected one of `{}`, or its number", words.join("`, `"))]
+    Word {
+        /// Which.
+        key: &'static str,
+        /// The parameter.
+        name: String,
+        /// What stands there.
+        found: String,
+        /// What could.
+        words: &'static [&'static str],
+    },
     /// It is the file of another program.
     #[error(
         "found {found}, expected OpenStack's network data (`links`, `networks`, `services`), which Ironic hands on"
@@ -188,13 +217,17 @@ pub enum NetworkDataError {
     #[error("{0}")]
     Shape(String),
     /// A network or a link names a link that is not there.
-    #[error("`{key}`: found no link `{id}`")]
+    #[error("`{key}`: found {}, expected the `id` of one of `links`", found_id(id))]
     NoLink {
         /// Which.
         key: &'static str,
         /// The id.
         id: String,
     },
+}
+
+fn found_id(id: &str) -> String {
+    if id.is_empty() { "nothing".to_owned() } else { format!("`{id}`, which no link has") }
 }
 
 fn wrong(key: &'static str, found: &str, expected: &'static str) -> NetworkDataError {
@@ -276,6 +309,9 @@ impl NetworkData {
                     let below = link.vlan_link.as_deref().unwrap_or_default();
                     names.get(below).ok_or_else(|| missing("links.vlan_link", below))?;
                 }
+                "bond" if link.bond_links.is_empty() => {
+                    return Err(wrong("links.bond_links", "[]", "the ids of the cards that the bond is made of"));
+                }
                 "bond" => {
                     let lost = link.bond_links.iter().find(|id| !names.contains_key(id.as_str()));
                     lost.map_or(Ok(()), |id| Err(missing("links.bond_links", id)))?;
@@ -324,7 +360,8 @@ impl NetworkData {
         }
         for network in &own {
             if let Some(address) = &network.ip_address {
-                let _ = writeln!(text, "Address={}", with_prefix(address, network.netmask.as_deref())?);
+                let least = if address.contains(':') { PREFIXES.1 } else { PREFIXES.0 };
+                let _ = writeln!(text, "Address={}", with_prefix(address, network.netmask.as_deref(), least)?);
             }
         }
         if dhcp != "no" {
@@ -333,7 +370,10 @@ impl NetworkData {
             let _ = write!(text, "\n[DHCPv4]\nClientIdentifier=mac\n{own_names}");
         }
         for route in own.iter().flat_map(|network| &network.routes) {
-            let to = with_prefix(&route.network, route.netmask.as_deref().filter(|mask| !mask.is_empty()))?;
+            // `0.0.0.0` and `::` without a mask are everything, any other address is a host.
+            let everything = route.network.parse().is_ok_and(|network: IpAddr| network.is_unspecified());
+            let least = if everything { 0 } else { u32::MAX };
+            let to = with_prefix(&route.network, route.netmask.as_deref(), least)?;
             let _ = writeln!(
                 text,
                 "\n[Route]\nDestination={to}\nGateway={}",
@@ -357,16 +397,11 @@ fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {
         return Ok(text);
     }
     text.push_str("\n[Bond]\n");
-    let word = |key: &'static str, value: &str| {
-        let plain = !value.is_empty() && value.bytes().all(|it| it.is_ascii_alphanumeric() || b".+-".contains(&it));
-        if plain { Ok(()) } else { Err(wrong(key, value, "a word")) }
-    };
     if let Some(mode) = &link.bond_mode {
-        word("links.bond_mode", mode)?;
-        let _ = writeln!(text, "Mode={mode}");
+        let _ = writeln!(text, "Mode={}", bond_word("links.bond_mode", "mode", mode)?);
     }
     if let Some(policy) = &link.bond_xmit_hash_policy {
-        word("links.bond_xmit_hash_policy", policy)?;
+        let policy = bond_word("links.bond_xmit_hash_policy", "xmit_hash_policy", policy)?;
         let _ = writeln!(text, "TransmitHashPolicy={policy}");
     }
     let asks_arp = link.others.contains_key("bond_arp_interval");
@@ -380,14 +415,19 @@ fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {
         if !plain {
             return Err(wrong("links.bond_*", &value, "a word or a number"));
         }
-        let value = match value.as_str() {
-            "0" if name == "lacp_rate" => "slow".to_owned(),
-            "1" if name == "lacp_rate" => "fast".to_owned(),
-            other => other.replace(',', " "),
-        };
+        let value = bond_word("links.bond_*", name, &value)?.replace(',', " ");
         let _ = writeln!(text, "{ours}={value}{unit}");
     }
     Ok(text)
+}
+
+/// The word of systemd.netdev(5) for a bond's parameter, which may be told by its number; a parameter without words as it
+/// is. systemd-networkd would pass over a word that it does not know.
+fn bond_word<'a>(key: &'static str, name: &str, value: &'a str) -> Result<&'a str, NetworkDataError> {
+    let Some((_, words)) = BOND_WORDS.iter().find(|(known, _)| *known == name) else { return Ok(value) };
+    let by_number = value.parse().ok().and_then(|number: usize| words.get(number));
+    let word = words.iter().find(|word| word.eq_ignore_ascii_case(value)).or(by_number);
+    word.copied().ok_or_else(|| NetworkDataError::Word { key, name: name.to_owned(), found: value.to_owned(), words })
 }
 
 fn mac_of(key: &'static str, text: &str) -> Result<MacAddress, NetworkDataError> {
@@ -398,13 +438,13 @@ fn address_of(key: &'static str, text: &str) -> Result<IpAddr, NetworkDataError>
     text.parse().map_err(|_| wrong(key, text, "an IP address"))
 }
 
-/// `ADDRESS/PREFIX`, the prefix from the address itself or from a mask.
-fn with_prefix(address: &str, mask: Option<&str>) -> Result<String, NetworkDataError> {
+/// `ADDRESS/PREFIX`, the prefix from the address itself or from a mask; `otherwise`: where there is neither.
+fn with_prefix(address: &str, mask: Option<&str>, otherwise: u32) -> Result<String, NetworkDataError> {
     let (plain, own) = address.split_once('/').map_or((address, None), |(plain, prefix)| (plain, Some(prefix)));
     let ip = address_of("ip_address", plain)?;
     let most = if ip.is_ipv4() { 32 } else { 128 };
-    let prefix = match own.or(mask) {
-        None => most,
+    let prefix = match own.or(mask).filter(|mask| !mask.is_empty()) {
+        None => otherwise.min(most),
         Some(text) => prefix_of(text)
             .filter(|prefix| *prefix <= most)
             .ok_or_else(|| wrong("netmask", text, "a mask or a prefix"))?,
@@ -425,149 +465,5 @@ fn prefix_of(text: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::{any, proptest};
-
-    use super::{NetworkData, prefix_of};
-
-    const WHOLE: &str = r#"{
-        "links": [
-            {"id": "nic0", "type": "phy", "ethernet_mac_address": "52:54:00:AA:00:01", "mtu": 9000},
-            {"id": "nic1", "type": "phy", "ethernet_mac_address": "52:54:00:aa:00:02"},
-            {"id": "nic2", "type": "phy", "ethernet_mac_address": "52:54:00:aa:00:03"},
-            {"id": "pair", "type": "bond", "bond_links": ["nic1", "nic2"], "bond_mode": "802.3ad", "bond_miimon": 50},
-            {"id": "tagged", "type": "vlan", "vlan_link": "pair", "vlan_id": 42}
-        ],
-        "networks": [
-            {"id": "a", "link": "nic0", "type": "ipv4", "ip_address": "172.22.0.20", "netmask": "255.255.255.0",
-             "routes": [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "172.22.0.1"}],
-             "services": [{"type": "dns", "address": "172.22.0.53"}]},
-            {"id": "b", "link": "tagged", "type": "ipv6", "ip_address": "fd00::20/64", "routes": []},
-            {"id": "c", "link": "tagged", "type": "ipv4_dhcp"}
-        ],
-        "services": [{"type": "dns", "address": "172.22.0.1"}, {"type": "ntp", "address": "here"}]
-    }"#;
-
-    fn units(text: &str) -> Result<Vec<(String, String)>, String> {
-        let value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let data = NetworkData::read(&value).map_err(|error| error.to_string())?;
-        data.units("10-ironic-").map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn cards_bonds_and_vlans_get_their_addresses() {
-        let text = units(WHOLE)
-            .expect("good")
-            .into_iter()
-            .fold(String::new(), |text, (name, unit)| text + &format!("# {name}\n{unit}\n"));
-        insta::assert_snapshot!(text);
-    }
-
-    #[test]
-    fn what_cannot_be_meant_is_named() {
-        for (from, to, said) in [
-            ("52:54:00:AA:00:01", "nowhere", "`ethernet_mac_address`: found `nowhere`"),
-            ("172.22.0.20", "172.22.0", "`ip_address`: found `172.22.0`"),
-            ("255.255.255.0", "255.0.255.0", "`netmask`: found `255.0.255.0`"),
-            ("\"vlan_link\": \"pair\"", "\"vlan_link\": \"nic9\"", "`links.vlan_link`: found no link `nic9`"),
-            ("\"nic1\", \"nic2\"", "\"nic1\", \"nic9\"", "`links.bond_links`: found no link `nic9`"),
-            ("\"link\": \"nic0\"", "\"link\": \"nic9\"", "`networks.link`: found no link `nic9`"),
-            ("\"vlan_id\": 42", "\"vlan_id\": 4095", "`links.vlan_id`"),
-            ("802.3ad", "802\\nName=x", "`links.bond_mode`"),
-            ("\"id\": \"nic1\"", "\"id\": \"nic0\"", "`links.id`: found `nic0`"),
-            ("172.22.0.53", "dns.example", "`services.address`: found `dns.example`"),
-        ] {
-            let error = units(&WHOLE.replacen(from, to, 1)).expect_err(to);
-            assert!(error.contains(said), "{error}");
-        }
-    }
-
-    /// As CAPM3 writes it: names of links as the kernel has them, name servers below routes, masks of IPv6.
-    #[test]
-    fn what_capm3_writes_is_understood() {
-        let text = r#"{
-            "links": [
-                {"id": "eno1", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01", "mtu": 9000},
-                {"id": "eno2", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:02", "mtu": 9000},
-                {"id": "bond0", "type": "bond", "bond_links": ["eno1", "eno2"], "bond_mode": "802.3ad", "mtu": 9000,
-                 "ethernet_mac_address": "52:54:00:00:00:01", "bond_xmit_hash_policy": "layer3+4", "bond_lacp_rate": "fast",
-                 "bond_min_links": 1, "bond_primary": "eno1"},
-                {"id": "bond0.100", "type": "vlan", "vlan_link": "bond0", "vlan_id": "100", "vlan_mac_address": "52:54:00:00:00:64"},
-                {"id": "a name that is too long for the kernel", "type": "vlan", "vlan_link": "bond0", "vlan_id": 200}
-            ],
-            "networks": [
-                {"id": "v4", "link": "bond0.100", "type": "ipv4", "ip_address": "10.1.0.9", "netmask": "255.255.255.0",
-                 "routes": [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.1.0.1",
-                             "services": [{"type": "dns", "address": "10.1.0.53"}]}]},
-                {"id": "v6", "link": "bond0.100", "type": "ipv6", "ip_address": "fd00:1::9", "netmask": "ffff:ffff:ffff:ffff::",
-                 "routes": [{"network": "::", "netmask": "::", "gateway": "fd00:1::1"}]},
-                {"id": "ra", "link": "a name that is too long for the kernel", "type": "ipv6_slaac", "routes": null}
-            ],
-            "services": [{"type": "dns", "address": "10.1.0.53"}]
-        }"#;
-        let units = units(text).expect("good");
-        let of = |name: &str| {
-            units.iter().find(|(found, _)| found == name).map(|(_, text)| text.as_str()).unwrap_or_default()
-        };
-        let all = |name: &str, lines: &[&str]| {
-            for line in lines {
-                assert!(of(name).contains(&format!("{line}\n")), "{name} has no `{line}`:\n{}", of(name));
-            }
-        };
-        all("10-ironic-00.network", &["MTUBytes=9000", "Bond=bond0", "PrimarySlave=yes", "DHCP=no"]);
-        all(
-            "10-ironic-02.netdev",
-            &["Name=bond0", "Mode=802.3ad", "TransmitHashPolicy=layer3+4", "LACPTransmitRate=fast", "MinLinks=1"],
-        );
-        all("10-ironic-02.network", &["VLAN=bond0.100", "VLAN=vlan4"]);
-        all("10-ironic-03.netdev", &["Name=bond0.100", "Id=100", "MACAddress=52:54:00:00:00:64"]);
-        all(
-            "10-ironic-03.network",
-            &[
-                "Address=10.1.0.9/24",
-                "Address=fd00:1::9/64",
-                "DNS=10.1.0.53",
-                "Destination=0.0.0.0/0",
-                "Destination=::/0",
-            ],
-        );
-        all("10-ironic-04.network", &["IPv6AcceptRA=yes", "DHCP=no"]);
-        assert_eq!(of("10-ironic-03.network").matches("DNS=").count(), 1);
-    }
-
-    #[test]
-    fn files_of_other_programs_are_refused_in_words() {
-        for (text, whose) in [
-            (r#"{"network": {"version": 2, "ethernets": {}}}"#, "netplan"),
-            (r#"{"version": 2, "ethernets": {"eno1": {"dhcp4": true}}}"#, "netplan"),
-            (r#"{"version": 1, "config": []}"#, "cloud-init"),
-            (r#"{"interfaces": [], "dns-resolver": {}}"#, "nmstate"),
-            (r#"{"anything": 1}"#, "none of its parts"),
-        ] {
-            let said = units(text).expect_err(whose);
-            assert!(said.contains(whose) && said.contains("expected OpenStack's network data"), "{said}");
-        }
-        assert_eq!(units("{}"), Ok(Vec::new()));
-        assert!(units(r#"{"links": {}}"#).is_err() && units(r#"{"links": [{"id": "a", "mtu": "wide"}]}"#).is_err());
-    }
-
-    #[test]
-    fn masks_are_prefixes() {
-        for (text, prefix) in
-            [("24", Some(24)), ("255.255.255.0", Some(24)), ("0.0.0.0", Some(0)), ("255.255.255.255", Some(32))]
-        {
-            assert_eq!(prefix_of(text), prefix, "{text}");
-        }
-        assert_eq!((prefix_of("ffff:ffff:ffff:ffff::"), prefix_of("::")), (Some(64), Some(0)));
-        assert_eq!((prefix_of("255.0.255.0"), prefix_of("wide")), (None, None));
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_read_without_a_panic(noise in any::<String>(), from in 0..1100_usize, length in 0..40_usize) {
-            let _ = units(&noise);
-            let cut = |at: usize| (0..=at.min(WHOLE.len())).rev().find(|at| WHOLE.is_char_boundary(*at)).unwrap_or(0);
-            let _ = units(&format!("{}{noise}{}", &WHOLE[..cut(from)], &WHOLE[cut(from + length)..]));
-        }
-    }
-}
+#[path = "network_data_tests.rs"]
+mod tests;

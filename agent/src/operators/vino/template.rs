@@ -373,7 +373,7 @@ mod tests {
             (
                 format!("{mac}\nnetworks: [{{id: net, link: b, type: ipv4, ip_address: 10.0.0.1/24}}]"),
                 node(),
-                "found no link `b`",
+                "found `b`, which no link has",
             ),
             (format!("{mac}\nnetworks: [{{id: net, link: a, type: ipv4, ip_address: 10.0.0.x}}]"), node(), "10.0.0.x"),
             (sample(), two, "found `10.0.0.1 10.0.0.2`, expected an address"),

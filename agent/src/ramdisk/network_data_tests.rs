@@ -1,0 +1,186 @@
+//! What network data become.
+
+use proptest::prelude::{any, proptest};
+
+use super::{NetworkData, prefix_of};
+
+const WHOLE: &str = r#"{
+        "links": [
+            {"id": "nic0", "type": "phy", "ethernet_mac_address": "52:54:00:AA:00:01", "mtu": 9000},
+            {"id": "nic1", "type": "phy", "ethernet_mac_address": "52:54:00:aa:00:02"},
+            {"id": "nic2", "type": "phy", "ethernet_mac_address": "52:54:00:aa:00:03"},
+            {"id": "pair", "type": "bond", "bond_links": ["nic1", "nic2"], "bond_mode": "802.3ad", "bond_miimon": 50},
+            {"id": "tagged", "type": "vlan", "vlan_link": "pair", "vlan_id": 42}
+        ],
+        "networks": [
+            {"id": "a", "link": "nic0", "type": "ipv4", "ip_address": "172.22.0.20", "netmask": "255.255.255.0",
+             "routes": [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "172.22.0.1"}],
+             "services": [{"type": "dns", "address": "172.22.0.53"}]},
+            {"id": "b", "link": "tagged", "type": "ipv6", "ip_address": "fd00::20/64", "routes": []},
+            {"id": "c", "link": "tagged", "type": "ipv4_dhcp"}
+        ],
+        "services": [{"type": "dns", "address": "172.22.0.1"}, {"type": "ntp", "address": "here"}]
+    }"#;
+
+fn units(text: &str) -> Result<Vec<(String, String)>, String> {
+    let value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let data = NetworkData::read(&value).map_err(|error| error.to_string())?;
+    data.units("10-ironic-").map_err(|error| error.to_string())
+}
+
+#[test]
+fn cards_bonds_and_vlans_get_their_addresses() {
+    let text = units(WHOLE)
+        .expect("good")
+        .into_iter()
+        .fold(String::new(), |text, (name, unit)| text + &format!("# {name}\n{unit}\n"));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn what_cannot_be_meant_is_named() {
+    for (from, to, said) in [
+        ("52:54:00:AA:00:01", "nowhere", "`ethernet_mac_address`: found `nowhere`"),
+        ("172.22.0.20", "172.22.0", "`ip_address`: found `172.22.0`"),
+        ("255.255.255.0", "255.0.255.0", "`netmask`: found `255.0.255.0`"),
+        ("\"vlan_link\": \"pair\"", "\"vlan_link\": \"nic9\"", "`links.vlan_link`: found `nic9`, which no link has"),
+        ("\"nic1\", \"nic2\"", "\"nic1\", \"nic9\"", "`links.bond_links`: found `nic9`, which no link has"),
+        ("\"nic1\", \"nic2\"", "", "`links.bond_links`: found `[]`, expected the ids"),
+        ("\"link\": \"nic0\"", "\"link\": \"nic9\"", "`networks.link`: found `nic9`, which no link has"),
+        ("\"link\": \"nic0\", ", "", "`networks.link`: found nothing, expected the `id`"),
+        ("802.3ad", "lacp", "`links.bond_mode`: found `lacp` as `mode`, expected one of `balance-rr`, "),
+        ("802.3ad", "7", "`links.bond_mode`: found `7`"),
+        ("\"bond_miimon\": 50", "\"bond_fail_over_mac\": \"3\"", "found `3` as `fail_over_mac`"),
+        ("\"vlan_id\": 42", "\"vlan_id\": 4095", "`links.vlan_id`"),
+        ("802.3ad", "802\\nName=x", "`links.bond_mode`"),
+        ("\"id\": \"nic1\"", "\"id\": \"nic0\"", "`links.id`: found `nic0`"),
+        ("172.22.0.53", "dns.example", "`services.address`: found `dns.example`"),
+    ] {
+        let error = units(&WHOLE.replacen(from, to, 1)).expect_err(to);
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+/// As CAPM3 writes it: names of links as the kernel has them, name servers below routes, masks of IPv6.
+#[test]
+fn what_capm3_writes_is_understood() {
+    let text = r#"{
+            "links": [
+                {"id": "eno1", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01", "mtu": 9000},
+                {"id": "eno2", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:02", "mtu": 9000},
+                {"id": "bond0", "type": "bond", "bond_links": ["eno1", "eno2"], "bond_mode": "802.3ad", "mtu": 9000,
+                 "ethernet_mac_address": "52:54:00:00:00:01", "bond_xmit_hash_policy": "layer3+4", "bond_lacp_rate": "fast",
+                 "bond_min_links": 1, "bond_primary": "eno1"},
+                {"id": "bond0.100", "type": "vlan", "vlan_link": "bond0", "vlan_id": "100", "vlan_mac_address": "52:54:00:00:00:64"},
+                {"id": "a name that is too long for the kernel", "type": "vlan", "vlan_link": "bond0", "vlan_id": 200}
+            ],
+            "networks": [
+                {"id": "v4", "link": "bond0.100", "type": "ipv4", "ip_address": "10.1.0.9", "netmask": "255.255.255.0",
+                 "routes": [{"network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.1.0.1",
+                             "services": [{"type": "dns", "address": "10.1.0.53"}]}]},
+                {"id": "v6", "link": "bond0.100", "type": "ipv6", "ip_address": "fd00:1::9", "netmask": "ffff:ffff:ffff:ffff::",
+                 "routes": [{"network": "::", "netmask": "::", "gateway": "fd00:1::1"}]},
+                {"id": "ra", "link": "a name that is too long for the kernel", "type": "ipv6_slaac", "routes": null}
+            ],
+            "services": [{"type": "dns", "address": "10.1.0.53"}]
+        }"#;
+    let units = units(text).expect("good");
+    let of =
+        |name: &str| units.iter().find(|(found, _)| found == name).map(|(_, text)| text.as_str()).unwrap_or_default();
+    let all = |name: &str, lines: &[&str]| {
+        for line in lines {
+            assert!(of(name).contains(&format!("{line}\n")), "{name} has no `{line}`:\n{}", of(name));
+        }
+    };
+    all("10-ironic-00.network", &["MTUBytes=9000", "Bond=bond0", "PrimarySlave=yes", "DHCP=no"]);
+    all(
+        "10-ironic-02.netdev",
+        &["Name=bond0", "Mode=802.3ad", "TransmitHashPolicy=layer3+4", "LACPTransmitRate=fast", "MinLinks=1"],
+    );
+    all("10-ironic-02.network", &["VLAN=bond0.100", "VLAN=vlan4"]);
+    all("10-ironic-03.netdev", &["Name=bond0.100", "Id=100", "MACAddress=52:54:00:00:00:64"]);
+    all(
+        "10-ironic-03.network",
+        &["Address=10.1.0.9/24", "Address=fd00:1::9/64", "DNS=10.1.0.53", "Destination=0.0.0.0/0", "Destination=::/0"],
+    );
+    all("10-ironic-04.network", &["IPv6AcceptRA=yes", "DHCP=no"]);
+    assert_eq!(of("10-ironic-03.network").matches("DNS=").count(), 1);
+}
+
+/// The kernel takes numbers for a bond's words, and files have them; systemd-networkd takes the words alone.
+#[test]
+fn numbers_of_a_bonds_words_are_told_as_words() {
+    let bond = |more: &str| {
+        let text = WHOLE.replace("\"bond_mode\": \"802.3ad\", \"bond_miimon\": 50", more);
+        units(&text).expect(more).into_iter().find(|(name, _)| name == "10-ironic-03.netdev").expect("a bond").1
+    };
+    for (written, expected) in [
+        ("\"bond_mode\": \"4\"", "Mode=802.3ad"),
+        ("\"bond_mode\": 1", "Mode=active-backup"),
+        ("\"bond_mode\": \"Active-Backup\"", "Mode=active-backup"),
+        ("\"bond_xmit_hash_policy\": \"1\"", "TransmitHashPolicy=layer3+4"),
+        ("\"bond_xmit_hash_policy\": \"vlan+srcmac\"", "TransmitHashPolicy=vlan+srcmac"),
+        ("\"bond_lacp_rate\": 1", "LACPTransmitRate=fast"),
+        ("\"bond_fail_over_mac\": \"2\"", "FailOverMACPolicy=follow"),
+        ("\"bond_ad_select\": \"bandwidth\"", "AdSelect=bandwidth"),
+        ("\"bond_primary_reselect\": 2", "PrimaryReselectPolicy=failure"),
+        ("\"bond_arp_validate\": 3", "ARPValidate=all"),
+        ("\"bond_arp_all_targets\": \"0\"", "ARPAllTargets=any"),
+        ("\"bond_arp_ip_target\": \"10.0.0.1,10.0.0.2\"", "ARPIPTargets=10.0.0.1 10.0.0.2"),
+        ("\"bond_updelay\": 200", "UpDelaySec=200ms"),
+    ] {
+        let text = bond(written);
+        assert!(text.lines().any(|line| line == expected), "{written}: {text}");
+    }
+}
+
+/// As cloud-init takes them, which the same files were written for.
+#[test]
+fn addresses_and_routes_without_a_mask_have_the_usual_one() {
+    let text = r#"{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01"}],
+            "networks": [
+                {"id": "0", "link": "a", "type": "ipv4", "ip_address": "10.1.0.9", "netmask": null,
+                 "routes": [{"network": "0.0.0.0", "gateway": "10.1.0.1"}, {"network": "10.9.0.1", "netmask": "", "gateway": "10.1.0.2"}]},
+                {"id": "1", "link": "a", "type": "ipv6", "ip_address": "fd00::9", "routes": [{"network": "::", "gateway": "fd00::1"}]},
+                {"id": "2", "link": "a", "type": "ipv4", "ip_address": "10.2.0.9/255.255.0.0"}]}"#;
+    let unit = units(text).expect("good").remove(0).1;
+    let of = |key: &str| unit.lines().filter_map(|line| line.strip_prefix(key)).collect::<Vec<_>>().join(" ");
+    assert_eq!(of("Address="), "10.1.0.9/24 fd00::9/64 10.2.0.9/16");
+    assert_eq!(of("Destination="), "0.0.0.0/0 10.9.0.1/32 ::/0");
+}
+
+#[test]
+fn files_of_other_programs_are_refused_in_words() {
+    for (text, whose) in [
+        (r#"{"network": {"version": 2, "ethernets": {}}}"#, "netplan"),
+        (r#"{"version": 2, "ethernets": {"eno1": {"dhcp4": true}}}"#, "netplan"),
+        (r#"{"version": 1, "config": []}"#, "cloud-init"),
+        (r#"{"interfaces": [], "dns-resolver": {}}"#, "nmstate"),
+        (r#"{"anything": 1}"#, "none of its parts"),
+    ] {
+        let said = units(text).expect_err(whose);
+        assert!(said.contains(whose) && said.contains("expected OpenStack's network data"), "{said}");
+    }
+    assert_eq!(units("{}"), Ok(Vec::new()));
+    assert!(units(r#"{"links": {}}"#).is_err() && units(r#"{"links": [{"id": "a", "mtu": "wide"}]}"#).is_err());
+}
+
+#[test]
+fn masks_are_prefixes() {
+    for (text, prefix) in
+        [("24", Some(24)), ("255.255.255.0", Some(24)), ("0.0.0.0", Some(0)), ("255.255.255.255", Some(32))]
+    {
+        assert_eq!(prefix_of(text), prefix, "{text}");
+    }
+    assert_eq!((prefix_of("ffff:ffff:ffff:ffff::"), prefix_of("::")), (Some(64), Some(0)));
+    assert_eq!((prefix_of("255.0.255.0"), prefix_of("wide")), (None, None));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_without_a_panic(noise in any::<String>(), from in 0..1100_usize, length in 0..40_usize) {
+        let _ = units(&noise);
+        let cut = |at: usize| (0..=at.min(WHOLE.len())).rev().find(|at| WHOLE.is_char_boundary(*at)).unwrap_or(0);
+        let _ = units(&format!("{}{noise}{}", &WHOLE[..cut(from)], &WHOLE[cut(from + length)..]));
+    }
+}
