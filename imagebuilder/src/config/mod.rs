@@ -170,7 +170,11 @@ fn check_documents(
 fn appliance_of(document: &Node, directory: &Path, findings: &mut Findings<'_>) -> Option<Appliance> {
     let input = shape::check(document, &schema::of::<input::Appliance>(), findings)?;
     match serde_json::from_value::<input::Appliance>(input) {
-        Ok(input) => validate::appliance(&input, directory, findings),
+        Ok(input) => {
+            let appliance = validate::appliance(&input, directory, findings)?;
+            site::servers_against(&appliance, findings);
+            Some(appliance)
+        }
         Err(error) => {
             let found = format!("the document cannot be read: {error}");
             findings.at(

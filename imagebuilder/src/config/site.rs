@@ -1,13 +1,12 @@
 //! The optional second document: a Site, checked like the agent will, but all of it and with places.
 
 use agent_api::net::Cidr;
-use agent_api::servers::Provisioning;
-use agent_api::servers::{ServersNetwork, Wrong};
+use agent_api::servers::{Provisioning, ServersNetwork};
 use agent_api::site::check::{self, Key, Path};
 use agent_api::site::{Finding, Site};
 
 use super::Findings;
-use super::appliance::Kubernetes;
+use super::appliance::{Appliance, Kubernetes};
 use super::path::KeyPath;
 use super::tree::Node;
 use super::{schema, shape};
@@ -22,9 +21,21 @@ pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site
 
 /// Networks of the site that the cluster would hide from the box.
 pub(super) fn against(site: &Site, kubernetes: &Kubernetes, findings: &mut Findings<'_>) {
+    tell(check::against_cluster(site, &networks(kubernetes)), findings);
+}
+
+/// The same for the network of the servers that the definition itself names.
+pub(super) fn servers_against(appliance: &Appliance, findings: &mut Findings<'_>) {
+    if let Some(own) = appliance.services.provisioning.as_ref().and_then(|servers| servers.address) {
+        let path = Path::of("services.provisioning.address");
+        tell(check::servers_against_cluster(&own.to_string(), &path, &networks(&appliance.kubernetes)), findings);
+    }
+}
+
+/// The cluster's networks by their keys.
+fn networks(kubernetes: &Kubernetes) -> Vec<(&'static str, Cidr)> {
     let own = [("podCIDR", kubernetes.pod_cidr), ("serviceCIDR", kubernetes.service_cidr)];
-    let own: Vec<_> = own.into_iter().filter_map(|(name, own)| Some((name, Cidr::parse(&own.to_string())?))).collect();
-    tell(check::against_cluster(site, &own), findings);
+    own.into_iter().filter_map(|(name, own)| Some((name, Cidr::parse(&own.to_string())?))).collect()
 }
 
 /// What the box would say, at its place in the file.
@@ -46,12 +57,8 @@ fn key_path(path: &Path) -> KeyPath {
     })
 }
 
-/// The servers' network, of a definition or of a Site.
-pub(super) fn servers_network(input: &ServersNetwork, path: &KeyPath, findings: &mut Findings<'_>) -> Provisioning {
-    let (declared, wrong) = input.resolve();
-    for Wrong { key, found, expected, hint } in wrong {
-        let path = key.split('.').fold(path.clone(), |path, key| path.key(key));
-        findings.at(&path, &found, expected, hint);
-    }
-    declared
+/// The servers' network of a definition.
+pub(super) fn servers_network(input: &ServersNetwork, findings: &mut Findings<'_>) -> Provisioning {
+    tell(check::of_servers(input, &Path::of("services.provisioning")), findings);
+    input.resolve().0
 }

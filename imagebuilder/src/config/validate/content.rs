@@ -24,8 +24,7 @@ impl Validate<'_, '_, '_> {
         let path = KeyPath::of("services");
         let registry = input.registry.as_ref().and_then(|registry| registry.writable.as_deref());
         let registry_writable = self.parse(&path.key("registry").key("writable"), registry, ByteSize::from_str);
-        let servers = path.key("provisioning");
-        let provisioning = input.provisioning.as_ref().map(|input| servers_network(input, &servers, self.findings));
+        let provisioning = input.provisioning.as_ref().map(|input| servers_network(input, self.findings));
         let ntp_serve = input.ntp.as_ref().and_then(|ntp| ntp.serve).unwrap_or(true);
         let clusters = input.clusters.as_ref().map(|_| Clusters::default());
         let sip = input.sip.as_ref().map(|_| Sip::default());

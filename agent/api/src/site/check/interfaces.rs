@@ -226,6 +226,10 @@ impl Checks {
         if let Some(gateway) = interface.gateway.filter(|_| all && !(asks && subnets.is_empty())) {
             self.gateway(&path.key("gateway"), gateway, &subnets);
         }
+        if let Some(gateway) = interface.gateway {
+            let everywhere = if gateway.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+            self.way(&path.key("gateway"), Cidr { address: everywhere, prefix: 0 }, None);
+        }
         for (number, route) in interface.routes.iter().enumerate() {
             self.route(&path.key("routes").index(number), route, all.then_some((&*subnets, asks)));
         }
@@ -436,6 +440,7 @@ impl Checks {
                 return;
             }
         }
+        self.way(&path.key("destination"), to.network(), route.metric);
         let Some((own, asks)) = own else { return };
         match (route.gateway, route.gateway_on_link) {
             (None, true) => {

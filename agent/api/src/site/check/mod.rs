@@ -133,30 +133,48 @@ pub fn findings(site: &Site) -> Vec<Finding> {
     checks.list
 }
 
+/// What cannot be in the network of the servers, at `path`: the definition has one, too.
+pub fn of_servers(servers: &ServersNetwork, path: &Path) -> Vec<Finding> {
+    let mut checks = Checks::default();
+    checks.servers(servers, path);
+    checks.list
+}
+
+/// [`against_cluster`] for the network of the servers alone.
+pub fn servers_against_cluster(own: &str, path: &Path, clusters: &[(&'static str, Cidr)]) -> Vec<Finding> {
+    let mut checks = Checks::default();
+    checks.overlap(path, own, clusters);
+    checks.list
+}
+
 /// Networks of the site that the cluster of the box would hide from it. `clusters`: names and networks of the cluster.
 pub fn against_cluster(site: &Site, clusters: &[(&'static str, Cidr)]) -> Vec<Finding> {
     let mut checks = Checks::default();
     for (path, text) in networks_of(site) {
-        let Some(cidr) = Cidr::parse(text) else { continue };
-        for &(name, own) in clusters {
-            let hint = format!("give the cluster another network: `kubernetes: {{ {name}: ... }}`");
-            let outside = "a network outside of the cluster's";
-            if own.contains(cidr.address) {
-                checks.add(&path, format!("{text} lies in `{name}` {own} of the cluster"), outside, &hint);
-            } else if cidr.contains(own.address) {
-                let found = format!("the box cannot reach the part of {text} that is `{name}` {own} of its cluster");
-                checks.warn(&path, found, outside, &hint);
-            }
-        }
+        checks.overlap(&path, text, clusters);
     }
-    for (number, server) in site.networks.dns.iter().enumerate() {
-        if let Some((name, own)) = clusters.iter().find(|(_, own)| own.contains(*server)) {
+    for (path, server) in servers_of(site) {
+        if let Some((name, own)) = clusters.iter().find(|(_, own)| own.contains(server)) {
             let found = format!("{server} lies in `{name}` {own} of the cluster");
             let hint = format!("give the cluster another network: `kubernetes: {{ {name}: ... }}`");
-            checks.add(&Path::of("networks.dns").index(number), found, "a server outside of the cluster's", &hint);
+            checks.add(&path, found, "a server outside of the cluster's", &hint);
         }
     }
     checks.list
+}
+
+/// All servers that a Site names by their address.
+fn servers_of(site: &Site) -> Vec<(Path, IpAddr)> {
+    let listed = |path: Path, servers: &[IpAddr]| -> Vec<(Path, IpAddr)> {
+        servers.iter().enumerate().map(|(number, server)| (path.index(number), *server)).collect()
+    };
+    let mut all = listed(Path::of("networks.dns"), &site.networks.dns);
+    for (number, interface) in site.networks.interfaces.iter().enumerate() {
+        all.extend(listed(Path::of("networks.interfaces").index(number).key("dns"), &interface.dns));
+    }
+    let peers = site.ntp.peers.iter().enumerate();
+    all.extend(peers.filter_map(|(number, peer)| Some((Path::of("ntp.peers").index(number), peer.parse().ok()?))));
+    all
 }
 
 /// All networks that a Site names, as they stand there.
@@ -168,6 +186,10 @@ fn networks_of(site: &Site) -> Vec<(Path, &String)> {
     for (number, interface) in networks.interfaces.iter().enumerate() {
         let path = Path::of("networks.interfaces").index(number).key("addresses");
         all.extend(interface.addresses.iter().enumerate().map(|(number, text)| (path.index(number), text)));
+        // A default route leads to everything that nothing else does.
+        let routes = interface.routes.iter().enumerate().filter(|(_, route)| !route.destination.ends_with("/0"));
+        let path = Path::of("networks.interfaces").index(number).key("routes");
+        all.extend(routes.map(|(number, route)| (path.index(number).key("destination"), &route.destination)));
     }
     let servers = networks.provisioning.iter().filter_map(|servers| servers.address.as_ref());
     all.extend(servers.map(|text| (Path::of("networks.provisioning.address"), text)));
@@ -180,6 +202,10 @@ struct Checks {
     /// Where each was seen first.
     macs: BTreeMap<MacAddress, Path>,
     addresses: BTreeMap<IpAddr, Path>,
+    /// Routes by the network that they lead to and their metric: of two that are alike the kernel keeps the last.
+    routes: BTreeMap<(IpAddr, u8, Option<u32>), Path>,
+    /// Networks on the wire.
+    subnets: Vec<(Cidr, Path)>,
 }
 
 impl Checks {
@@ -201,6 +227,20 @@ impl Checks {
     fn last(&mut self, change: impl FnOnce(&mut Finding)) {
         if let Some(finding) = self.list.last_mut() {
             change(finding);
+        }
+    }
+
+    fn overlap(&mut self, path: &Path, text: &str, clusters: &[(&'static str, Cidr)]) {
+        let Some(cidr) = Cidr::parse(text) else { return };
+        for &(name, own) in clusters {
+            let hint = format!("give the cluster another network: `kubernetes: {{ {name}: ... }}`");
+            let outside = "a network outside of the cluster's";
+            if own.contains(cidr.address) {
+                self.add(path, format!("{text} lies in `{name}` {own} of the cluster"), outside, &hint);
+            } else if cidr.contains(own.address) {
+                let found = format!("the box cannot reach the part of {text} that is `{name}` {own} of its cluster");
+                self.warn(path, found, outside, &hint);
+            }
         }
     }
 
@@ -240,6 +280,12 @@ impl Checks {
         if let Some(own) = declared.address {
             let cidr = Cidr { address: own.address.into(), prefix: own.prefix };
             self.own_address(&path.key("address"), &own.to_string(), cidr);
+            let mut ends = declared.range.iter().flat_map(|range| [range.first, range.last]);
+            let none = ends.find_map(|end| end_of_subnet(Cidr { address: end.into(), ..cidr }));
+            if let (Some(range), Some(what)) = (declared.range, none) {
+                let found = format!("`{range}` has {what} in it");
+                self.add(&path.key("range"), found, "addresses of servers", "leave out the first and the last one");
+            }
         }
     }
 
@@ -288,12 +334,32 @@ impl Checks {
             let found = format!("`{text}` is the cluster's own address on every box");
             return self.add(path, found, "another address", hint);
         }
-        match self.addresses.get(&cidr.address).cloned() {
+        if let Some(first) = self.addresses.get(&cidr.address) {
+            let found = format!("`{}` stands at `{first}` already", cidr.address);
+            return self.add(path, found, "each address once", "two interfaces cannot have one address");
+        }
+        self.addresses.insert(cidr.address, path.clone());
+        let net = cidr.network();
+        // Where the servers are may be an interface of which an item says more.
+        let elsewhere = |other: &Path| other.0.get(1) == path.0.get(1) && other.0.get(2) != path.0.get(2);
+        let alone = net.prefix == if net.address.is_ipv4() { 32 } else { 128 };
+        if let Some((_, first)) = self.subnets.iter().find(|(other, at)| *other == net && !alone && elsewhere(at)) {
+            let found = format!("`{net}` is the subnet of `{first}`, too");
+            let hint = "the box reaches a subnet by one interface only: bond the two, or give each a subnet of its own";
+            self.warn(path, found, "one interface for a subnet", hint);
+        }
+        self.subnets.push((net, path.clone()));
+    }
+
+    /// One more way to a network.
+    pub(super) fn way(&mut self, path: &Path, to: Cidr, metric: Option<u32>) {
+        match self.routes.get(&(to.address, to.prefix, metric)).cloned() {
             Some(first) => {
-                let found = format!("`{}` stands at `{first}` already", cidr.address);
-                self.add(path, found, "each address once", "two interfaces cannot have one address");
+                let found = format!("the way to {to} stands at `{first}` already");
+                let hint = "give one of them in `routes`, with a `metric`: that with the lower one is used";
+                self.add(path, found, "each way once, or with another metric", hint);
             }
-            None => drop(self.addresses.insert(cidr.address, path.clone())),
+            None => drop(self.routes.insert((to.address, to.prefix, metric), path.clone())),
         }
     }
 
@@ -326,7 +392,7 @@ impl Checks {
                 self.add(&path, "this is not a public key of minisign", "56 letters that begin with `RW`", hint);
             }
         }
-        if access.client_ca.as_deref().is_some_and(|pem| !pem.contains("-----BEGIN CERTIFICATE-----")) {
+        if access.client_ca.as_deref().is_some_and(|pem| !are_certificates(pem)) {
             let hint = "copy the whole file, its first and last line included";
             self.add(&Path::of("access.clientCa"), "this is no certificate", "a certificate in PEM", hint);
         }
@@ -398,6 +464,18 @@ fn is_sha256(text: &str) -> bool {
 /// `Ed`, eight bytes of an identifier, 32 of the key (minisign, "Public key format").
 fn is_minisign_key(text: &str) -> bool {
     STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == 42 && bytes.starts_with(b"Ed"))
+}
+
+/// Whether a text has certificates in PEM (RFC 7468, 5), all of them whole.
+fn are_certificates(pem: &str) -> bool {
+    let mut parts = pem.split("-----BEGIN CERTIFICATE-----").skip(1).peekable();
+    let whole = |part: &str| {
+        let text =
+            part.split_once("-----END CERTIFICATE-----").map(|(text, _)| text.split_whitespace().collect::<String>());
+        // DER begins with a sequence (X.690, 8.9).
+        text.and_then(|text| STANDARD.decode(text).ok()).is_some_and(|der| der.first() == Some(&0x30))
+    };
+    parts.peek().is_some() && parts.all(whole)
 }
 
 /// One line of `authorized_keys`: a type and its key behind each other, options before and a comment behind them.

@@ -258,6 +258,78 @@ fn networks_that_cannot_be_are_told(#[case] netdevs: &str, #[case] items: &str, 
     assert!(told.len() == 1 && told[0].contains(why), "{told:#?}");
 }
 
+/// Of two ways to one network the kernel keeps the one that it hears of last.
+#[rstest]
+#[case::two_gateways(
+    "{ name: a, addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.1 }, { name: b, addresses: [ 10.1.0.5/24 ], gateway: 10.1.0.1 }",
+    &["`networks.interfaces[1].gateway`: the way to 0.0.0.0/0 stands at `networks.interfaces[0].gateway` already"]
+)]
+#[case::a_gateway_and_a_route(
+    "{ name: a, addresses: [ \"fd00::5/64\" ], gateway: \"fd00::1\", routes: [ { destination: \"::/0\", gateway: \"fd00::2\" } ] }",
+    &["`networks.interfaces[0].routes[0].destination`: the way to ::/0 stands at `networks.interfaces[0].gateway` already"]
+)]
+#[case::of_both_families(
+    "{ name: a, addresses: [ 10.0.0.5/24, \"fd00::5/64\" ], gateway: 10.0.0.1, routes: [ { destination: \"::/0\", gateway: \"fd00::1\" } ] }",
+    &[]
+)]
+#[case::by_metric(
+    "{ name: a, addresses: [ 10.0.0.5/24 ], gateway: 10.0.0.1 }, { name: b, addresses: [ 10.1.0.5/24 ], routes: [ { destination: 0.0.0.0/0, gateway: 10.1.0.1, metric: 900 } ] }",
+    &[]
+)]
+#[case::one_subnet_on_two_wires(
+    "{ name: a, addresses: [ 10.0.0.5/24 ] }, { name: b, addresses: [ 10.0.0.6/24 ] }",
+    &["`networks.interfaces[1].addresses[0]`: `10.0.0.0/24` is the subnet of `networks.interfaces[0].addresses[0]`, too"]
+)]
+#[case::two_addresses_of_one_subnet("{ name: a, addresses: [ 10.0.0.5/24, 10.0.0.6/24 ] }", &[])]
+#[case::hosts("{ name: a, addresses: [ 10.0.0.5/32 ] }, { name: b, addresses: [ 10.0.0.6/32 ] }", &[])]
+fn what_the_last_one_would_win_is_told(#[case] items: &str, #[case] expected: &[&str]) {
+    let told = told(&interfaces(items));
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    assert!(told.iter().zip(expected).all(|(told, expected)| told.starts_with(expected)), "{told:#?}");
+}
+
+/// In Site, and in the definition, which has the same words.
+#[rstest]
+#[case::loopback("127.0.0.1/24", None, &["address"])]
+#[case::multicast("224.0.0.1/24", None, &["address"])]
+#[case::subnet("172.22.0.0/24", None, &["address"])]
+#[case::broadcast("172.22.0.255/24", None, &["address"])]
+#[case::cluster("198.18.0.1/24", None, &["address"])]
+#[case::range_to_the_end("172.22.0.1/24", Some("172.22.0.10-172.22.0.255"), &["range"])]
+#[case::range_from_the_start("172.22.0.9/24", Some("172.22.0.0-172.22.0.5"), &["range"])]
+#[case::good("172.22.0.1/24", Some("172.22.0.2-172.22.0.254"), &[])]
+fn the_servers_network_is_one_that_can_be(#[case] address: &str, #[case] range: Option<&str>, #[case] keys: &[&str]) {
+    let interface = crate::servers::InterfaceChoice { mac_address: None, name: Some("ens4".to_owned()) };
+    let [own, leased] = [Some(address), range].map(|text| text.map(str::to_owned));
+    let servers =
+        crate::servers::ServersNetwork { interface: Some(interface), address: own, range: leased, dhcp: None };
+    let found = super::of_servers(&servers, &super::Path::of("services.provisioning"));
+    let told: Vec<String> = found.iter().map(|finding| finding.path.to_string()).collect();
+    assert_eq!(told, keys.iter().map(|key| format!("services.provisioning.{key}")).collect::<Vec<_>>(), "{found:?}");
+    let range = range.map_or_else(String::new, |range| format!(", range: {range}"));
+    let site = format!("networks: {{ provisioning: {{ interface: {{ name: ens4 }}, address: {address}{range} }} }}");
+    assert_eq!(self::told(&site).len(), keys.len());
+}
+
+#[test]
+fn authorities_of_clients_are_whole_certificates() {
+    let with = |pem: &str| told(&format!("access: {{ clientCa: \"{pem}\" }}"));
+    let (begin, end) = ("-----BEGIN CERTIFICATE-----\\n", "-----END CERTIFICATE-----\\n");
+    let one = format!("{begin}MIIB\\nAAAA\\n{end}");
+    for good in [one.clone(), format!("# of the site\\n{one}{one}")] {
+        assert_eq!(with(&good), Vec::<String>::new());
+    }
+    for bad in [
+        format!("{begin}MIIB\\n"),
+        format!("{begin}not base64\\n{end}"),
+        format!("{begin}AAAA\\n{end}"),
+        format!("{one}{begin}MIIB"),
+        "-----BEGIN PRIVATE KEY-----".to_owned(),
+    ] {
+        assert!(with(&bad).len() == 1 && with(&bad)[0].starts_with("`access.clientCa`"), "{bad}");
+    }
+}
+
 #[test]
 fn words_that_systemd_networkd_does_not_know_are_refused() {
     let read = |item: &str| Site::parse(&format!("apiVersion: foothold.dev/v1\nkind: Site\nnetworks: {{ {item} }}\n"));
@@ -341,4 +413,12 @@ fn networks_of_the_cluster_are_told_wherever_they_stand() {
     let clusters = clusters.map(|(name, text)| (name, Cidr::parse(text).expect("a CIDR")));
     let found = against_cluster(&site, &clusters);
     assert_eq!(found.iter().map(|finding| finding.warning).collect::<Vec<_>>(), [true, true, false, false]);
+    let text = "apiVersion: foothold.dev/v1\nkind: Site\nntp: { peers: [ 10.96.0.1, ntp.example.org ] }\nnetworks: { \
+                interfaces: [ { name: a, addresses: [ 10.0.0.5/24 ], dns: [ 10.244.0.9 ], gateway: 10.0.0.1, \
+                routes: [ { destination: 10.244.3.0/24, gateway: 10.0.0.9 }, { destination: 172.16.0.0/12, gateway: 10.0.0.9 }, \
+                { destination: \"::/0\", gateway: \"fe80::1\", gatewayOnLink: true } ] } ] }\n";
+    let site = Site::parse(text).expect("a Site");
+    let found: Vec<_> = against_cluster(&site, &clusters).iter().map(|finding| finding.path.to_string()).collect();
+    let expected = ["networks.interfaces[0].routes[0].destination", "networks.interfaces[0].dns[0]", "ntp.peers[0]"];
+    assert_eq!(found, expected);
 }
