@@ -56,7 +56,7 @@ fn walk(key: &str, node: &Node, found: &mut Vec<Found>) {
 /// The image that a text names: by its key, or because it can hardly be anything else.
 fn in_text(key: &str, text: &str) -> Option<String> {
     let bare = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
-    if (key == "image" || key.ends_with("Image")) && names_more_than_a_word(bare) {
+    if is_of_images(key) && names_more_than_a_word(bare) {
         return Some(bare.to_owned());
     }
     // `--flag=IMAGE` of arguments, `NAME=IMAGE` of settings.
@@ -91,6 +91,11 @@ fn in_parts(node: &Node) -> Option<Found> {
         (None, None) => return None,
     };
     name.parse::<ImageName>().is_ok().then_some((name, repository.line))
+}
+
+/// Whether a key says that its value is an image: `image`, `baseImage`, `imageName`, `docker_image`, `images`.
+fn is_of_images(key: &str) -> bool {
+    matches!(key, "image" | "images" | "imageName" | "image_name") || key.ends_with("Image") || key.ends_with("_image")
 }
 
 fn may_be_a_name(text: &str) -> bool {
@@ -146,12 +151,21 @@ mod tests {
     #[case("spec: { env: [{ name: RELATED_IMAGE_X, value: \"localhost:5000/x:1\" }] }", "localhost:5000/x:1")]
     #[case("data: { helper: \"registry.example/velero/helper:v1.0.0\" }", "registry.example/velero/helper:v1.0.0")]
     #[case("spec: { url: \"oci://ghcr.io/org/os:1\" }", "ghcr.io/org/os:1")]
+    #[case("spec: { imageName: \"postgres:17\" }", "postgres:17")]
+    #[case("spec: { docker_image: \"org/spilo:3\" }", "org/spilo:3")]
+    #[case("spec: { images: [\"org/app:1\"] }", "org/app:1")]
+    #[case(
+        "spec: { driver: { repository: nvcr.io/nvidia, image: driver, version: 550 } }",
+        "nvcr.io/nvidia/driver:550"
+    )]
     fn images_that_operators_are_told_of_are_found(#[case] text: &str, #[case] image: &str) {
         assert_eq!(found(text), [(image.to_owned(), 1)]);
     }
 
     #[rstest]
     #[case("spec: { image: nginx }")]
+    #[case("spec: { images: [nginx] }")]
+    #[case("spec: { images: [{ name: web, newTag: \"2\" }] }")]
     #[case("spec: { image: { url: \"http://172.22.0.1:6180/images/node.qcow2\" } }")]
     #[case("spec: { address: \"redfish+https://172.22.0.201:443/redfish/v1\" }")]
     #[case("spec: { endpoint: \"prometheus.monitoring.svc:9090\" }")]

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
+use base64::alphabet::STANDARD as ALPHABET;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
@@ -23,6 +26,11 @@ use crate::host::userns;
 const DOCKER_HUB: [&str; 4] = ["docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
 /// User name of a helper's answer that is no password but a token to get tokens with.
 const TOKEN_USER: &str = "<token>";
+/// Base64 with or without its end.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &ALPHABET,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 /// Variable that holds a configuration itself, as continuous integration gives it.
 const AUTH_CONFIG: &str = "DOCKER_AUTH_CONFIG";
 
@@ -43,9 +51,9 @@ struct Place {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Config {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     auths: BTreeMap<String, Entry>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     cred_helpers: BTreeMap<String, String>,
     #[serde(default)]
     creds_store: Option<String>,
@@ -61,6 +69,11 @@ struct Entry {
     password: String,
     #[serde(default)]
     identitytoken: String,
+}
+
+/// A value that may be `null`.
+fn nullable<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 impl std::fmt::Debug for Entry {
@@ -217,7 +230,9 @@ impl Config {
     /// What it knows of the host, and where that is from.
     fn of(&self, host: &str, path: &str, place: &str) -> Result<Option<(RegistryAuth, String)>> {
         let helped = |helper: &str| format!("`docker-credential-{helper}`, which {place} names");
-        if let Some((name, helper)) = self.cred_helpers.iter().find(|(name, _)| names(name, host)) {
+        // An empty name is what Docker Desktop leaves in a Linux beside Windows: no helper at all.
+        let mut helpers = self.cred_helpers.iter().filter(|(_, helper)| !helper.is_empty());
+        if let Some((name, helper)) = helpers.find(|(name, _)| names(name, host)) {
             return Ok(ask(helper, name)?.map(|auth| (auth, helped(helper))));
         }
         if let Some((name, entry)) = self.entry(host, path)
@@ -226,7 +241,7 @@ impl Config {
         {
             return Ok(Some((auth, place.to_owned())));
         }
-        let Some(store) = &self.creds_store else { return Ok(None) };
+        let Some(store) = self.creds_store.as_ref().filter(|store| !store.is_empty()) else { return Ok(None) };
         let name = if DOCKER_HUB.contains(&host) { "https://index.docker.io/v1/" } else { host };
         match ask(store, name) {
             Ok(said) => Ok(said.map(|auth| (auth, helped(store)))),
@@ -260,13 +275,14 @@ impl Entry {
             let given = !self.username.is_empty();
             return Ok(given.then(|| RegistryAuth::Basic(self.username.clone(), self.password.clone())));
         }
-        let engine = base64::engine::general_purpose::STANDARD;
-        let bytes = engine.decode(self.auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let bytes = BASE64.decode(self.auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let (user, password) = bytes
             .as_deref()
             .and_then(|text| text.split_once(':'))
             .context("`auth` is not the base64 of `user:password`\nhint: log in again")?;
-        Ok(Some(RegistryAuth::Basic(user.to_owned(), password.trim_end_matches('\0').to_owned())))
+        // `echo user:password | base64` leaves a line's end behind it.
+        let password = password.trim_end_matches(['\0', '\n', '\r']);
+        Ok(Some(RegistryAuth::Basic(user.to_owned(), password.to_owned())))
     }
 }
 
@@ -276,10 +292,11 @@ fn bare(key: &str) -> &str {
     key.trim_end_matches("/v1").trim_end_matches("/v2")
 }
 
-/// Whether a key means that host.
+/// Whether a key means that host. The port of HTTPS need not be said.
 fn names(key: &str, host: &str) -> bool {
-    let key = bare(key);
-    key == host || (DOCKER_HUB.contains(&key) && DOCKER_HUB.contains(&host))
+    let plain = |host: &str| host.strip_suffix(":443").unwrap_or(host).to_ascii_lowercase();
+    let (key, host) = (plain(bare(key)), plain(host));
+    key == host || (DOCKER_HUB.contains(&&*key) && DOCKER_HUB.contains(&&*host))
 }
 
 /// Asks `docker-credential-<helper>`. `None`: it knows no such server.
@@ -337,6 +354,30 @@ mod tests {
         assert_eq!(of("docker.io", "library/nginx"), basic("hub", "x"));
         assert_eq!(of("plain.example:5000", "a"), basic("u", "p"));
         assert_eq!(of("plain.example", "a"), RegistryAuth::Anonymous);
+    }
+
+    /// As people and their tools write them.
+    #[test]
+    fn files_of_every_tool_are_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let of = |text: &str, host: &str| config(dir.path(), text).of(host, "x").expect("readable").auth;
+        // The texts are `ab:cde`, `a:bb` without the end of its base64, and `a:b` with the end of a line.
+        for (text, host, expected) in [
+            (r#"{"auths": {"quay.io": {"auth": "YWI6Y2Rl"}}}"#, "quay.io", basic("ab", "cde")),
+            (r#"{"auths": {"quay.io": {"auth": "YTpiYg"}}}"#, "quay.io", basic("a", "bb")),
+            (r#"{"auths": {"quay.io": {"auth": "YTpiCg=="}}}"#, "quay.io", basic("a", "b")),
+            (r#"{"auths": {"Registry.Site:443": {"auth": "YTpi"}}}"#, "registry.site", basic("a", "b")),
+            (r#"{"auths": {"registry.site": {"auth": "YTpi"}}}"#, "registry.site:443", basic("a", "b")),
+            (
+                r#"{"auths": {"quay.io": {"auth": "YTpi"}}, "credsStore": "", "credHelpers": null}"#,
+                "quay.io",
+                basic("a", "b"),
+            ),
+            (r#"{"auths": {"quay.io": {"auth": "YTpi"}}, "credHelpers": {"quay.io": ""}}"#, "quay.io", basic("a", "b")),
+            (r#"{"auths": null, "credsStore": ""}"#, "quay.io", RegistryAuth::Anonymous),
+        ] {
+            assert_eq!(of(text, host), expected, "{text}");
+        }
     }
 
     #[test]
