@@ -77,6 +77,91 @@ pub fn of_device(device: &Path) -> Vec<(Kind, String)> {
     found
 }
 
+/// What the file system on `device` is and its label, in capitals, where it is one that is only known, not read here: what
+/// people make who do not know that. One that is read has [`of_device`].
+pub fn of_other(device: &Path) -> Option<(&'static str, String)> {
+    let mut file = File::open(device).ok()?;
+    let mut start = vec![0; 4096];
+    read_at(&mut file, 0, &mut start).ok()?;
+    let text = |bytes: &[u8]| {
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    };
+    let found = if start[1024 + 56..1024 + 58] == [0x53, 0xEF] {
+        // The superblock of ext2, ext3 and ext4 (linux, fs/ext4/ext4.h).
+        Some(("ext4", text(&start[1024 + 120..1024 + 136])))
+    } else if start.starts_with(b"XFSB") {
+        Some(("XFS", text(&start[108..120])))
+    } else if &start[3..11] == b"NTFS    " {
+        in_ntfs(&mut file, &start).map(|label| ("NTFS", label))
+    } else {
+        in_udf(&mut file)
+            .map(|label| ("UDF", label))
+            .or_else(|| in_btrfs(&mut file).map(|label| ("btrfs", text(&label))))
+    };
+    found.map(|(kind, label)| (kind, label.trim_end().to_uppercase()))
+}
+
+/// Label of NTFS: the name in record 3 of the master file table (linux, fs/ntfs3/ntfs.h).
+fn in_ntfs(file: &mut File, start: &[u8]) -> Option<String> {
+    const NAME: u32 = 0x60;
+    let cluster = u64::from(u16_at(start, 11)) * u64::from(start[13]);
+    let table = u64::from_le_bytes(start[48..56].try_into().ok()?).checked_mul(cluster)?;
+    let record = match i8::from_le_bytes([start[64]]) {
+        power @ -31..=-1 => 1 << power.unsigned_abs(),
+        clusters => u64::try_from(clusters).ok()? * cluster,
+    };
+    let mut volume = vec![0; usize::try_from(record.min(4096)).ok()?];
+    read_at(file, table.checked_add(record.checked_mul(3)?)?, &mut volume).ok()?;
+    let mut at = usize::from(u16_at(volume.get(..24)?, 20));
+    loop {
+        let attribute = volume.get(at..).filter(|rest| rest.len() >= 24)?;
+        let (kind, length) = (u32_at(attribute, 0), usize::try_from(u32_at(attribute, 4)).ok()?);
+        if kind == NAME && attribute[8] == 0 {
+            let (length, from) = (usize::try_from(u32_at(attribute, 16)).ok()?, usize::from(u16_at(attribute, 20)));
+            let letters = attribute.get(from..from.checked_add(length)?)?.chunks_exact(2);
+            return Some(String::from_utf16_lossy(&letters.map(|two| u16_at(two, 0)).collect::<Vec<_>>()));
+        }
+        at = at.checked_add(length).filter(|_| kind < NAME && length > 0)?;
+    }
+}
+
+/// Label of a disc or stick with UDF alone: the name of its logical volume (ECMA-167, 3/10.2 and 3/10.6).
+fn in_udf(file: &mut File) -> Option<String> {
+    const ANCHOR: u16 = 2;
+    const LOGICAL_VOLUME: u16 = 6;
+    let blocks = [512_u64, 2048, 4096];
+    blocks.into_iter().find_map(|block| {
+        let mut anchor = [0; 32];
+        read_at(file, 256 * block, &mut anchor).ok().filter(|()| u16_at(&anchor, 0) == ANCHOR)?;
+        let (bytes, first) = (u64::from(u32_at(&anchor, 16)), u64::from(u32_at(&anchor, 20)));
+        (0..(bytes / block).min(MOST_DESCRIPTORS)).find_map(|number| {
+            let mut descriptor = [0; 212];
+            read_at(file, (first + number) * block, &mut descriptor).ok()?;
+            (u16_at(&descriptor, 0) == LOGICAL_VOLUME).then(|| in_dstring(&descriptor[84..]))
+        })
+    })
+}
+
+/// A text whose first byte says how wide its letters are, and whose last one how long it is (ECMA-167, 1/7.2.12).
+fn in_dstring(text: &[u8]) -> String {
+    let length = usize::from(text[text.len() - 1]).clamp(1, text.len() - 1);
+    let letters = &text[1..length];
+    if text[0] == 16 {
+        let wide = letters.chunks_exact(2).map(|two| u16::from_be_bytes([two[0], two[1]])).collect::<Vec<_>>();
+        return String::from_utf16_lossy(&wide);
+    }
+    letters.iter().map(|byte| char::from(*byte)).collect()
+}
+
+/// The superblock of btrfs (linux, fs/btrfs).
+fn in_btrfs(file: &mut File) -> Option<Vec<u8>> {
+    const SUPERBLOCK: u64 = 64 * 1024;
+    let mut block = vec![0; 1024];
+    read_at(file, SUPERBLOCK, &mut block).ok()?;
+    (&block[64..72] == b"_BHRfS_M").then(|| block[299..555].to_vec())
+}
+
 fn read_at(file: &mut File, at: u64, into: &mut [u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(at))?;
     file.read_exact(into)
@@ -187,7 +272,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, in_sector, of_device, of_fat};
+    use super::{Kind, in_sector, of_device, of_fat, of_other};
 
     #[test]
     fn labels_of_both_kinds_of_fat_are_read() {
@@ -275,6 +360,60 @@ mod tests {
         assert_eq!(told, [(Kind::Iso9660, "CIDATA".to_owned()), (Kind::Iso9660, "SITE".to_owned())]);
         fs_err::write(&path, &disc[..17 * 2048 + 10]).expect("written");
         assert_eq!(of_device(&path).len(), 1, "a cut disc");
+    }
+
+    #[test]
+    fn labels_of_what_is_not_read_are_known() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("volume");
+        let wide = |text: &str, order: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(order).collect::<Vec<u8>>();
+        let mut dstring = [0; 128];
+        dstring[..7].copy_from_slice(b"\x08cidata");
+        dstring[127] = 7;
+        let udf = |block: usize| -> Vec<(usize, Vec<u8>)> {
+            // An anchor, and two descriptors from block 100 on.
+            let anchor = [
+                &[2, 0][..],
+                &[0; 14],
+                &(2 * u32::try_from(block).expect("small")).to_le_bytes(),
+                &100_u32.to_le_bytes(),
+            ];
+            let volume = [&[6, 0][..], &[0; 82], &dstring].concat();
+            vec![(256 * block, anchor.concat()), (100 * block, vec![1, 0]), (101 * block, volume)]
+        };
+        let mut record = vec![0; 1024];
+        record[20] = 56;
+        // An attribute of 16 bytes before the one with the name.
+        record[56..64].copy_from_slice(&[0x10, 0, 0, 0, 16, 0, 0, 0]);
+        record[72..80].copy_from_slice(&[0x60, 0, 0, 0, 40, 0, 0, 0]);
+        (record[72 + 16], record[72 + 20]) = (12, 24);
+        record[72 + 24..72 + 36].copy_from_slice(&wide("cidata", u16::to_le_bytes));
+        let ntfs = vec![
+            (3, b"NTFS    ".to_vec()),
+            (11, vec![0, 2, 8]),
+            (48, vec![4]),
+            (64, vec![0xF6]),
+            (4 * 4096 + 3 * 1024, record),
+        ];
+        for (parts, expected) in [
+            (vec![(1024 + 56, vec![0x53, 0xEF]), (1024 + 120, b"cidata".to_vec())], Some(("ext4", "CIDATA"))),
+            (vec![(0, b"XFSB".to_vec()), (108, b"SITE".to_vec())], Some(("XFS", "SITE"))),
+            (vec![(65_536 + 64, b"_BHRfS_M".to_vec()), (65_536 + 299, b"site".to_vec())], Some(("btrfs", "SITE"))),
+            (ntfs, Some(("NTFS", "CIDATA"))),
+            (udf(512), Some(("UDF", "CIDATA"))),
+            (udf(2048), Some(("UDF", "CIDATA"))),
+            (vec![(3, b"NTFS    ".to_vec())], None),
+            (vec![(510, vec![0x55, 0xAA])], None),
+        ] {
+            let mut volume = vec![0; 1 << 20];
+            for (at, bytes) in &parts {
+                volume[*at..*at + bytes.len()].copy_from_slice(bytes);
+            }
+            fs_err::write(&path, &volume).expect("written");
+            let told = of_other(&path);
+            assert_eq!(told.as_ref().map(|(kind, label)| (*kind, label.as_str())), expected);
+            assert!(of_device(&path).is_empty());
+        }
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub(super) struct Volume {
     /// Kernel name of the device.
     pub device: String,
     pub label: String,
-    kind: Kind,
+    /// What it is mounted as, or the name of a file system that is not read here.
+    kind: Result<Kind, &'static str>,
     /// It is the partition `SITE` of the medium that the box runs from.
     pub own: bool,
 }
@@ -64,7 +65,11 @@ pub(super) fn find(root: &Path, medium: &str) -> Vec<Volume> {
         let partitions = disk.partitions.iter().map(|partition| &partition.name);
         for name in std::iter::once(&disk.name).chain(partitions) {
             let own = is_medium && *name != disk.name && is_named(&sys_block.join(&disk.name).join(name));
-            for (kind, label) in label::of_device(&root.join("dev").join(name.replace('!', "/"))) {
+            let node = root.join("dev").join(name.replace('!', "/"));
+            let read: Vec<_> = label::of_device(&node).into_iter().map(|(kind, label)| (Ok(kind), label)).collect();
+            // Many a disc is of UDF, too.
+            let other = read.is_empty().then(|| label::of_other(&node)).flatten();
+            for (kind, label) in read.into_iter().chain(other.map(|(kind, label)| (Err(kind), label))) {
                 if LABELS.contains(&label.as_str()) && !found.iter().any(|one| one.device == *name && one.kind == kind)
                 {
                     found.push(Volume { device: name.clone(), label, kind, own });
@@ -83,14 +88,17 @@ fn is_named(folder: &Path) -> bool {
 
 /// What is on the volume, or why it is not taken.
 pub(super) fn read(machine: &Machine, volume: &Volume) -> Result<Contents, NotTaken> {
+    let kind = volume.kind.map_err(|kind| {
+        NotTaken::Bad(format!("its file system is {kind}, which is not read; hint: make it FAT, exFAT or ISO 9660"))
+    })?;
     let target = machine.at(MOUNT);
     let node = block::node(&volume.device);
     // A mount that a killed agent has left.
     while mount::unmount(&target, true).is_ok() {}
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let options = mount::MountOptions::new(flags, "");
-    mount::mount(volume.kind.name(), &node.to_string_lossy(), &target, options).map_err(|error| {
-        NotTaken::Bad(format!("its {} file system cannot be mounted: {}", volume.kind.name(), mount::cause(&error)))
+    mount::mount(kind.name(), &node.to_string_lossy(), &target, options).map_err(|error| {
+        NotTaken::Bad(format!("its {} file system cannot be mounted: {}", kind.name(), mount::cause(&error)))
     })?;
     let contents = contents(&target);
     let _ = mount::unmount(&target, true);
@@ -184,8 +192,23 @@ mod tests {
         assert_eq!(told, [("vda5", true), ("sdb", false), ("sda", false)]);
         assert_eq!(
             found[1],
-            Volume { device: "sdb".to_owned(), label: "SITE".to_owned(), kind: Kind::Fat, own: false }
+            Volume { device: "sdb".to_owned(), label: "SITE".to_owned(), kind: Ok(Kind::Fat), own: false }
         );
+    }
+
+    #[test]
+    fn a_volume_that_is_not_read_is_told_all_the_same() {
+        let dir = tempfile::tempdir().expect("a folder");
+        write(dir.path(), "sys/block/sdc/size", b"1000");
+        let mut start = vec![0; 4096];
+        start[1080..1082].copy_from_slice(&[0x53, 0xEF]);
+        start[1144..1150].copy_from_slice(b"cidata");
+        write(dir.path(), "dev/sdc", &start);
+        let found = find(dir.path(), "vda");
+        assert_eq!((found[0].label.as_str(), found[0].kind), ("CIDATA", Err("ext4")));
+        let machine = crate::machine::tests::machine(dir.path(), crate::host::runner::FakeRunner::default());
+        let Err(NotTaken::Bad(why)) = super::read(&machine, &found[0]) else { panic!("nothing is wrong with it") };
+        assert_eq!(why, "its file system is ext4, which is not read; hint: make it FAT, exFAT or ISO 9660");
     }
 
     #[test]
