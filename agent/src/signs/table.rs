@@ -5,14 +5,15 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use agent_api::host_story::{DhcpSign, HttpSign};
-use agent_api::metal3::BareMetalHost;
 use agent_api::metal3::bmc_address::BmcAddress;
+use agent_api::metal3::{BareMetalHost, Nic};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::content::fetches::Fetches;
 use crate::provisioning::dhcp::STATE;
 use crate::provisioning::segment::{leases, leases_in, signs};
+use crate::provisioning::wire::node_of;
 use agent_api::net::MacAddress;
 
 /// Paths that only servers fetch which are provisioned, and their BMCs.
@@ -88,27 +89,18 @@ fn made(host: &BareMetalHost) -> Option<Timestamp> {
     host.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
-/// The UUID of a node that a path names.
-fn node_of(path: &str) -> Option<&str> {
-    const LENGTH: usize = 36;
-    let is_uuid = |text: &str| {
-        text.bytes().enumerate().all(|(index, byte)| match index {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
-    };
-    (0..path.len()).filter_map(|start| path.get(start..start + LENGTH)).find(|text| is_uuid(text))
-}
-
 fn addresses(sign: &DhcpSign) -> impl Iterator<Item = IpAddr> + use<> {
     let answered = sign.answered.as_ref().and_then(|answered| answered.address);
     [sign.lease, answered].into_iter().flatten().map(IpAddr::from)
 }
 
-/// MAC addresses by which a host is known: that of its spec, and those that inspection found.
+/// MAC addresses by which a host is known: that of its spec, and those of cards that inspection found.
 fn macs(host: &BareMetalHost) -> BTreeSet<String> {
-    let found = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.nics.as_ref());
-    let found = found.into_iter().flatten().filter_map(|nic| nic.mac.as_ref());
+    let nics = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.nics.as_deref()).unwrap_or_default();
+    // A BMC out of band tells no ids at all.
+    let has_ids = nics.iter().any(Nic::has_id);
+    let own = nics.iter().filter(|nic| nic.has_id() || !has_ids || nic.pxe == Some(true));
+    let found = own.filter_map(|nic| nic.mac.as_ref());
     found.chain(&host.spec.boot_mac_address).map(|mac| mac.to_lowercase()).collect()
 }
 
@@ -189,6 +181,29 @@ mod tests {
         ] {
             let table = Table { http: fetched(&[("10.0.0.1", &path)]).all(), ..Table::default() };
             assert_eq!(table.http_of(&host, None).is_some(), theirs, "{path}");
+        }
+    }
+
+    /// A BMC's virtual card has one address in every server.
+    #[test]
+    fn what_a_virtual_card_asks_is_no_sign_of_a_host() {
+        let mut host = host("redfish-virtualmedia://10.0.0.1");
+        let with = |host: &mut BareMetalHost, usb: serde_json::Value| {
+            host.status =
+                serde_json::from_value(json!({"operationalStatus": "OK", "errorMessage": "", "poweredOn": true,
+                "errorCount": 0, "provisioning": {"state": "inspecting", "ID": ""},
+                "hardware": {"nics": [{"mac": "52:54:00:00:00:0a", "model": "0x1 0x2"}, usb]}}))
+                .expect("a status");
+        };
+        let sign = |mac: &str| agent_api::host_story::DhcpSign { mac: mac.into(), ..Default::default() };
+        let table = Table { dhcp: vec![sign("0a:00:00:00:00:01")], ..Table::default() };
+        with(&mut host, json!({"mac": "0A:00:00:00:00:01"}));
+        assert_eq!(table.dhcp_of(&host), None);
+        for own in
+            [json!({"mac": "0A:00:00:00:00:01", "model": "0x1"}), json!({"mac": "0a:00:00:00:00:01", "pxe": true})]
+        {
+            with(&mut host, own);
+            assert!(table.dhcp_of(&host).is_some());
         }
     }
 

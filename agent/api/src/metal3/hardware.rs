@@ -130,6 +130,14 @@ pub struct Nic {
     pub pci_address: Option<String>,
 }
 
+impl Nic {
+    /// Whether it has ids of its bus, as cards have: a BMC's virtual card on USB has none, and the same address in every
+    /// server of a kind.
+    pub fn has_id(&self) -> bool {
+        self.pci_address.is_some() || self.model.as_ref().is_some_and(|model| !model.is_empty())
+    }
+}
+
 /// What a disk is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DiskType {

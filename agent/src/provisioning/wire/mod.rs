@@ -205,12 +205,25 @@ impl Known {
         let of_nodes: Vec<&ServerFacts> =
             self.servers.iter().filter(|server| server.node.as_ref().is_some_and(|node| path.contains(node))).collect();
         if of_nodes.is_empty() {
-            return self.is_server() || self.is_bmc();
+            // That of a node which is not told yet is for a BMC at most: nobody knows whose it is.
+            return self.is_bmc() || (self.is_server() && node_of(path).is_none());
         }
         let macs = self.macs();
         let is = |server: &ServerFacts| self.cards_of(server).any(|mac| macs.contains(&mac));
         of_nodes.iter().any(|server| server.bmc.contains(&self.address) || is(server))
     }
+}
+
+/// The id of a node that a path names (RFC 9562, 4).
+pub fn node_of(path: &str) -> Option<&str> {
+    const LENGTH: usize = 36;
+    let is_uuid = |text: &str| {
+        text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+    };
+    (0..path.len()).filter_map(|start| path.get(start..start + LENGTH)).find(|text| is_uuid(text))
 }
 
 /// The addresses in network data (`OpenStack`'s `network_data.json`).

@@ -24,11 +24,11 @@ pub fn macs(host: &BareMetalHost, all: &[Arc<BareMetalHost>]) -> BTreeMap<String
     let mut macs: BTreeMap<String, bool> = BTreeMap::new();
     let found = nics(host);
     // Cards have ids of their bus; a BMC out of band tells no ids at all.
-    let has_ids = found.iter().any(has_id);
+    let has_ids = found.iter().any(Nic::has_id);
     for nic in found {
         let Some(mac) = nic.mac.as_ref().map(|mac| mac.to_lowercase()) else { continue };
         let pxe = nic.pxe.unwrap_or_default();
-        if pxe || (has_id(nic) || !has_ids) && !is_shared(host, &mac, all) {
+        if pxe || (nic.has_id() || !has_ids) && !is_shared(host, &mac, all) {
             *macs.entry(mac).or_default() |= pxe;
         }
     }
@@ -40,10 +40,6 @@ pub fn macs(host: &BareMetalHost, all: &[Arc<BareMetalHost>]) -> BTreeMap<String
 
 fn nics(host: &BareMetalHost) -> &[Nic] {
     host.status.as_ref().and_then(|status| status.hardware.as_ref()?.nics.as_deref()).unwrap_or_default()
-}
-
-fn has_id(nic: &Nic) -> bool {
-    nic.pci_address.is_some() || nic.model.as_ref().is_some_and(|model| !model.is_empty())
 }
 
 fn boot_mac(host: &BareMetalHost) -> Option<String> {
