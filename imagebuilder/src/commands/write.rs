@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -30,6 +30,9 @@ const PIECE: usize = 4 << 20;
 const OLD_GPT: u64 = 1 << 20;
 /// What cannot be read past the cache has to be a multiple of this.
 const SECTOR: usize = 4096;
+/// How files begin that gzip, zstd, xz, bzip2, lz4 and zip have packed.
+const COMPRESSED: [&[u8]; 6] =
+    [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"\x04\x22\x4d\x18", b"PK\x03\x04"];
 /// Bytes of a logical block of most disks.
 const SMALL: u64 = disk::gpt::SECTOR;
 
@@ -48,6 +51,10 @@ struct Differs {
 pub fn run(args: &Write, report: &Report) -> Result<Outcome, CommandError> {
     let mut image = Source::open(&args.image)?;
     let bytes = image.bytes;
+    if is_same(&args.image, &args.device) {
+        let message = format!("`{}` is the image itself", args.device.display());
+        return Err(WrongUsage { message, hint: "name another file or device to write to".to_owned() }.into());
+    }
     let target = block::probe(&args.device).with_context(|| format!("looking at `{}`", args.device.display()))?;
     judge(&target, image.kind, bytes, args.file).map_err(|refusal| refusal.into_error(&args.device))?;
     let scratch = tempfile::tempdir()?;
@@ -125,6 +132,13 @@ impl Source {
     }
 }
 
+/// Whether two paths, links among them, lead to one file or to one device: writing would empty it before it is read.
+fn is_same(image: &Path, device: &Path) -> bool {
+    let (Ok(image), Ok(device)) = (fs_err::metadata(image), fs_err::metadata(device)) else { return false };
+    let are_devices = image.file_type().is_block_device() && device.file_type().is_block_device();
+    (image.dev(), image.ino()) == (device.dev(), device.ino()) || (are_devices && image.rdev() == device.rdev())
+}
+
 /// Refuses an image of which the end is missing, or whose partition table is damaged.
 fn whole(path: &Path) -> Result<(), CommandError> {
     let refuse = |found: String| {
@@ -158,7 +172,7 @@ fn kind(head: &[u8]) -> Kind {
         Kind::Raw
     } else if has(0, b"QFI\xfb") {
         Kind::Qcow2
-    } else if has(0, b"\x1f\x8b") || has(0, b"\x28\xb5\x2f\xfd") || has(0, b"\xfd7zXZ") {
+    } else if COMPRESSED.iter().copied().any(|magic| has(0, magic)) {
         Kind::Compressed
     } else {
         Kind::Unknown

@@ -178,6 +178,25 @@ fn an_image_whose_end_is_missing_is_refused(#[case] missing: usize) {
     assert!(!dir.path().join("target").exists(), "nothing may be touched");
 }
 
+/// By its own name, and by links to it.
+#[test]
+fn an_image_is_not_written_onto_itself() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let image = image(dir.path(), PIECE);
+    let content = fs_err::read(&image).expect("the image");
+    let (hard, soft) = (dir.path().join("hard"), dir.path().join("soft"));
+    fs_err::hard_link(&image, &hard).expect("a link");
+    fs_err::os::unix::fs::symlink(&image, &soft).expect("a link");
+    for device in [image.clone(), hard, soft] {
+        let args = Write { image: image.clone(), device, file: true };
+        let error = run(&args, &Report::silent()).expect_err("a refusal");
+        assert!(error.exit() == Exit::Wrong && error.message().contains("is the image itself"), "{}", error.message());
+    }
+    assert!(fs_err::read(&image).expect("the image") == content, "nothing may be touched");
+    let args = Write { image, device: dir.path().join("target"), file: true };
+    run(&args, &Report::silent()).expect("another file");
+}
+
 #[test]
 fn an_image_with_a_damaged_table_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
