@@ -61,7 +61,6 @@ pub struct Run {
     argv: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     clear_env: bool,
-    without: Vec<String>,
     cwd: Option<PathBuf>,
     stdin: Option<Vec<u8>>,
     shown: Option<String>,
@@ -74,7 +73,6 @@ impl Run {
             argv: vec![program.as_ref().to_owned()],
             env: Vec::new(),
             clear_env: false,
-            without: Vec::new(),
             cwd: None,
             stdin: None,
             shown: None,
@@ -115,13 +113,6 @@ impl Run {
     pub fn reproducible(self) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         self.clear_env().env("PATH", path).env("HOME", "/tmp").env("LC_ALL", "C.UTF-8").env("TZ", "UTC0")
-    }
-
-    /// This variable of the environment is not inherited.
-    #[must_use]
-    pub fn without_env(mut self, key: &str) -> Self {
-        self.without.push(key.to_owned());
-        self
     }
 
     /// Working directory.
@@ -217,9 +208,6 @@ impl Run {
         command.args(&self.argv[1..]);
         if self.clear_env {
             command.env_clear();
-        }
-        for key in &self.without {
-            command.env_remove(key);
         }
         command.envs(self.env.iter().map(|(key, value)| (key, value)));
         if let Some(dir) = &self.cwd {

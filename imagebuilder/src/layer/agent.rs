@@ -26,8 +26,31 @@ const FOLDERS: [&str; 2] = ["agent", "qemu"];
 /// Folders of the crate from which nothing of them is compiled.
 const BESIDE: [&str; 3] = ["benches", "examples", "tests"];
 
-/// What cargo sets for its children and what would change the result.
-const FOREIGN_ENV: &[&str] = &["CARGO", "CARGO_ENCODED_RUSTFLAGS", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "RUSTC_WRAPPER"];
+/// What cargo has of the caller's environment: where programs and their files are, and how the network is reached. Everything
+/// else may change the result: flags and wrappers of the compiler, profiles (`CARGO_PROFILE_...`, `CARGO_INCREMENTAL`),
+/// another C compiler and its flags, and what cargo itself sets for its children.
+const KEPT_ENV: [&str; 18] = [
+    "ALL_PROXY",
+    "CARGO_HOME",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "LD_LIBRARY_PATH",
+    "NO_PROXY",
+    "PATH",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "SSH_AUTH_SOCK",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+    "TMPDIR",
+    "all_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+/// Beginnings of names of more of these (The Cargo Book, "Environment Variables").
+const KEPT_CARGO: [&str; 5] = ["CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_", "CARGO_SOURCE_"];
 
 /// Compiles them, or takes them from the cache.
 pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {
@@ -105,8 +128,15 @@ fn forget_another_clone(workspace: &Path, target: &Path) -> Result<()> {
 
 /// A command of cargo for the box's programs, with nothing of the caller's that would change the result.
 pub(crate) fn cargo(command: &str, workspace: &Path) -> Run {
-    let run = Run::new("cargo").args([command, "--locked", "--target", TARGET]).cwd(workspace);
-    FOREIGN_ENV.iter().fold(run, |run, name| run.without_env(name))
+    let run = Run::new("cargo").args([command, "--locked", "--target", TARGET]).cwd(workspace).clear_env();
+    let kept = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    kept.filter(|(name, _)| is_kept(name))
+        .fold(run, |run, (name, value)| run.env(&name, value))
+        .env("LC_ALL", "C.UTF-8")
+}
+
+fn is_kept(variable: &str) -> bool {
+    KEPT_ENV.contains(&variable) || KEPT_CARGO.iter().any(|begin| variable.starts_with(begin))
 }
 
 /// One that works on what is compiled.
@@ -142,11 +172,41 @@ fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) +
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use super::{OWN, forget_another_clone, sources, while_they_are};
+    use super::{OWN, forget_another_clone, is_kept, sources, while_they_are};
 
     /// The workspace that this crate is of.
     fn workspace() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder").to_owned()
+    }
+
+    #[test]
+    fn nothing_of_the_callers_that_would_change_the_programs_is_seen_by_cargo() {
+        for kept in
+            ["PATH", "HOME", "CARGO_HOME", "RUSTUP_TOOLCHAIN", "https_proxy", "CARGO_NET_OFFLINE", "SSL_CERT_FILE"]
+        {
+            assert!(is_kept(kept), "{kept}");
+        }
+        for foreign in [
+            "RUSTFLAGS",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "CARGO_BUILD_RUSTFLAGS",
+            "CARGO_INCREMENTAL",
+            "CARGO_PROFILE_AGENT_OPT_LEVEL",
+            "CARGO_PROFILE_RELEASE_LTO",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER",
+            "CARGO_MANIFEST_DIR",
+            "RUSTC",
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTC_BOOTSTRAP",
+            "CC",
+            "CFLAGS",
+            "ZSTD_SYS_USE_PKG_CONFIG",
+            "SOURCE_DATE_EPOCH",
+            "TZ",
+        ] {
+            assert!(!is_kept(foreign), "{foreign}");
+        }
     }
 
     #[test]
