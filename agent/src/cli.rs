@@ -205,7 +205,40 @@ fn status_lines(events: &str) -> String {
 mod tests {
     use agent_api::rest::{SiteNode, SiteObject, SiteStatus};
 
+    use clap::error::ErrorKind;
+
     use super::{site_lines, status_lines};
+
+    /// Commands that messages name are some that this program takes.
+    #[test]
+    fn every_command_of_ours_that_a_message_names_is_one() {
+        let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut seen = 0;
+        for entry in walkdir::WalkDir::new(sources).sort_by_file_name() {
+            let path = entry.expect("a file").into_path();
+            if path.extension().is_none_or(|ending| ending != "rs") {
+                continue;
+            }
+            let text = fs_err::read_to_string(&path).expect("a source");
+            let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for command in lines.flat_map(|line| line.split('`').skip(1).step_by(2)) {
+                if !command.starts_with("foothold-agent ") {
+                    continue;
+                }
+                seen += 1;
+                let parsed = super::command().try_get_matches_from(command.split_whitespace());
+                // A message may leave out what its reader knows.
+                let short = [
+                    ErrorKind::MissingRequiredArgument,
+                    ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+                    ErrorKind::InvalidValue,
+                ];
+                let error = parsed.err().map(|error| error.kind()).filter(|kind| !short.contains(kind));
+                assert_eq!(error, None, "{}: `{command}`", path.display());
+            }
+        }
+        assert!(seen >= 2, "only {seen} commands were found");
+    }
 
     #[test]
     fn status_tells_servers_by_state_and_each_cluster_with_its_nodes() {

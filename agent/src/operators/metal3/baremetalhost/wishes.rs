@@ -6,6 +6,7 @@ use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{
     AutomatedCleaningMode, BareMetalHost, BootMode, ChecksumType, DiskFormat, Image, RootDeviceHints,
 };
+use agent_api::yaml;
 use serde_json::{Map, Value, json};
 
 use crate::ironic::{Node, Patch, Version};
@@ -306,10 +307,9 @@ pub fn config_drive(host: &BareMetalHost, data: &CloudData) -> Result<Value, Str
     ] {
         meta.insert(field.to_owned(), json!(value));
     }
-    if let Some(text) = &data.meta {
-        let told: Map<String, Value> =
-            serde_saphyr::from_str(text).map_err(|error| format!("the metadata is no YAML object: {error}"))?;
-        meta.extend(told);
+    if let Some(text) = data.meta.as_ref().filter(|text| !text.trim().is_empty()) {
+        let told = yaml::read::<Map<String, Value>>(text);
+        meta.extend(told.map_err(|error| format!("the metadata is no YAML object: {error}"))?);
     }
     let mut drive = json!({"meta_data": meta});
     if let Some(user) = data.user.as_ref().filter(|user| !user.is_empty()) {
@@ -327,9 +327,8 @@ pub fn config_drive(host: &BareMetalHost, data: &CloudData) -> Result<Value, Str
 /// # Errors
 /// Why it is none.
 pub fn network_data(text: &str) -> Result<Value, String> {
-    let data: Map<String, Value> =
-        serde_saphyr::from_str(text).map_err(|error| format!("the network data is no YAML object: {error}"))?;
-    let data = Value::Object(data);
+    let data = yaml::read::<Map<String, Value>>(text);
+    let data = Value::Object(data.map_err(|error| format!("the network data is no YAML object: {error}"))?);
     let units = NetworkData::read(&data).and_then(|data| data.units(""));
     units.map_err(|error| format!("the network data cannot be used: {error}"))?;
     Ok(data)

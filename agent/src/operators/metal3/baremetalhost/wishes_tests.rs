@@ -182,8 +182,28 @@ fn the_config_drive_has_names_of_the_host_unless_told_otherwise() {
         "network_data": {"links": []},
     });
     assert_eq!(config_drive(&host(json!({})), &data), Ok(wanted));
-    let broken = CloudData { network: Some("- a".into()), ..CloudData::default() };
-    assert!(config_drive(&host(json!({})), &broken).is_err());
+    let empty = CloudData { meta: Some("\n".into()), ..CloudData::default() };
+    assert!(config_drive(&host(json!({})), &empty).is_ok(), "a Secret that is still empty says nothing");
+}
+
+/// In words of the text, not of the library that reads it.
+#[test]
+fn what_is_no_data_of_a_config_drive_is_told_in_words() {
+    let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
+    for (text, words) in [
+        ("- a", "is no YAML object: "),
+        ("a: 1\na: 2\n", "is no YAML object: "),
+        ("a: [\n", "is no YAML object: "),
+        (deep.as_str(), "found lists and tables within each other, expected at most 64 levels"),
+    ] {
+        let network = CloudData { network: Some(text.into()), ..CloudData::default() };
+        let meta = CloudData { meta: Some(text.into()), ..CloudData::default() };
+        for (data, what) in [(network, "the network data "), (meta, "the metadata ")] {
+            let said = config_drive(&host(json!({})), &data).expect_err(text);
+            assert!(said.starts_with(what) && said.contains(words), "{said}");
+            assert!(["Options", "Policy", "budget", "struct"].iter().all(|word| !said.contains(word)), "{said}");
+        }
+    }
 }
 
 #[test]
