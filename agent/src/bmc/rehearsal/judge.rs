@@ -151,7 +151,9 @@ pub fn power(first: &Value, chassis: Option<&Value>, last: Option<&Value>) -> Ce
     if let Some(other) = last.and_then(word).filter(|other| *other != state) {
         return Cell::bad(format!("the system says `{state}`, and a moment later `{other}`"), hint);
     }
-    if let Some(other) = chassis.and_then(word).filter(|other| *other != state) {
+    // A chassis on its way, or one that is paused, says nothing else.
+    let other = chassis.and_then(word).filter(|other| ["On", "Off"].contains(&other.as_str()));
+    if let Some(other) = other.filter(|other| *other != state) {
         return Cell::bad(format!("the system says `{state}`, its chassis `{other}`"), hint);
     }
     let resets = &first["Actions"]["#ComputerSystem.Reset"];

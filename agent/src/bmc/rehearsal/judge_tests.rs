@@ -14,6 +14,7 @@ fn system(state: &str) -> Value {
 #[case::honest("On", Some("On"), Some("On"), CellState::Good)]
 #[case::no_chassis("Off", None, None, CellState::Good)]
 #[case::contradicted("On", Some("Off"), Some("On"), CellState::Bad)]
+#[case::a_chassis_on_its_way("On", Some("PoweringOn"), Some("On"), CellState::Good)]
 #[case::wavering("On", Some("On"), Some("Off"), CellState::Bad)]
 #[case::on_its_way("PoweringOn", None, None, CellState::Warn)]
 fn power_counts_when_all_say_the_same(
