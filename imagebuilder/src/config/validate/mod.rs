@@ -148,7 +148,9 @@ impl Validate<'_, '_, '_> {
         if good && !text.is_empty() {
             return Some(file);
         }
+        let is_url = text.contains("://");
         let found = match (file.exists(), wanted) {
+            _ if is_url => format!("`{text}` is a URL"),
             (true, Exists::File) => format!("`{text}` is not a file"),
             (true, Exists::Directory) => format!("`{text}` is not a directory"),
             (true | false, _) => format!("there is no `{text}`"),
@@ -158,12 +160,12 @@ impl Validate<'_, '_, '_> {
             Exists::Directory => "a directory",
             Exists::Any => "a file or directory",
         };
-        self.findings.at(
-            path,
-            &found,
-            format!("{expected}, relative to this definition"),
-            "correct the path, or put it there",
-        );
+        let hint = if is_url {
+            "download it beside the definition, and name it there"
+        } else {
+            "correct the path, or put it there"
+        };
+        self.findings.at(path, &found, format!("{expected}, relative to this definition"), hint);
         None
     }
 }
