@@ -25,6 +25,7 @@ static DATA: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r#"(\\*)"(?:d
 
 /// What the lines before this one say of it.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is something that may follow")]
 struct Before {
     /// Within a private key.
     key: bool,

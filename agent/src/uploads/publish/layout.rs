@@ -32,6 +32,15 @@ const LONGEST_NAME: usize = 1024;
 /// Indexes in indexes.
 const DEEPEST: usize = 4;
 
+/// How files begin that other programs than gzip have packed.
+const UNREAD: [(&[u8], &str); 5] = [
+    (b"\xfd7zXZ\0", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bzip2"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"PK\x03\x04", "zip"),
+];
+
 /// Why a file is no archive of images.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ArchiveError {
@@ -307,10 +316,14 @@ fn sections(file: &File) -> Result<BTreeMap<String, Section>, ArchiveError> {
 
 /// Unpacks a gzip-compressed archive into a file that was made for it, of at most `most` bytes; tells whether it is one.
 pub(super) fn unpack(packed: &mut File, into: &mut impl Write, most: u64) -> Result<bool, ArchiveError> {
-    let mut magic = [0; 2];
-    let read = packed.read(&mut magic)?;
+    let mut magic = Vec::new();
+    Read::by_ref(packed).take(6).read_to_end(&mut magic)?;
     packed.seek(SeekFrom::Start(0))?;
-    if read != 2 || magic != [0x1F, 0x8B] {
+    if let Some((_, name)) = UNREAD.iter().find(|(start, _)| magic.starts_with(start)) {
+        let told = format!("it is packed with {name}, which is not read; hint: send it unpacked, or packed with gzip");
+        return Err(ArchiveError::Shape(told));
+    }
+    if !magic.starts_with(&[0x1F, 0x8B]) {
         return Ok(false);
     }
     let mut plain = GzDecoder::new(io::BufReader::new(packed)).take(most);
@@ -318,4 +331,37 @@ pub(super) fn unpack(packed: &mut File, into: &mut impl Write, most: u64) -> Res
         return Err(ArchiveError::Shape(format!("it unpacks to {most} bytes or more, for which there is no room")));
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+
+    use rstest::rstest;
+
+    use super::unpack;
+
+    #[rstest]
+    #[case::xz(b"\xfd7zXZ\0\0\0", "packed with xz, which is not read; hint: ")]
+    #[case::zstd(b"\x28\xb5\x2f\xfd\0\0", "packed with zstd")]
+    #[case::bzip2(b"BZh91AY", "packed with bzip2")]
+    #[case::lz4(b"\x04\x22\x4d\x18\0\0", "packed with lz4")]
+    #[case::zip(b"PK\x03\x04\0\0", "packed with zip")]
+    fn an_archive_that_is_packed_in_another_way_is_refused_in_words(#[case] bytes: &[u8], #[case] expected: &str) {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(bytes).expect("written");
+        file.rewind().expect("rewound");
+        let said = unpack(&mut file, &mut Vec::new(), 1000).expect_err("refused").to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+
+    #[test]
+    fn a_plain_archive_is_left_as_it_is() {
+        for bytes in [&b""[..], b"a", b"./index.json\0"] {
+            let mut file = tempfile::tempfile().expect("a file");
+            file.write_all(bytes).expect("written");
+            file.rewind().expect("rewound");
+            assert!(!unpack(&mut file, &mut Vec::new(), 1000).expect("read"));
+        }
+    }
 }
