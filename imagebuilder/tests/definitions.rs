@@ -38,6 +38,49 @@ fn wrong_definitions_are_explained_to_their_users() {
     }
 }
 
+/// What is found in a definition with these lines.
+fn found_in(lines: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("appliance.yaml");
+    let head = "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: { name: edge, version: 1.0.0 }\n";
+    fs_err::write(&file, format!("{head}{lines}\n")).expect("written");
+    let problems = config::check_file(&file).expect("it can be read").problems;
+    problems.list.iter().map(|problem| problem.found.to_string()).collect()
+}
+
+/// It is looked at like that of a Site.
+#[test]
+fn the_network_of_servers_is_one_that_can_be() {
+    for (address, words) in [
+        ("127.0.0.1/24", Some("is a loopback address")),
+        ("224.0.0.1/24", Some("is a multicast address")),
+        ("172.22.0.0/24", Some("is the address of the subnet itself")),
+        ("198.18.0.1/24", Some("is the cluster's own address on every box")),
+        ("10.96.0.1/24", Some("lies in `serviceCIDR` 10.96.0.0/12 of the cluster")),
+        ("10.244.3.1/24", Some("lies in `podCIDR` 10.244.0.0/16 of the cluster")),
+        ("10.0.0.1/8", Some("the box cannot reach the part of 10.0.0.1/8 that is `podCIDR`")),
+        ("172.22.0.1/24", None),
+    ] {
+        let found =
+            found_in(&format!("services: {{ provisioning: {{ interface: {{ name: ens4 }}, address: {address} }} }}"));
+        match words {
+            None => assert!(found.is_empty(), "{found:?}"),
+            Some(words) => assert!(found.iter().any(|found| found.contains(words)), "{address}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_url_where_a_path_belongs_is_told_as_one() {
+    for lines in [
+        "content: { manifests: [ \"https://example.org/release.yaml\" ] }",
+        "content: { charts: [ { name: web, namespace: web, chart: \"https://example.org/web-1.0.0.tgz\" } ] }",
+    ] {
+        let found = found_in(lines);
+        assert!(found.len() == 1 && found[0].ends_with("` is a URL"), "{found:?}");
+    }
+}
+
 #[test]
 fn right_definitions_are_understood() {
     for (name, file) in definitions("right") {

@@ -223,12 +223,16 @@ impl Checks {
         // What is said of an address that is none is enough.
         let all = subnets.len() == interface.addresses.len();
         let asks = interface.dhcp.is_some_and(|dhcp| dhcp != Dhcp::No);
-        if let Some(gateway) = interface.gateway.filter(|_| all && !(asks && subnets.is_empty())) {
-            self.gateway(&path.key("gateway"), gateway, &subnets);
-        }
         if let Some(gateway) = interface.gateway {
-            let everywhere = if gateway.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-            self.way(&path.key("gateway"), Cidr { address: everywhere, prefix: 0 }, None);
+            let (path, told) = (path.key("gateway"), self.list.len());
+            if all && !(asks && subnets.is_empty()) {
+                self.gateway(&path, gateway, &subnets);
+            }
+            // Of one that cannot be, that is enough.
+            if self.list.len() == told {
+                let everywhere = if gateway.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+                self.way(&path, Cidr { address: everywhere, prefix: 0 }, None);
+            }
         }
         for (number, route) in interface.routes.iter().enumerate() {
             self.route(&path.key("routes").index(number), route, all.then_some((&*subnets, asks)));
