@@ -45,7 +45,7 @@ fn found_in(lines: &str) -> Vec<String> {
     let head = "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: { name: edge, version: 1.0.0 }\n";
     fs_err::write(&file, format!("{head}{lines}\n")).expect("written");
     let problems = config::check_file(&file).expect("it can be read").problems;
-    problems.list.iter().map(|problem| problem.found.to_string()).collect()
+    problems.list.iter().map(|problem| problem.found.clone()).collect()
 }
 
 /// It is looked at like that of a Site.
