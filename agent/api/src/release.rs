@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -375,8 +376,8 @@ pub struct Release {
     pub budgets: Budgets,
 }
 
-/// How the box forms clusters of the servers that it provisions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Clusters of Kubernetes that the box forms of servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Clusters {}
 
@@ -389,15 +390,16 @@ pub struct Storage {
 }
 
 /// Tenant clusters, by Airship's `SIPCluster`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sip {}
 
 /// Virtual machines as hosts, by Airship's `Vino`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Vino {
-    /// Interface of nodes that networks are plugged into that name none.
+    /// Interface of the box that networks of machines are plugged into, where a `Vino` names none (`physicalInterface`), such
+    /// as `ens5`. Without it such a network stays on the box.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }

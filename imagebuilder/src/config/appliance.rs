@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_api::release::{Clusters, DataPlace, Digest, InstallTarget, Sip, Storage, Vino};
-use agent_api::servers::Provisioning;
+use agent_api::release::{DataPlace, Digest, InstallTarget};
 use agent_api::site::Site;
 use serde::Serialize;
 
 use super::input::{Closure, Compression, DiskFormat, Format};
+use super::services::Services;
 use super::types::{
     ByteSize, Console, ImageReference, Ipv4Network, KubernetesVersion, Name, SecretReference, Version, duration_as_text,
 };
@@ -275,33 +275,6 @@ impl std::fmt::Display for Origin {
             Self::Url { url, .. } => write!(f, "`{url}`"),
         }
     }
-}
-
-/// What the box offers to its site.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Services {
-    /// Whether the box serves time.
-    pub ntp_serve: bool,
-    /// Space for uploads to the registry; `None` is read-only.
-    pub registry_writable: Option<ByteSize>,
-    /// Network boot and provisioning.
-    pub provisioning: Option<Provisioning>,
-    /// Clusters of servers; there is provisioning, too, where there are these.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clusters: Option<Clusters>,
-    /// The metrics API, on the box and on its clusters.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub metrics: bool,
-    /// Volumes on DATA.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage: Option<Storage>,
-    /// Tenant clusters; there is provisioning, too, where there are these.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sip: Option<Sip>,
-    /// Virtual machines as hosts; there is provisioning, too, where there are these.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vino: Option<Vino>,
 }
 
 /// Limits.

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use agent_api::servers::ServersNetwork;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::services::ServicesInput;
 
 /// An appliance: what goes into the image and how the box uses it.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -38,7 +39,7 @@ pub struct Appliance {
     pub content: Content,
     /// What the box offers to its site.
     #[serde(default)]
-    pub services: Services,
+    pub services: ServicesInput,
     /// Limits that the build and `foothold prove` hold the image to.
     #[serde(default)]
     pub budgets: Budgets,
@@ -421,82 +422,6 @@ pub struct File {
     /// Digest of a downloaded file: 64 hex digits, quoted.
     #[schemars(title = "64 hex digits as text")]
     pub sha256: Option<String>,
-}
-
-/// What the box offers to its site.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Services {
-    /// Network boot and provisioning of servers.
-    pub provisioning: Option<ServersNetwork>,
-    /// Clusters of Kubernetes that the box forms of the servers it provisions: `{}`. Needs `services.provisioning`.
-    pub clusters: Option<Clusters>,
-    /// The metrics API, which `kubectl top` and autoscalers ask: `{}`. On the box, and on the clusters that it forms.
-    pub metrics: Option<Metrics>,
-    /// A default `StorageClass`, whose volumes lie on DATA: `{}`. On the box; on the clusters that it forms volumes lie on their
-    /// nodes.
-    pub storage: Option<Storage>,
-    /// Tenant clusters, by Airship's `SIPCluster`: hosts, load balancers and a jump host for each: `{}`. Needs
-    /// `services.provisioning`.
-    pub sip: Option<Sip>,
-    /// Virtual machines as hosts, by Airship's `Vino`: `{}`, or the interface that their networks are plugged into. Needs
-    /// `services.provisioning`.
-    pub vino: Option<Vino>,
-    /// The container registry.
-    pub registry: Option<Registry>,
-    /// Time.
-    pub ntp: Option<Ntp>,
-}
-
-/// Clusters of Kubernetes that the box forms of servers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Clusters {}
-
-/// The metrics API.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Metrics {}
-
-/// Volumes of the cluster.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Storage {
-    /// Share of DATA that is set aside for volumes, such as `50%`: they get no more of it, and nothing else takes it. 1 to 80.
-    /// Default: `50%`.
-    #[schemars(title = "a share such as `50%`", regex(pattern = r"^[0-9]{1,2}%$"))]
-    pub share: Option<String>,
-}
-
-/// Tenant clusters, by Airship's `SIPCluster`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Sip {}
-
-/// Virtual machines as hosts, by Airship's `Vino`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Vino {
-    /// Interface of the box that networks of machines are plugged into, where a `Vino` names none (`physicalInterface`), such
-    /// as `ens5`. Without it such a network stays on the box.
-    pub interface: Option<String>,
-}
-
-/// The container registry.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Registry {
-    /// Space for uploads, such as `60GiB`. Default: read-only.
-    #[schemars(title = "a size such as `60GiB`", extend("x-form" = "size"))]
-    pub writable: Option<String>,
-}
-
-/// Time for the site.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Ntp {
-    /// Whether the box serves time. Default: true.
-    pub serve: Option<bool>,
 }
 
 /// Limits.

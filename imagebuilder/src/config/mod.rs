@@ -5,6 +5,7 @@
 //! shape     the tree against the schema of the input types: unknown and missing keys, wrong kinds
 //! input     serde types, the only description of the format (JSON Schema comes from them)
 //! validate  texts to newtypes, ranges, contradictions, files that must exist -> Appliance
+//! services  the same for the keys of `services`, in one file
 //! ```
 //! Every stage collects, so that one run shows all problems, each with line, column and key path.
 
@@ -13,6 +14,7 @@ mod findings;
 pub mod input;
 mod path;
 mod schema;
+mod services;
 mod shape;
 pub mod simulation;
 mod site;
@@ -26,10 +28,11 @@ pub use agent_api::servers::Provisioning;
 
 pub use self::appliance::{
     Appliance, Boot, Budgets, CarriedImage, Chart, ChartOrigin, Content, Firmware, FirstBoot, Kubernetes,
-    KubernetesSource, Origin, OsImage, OsImageSource, Output, RegistryAccess, ServedFile, Services,
+    KubernetesSource, Origin, OsImage, OsImageSource, Output, RegistryAccess, ServedFile,
 };
 pub use self::input::{Closure, Compression, DiskFormat, Format};
 pub use self::schema::json_schema;
+pub use self::services::{ServiceName, Services};
 pub use self::types::{
     ByteSize, Console, ImageReference, Invalid, Ipv4Network, KubernetesVersion, Name, SecretReference, Version,
     parse_duration,

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use super::clusters;
 use super::images::recipe;
-use crate::config::{Appliance, OsImageSource};
+use crate::config::{Appliance, OsImageSource, ServiceName};
 use crate::kubernetes::modules::{ModuleSet, ON_DEMAND};
 use crate::oci::service;
 use crate::osimage::recipe::Recipe;
@@ -41,7 +41,7 @@ fn names(images: &Path, appliance: &Appliance) -> Result<BTreeSet<String>> {
     for image in &appliance.content.images {
         names.extend(recipe::programs(image)?);
     }
-    if appliance.services.clusters.is_some() {
+    if appliance.services.has(ServiceName::Clusters) {
         names.extend(clusters::PROGRAMS.map(str::to_owned));
     }
     Ok(names)

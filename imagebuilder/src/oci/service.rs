@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::recipe::{ImageLayer, Kitchen, Packed, Recipe};
 use crate::boot::esp;
 use crate::builder::Builder;
-use crate::config::Services;
+use crate::config::{ServiceName, Services};
 use crate::disk::fat::{self, FatKind, Volume};
 use crate::disk::{Content, SourceFile};
 use crate::lock::apt::Apt;
@@ -25,43 +25,12 @@ use crate::rootfs::trim;
 use crate::store::{Cache, Made, StageKey, WorkDir, hash};
 use crate::toolbox::{ImageTools, Toolbox};
 
-/// Services that have images of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Service {
-    /// `services.provisioning`.
-    Provisioning,
-    /// `services.clusters`.
-    Clusters,
-    /// `services.metrics`.
-    Metrics,
-    /// `services.storage`.
-    Storage,
-    /// `services.sip`.
-    Sip,
-    /// `services.vino`.
-    Vino,
-}
-
-impl Service {
-    fn is_declared(self, services: &Services) -> bool {
-        match self {
-            Self::Provisioning => services.provisioning.is_some(),
-            Self::Clusters => services.clusters.is_some(),
-            Self::Metrics => services.metrics,
-            Self::Storage => services.storage.is_some(),
-            Self::Sip => services.sip.is_some(),
-            Self::Vino => services.vino.is_some(),
-        }
-    }
-}
-
 /// What a service's recipe says beside the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Extra {
     /// The service that must be declared.
-    pub of: Service,
+    pub of: ServiceName,
     /// Whether servers run it, and not the box: its registry has it, and no layer holds it unpacked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carried: bool,
@@ -174,7 +143,7 @@ pub fn declared(images: &Path, services: &Services) -> Result<Vec<Declared>> {
     let mut found = Vec::new();
     for (recipe, folder) in Recipe::read_below(images)? {
         let Some(extra) = recipe.service.clone() else { continue };
-        if extra.of.is_declared(services) {
+        if services.has(extra.of) {
             found.push(Declared { recipe, extra, folder });
         }
     }

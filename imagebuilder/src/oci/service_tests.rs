@@ -3,7 +3,7 @@ use std::path::Path;
 use agent_api::release::{Blob, Clusters, Digest, Image, Sip, Storage, Vino};
 
 use super::{Declared, Edit, Images, declared};
-use crate::config::{Provisioning, Services};
+use crate::config::{Provisioning, ServiceName, Services};
 use crate::lock::{Deb, Lock};
 use crate::oci::recipe::Recipe;
 use crate::store::Made;
@@ -67,7 +67,7 @@ fn tenant_clusters_have_a_controller_with_haproxy_and_a_jump_host() {
     let declared = declared(Path::new(IMAGES), &services).expect("read");
     let of_sip: Vec<(String, bool)> = declared
         .iter()
-        .filter(|image| image.extra.of == super::Service::Sip)
+        .filter(|image| image.extra.of == ServiceName::Sip)
         .map(|image| (image.set(), image.extra.carried))
         .collect();
     assert_eq!(of_sip, [("service-image/jumphost".to_owned(), true), ("service-image/sip".to_owned(), false)]);
@@ -78,7 +78,7 @@ fn tenant_clusters_have_a_controller_with_haproxy_and_a_jump_host() {
 fn virtual_machines_have_an_image_with_libvirt_for_their_nodes() {
     let services = Services { vino: Some(Vino::default()), ..services(true) };
     let declared = declared(Path::new(IMAGES), &services).expect("read");
-    let of_vino: Vec<&Declared> = declared.iter().filter(|image| image.extra.of == super::Service::Vino).collect();
+    let of_vino: Vec<&Declared> = declared.iter().filter(|image| image.extra.of == ServiceName::Vino).collect();
     assert_eq!(of_vino.iter().map(|image| image.set()).collect::<Vec<_>>(), ["service-image/vino"]);
     assert!(!of_vino[0].extra.carried && of_vino[0].recipe.reference.starts_with("foothold.dev/vino:"));
     assert_eq!(of_vino[0].programs().collect::<Vec<_>>(), ["foothold-agent"]);

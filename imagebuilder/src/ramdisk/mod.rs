@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::builder::Builder;
-use crate::config::Services;
+use crate::config::{ServiceName, Services};
 use crate::lock::apt::Apt;
 use crate::lock::{Deb, Lock, fetch};
 use crate::osimage::tree;
@@ -75,7 +75,7 @@ pub struct Ramdisk {
 impl Ramdisk {
     /// That of `images/ramdisk`, where the definition declares `services.provisioning`.
     pub fn declared(images: &Path, services: &Services) -> Result<Option<Self>> {
-        if services.provisioning.is_none() {
+        if !services.has(ServiceName::Provisioning) {
             return Ok(None);
         }
         let folder = images.join("ramdisk");

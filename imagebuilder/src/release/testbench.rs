@@ -4,9 +4,7 @@ use std::path::Path;
 
 use agent_api::menu::MenuEntry;
 use agent_api::proof::{self, PROOF};
-use agent_api::release::{
-    Blob, BootEntry, Budgets, DataPlace, Image, InitrdConfig, Kubernetes, Layer, Package, Release,
-};
+use agent_api::release::{Blob, BootEntry, DataPlace, Image, InitrdConfig, Kubernetes, Layer, Package, Release};
 
 use super::{initrd, sign::Signer};
 use crate::boot::{self, files};
@@ -205,18 +203,10 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
             service_cidr: "10.96.0.0/12".into(),
         },
         images,
-        content: Vec::new(),
         packages: vec![Package { name: "base-files".into(), version: "13.8".into() }],
         data: vec![DataPlace::BootDisk { min_bytes: 1 << 30 }, DataPlace::Ram],
-        install: None,
         ntp_serve: true,
-        registry_writable_bytes: None,
-        provisioning: None,
-        clusters: None,
-        storage: None,
-        sip: None,
-        vino: None,
-        budgets: Budgets::default(),
+        ..Release::default()
     }
 }
 

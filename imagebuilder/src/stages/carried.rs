@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 
 use super::system::module_set;
 use super::{CLUSTER_STATE, CLUSTERS, KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage};
-use crate::config::{OsImage, OsImageSource};
+use crate::config::{OsImage, OsImageSource, ServiceName};
 use crate::content::clusters;
 use crate::content::debian::{self, Repository};
 use crate::content::manifests::{self, ClusterApi};
@@ -87,7 +87,7 @@ fn os_image<'a>(site: &'a Site<'_>, image: &'a OsImage) -> Result<Option<Stage<'
 
 /// What servers become nodes of a cluster with.
 fn cluster_files<'a>(site: &'a Site<'_>) -> Result<Option<Stage<'a>>> {
-    if site.appliance.services.clusters.is_none() {
+    if !site.appliance.services.has(ServiceName::Clusters) {
         return Ok(None);
     }
     let flannel = clusters::flannel(&site.at.images(), &site.packages())?;

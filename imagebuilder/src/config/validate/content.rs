@@ -1,70 +1,20 @@
-//! `content` and `services`: what the image carries and what the box offers.
+//! `content`: what the image carries.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use agent_api::net::is_interface_name;
-use agent_api::release::{Clusters, Digest, Sip, Storage, Vino};
+use agent_api::release::Digest;
 
 use super::{Exists, Validate};
-use crate::config::appliance::{Chart, ChartOrigin, Content, Origin, OsImage, OsImageSource, ServedFile, Services};
+use crate::config::appliance::{Chart, ChartOrigin, Content, Origin, OsImage, OsImageSource, ServedFile};
 use crate::config::input::{self, DiskFormat};
 use crate::config::path::KeyPath;
-use crate::config::site::servers_network;
-use crate::config::types::{ByteSize, ImageReference, Invalid, Name};
+use crate::config::types::{ImageReference, Invalid, Name};
 
 /// Name of a recipe in its directory.
 const OS_RECIPE: &str = "os-image.yaml";
-/// Percent of DATA that volumes have where nothing else is said, and at most: the kubelet needs the rest.
-const SHARE_PERCENT: u8 = 50;
-const MOST_PERCENT: u8 = 80;
 
 impl Validate<'_, '_, '_> {
-    pub(super) fn services(&mut self, input: &input::Services) -> Services {
-        let path = KeyPath::of("services");
-        let registry = input.registry.as_ref().and_then(|registry| registry.writable.as_deref());
-        let registry_writable = self.parse(&path.key("registry").key("writable"), registry, ByteSize::from_str);
-        let provisioning = input.provisioning.as_ref().map(|input| servers_network(input, self.findings));
-        let ntp_serve = input.ntp.as_ref().and_then(|ntp| ntp.serve).unwrap_or(true);
-        let clusters = input.clusters.as_ref().map(|_| Clusters::default());
-        let sip = input.sip.as_ref().map(|_| Sip::default());
-        let vino = input.vino.as_ref().map(|input| self.vino(input, &path.key("vino")));
-        for (name, is_asked) in [("clusters", clusters.is_some()), ("sip", sip.is_some()), ("vino", vino.is_some())] {
-            if is_asked && provisioning.is_none() {
-                self.without_servers(&path.key(name), name);
-            }
-        }
-        let metrics = input.metrics.is_some();
-        let storage = input.storage.as_ref().map(|storage| {
-            let share = self.parse(&path.key("storage").key("share"), storage.share.as_deref(), share_percent);
-            Storage { share_percent: share.unwrap_or(SHARE_PERCENT) }
-        });
-        Services { ntp_serve, registry_writable, provisioning, clusters, metrics, storage, sip, vino }
-    }
-
-    fn vino(&mut self, input: &input::Vino, path: &KeyPath) -> Vino {
-        if let Some(name) = input.interface.as_deref().filter(|name| !is_interface_name(name)) {
-            let hint = "`ip link` on the box lists them";
-            self.findings.at(
-                &path.key("interface"),
-                &format!("`{name}`"),
-                "the name of an interface such as `ens5`",
-                hint,
-            );
-        }
-        Vino { interface: input.interface.clone() }
-    }
-
-    /// A service of servers, where there are none.
-    fn without_servers(&mut self, path: &KeyPath, name: &str) {
-        let found = "clusters of servers, and no network to provision servers on";
-        let hint = format!(
-            "say in `services.provisioning` where the servers are: `provisioning: {{ interface: {{ name: ens4 }}, address: \
-             172.22.0.1/24, range: 172.22.0.10-172.22.0.100 }}`; or remove `{name}`"
-        );
-        self.findings.at(path, found, "`services.provisioning` beside it", &hint);
-    }
-
     pub(super) fn content(&mut self, input: &input::Content) -> Content {
         let path = KeyPath::of("content");
         let images = self.images(input.images.as_deref().unwrap_or_default(), &path.key("images"));
@@ -266,15 +216,6 @@ fn file_url(text: &str) -> Result<String, Invalid> {
     Err(Invalid {
         expected: "a URL that begins with `https://`, `http://` or `file:///`".to_owned(),
         hint: "for a file beside the definition use `from: PATH`".to_owned(),
-    })
-}
-
-/// Percent of DATA, such as `50%`.
-fn share_percent(text: &str) -> Result<u8, Invalid> {
-    let percent = text.strip_suffix('%').and_then(|digits| digits.parse().ok());
-    percent.filter(|percent| (1..=MOST_PERCENT).contains(percent)).ok_or_else(|| Invalid {
-        expected: format!("a share of DATA from `1%` to `{MOST_PERCENT}%`, such as `50%`"),
-        hint: "the rest is for the cluster, its images and uploads".to_owned(),
     })
 }
 

@@ -17,6 +17,7 @@ use super::Findings;
 use super::appliance::{Appliance, Budgets};
 use super::input;
 use super::path::KeyPath;
+use super::services;
 use super::types::{ByteSize, Invalid, Name, SecretReference, Version, parse_duration};
 
 /// Nothing that boots is smaller: ESP and SITE alone take 128 MiB.
@@ -32,7 +33,7 @@ pub(super) fn appliance(input: &input::Appliance, directory: &Path, findings: &m
     let boot = check.boot(&input.boot);
     let first_boot = check.first_boot(&input.first_boot, &outputs);
     let content = check.content(&input.content);
-    let services = check.services(&input.services);
+    let services = services::check(&input.services, check.findings);
     let budgets = check.budgets(&input.budgets);
     let sign = input.sign.as_ref().and_then(|sign| check.sign(sign));
     let (name, version) = metadata?;
