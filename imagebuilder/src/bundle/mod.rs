@@ -282,15 +282,10 @@ mod tests {
         let images = [a.write(Format::Qcow2), b.write(Format::Iso)];
         let media = images.map(|image| Medium::open(&image).expect("a medium"));
         let found = media.each_ref().map(|medium| medium.releases().expect("readable").remove(0));
-        let side = |at: usize, sample: &'static Sample| InImage {
-            medium: &media[at],
-            found: &found[at],
-            release: &sample.release,
-        };
-        let (a, b): (&Sample, &Sample) = (Box::leak(Box::new(a)), Box::leak(Box::new(b)));
+        let side = |at: usize| InImage { medium: &media[at], found: &found[at], release: [&a.release, &b.release][at] };
         let dir = tempfile::tempdir().expect("a folder");
         let out = dir.path().join("bundle");
-        let bundle = |signer| write(&side(0, a), &side(1, b), signer, &out, &mut |_, _| Ok(()));
+        let bundle = |signer| write(&side(0), &side(1), signer, &out, &mut |_, _| Ok(()));
         let written = bundle(&a.signer).expect("written");
         let bytes = fs_err::read(&out).expect("reads");
         assert_eq!((written.bytes, bytes.len() % 512), (bytes.len() as u64, 0));
