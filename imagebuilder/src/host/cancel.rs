@@ -1,7 +1,12 @@
-//! The door's view of whether to stop: every wait for another process looks here.
+//! Whether to stop: every wait for another process, a lock or a download looks here.
 //!
 //! Two flags count: the user's, for the whole process, and that of the [`Together`] whose work the thread does, which is
 //! set when another part of that work has failed.
+//!
+//! The user's flag is a static, and no argument, because a signal is sent to the process: there is one such flag, and nobody
+//! has another. Only the innermost waits look at it, and they lie below all stages. As an argument it would pass through every
+//! function between; where one of them forgot it, Ctrl-C would not end that wait, and neither the compiler nor a test would
+//! show it. What concerns only a part of the work is no static: a [`Together`] is made and handed on by who needs it.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, OnceLock, PoisonError};
