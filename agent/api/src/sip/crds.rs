@@ -26,7 +26,8 @@ const RULES: [(&str, &str, &str); 4] = [
 const VALUES: &str = "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : \
                       !has(self.values) || size(self.values) == 0";
 const VALUES_SAID: &str = "`In` and `NotIn` need values, `Exists` and `DoesNotExist` take none";
-/// What must be said though the types forgive: a definition that came here otherwise is told of, and stops nobody.
+/// Keys that the schema requires although the types do not: so an object that was stored without them can still be read,
+/// and its status says what is missing.
 const REQUIRED: [(&str, &[&str]); 6] = [
     ("spec", &["services"]),
     ("spec.nodes.ControlPlane", &["count"]),

@@ -16,19 +16,19 @@ use crate::operators::kit::command;
 pub struct Sip {
     #[command(subcommand)]
     pod: Option<Pod>,
-    /// Kubeconfig; without it that of the pod.
+    /// Kubeconfig. Without it the pod's own account is used.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespace of clusters, all without it. Hosts are chosen in all namespaces.
+    /// Namespace of clusters. Without it, all namespaces. Hosts are chosen in all namespaces.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Image with `HAProxy` and this program, for pods that name none.
+    /// Image with `HAProxy` and this program, for load balancers whose spec names none.
     #[arg(long, value_name = "IMAGE", required = true)]
     image: Option<String>,
-    /// Image with OpenSSH, for jump hosts that name none.
+    /// Image with OpenSSH, for jump hosts whose spec names none.
     #[arg(long, value_name = "IMAGE", required = true)]
     jump_host: Option<String>,
-    /// `HAProxy`, which checks a configuration before pods get it. Without it only the pods check theirs.
+    /// Path of `HAProxy`, with which a configuration is checked before pods get it. Without it only the pods check it.
     #[arg(long, value_name = "FILE")]
     haproxy: Option<PathBuf>,
     /// Where metrics and health are served.

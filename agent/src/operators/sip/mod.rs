@@ -1,9 +1,9 @@
-//! Tenant clusters, by the kind of Airship's SIP: hosts of the site for a cluster of somebody's own, and what stands before
-//! them.
+//! Tenant clusters, by the kind of Airship's SIP: a tenant gets hosts of the site, and load balancers and a jump host
+//! before them.
 //!
 //! ```text
 //! command  its command line
-//! run      starts all of it, in one process
+//! run      starts the operator, in one process
 //! cluster  one cluster (`SIPCluster`): its hosts, its services
 //! pod      what this program does in the pods of those services
 //! ```

@@ -1,4 +1,4 @@
-//! Starts all of it: the watches, the controller, and what tells how they are.
+//! Starts the operator: watches, controller, and the server of metrics and health.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::{self, Images};
 use crate::operators::kit::{Base, serve};
 
-/// Who the operator is, in events and as whose objects' fields are written.
+/// Name of the operator: source of its events, and field manager of what it writes.
 pub const MANAGER: &str = "sip-operator";
 
 /// Settings of the operator.
@@ -18,7 +18,7 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of the clusters; all when `None`.
     pub namespace: Option<String>,
-    /// Images of pods that name none.
+    /// Images for pods whose spec names none.
     pub images: Images,
     /// `HAProxy`, which checks configurations; nobody does it here when `None`.
     pub haproxy: Option<PathBuf>,

@@ -16,13 +16,13 @@ use super::tell::{Told, What};
 use crate::operators::kit::{Key, Object as _, ObjectError, doing};
 use crate::steps::chain;
 
-/// A host that is nobody's.
+/// The change of a host that makes it belong to no cluster.
 fn released() -> Value {
     let labels = json!({CLUSTER_NAMESPACE: null, CLUSTER_NAME: null, NODE_TYPE: null});
     json!({"metadata": {"labels": labels, "annotations": {STANDBY: null}}})
 }
 
-/// A host of the cluster: its labels, and whether it stands by, in one change.
+/// The change of a host that makes it the cluster's: its labels, and whether it stands by.
 fn claimed(object: &SipCluster, member: &Member) -> Value {
     let (namespace, name) = object.key();
     let labels = json!({CLUSTER_NAMESPACE: namespace, CLUSTER_NAME: name, NODE_TYPE: member.role.word()});
@@ -30,7 +30,8 @@ fn claimed(object: &SipCluster, member: &Member) -> Value {
     json!({"metadata": {"labels": labels, "annotations": {STANDBY: standby}}})
 }
 
-/// What is written on which host, in this order: nobody has more hosts than he is to have at any instant.
+/// Which change is written on which host. Hosts are given back before others are claimed, so that the cluster never has
+/// more of them than it asks for.
 fn changes(object: &SipCluster, choice: &Choice) -> Vec<(Key, Value)> {
     let release = choice.release.iter().map(|(host, _)| (host.clone(), released()));
     let own = choice.turn.iter().chain(&choice.claim).map(|member| (member.host.clone(), claimed(object, member)));
@@ -38,7 +39,8 @@ fn changes(object: &SipCluster, choice: &Choice) -> Vec<(Key, Value)> {
 }
 
 impl Controller {
-    /// Writes the choice on the hosts, each unless it was changed since it was chosen. False when somebody was faster.
+    /// Writes the choice on the hosts. A host that was changed since it was chosen is not written: then the result is
+    /// false, and nothing more is written.
     pub(super) async fn carry_out(
         &self,
         object: &SipCluster,
@@ -57,7 +59,7 @@ impl Controller {
         Ok(true)
     }
 
-    /// Lets everything go: what was made, the hosts, then the object.
+    /// Deletes what was made for the cluster, gives the hosts back, then lets the object go.
     pub(super) async fn leave(&self, object: &SipCluster) -> Result<Next, ObjectError> {
         if !object.held_by(FINALIZER) {
             return Ok(Next::await_change());
@@ -78,7 +80,8 @@ impl Controller {
         Ok(Next::await_change())
     }
 
-    /// Asks the API server for the hosts, and not the watch, which may not have the last claim yet.
+    /// Removes the services and gives the hosts back. The hosts are read from the API server: the watch may not have the
+    /// last claim yet.
     async fn dismantle(&self, object: &SipCluster) -> Result<(), ObjectError> {
         self.remove_all(object).await?;
         let mut ahead = self.ahead.lock().await;

@@ -25,9 +25,9 @@ use crate::operators::kit::{Base, Failures, Key, Object, ObjectError, Queue, Tur
 use crate::operators::sip::Settings;
 use crate::steps::chain;
 
-/// Until hosts are looked for again; a change of one is noticed at once.
+/// Pause until hosts are looked for again. A change of a host is noticed at once.
 const SEARCH: Duration = Duration::from_secs(300);
-/// After somebody else was faster.
+/// Pause after another writer changed a host first.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// The controller.
@@ -36,11 +36,12 @@ pub(super) struct Controller {
     pub failures: Failures,
     /// All hosts, as they are watched.
     pub hosts: Store<BareMetalHost>,
-    /// They are all known.
+    /// Set once the watch has listed all hosts.
     pub listed: OnceCell<()>,
-    /// Hosts that were changed and not seen so yet. Who holds it chooses and claims: the clusters take turns.
+    /// Hosts that were changed here and whose change the watch has not told yet. It is locked while hosts are chosen and
+    /// claimed, so that clusters do this one after the other.
     pub ahead: Mutex<Ahead>,
-    /// Services that are not asked for, and that nothing is left of.
+    /// Services that are not asked for and whose objects are already removed.
     pub removed: Mutex<BTreeSet<(Key, Infra)>>,
     pub settings: Settings,
 }
@@ -73,7 +74,7 @@ fn everywhere<K: Object>(base: &Base) -> (Api<K>, watcher::Config) {
     (Api::all(base.client.clone()), watcher::Config::default())
 }
 
-/// Whether it is as it was asked for.
+/// Whether the cluster is as its spec asks for.
 fn is_settled(object: &SipCluster) -> bool {
     let Some(status) = &object.status else { return false };
     let mut ready = status.conditions.iter().flatten().filter(|condition| condition.kind == READY);
@@ -88,12 +89,12 @@ fn has(object: &SipCluster, host: &BareMetalHost) -> bool {
     had || cluster_of(host.labels()) == Some((&namespace, &name))
 }
 
-/// Whether a change of the host matters to the cluster: it has it, had it, or lacks one.
+/// Whether a change of the host matters to the cluster: the cluster has the host, had it, or still needs hosts.
 fn concerns(object: &SipCluster, host: &BareMetalHost) -> bool {
     has(object, host) || !is_settled(object)
 }
 
-/// Whether a host is described by that Secret.
+/// Whether the host names that Secret: for its BMC or its network data.
 fn names(host: &BareMetalHost, secret: &Key) -> bool {
     let (namespace, _) = host.key();
     let bmc = host.spec.bmc.as_ref().map(|bmc| (namespace.clone(), bmc.credentials_name.clone()));
@@ -111,7 +112,8 @@ fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<SipCluster>> {
     owners.map(|owner| ObjectRef::new(&owner.name).within(&within)).collect()
 }
 
-/// Clusters that a Secret matters to: it is theirs, one of their hosts', or has keys for a jump host.
+/// Clusters that a Secret matters to: the Secret was made for them, belongs to one of their hosts, or has keys for their
+/// jump host.
 fn of_secret(meta: &ObjectMeta, all: &Store<SipCluster>, hosts: &Store<BareMetalHost>) -> Vec<ObjectRef<SipCluster>> {
     let secret = key_of(meta);
     let named = hosts.state_filter(|host: &BareMetalHost| names(host, &secret));
@@ -124,7 +126,7 @@ fn of_secret(meta: &ObjectMeta, all: &Store<SipCluster>, hosts: &Store<BareMetal
     found
 }
 
-/// Clusters that a `ConfigMap` matters to: it is theirs, or has a template.
+/// Clusters that a `ConfigMap` matters to: it was made for them, or has a template for load balancers.
 fn of_config_map(meta: &ObjectMeta, all: &Store<SipCluster>) -> Vec<ObjectRef<SipCluster>> {
     let name = meta.name.as_deref().unwrap_or_default();
     if !TEMPLATES.iter().any(|(_, map, _)| *map == name) {
@@ -188,7 +190,8 @@ impl Turn for Controller {
 }
 
 impl Controller {
-    /// Chooses, and has it so on the hosts. Nothing: it is looked at again.
+    /// Chooses hosts and writes the choice on them. `None` when another writer changed one of them first: the cluster is
+    /// then looked at again.
     async fn gather(&self, object: &SipCluster) -> Result<Option<Found>, ObjectError> {
         let mut ahead = self.ahead.lock().await;
         let found = self.look(object, &mut ahead).await?;
@@ -205,7 +208,7 @@ impl Controller {
         }
     }
 
-    /// What follows from it.
+    /// What is done next about the hosts that were found.
     async fn conclude(&self, object: &SipCluster, found: &Found) -> Result<Next, ObjectError> {
         if object.is_dry_run() {
             self.tell(object, Told::dry_run(found)).await?;
@@ -237,8 +240,8 @@ impl Controller {
         Ok(Next::requeue(SEARCH))
     }
 
-    /// Brings up what stands before the hosts. Nothing is touched before there are hosts, nor while the address of one is not
-    /// known: what runs goes on.
+    /// Brings up load balancers and jump host. Nothing is changed before there are hosts, or while the address of a host is
+    /// unknown: what runs goes on.
     async fn services(&self, object: &SipCluster, found: &Found) -> Result<Applied, ObjectError> {
         let (choice, broken) = (&found.choice, &found.broken);
         if !broken.is_empty() || !choice.short.is_empty() && choice.members.is_empty() {

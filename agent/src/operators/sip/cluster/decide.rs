@@ -29,13 +29,13 @@ const MOST_SAID: usize = 8;
 /// A host of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// What it is for.
+    /// Its role in the cluster.
     pub role: Role,
     /// The host.
     pub host: Key,
-    /// It stands by.
+    /// Whether it stands by.
     pub standby: bool,
-    /// Where it is.
+    /// Its place (a rack, for example), if the role spreads hosts over places.
     pub topology: Option<String>,
 }
 
@@ -53,9 +53,9 @@ pub struct Short {
 pub struct Choice {
     /// The cluster's hosts afterwards, by role and name. Failed ones that nobody replaces are not among them.
     pub members: Vec<Member>,
-    /// Those of them that it does not have yet.
+    /// Those of `members` that the cluster does not have yet.
     pub claim: Vec<Member>,
-    /// Those of them that it has, and that stand by from now on, or do not any more.
+    /// Those of `members` that the cluster has and that begin or cease to stand by.
     pub turn: Vec<Member>,
     /// Hosts that it gives back, and why.
     pub release: Vec<(Key, String)>,
@@ -74,11 +74,11 @@ pub struct View<'a> {
     pub hosts: &'a [Arc<BareMetalHost>],
     /// Why free hosts cannot have a role: their Secrets, in words.
     pub unreadable: &'a BTreeMap<(Role, Key), String>,
-    /// Hosts that are not chosen are told though none is missing.
+    /// Whether hosts that are not chosen are told even if no host is missing.
     pub tell_all: bool,
 }
 
-/// Whether a host is the cluster's.
+/// Whether the host belongs to the cluster.
 pub fn is_of(host: &BareMetalHost, object: &SipCluster) -> bool {
     let (namespace, name) = object.key();
     cluster_of(host.labels()) == Some((&namespace, &name))
@@ -88,13 +88,13 @@ fn stands_by(host: &BareMetalHost) -> bool {
     host.annotations().get(STANDBY).is_some_and(|value| value == "true")
 }
 
-/// Whether it runs a system of its user's.
+/// Whether an operating system is installed on it.
 fn has_system(host: &BareMetalHost) -> bool {
     let installed = matches!(host.state(), ProvisioningState::Provisioned | ProvisioningState::ExternallyProvisioned);
     installed || !host.spec.has_bmc()
 }
 
-/// Whether nobody has begun anything with it.
+/// Whether nobody uses it: no consumer, no image.
 fn is_idle(host: &BareMetalHost) -> bool {
     host.spec.consumer_ref.is_none()
         && host.spec.image.is_none()
@@ -105,7 +105,8 @@ fn error_of(host: &BareMetalHost) -> Option<&str> {
     host.status.as_ref().map(|status| status.error_message.trim()).filter(|message| !message.is_empty())
 }
 
-/// Why a host of the cluster counts no more. One that runs a system is not taken away from it for what its BMC says.
+/// Why a host of the cluster does not count any more. A host with an installed system is not taken away because of errors
+/// of its BMC.
 fn failure(host: &BareMetalHost) -> Option<String> {
     if host.leaves() {
         return Some("it is being deleted".to_owned());
@@ -113,7 +114,7 @@ fn failure(host: &BareMetalHost) -> Option<String> {
     error_of(host).filter(|_| !has_system(host)).map(|error| format!("it has an error: {error}"))
 }
 
-/// Why a host is not free, or not fit, whatever the role.
+/// Why a host cannot have any role: it is not free, or not fit.
 fn unfit(host: &BareMetalHost) -> Option<String> {
     if host.leaves() {
         return Some("it is being deleted".to_owned());
@@ -153,7 +154,7 @@ struct Roll<'a> {
 }
 
 impl<'a> Roll<'a> {
-    /// The cluster's own hosts. `release`: those that are too many.
+    /// The hosts that the cluster has already. Those that are too many are added to `release`.
     fn of(object: &SipCluster, role: Role, hosts: &[&'a BareMetalHost], release: &mut Vec<(Key, String)>) -> Self {
         let set = object.spec.nodes.of(role).cloned().unwrap_or_default();
         let own = hosts.iter().filter(|host| is_of(host, object));
@@ -187,7 +188,7 @@ impl<'a> Roll<'a> {
         self.good.len() + self.fresh.len()
     }
 
-    /// Where a host is. Nothing: it may be anywhere.
+    /// The place of a host; `None` when the role does not ask where hosts are.
     fn place(&self, host: &BareMetalHost) -> Option<String> {
         let key = self.set.topology()?;
         host.labels().get(key).filter(|value| !value.is_empty()).cloned()
@@ -213,7 +214,7 @@ impl<'a> Roll<'a> {
         view.unreadable.get(&(self.role, host.key())).cloned()
     }
 
-    /// Fills it up with free hosts: those first that no other role could have.
+    /// Adds free hosts until the role has enough. Hosts that no other role could use come first.
     fn fill(&mut self, hosts: &[&'a BareMetalHost], taken: &BTreeSet<Key>, view: &View<'_>, others: &[NodeSet]) {
         let wanted_elsewhere = |host: &BareMetalHost| {
             others.iter().any(|set| set.target() != (0, 0) && set.label_selector.lacks(host.labels()).is_none())
@@ -235,7 +236,7 @@ impl<'a> Roll<'a> {
         Member { role: self.role, host: host.key(), standby, topology: self.place(host) }
     }
 
-    /// Its hosts, with who stands by: as before, as far as the counts allow.
+    /// Its hosts, and which of them stand by. This stays as it was as far as the counts allow.
     fn members(&self) -> Vec<Member> {
         let (active, standby) = self.set.target();
         let wanted = self.has().saturating_sub(active).min(standby);
@@ -302,7 +303,7 @@ pub fn choose(object: &SipCluster, view: &View<'_>) -> Choice {
     choice
 }
 
-/// Nothing is claimed, and what a pass before claimed that was broken off goes back.
+/// Claims nothing. Hosts that an earlier, broken off pass has claimed are given back.
 fn give_up(object: &SipCluster, rolls: &mut [Roll<'_>], release: &mut Vec<(Key, String)>) {
     let known: BTreeSet<&str> =
         object.status.iter().flat_map(|status| &status.nodes).map(|node| node.host.as_str()).collect();
@@ -315,7 +316,7 @@ fn give_up(object: &SipCluster, rolls: &mut [Roll<'_>], release: &mut Vec<(Key, 
     }
 }
 
-/// Why a host has none of these roles.
+/// The hosts that have none of these roles, each with the reason.
 fn not_chosen(
     object: &SipCluster,
     hosts: &[&BareMetalHost],
@@ -349,7 +350,7 @@ fn not_chosen(
     all.into_iter().map(|(_, one)| one).take(MOST_NAMED).collect()
 }
 
-/// What is said of a role that has too few hosts.
+/// The message about a role that has too few hosts.
 fn shortage(roll: &Roll<'_>, hosts: &[&BareMetalHost], view: &View<'_>) -> Short {
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut named = Vec::new();
@@ -382,7 +383,7 @@ fn shortage(roll: &Roll<'_>, hosts: &[&BareMetalHost], view: &View<'_>) -> Short
     Short { role: roll.role, why }
 }
 
-/// All that is wrong with what is asked for, so that no host can be chosen.
+/// All errors of the spec that make it impossible to choose hosts.
 pub fn wrong(object: &SipCluster) -> Vec<String> {
     let mut all = Vec::new();
     for role in Role::ALL {

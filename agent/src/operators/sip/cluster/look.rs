@@ -24,19 +24,20 @@ const CREDENTIALS: [&str; 2] = ["username", "password"];
 /// Addresses of a host, by the `id` of their network.
 pub type Addresses = BTreeMap<String, IpAddr>;
 
-/// Hosts that were changed here and that the watch does not have so yet.
+/// Hosts that were changed here and whose change the watch has not told yet: by name, the version that the watch had, and
+/// the host after the change.
 #[derive(Debug, Default)]
 pub struct Ahead(HashMap<Key, (Option<String>, Arc<BareMetalHost>)>);
 
 impl Ahead {
-    /// A host is `now` so, and was `before`.
+    /// Notes that a host was changed here from `before` to `now`.
     pub fn changed(&mut self, before: &BareMetalHost, now: BareMetalHost) {
         let seen = self.0.remove(&before.key()).map_or_else(|| before.resource_version(), |(seen, _)| seen);
         self.0.insert(before.key(), (seen, Arc::new(now)));
     }
 
-    /// The hosts as they are known: nobody changed one between what the watch had and what was written on it, so whatever
-    /// else the watch has by now is newer.
+    /// The hosts in their newest known state. A change of ours is only written on the version that the watch had. So when
+    /// the watch has any other version by now, that one is newer.
     fn over(&mut self, watched: Vec<Arc<BareMetalHost>>) -> Vec<Arc<BareMetalHost>> {
         let known: BTreeSet<Key> = watched.iter().map(|host| host.key()).collect();
         self.0.retain(|key, _| known.contains(key));
@@ -52,7 +53,7 @@ impl Ahead {
     }
 }
 
-/// What was found.
+/// What was found out about hosts for a cluster.
 pub struct Found {
     /// The choice.
     pub choice: Choice,
@@ -65,8 +66,8 @@ pub struct Found {
 }
 
 impl Controller {
-    /// Chooses among the hosts as they are now. Secrets are read of those alone that would be chosen, and of those that the
-    /// cluster has; a host whose Secrets are no good is passed over, so this comes to an end.
+    /// Chooses among the hosts as they are now. Secrets are read only of hosts that would be chosen, and of those that the
+    /// cluster has. A host with bad Secrets is passed over and another one is chosen, until all chosen hosts are good.
     pub(super) async fn look(&self, object: &SipCluster, ahead: &mut Ahead) -> Result<Found, ObjectError> {
         let hosts = ahead.over(self.hosts.state());
         let by_key: HashMap<Key, &BareMetalHost> = hosts.iter().map(|host| (host.key(), &**host)).collect();
@@ -118,7 +119,8 @@ impl Controller {
         Ok(Found { choice, hosts, addresses, broken })
     }
 
-    /// Addresses of a host for the services of its role, and whether its BMC can be asked; else what is wrong, in words.
+    /// Addresses of a host for the services of its role. An error text when they cannot be found, or when the BMC's Secret
+    /// is not usable.
     async fn facts(
         &self,
         object: &SipCluster,
@@ -155,7 +157,7 @@ impl Controller {
     }
 }
 
-/// Whether a Secret has what a BMC wants.
+/// Checks that a Secret has a user name and a password for the BMC.
 fn credentials(secret: Option<&Secret>) -> Result<(), String> {
     let Some(secret) = secret else { return Err("is not there".to_owned()) };
     let has = |key: &&str| secret.data.as_ref().and_then(|data| data.get(*key)).is_some_and(|text| !text.0.is_empty());
@@ -165,8 +167,8 @@ fn credentials(secret: Option<&Secret>) -> Result<(), String> {
     }
 }
 
-/// The addresses of these networks. It is an error to have none of the `needed` ones; of the others those are told that the
-/// host has: nodes of a cluster use one network, whichever role's services name it.
+/// The addresses of the host in these networks. Each of the `needed` networks must have one. Of the other networks only
+/// those addresses are told that the host has: they serve other roles of the cluster.
 fn addresses(secret: Option<&Secret>, all: &BTreeSet<&str>, needed: &[&str]) -> Result<Addresses, String> {
     let data = match network_data(secret) {
         Err(_) if needed.is_empty() => return Ok(Addresses::new()),
@@ -192,7 +194,7 @@ fn network_data(secret: Option<&Secret>) -> Result<NetworkData, String> {
     NetworkData::read(&value).map_err(|error| format!("cannot be read: {error}"))
 }
 
-/// The address in a network.
+/// The address of the host in one network.
 fn address(data: &NetworkData, id: &str) -> Result<IpAddr, String> {
     let networks = || data.networks.iter().filter(|network| network.id == id);
     if networks().next().is_none() {
@@ -212,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Addresses of networks that are all needed.
+    /// Addresses in networks that are all needed.
     fn network(secret: Option<&Secret>, needed: &[&str]) -> Result<Addresses, String> {
         addresses(secret, &needed.iter().copied().collect(), needed)
     }

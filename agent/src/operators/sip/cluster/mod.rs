@@ -1,11 +1,11 @@
-//! `SIPCluster`: hosts for a cluster of somebody's own, and what stands before them.
+//! `SIPCluster`: hosts for the cluster of a tenant, and the load balancers and jump host before them.
 //!
 //! ```text
 //! controller  queues, and a turn in a few calls
-//! look        the hosts, what their Secrets say
-//! decide      who is kept, claimed, given back                     (pure)
-//! infra       what stands before the hosts
-//! act         writes that on the hosts; lets everything go
+//! look        reads the hosts and their Secrets
+//! decide      which hosts are kept, claimed, given back            (pure)
+//! infra       load balancers and jump host
+//! act         writes the decision on the hosts; deletes a cluster
 //! tell        status, conditions, events
 //! ```
 

@@ -14,7 +14,7 @@ use crate::operators::kit::{Key, NewCondition, ObjectError, Reason, told_key};
 /// Reason of a role's condition that holds.
 const SCHEDULED: &str = "Scheduled";
 
-/// What is told; the reason of its condition and of its event. The words are Airship's.
+/// The state of a cluster: the reason of its condition and of its event. The words are Airship's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// It is being worked on.
@@ -53,11 +53,11 @@ impl Reason for What {
 struct Hosts {
     choice: Choice,
     addresses: BTreeMap<Key, Addresses>,
-    /// They were not written: it is a dry run, or somebody was faster.
+    /// The choice was not written on the hosts: it is a dry run, or another writer changed a host first.
     only_would: bool,
 }
 
-/// What is known of a cluster. Without hosts, what was told of them stays.
+/// What is written into the status of a cluster. Without `hosts`, the hosts in the status stay.
 pub(super) struct Told {
     what: What,
     why: String,
@@ -171,7 +171,7 @@ fn status(object: &SipCluster, told: &Told, now: Timestamp) -> SipClusterStatus 
 }
 
 impl Controller {
-    /// Writes the status, when it is another one; an event when the reason is another one, or what a warning says.
+    /// Writes the status if it has changed, and an event if the reason or the text of a warning has changed.
     pub(super) async fn tell(&self, object: &SipCluster, told: Told) -> Result<(), ObjectError> {
         let before = object.status.clone().unwrap_or_default();
         let status = status(object, &told, Timestamp::now());

@@ -42,7 +42,7 @@ pub struct Haproxy {
     program: Option<PathBuf>,
 }
 
-/// What a look at the configuration leads to.
+/// What is done after reading the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Nothing.
@@ -51,7 +51,7 @@ enum Step {
     Check,
 }
 
-/// The last configuration that was looked at, whatever came of it.
+/// The configuration that was read last, good or bad.
 #[derive(Debug, Default)]
 struct Seen(Option<Vec<u8>>);
 
@@ -135,7 +135,7 @@ fn pid(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
 }
 
-/// How it ended. Never, as long as there is none.
+/// Waits until the child ends. Without a child it waits for ever.
 async fn ended(child: &mut Option<Child>) -> anyhow::Result<std::process::ExitStatus> {
     match child {
         Some(child) => Ok(child.wait().await?),
@@ -143,7 +143,7 @@ async fn ended(child: &mut Option<Child>) -> anyhow::Result<std::process::ExitSt
     }
 }
 
-/// Connections that are open go on as long as the kubelet lets them.
+/// Ends the child. Open connections go on until the kubelet ends the pod.
 async fn end(child: Option<Child>) -> anyhow::Result<()> {
     let Some(mut child) = child else { return Ok(()) };
     if let Some(master) = pid(&child) {

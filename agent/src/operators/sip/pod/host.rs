@@ -1,5 +1,5 @@
-//! `host list` and `host reboot NAME` on a jump host. No password is here: a wish is written down, and the controller does
-//! it (see `requests` of the cluster's services).
+//! `host list` and `host reboot NAME` on a jump host. The jump host has no password of a BMC: it writes a request down, and
+//! the controller does it (see `requests` of the cluster's services).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::operators::sip::cluster::requests::{ANSWER, REBOOT};
 use crate::terminal::show;
 
-/// What the controller answers within.
+/// Longest wait for the controller's answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(500);
@@ -25,10 +25,10 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What `host` takes.
 #[derive(Debug, Args)]
 pub struct Host {
-    /// What is known of the hosts.
+    /// The file with the list of hosts.
     #[arg(long, value_name = "FILE", hide = true)]
     hosts: PathBuf,
-    /// `NAMESPACE/NAME` of the `ConfigMap` in which wishes are written.
+    /// `NAMESPACE/NAME` of the `ConfigMap` in which requests are written.
     #[arg(long, value_name = "NAMESPACE/NAME", hide = true)]
     requests: String,
     #[command(subcommand)]
@@ -39,9 +39,9 @@ pub struct Host {
 enum Wish {
     /// List the hosts: name, role, address.
     List,
-    /// Reboot a host; softly, if its OS hears of it.
+    /// Reboot a host. Its OS is asked to shut down first; if it does not, the power is switched off and on.
     Reboot {
-        /// Its name, as `host list` tells it.
+        /// The host's name, as `host list` shows it.
         name: String,
     },
 }
@@ -57,7 +57,7 @@ struct Known {
 }
 
 impl Host {
-    /// Does it.
+    /// Runs the command.
     pub fn run(&self) -> anyhow::Result<()> {
         let text = fs_err::read_to_string(&self.hosts)?;
         let known: Vec<Known> = serde_json::from_str(&text).with_context(|| format!("`{}`", self.hosts.display()))?;

@@ -1,7 +1,7 @@
 //! What this program does in the pods of a cluster's services.
 //!
 //! ```text
-//! bring    copies this program where containers of any image find it
+//! bring    copies this program to a volume, for containers whose image lacks it
 //! haproxy  runs HAProxy, and has it follow its configuration
 //! host     what users of the jump host do with their hosts
 //! ```
@@ -24,7 +24,7 @@ pub enum Pod {
     /// Copy this program to a path.
     #[command(hide = true)]
     Bring {
-        /// Where it goes.
+        /// The path to copy to.
         to: PathBuf,
     },
     /// Run `HAProxy`, and have it follow its configuration.
@@ -36,7 +36,7 @@ pub enum Pod {
 }
 
 impl Pod {
-    /// Does it.
+    /// Runs the command.
     pub fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Bring { to } => Ok(files::write(to, &fs_err::read(OWN)?, 0o755).map(drop)?),

@@ -24,9 +24,9 @@ use crate::operators::sip::run::MANAGER;
 use crate::ssh;
 use crate::steps::blocking;
 
-/// What `haproxy -c` may take.
+/// Longest run of `haproxy -c`.
 const CHECK: Duration = Duration::from_secs(20);
-/// Annotation of pods: another value has the kubelet look at once at what they mount.
+/// Annotation of pods. When its value changes, the kubelet updates the mounted files at once.
 const CONFIG: &str = "sip.airshipit.org/config";
 
 /// How far the services are.
@@ -34,9 +34,9 @@ const CONFIG: &str = "sip.airshipit.org/config";
 pub enum Applied {
     /// All run.
     Runs,
-    /// Their objects are there, and a pod is waited for; in words.
+    /// The objects are there, and a pod is not ready yet: the text says which.
     Waits(String),
-    /// They cannot be made, in words.
+    /// They cannot be made: the text says why.
     Fails(String),
 }
 
@@ -76,7 +76,7 @@ impl Controller {
         Ok(if waits.is_empty() { Applied::Runs } else { Applied::Waits(waits.join("; ")) })
     }
 
-    /// What users have beside the object, and the jump host's key.
+    /// Templates and keys of users that lie in other objects, and the jump host's key.
     async fn given(&self, object: &SipCluster) -> Result<Result<Given, String>, ObjectError> {
         let (namespace, _) = object.key();
         let objects = &self.base.objects;
@@ -108,7 +108,7 @@ impl Controller {
         Ok(Ok(given))
     }
 
-    /// A plan whose configuration `HAProxy` takes.
+    /// The plan, if `HAProxy` accepts its configuration.
     async fn checked(&self, infra: Infra, planned: Result<Option<Objects>, String>) -> Result<Option<Objects>, String> {
         let planned = planned?;
         let config = planned.as_ref().and_then(|planned| planned.config.clone());
@@ -119,7 +119,7 @@ impl Controller {
         Ok(planned)
     }
 
-    /// Writes the objects. Says what is waited for.
+    /// Writes the objects. Returns what still has to become ready, if anything.
     async fn make(&self, infra: Infra, object: &SipCluster, planned: &Objects) -> Result<Option<String>, ObjectError> {
         let objects = &self.base.objects;
         for map in &planned.config_maps {
@@ -140,7 +140,8 @@ impl Controller {
         Ok(waits_for(&infra.name(object), &deployment))
     }
 
-    /// A Service keeps its address as long as it is: one with another is made anew.
+    /// Deletes the Service if it has another address than the spec asks for: the address of a Service cannot be changed, so
+    /// it is created anew.
     async fn renew_service(&self, object: &SipCluster, infra: Infra, wanted: &Service) -> Result<(), ObjectError> {
         let address = |service: &Service| service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
         let Some(address_wanted) = address(wanted) else { return Ok(()) };
@@ -153,7 +154,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Has the kubelet bring what changed to the pods now, and not within a minute.
+    /// Makes the kubelet update the files of the pods now; without this it takes up to a minute.
     async fn wake(&self, object: &SipCluster, infra: Infra, version: &str) -> Result<(), ObjectError> {
         let (namespace, _) = object.key();
         let own = ListParams::default().labels(&format!("app.kubernetes.io/instance={}", infra.name(object)));
@@ -169,7 +170,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Removes a service, once: it is remembered until it is made again.
+    /// Removes a service. What is removed is remembered, so that later turns need not ask for it.
     async fn remove(&self, infra: Infra, object: &SipCluster) -> Result<(), ObjectError> {
         let at = (object.key(), infra);
         if self.removed.lock().await.contains(&at) {
@@ -191,7 +192,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Removes all services, whatever is remembered.
+    /// Removes all services, also those that are remembered as removed.
     pub(in crate::operators::sip::cluster) async fn remove_all(&self, object: &SipCluster) -> Result<(), ObjectError> {
         let key = object.key();
         self.removed.lock().await.retain(|(of, _)| *of != key);
@@ -202,7 +203,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Removes an object that was made here: another one of that name is its user's.
+    /// Removes an object if it was made here. An object of a user with the same name stays.
     async fn remove_one<K: Object>(&self, namespace: &str, name: &str) -> Result<(), ObjectError> {
         let found = self.base.objects.get::<K>(namespace, name).await?;
         let (label, value) = PART_OF;
@@ -243,14 +244,14 @@ impl Controller {
     }
 }
 
-/// The key that the jump host has.
+/// The private and public key that the jump host already has.
 fn host_key(secret: Option<&Secret>) -> Option<(String, String)> {
     let data: &BTreeMap<String, _> = secret?.data.as_ref()?;
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok().filter(|text| !text.is_empty());
     Some((text(HOST_KEY)?, text(HOST_KEY_PUBLIC)?))
 }
 
-/// What keeps a Deployment from being there as it was asked for last.
+/// Why a Deployment is not yet available in its newest version, if it is not.
 fn waits_for(name: &str, deployment: &Deployment) -> Option<String> {
     let status = deployment.status.clone().unwrap_or_default();
     let seen = status.observed_generation == deployment.metadata.generation;

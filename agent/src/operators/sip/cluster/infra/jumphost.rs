@@ -19,7 +19,7 @@ use super::{Backend, Given, Images, Infra, Objects, parts, requests};
 use crate::cluster::probes;
 use crate::operators::kit::Object as _;
 
-/// What the pod reads, as Airship has it.
+/// Where the pod reads its files: the paths are Airship's.
 const DATA: &str = "/etc/opt/sip";
 const SCRIPTS: &str = "/opt/sip/bin";
 const NODE_KEYS: &str = "ssh-private-keys";
@@ -33,11 +33,11 @@ pub const HOST_KEY: &str = "ssh_host_ed25519_key";
 pub const HOST_KEY_PUBLIC: &str = "ssh_host_ed25519_key.pub";
 const AUTHORIZED: &str = "authorized-keys";
 const SSHD_CONFIG: &str = "sshd_config";
-/// `ubuntu` of the image.
+/// User id of `ubuntu` in the image.
 const USER: i64 = 1000;
 const SSH: i32 = 22;
 
-/// Why a line of `authorized_keys` is none.
+/// What is wrong with a line of `authorized_keys`, if anything.
 pub fn wrong_key(line: &str) -> Option<String> {
     let line = line.trim();
     if line.contains(['\n', '\r']) {
@@ -67,7 +67,7 @@ pub fn objects(object: &SipCluster, backends: &[Backend], given: &Given, images:
     })
 }
 
-/// What `host` knows of the hosts. No credentials are in it.
+/// The list of hosts for the command `host`. It holds no credentials.
 fn hosts(backends: &[Backend], interface: &str) -> String {
     let one = |backend: &Backend| {
         json!({"name": backend.name, "host": format!("{}/{}", backend.host.0, backend.host.1), "role": backend.role,
@@ -77,7 +77,7 @@ fn hosts(backends: &[Backend], interface: &str) -> String {
     format!("{:#}\n", json!(all))
 }
 
-/// How the nodes are entered.
+/// The SSH configuration for logging in to the nodes.
 fn ssh_config(backends: &[Backend], wish: &JumpHost, keys: &[String]) -> String {
     let mut text = String::new();
     for backend in backends {
@@ -116,7 +116,7 @@ fn config_map(object: &SipCluster, wish: &JumpHost) -> ConfigMap {
     }
 }
 
-/// It may ask, and nothing else.
+/// Its account and rights: it may write its `ConfigMap` of requests, and nothing else.
 fn rights(object: &SipCluster) -> (ServiceAccount, Rights, RoleBinding) {
     let infra = Infra::JumpHost;
     let name = infra.name(object);
@@ -200,7 +200,8 @@ fn pod(object: &SipCluster, backends: &[Backend], given: &Given, images: &Images
     })
 }
 
-/// Each is one volume of several objects, so that all of it is followed: a file that is mounted alone stays as it was.
+/// The volumes. The kubelet updates mounted folders but not single mounted files, so each volume joins several objects in
+/// one folder.
 fn volumes(object: &SipCluster, wish: &JumpHost, node_keys: &[String]) -> Vec<Volume> {
     let name = Infra::JumpHost.name(object);
     let map = |volume: &str, key: &str, mode: i32| Volume {

@@ -28,10 +28,10 @@ pub use apply::Applied;
 pub use balancer::TEMPLATES;
 pub use jumphost::wrong_key;
 
-/// Label that all of it has.
+/// Label of all objects that are made for a cluster.
 pub const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "sip");
 
-/// Images of pods that name none.
+/// Images for pods whose spec names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Images {
     /// With `HAProxy` and this program.
@@ -47,7 +47,7 @@ pub enum Infra {
     ControlPlane,
     /// Before the workers.
     Worker,
-    /// Where users come in.
+    /// The jump host, by which users log in.
     JumpHost,
 }
 
@@ -55,7 +55,7 @@ impl Infra {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::ControlPlane, Self::Worker, Self::JumpHost];
 
-    /// Beginning of its objects' names.
+    /// What the names of its objects begin with.
     pub const fn component(self) -> &'static str {
         match self {
             Self::ControlPlane => "loadbalancer-controlplane",
@@ -81,16 +81,16 @@ impl Infra {
     }
 }
 
-/// A host as services know it.
+/// A host as its services see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// What it is for.
+    /// Its role in the cluster.
     pub role: Role,
     /// The host.
     pub host: Key,
     /// Its name: the host's own, with its namespace behind it where two of the cluster are called so.
     pub name: String,
-    /// It stands by.
+    /// Whether it stands by.
     pub standby: bool,
     /// Its addresses.
     pub addresses: Addresses,
@@ -139,7 +139,7 @@ pub struct Objects {
     pub config: Option<String>,
 }
 
-/// What users and the cluster have beside the object.
+/// Templates and keys that lie in other objects than the `SIPCluster`.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     /// Templates that users put in the place of ours.

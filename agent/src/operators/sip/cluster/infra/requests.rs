@@ -24,7 +24,7 @@ pub fn name(object: &SipCluster) -> String {
     format!("{}-requests", Infra::JumpHost.name(object))
 }
 
-/// The `ConfigMap`. Its data is not the controller's: requests come from the jump host.
+/// The `ConfigMap` without data: the jump host writes the requests into it.
 pub fn config_map(object: &SipCluster) -> ConfigMap {
     ConfigMap { metadata: parts::metadata(Infra::JumpHost, object, name(object)), ..ConfigMap::default() }
 }
@@ -40,7 +40,7 @@ pub struct Request {
     pub host: Option<Key>,
 }
 
-/// Requests that nobody has answered yet. Only hosts of the cluster can be meant.
+/// Requests without an answer. They can only name hosts of the cluster.
 pub fn open(data: Option<&BTreeMap<String, String>>, backends: &[Backend]) -> Vec<Request> {
     let names = data.into_iter().flatten().filter_map(|(key, _)| Some((key, key.strip_suffix(REBOOT)?)));
     let request = |(key, name): (&String, &str)| Request {
