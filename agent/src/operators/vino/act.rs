@@ -1,4 +1,4 @@
-//! Makes it so: what all nodes share, what each node is to have, its hosts.
+//! Writes the objects of a `Vino`: those that all nodes share, the values of each node, and the hosts.
 //!
 //! ```text
 //! Secrets, ConfigMap, account, DaemonSet ─► addresses ─► node's values ─► its pod makes the machines, and says so ─► hosts
@@ -29,7 +29,7 @@ use super::template::{self, Machine};
 use super::values::{self, Addresses, Common};
 use crate::operators::kit::{Object, ObjectError, doing, told_key};
 
-/// What all nodes share, once it is there.
+/// What all nodes share, once it is written.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     /// Templates of libvirt.
@@ -40,7 +40,7 @@ pub(super) struct Shared {
     pub pods: Part,
 }
 
-/// What came of it.
+/// The result of a turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Made {
     pub nodes: Vec<VinoNode>,
@@ -50,11 +50,11 @@ pub(super) struct Made {
     pub waits: Vec<String>,
 }
 
-/// A node with what becomes of its machines.
+/// A node, and which machines it keeps, gets and loses.
 struct Planned<'a> {
     node: &'a NodeFound,
     machines: Machines,
-    /// What it is to have; nothing when it never had anything.
+    /// The values to write; `None` for a node that never had any.
     values: Option<NodeValues>,
 }
 
@@ -90,7 +90,7 @@ impl Controller {
         Ok(Ok(Shared { templates, credentials: named(&credentials), pods: pods(&daemon_set) }))
     }
 
-    /// Removes an object that was made for it: another one of that name is its user's.
+    /// Removes an object if it was made for this `Vino`. An object of a user with the same name stays.
     pub(super) async fn remove<K: Object>(&self, object: &Vino, name: &str) -> Result<(), ObjectError> {
         let namespace = &self.settings.ground.namespace;
         let found = self.base.objects.get::<K>(namespace, name).await?;
@@ -163,7 +163,7 @@ impl Controller {
         Ok(made)
     }
 
-    /// Gives each bridge and machine its address, and takes back what nobody has any more.
+    /// Gives each bridge and machine its address, and frees addresses that are not used any more.
     async fn addresses(&self, object: &Vino, planned: &[Planned<'_>]) -> Result<Addresses, PoolError> {
         let mut all = Addresses::default();
         let vino = told_key(&object.key());
@@ -206,7 +206,7 @@ impl Controller {
         Ok(all)
     }
 
-    /// Passwords of screens, and no Secret of a host that is gone.
+    /// Writes the Secret with the screens' passwords, and removes Secrets of hosts that are gone.
     async fn keep_secrets(
         &self,
         object: &Vino,
@@ -228,7 +228,7 @@ impl Controller {
         self.remove_secrets(object, &kept).await
     }
 
-    /// Removes Secrets that were made for it, but for those.
+    /// Removes the Secrets that were made for this `Vino`, except the `kept` ones.
     pub(super) async fn remove_secrets(&self, object: &Vino, kept: &BTreeSet<String>) -> Result<(), ObjectError> {
         let namespace = &self.settings.ground.namespace;
         let own = ListParams::default().labels(&objects::selector(object));
@@ -240,7 +240,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Writes what a node is to have, or takes it away when nothing is left there.
+    /// Writes the values of a node into its annotation, or removes the annotation when nothing is left.
     async fn annotate(&self, one: &Planned<'_>) -> Result<(), ObjectError> {
         let node = one.node;
         let Some(values) = &one.values else { return Ok(()) };
@@ -272,7 +272,7 @@ impl Controller {
         }
     }
 
-    /// Hosts of a node: those whose machines are there are made, those that are too many go.
+    /// Creates the hosts of a node whose machines are there, and deletes hosts that are too many.
     async fn hosts_of(
         &self,
         object: &Vino,
@@ -359,7 +359,7 @@ impl Controller {
         Ok(made)
     }
 
-    /// A host with its Secrets. Else whose it is.
+    /// Writes a host with its Secrets. An error text when a host of that name belongs to somebody else.
     async fn host(
         &self,
         object: &Vino,
@@ -409,12 +409,12 @@ fn pods(daemon_set: &DaemonSet) -> Part {
     Part::Done(format!("{ready} of {wanted} pods are ready{why}"))
 }
 
-/// Whether nothing is to be there.
+/// Whether the values ask for nothing.
 pub(super) fn is_empty(values: &NodeValues) -> bool {
     values.domains.is_empty() && values.networks.is_empty()
 }
 
-/// Whether a node has nothing any more of what it was to have, as far as anybody can say it.
+/// Whether nothing of its values is left on a node, as far as that can be known.
 pub(super) fn is_cleared(node: &NodeFound) -> bool {
     let Some(values) = &node.values else { return true };
     let is_clear = |node: &NodeFound| {
@@ -450,7 +450,7 @@ struct Need {
     /// A node, or a host.
     of: String,
     is_bridge: bool,
-    /// The MAC address that he has.
+    /// The MAC address that it has already.
     mac: Option<MacAddress>,
 }
 
@@ -476,7 +476,7 @@ fn needs(object: &Vino, network: &Network, planned: &[Planned<'_>]) -> Vec<Need>
     all
 }
 
-/// Who keeps an address though he is not asked for any more: his machine is not gone yet.
+/// Which owners keep their address although they are not asked for any more: those whose machine is not gone yet.
 fn kept(object: &Vino, planned: &[Planned<'_>]) -> impl Fn(&str) -> bool + use<> {
     let mut hosts = BTreeSet::new();
     let mut nodes = BTreeSet::new();

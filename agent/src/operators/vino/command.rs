@@ -12,19 +12,19 @@ use crate::operators::kit::command;
 /// What `operator vino` takes.
 #[derive(Debug, Args)]
 pub struct Vino {
-    /// Kubeconfig; without it that of the pod.
+    /// Kubeconfig. Without it the pod's own account is used.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespace of `Vino`s, all without it.
+    /// Namespace of `Vino`s. Without it, all namespaces.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
     /// Namespace of all that is made for them: pods of nodes, hosts, Secrets, pools of addresses.
     #[arg(long, value_name = "NAME", default_value = "vino-system")]
     runtime_namespace: String,
-    /// Image of nodes' pods, for those that name none.
+    /// Image for the nodes' pods whose template names none.
     #[arg(long, value_name = "IMAGE")]
     image: String,
-    /// Interface of nodes that networks are plugged into that name none.
+    /// Interface of the node that networks are plugged into if they name none.
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// Where metrics and health are served.

@@ -1,4 +1,4 @@
-//! What follows from what came of it: one step after the other, and what is said when one cannot be made.
+//! One step of a turn after the other, and the status when a step cannot be done.
 
 use agent_api::vino::spec::Vino;
 
@@ -8,7 +8,8 @@ use crate::operators::kit::{Object as _, ObjectError};
 use crate::steps::chain;
 
 impl Controller {
-    /// Brings all of it up to date, as far as it goes now. What is waited for has a queue: no turn waits.
+    /// Brings everything up to date, as far as that is possible now. A turn never waits: a change of what is missing starts
+    /// another turn.
     pub(super) async fn conclude(&self, object: &Vino) -> Result<(), ObjectError> {
         let mut told = Told::default();
         let done = Box::pin(self.steps(object, &mut told)).await;

@@ -21,9 +21,9 @@ use crate::operators::kit::turns::{refs, related_by_metadata};
 use crate::operators::kit::{Base, Failures, Object as _, ObjectError, Queue, Turn};
 use crate::operators::vino::Settings;
 
-/// Until all of it is looked at again; changes are noticed at once.
+/// Pause until everything is looked at again. Changes are noticed at once.
 const SEARCH: Duration = Duration::from_secs(300);
-/// Until what another `Vino` has is looked at again: its change is nobody's queue.
+/// Pause while another `Vino` has what this one asks for: a change of that one does not start a turn of this one.
 const CONFLICT: Duration = Duration::from_secs(10);
 
 /// The controller.
@@ -56,7 +56,7 @@ fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<Vino>> {
     owner.map(|(namespace, name)| ObjectRef::new(&name).within(&namespace)).into_iter().collect()
 }
 
-/// Changes of nodes that a `Vino` may want to know of: a node tells every few seconds that it lives, which is none.
+/// Changes of nodes that matter to a `Vino`. The sign of life that a node writes every few seconds does not.
 fn of_nodes(base: &Base, all: &Store<Vino>) -> Queue<Vino> {
     let all = all.clone();
     let mut seen: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
@@ -70,7 +70,7 @@ fn of_nodes(base: &Base, all: &Store<Vino>) -> Queue<Vino> {
     changed.map_ok(|refs| stream::iter(refs.into_iter().map(Ok))).try_flatten().boxed()
 }
 
-/// What matters of a node.
+/// A digest of the fields of a node that matter.
 fn digest(node: &Node) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
@@ -82,7 +82,7 @@ fn digest(node: &Node) -> u64 {
     hasher.finish()
 }
 
-/// Changes of all that a `Vino` is made of and stands on.
+/// Changes of all objects that a `Vino` makes or reads.
 fn queues(base: &Base, all: &Store<Vino>, runtime: &str) -> Vec<Queue<Vino>> {
     let ours = || watcher::Config::default().labels(CR_NAME);
     let client = || base.client.clone();

@@ -19,7 +19,7 @@ use kube::ResourceExt as _;
 use super::ipam;
 use crate::operators::kit::{Key, Object as _, told_key};
 
-/// `namespace-name`: how all that is made for it is called.
+/// `namespace-name`: what the names of its objects begin with.
 pub fn stem(object: &Vino) -> String {
     let (namespace, name) = object.key();
     format!("{namespace}-{name}")
@@ -41,10 +41,10 @@ pub fn owner(labels: &BTreeMap<String, String>) -> Option<Key> {
     Some((labels.get(CR_NAMESPACE)?.clone(), labels.get(CR_NAME)?.clone()))
 }
 
-/// What nodes give of a network by DHCP.
+/// The range of a network from which nodes give addresses by DHCP.
 ///
 /// # Errors
-/// Its ends are wrong.
+/// An end of the range is wrong.
 pub fn dhcp_range(network: &Network) -> Result<Option<Range>, ipam::IpamError> {
     match (&network.dhcp_allocation_start, &network.dhcp_allocation_stop, &network.instance_subnet) {
         (Some(start), Some(stop), _) => ipam::range(start, stop).map(Some),
@@ -53,16 +53,16 @@ pub fn dhcp_range(network: &Network) -> Result<Option<Range>, ipam::IpamError> {
     }
 }
 
-/// What bridges and machines have of a network.
+/// The range of a network for addresses of bridges and machines.
 ///
 /// # Errors
-/// Its ends are wrong, or missing.
+/// An end of the range is wrong or missing.
 pub fn static_range(network: &Network) -> Result<Range, ipam::IpamError> {
     let (start, stop) = network.static_range().unwrap_or_default();
     ipam::range(start, stop)
 }
 
-/// All that is wrong with what is asked for. The schema says most of it first.
+/// All errors of the spec. Most errors are already refused by the schema.
 pub fn wrong(object: &Vino) -> Vec<String> {
     let mut all = Vec::new();
     let spec = &object.spec;
@@ -126,12 +126,12 @@ pub fn wrong(object: &Vino) -> Vec<String> {
     all
 }
 
-/// Who was there first.
+/// The order of age: time of creation, then name.
 fn age(object: &Vino) -> (Option<k8s_openapi::jiff::Timestamp>, Key) {
     (object.metadata.creation_timestamp.as_ref().map(|time| time.0), object.key())
 }
 
-/// What two of them cannot both have: the later one is told.
+/// What this `Vino` asks for and an older one already has.
 pub fn conflicts<'a>(object: &Vino, others: impl IntoIterator<Item = &'a Vino>) -> Vec<String> {
     let mut all = Vec::new();
     let earlier = others.into_iter().filter(|other| other.key() != object.key() && age(other) < age(object));
@@ -157,7 +157,7 @@ pub fn conflicts<'a>(object: &Vino, others: impl IntoIterator<Item = &'a Vino>) 
     all
 }
 
-/// What two networks share that only one can have. One subnet may be of both, when no range is.
+/// What two networks share although only one can have it. They may share a subnet, but no range.
 fn shared(one: &Network, other: &Network) -> Option<String> {
     let (a, b) = (Cidr::parse(&one.subnet)?, Cidr::parse(&other.subnet)?);
     if !a.overlaps(b) {
@@ -181,7 +181,7 @@ fn shared(one: &Network, other: &Network) -> Option<String> {
     None
 }
 
-/// Whose a host is, in words.
+/// Who uses a host, if anybody.
 pub fn user_of(host: &BareMetalHost) -> Option<String> {
     if let Some((namespace, name)) = cluster_of(host.labels()) {
         return Some(format!("SIPCluster {namespace}/{name} has it"));
@@ -191,7 +191,7 @@ pub fn user_of(host: &BareMetalHost) -> Option<String> {
     Some(format!("{} {}/{} has it", text(&by.kind), text(&by.namespace), text(&by.name)))
 }
 
-/// Why a host is not taken away for being one too many.
+/// Why a host is in use, so that it is not deleted even if there are too many.
 pub fn in_use(host: &BareMetalHost) -> Option<String> {
     if let Some(user) = user_of(host) {
         return Some(user);
@@ -213,32 +213,32 @@ pub struct Existing {
     pub domain: String,
     /// It is being deleted.
     pub leaves: bool,
-    /// Why it is not taken away.
+    /// Why it is in use, if it is.
     pub in_use: Option<String>,
 }
 
 impl Existing {
-    /// Nothing for a host that was not made here.
+    /// `None` for a host that was not made here.
     pub fn of(host: &BareMetalHost) -> Option<Self> {
         let text = |name: &str| host.annotation(name).map(str::to_owned);
         Some(Self { node: text(NODE)?, domain: text(DOMAIN)?, leaves: host.leaves(), in_use: in_use(host) })
     }
 }
 
-/// What becomes of a node's machines.
+/// Which machines a node keeps, gets and loses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machines {
-    /// Those that are asked for: which of `spec.nodes`, and the machine's name.
+    /// Machines that are asked for: index in `spec.nodes`, and name.
     pub wanted: Vec<(usize, String)>,
-    /// Machines whose hosts go.
+    /// Machines whose hosts are deleted.
     pub remove: Vec<String>,
     /// Machines that stay as they are until their hosts are gone: those that go, and those that are too many and in use.
     pub lasting: Vec<String>,
-    /// Those that are too many and in use, and why.
+    /// Machines that are too many but in use, and why.
     pub stuck: Vec<(String, String)>,
 }
 
-/// The machines of a node. Without `is_asked` it is to have none.
+/// Decides about the machines of a node. Without `is_asked` the node loses all of them.
 pub fn machines(sets: &[NodeSet], node: &str, is_asked: bool, hosts: &[Existing]) -> Machines {
     let mut made = Machines::default();
     let own: Vec<&Existing> = hosts.iter().filter(|host| host.node == node).collect();
@@ -264,7 +264,7 @@ pub fn machines(sets: &[NodeSet], node: &str, is_asked: bool, hosts: &[Existing]
     made
 }
 
-/// Numbers of the hosts that stay, `count` of them at most but for those that are in use.
+/// Numbers of the hosts that stay: at most `count`, and more only if they are in use.
 fn trim(made: &mut Machines, mut had: Vec<(u32, &Existing)>, count: usize) -> Vec<u32> {
     had.sort_unstable_by_key(|(number, _)| *number);
     let (leaving, mut stays): (Vec<_>, Vec<_>) = had.into_iter().partition(|(_, host)| host.leaves);

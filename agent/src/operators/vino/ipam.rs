@@ -4,8 +4,8 @@
 //! static range  192.168.2.10 ... 192.168.2.24    bridges of nodes, interfaces of machines: one address and MAC address each
 //! DHCP range    192.168.4.0 ... 192.168.7.255    cut into pieces of 2^step addresses: one piece for each node
 //! ```
-//! Whoever has something gets the same again. A MAC address stays with whom it was given to, also when his address is another
-//! one, and nobody else gets it after him. Addresses are counted whole, IPv4 and IPv6.
+//! Who asks again gets the same again. A MAC address stays with its owner, also when the owner's IP address changes, and
+//! nobody else gets it later. Addresses are numbers of 128 bits, for IPv4 and IPv6 alike.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,7 +25,7 @@ pub enum IpamError {
     /// Text that is no MAC address.
     #[error("IPAM MAC address `{0}` is invalid")]
     Mac(String),
-    /// Ends that make no range.
+    /// Two addresses that are not the ends of a range.
     #[error("IPAM range [{},{}] is invalid: {why}", range.start, range.stop)]
     Range {
         /// The ends.
@@ -51,9 +51,9 @@ pub enum IpamError {
         subnet: String,
         /// The range.
         range: Range,
-        /// Addresses of it that somebody has.
+        /// How many of its addresses are in use.
         given: usize,
-        /// Who would have had one.
+        /// Who asked for an address.
         to: String,
     },
     /// No piece is left.
@@ -73,14 +73,14 @@ pub enum IpamError {
         /// The node.
         to: String,
     },
-    /// Somebody else is called so.
+    /// An owner of another `Vino` has the same name.
     #[error(
         "IPAM `{to}` has its address in subnet {subnet} from Vino `{vino}`; hint: give one of the two another name"
     )]
     Anothers {
         /// The subnet.
         subnet: String,
-        /// Who.
+        /// The name.
         to: String,
         /// The other `Vino`.
         vino: String,
@@ -94,7 +94,7 @@ pub struct Want<'a> {
     pub vino: &'a str,
     /// A node's name, or a host's and its network's.
     pub to: &'a str,
-    /// A MAC address that he had for this before the subnet was another one.
+    /// The MAC address that it had before its network got another subnet.
     pub mac: Option<MacAddress>,
 }
 
@@ -155,7 +155,7 @@ pub fn whole(subnet: &str) -> Result<Range, IpamError> {
 /// Whether two ranges share an address.
 ///
 /// # Errors
-/// One of them is none.
+/// The ends of one of them are wrong.
 pub fn overlap(one: &Range, other: &Range) -> Result<bool, IpamError> {
     let ((a, b, v6), (c, d, also_v6)) = (ends(one)?, ends(other)?);
     Ok(v6 == also_v6 && a <= d && c <= b)
@@ -176,10 +176,10 @@ pub fn new_pool(subnet: &str, mac_prefix: &str) -> IpPoolSpec {
     }
 }
 
-/// Makes a range one of the pool's. It may be already.
+/// Adds a range to the pool, unless the pool has it already.
 ///
 /// # Errors
-/// It is none, or it overlaps with another one of the pool.
+/// Its ends are wrong, or it overlaps with another range of the pool.
 pub fn add_range(pool: &mut IpPoolSpec, range: &Range) -> Result<(), IpamError> {
     ends(range)?;
     if pool.ranges.contains(range) {
@@ -195,7 +195,7 @@ pub fn add_range(pool: &mut IpPoolSpec, range: &Range) -> Result<(), IpamError> 
     Ok(())
 }
 
-/// Addresses of IPv4 that nobody can have: the network's own, and that of all its hosts.
+/// Addresses of IPv4 that no machine can have: the network's own, and the broadcast address.
 fn reserved(subnet: &str) -> BTreeSet<u128> {
     let Some(cidr) = Cidr::parse(subnet).filter(|cidr| cidr.address.is_ipv4() && cidr.prefix < 31) else {
         return BTreeSet::new();
@@ -219,7 +219,7 @@ fn next_mac(pool: &mut IpPoolSpec, taken: &BTreeSet<MacAddress>) -> Result<MacAd
     Ok(mac)
 }
 
-/// The MAC address behind one.
+/// The MAC address after this one.
 fn after(mac: MacAddress) -> MacAddress {
     let mut bytes = mac.0;
     for byte in bytes.iter_mut().rev() {
@@ -231,8 +231,8 @@ fn after(mac: MacAddress) -> MacAddress {
     MacAddress(bytes)
 }
 
-/// An address and a MAC address for somebody: those that he has, else the first that are free. `taken`: MAC addresses of
-/// other pools.
+/// An address and a MAC address for an owner: those that it has, else the first free ones. `taken`: MAC addresses of other
+/// pools.
 ///
 /// # Errors
 /// The range is not the pool's, nothing is left, or somebody of another `Vino` is called so.
@@ -352,7 +352,7 @@ pub fn allocate_piece(
     Ok(piece)
 }
 
-/// Takes back what a `Vino` gave to others than those that `keeps`, and ranges that nobody has anything of and that are not
+/// Frees the addresses of a `Vino`, except those whose owner `keeps` them. Removes ranges that are neither used nor
 /// `wanted`.
 pub fn free(pool: &mut IpPoolSpec, vino: &str, keeps: &dyn Fn(&str) -> bool, wanted: &[Range]) {
     pool.allocated_ips.retain(|one| one.vino != vino || keeps(&one.allocated_to));
@@ -364,7 +364,7 @@ pub fn free(pool: &mut IpPoolSpec, vino: &str, keeps: &dyn Fn(&str) -> bool, wan
     });
 }
 
-/// Whether a pool holds nothing of anybody.
+/// Whether no address and no range of the pool is in use.
 pub fn is_idle(pool: &IpPoolSpec) -> bool {
     pool.allocated_ips.is_empty() && pool.allocated_ranges.is_empty()
 }

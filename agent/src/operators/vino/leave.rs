@@ -1,5 +1,5 @@
-//! Lets everything go, in an order in which nothing is left behind: hosts while their machines are still there, then the
-//! machines and networks of each node, then the pods that removed them, then addresses and the rest.
+//! Deletes everything, in an order that leaves nothing behind: hosts while their machines are still there, then machines
+//! and networks of each node, then the pods that removed those, then addresses and the rest.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use crate::operators::kit::{Object as _, ObjectError, told_key};
 use crate::steps::chain;
 
 impl Controller {
-    /// Lets everything go. What is waited for is said.
+    /// Deletes everything. The status tells what is waited for.
     pub(super) async fn leave(&self, object: &Vino) -> Result<Next, ObjectError> {
         if !object.held_by(FINALIZER) {
             return Ok(Next::await_change());
@@ -49,7 +49,7 @@ impl Controller {
         Ok(Next::await_change())
     }
 
-    /// One step further. Says what is waited for.
+    /// Goes one step further. Returns what is waited for.
     async fn dismantle(&self, object: &Vino) -> Result<Vec<String>, ObjectError> {
         let namespace = &self.settings.ground.namespace;
         let hosts = self.hosts(object).await?;

@@ -1,4 +1,4 @@
-//! What is known: nodes with their pods, hosts, and what users have in `ConfigMap`s and Secrets.
+//! Reads nodes with their pods, hosts, and the `ConfigMap`s and Secrets of users.
 
 use std::collections::BTreeMap;
 
@@ -33,19 +33,19 @@ const OF_KIND: [&str; 2] = ["domainTemplate", "volumeTemplate"];
 pub struct NodeFound {
     /// Its name.
     pub name: String,
-    /// It is there; its hosts name it otherwise.
+    /// Whether there is a Node of that name. If not, only hosts name it.
     pub is_there: bool,
-    /// It is to have machines.
+    /// Whether the spec asks for machines on it.
     pub is_asked: bool,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its address.
     pub ip: Option<String>,
-    /// What it is to have by now.
+    /// Its values, as its annotation has them.
     pub values: Option<NodeValues>,
-    /// Another `Vino` that has it.
+    /// Another `Vino` that uses the node.
     pub of_another: Option<String>,
-    /// A pod is on it.
+    /// Whether a pod of the `Vino` is on it.
     pub has_pod: bool,
     /// What the pod says.
     pub report: Option<NodeReport>,
@@ -56,14 +56,14 @@ pub struct NodeFound {
 }
 
 impl NodeFound {
-    /// What its pod says of what it is to have now.
+    /// The report of its pod, if it is about the values of now.
     pub fn current(&self) -> Option<&NodeReport> {
         let values = self.values.as_ref()?;
         self.report.as_ref().filter(|report| report.hash == values.hash)
     }
 }
 
-/// What users have beside the object.
+/// Templates and sizes of users that lie in other objects than the `Vino`.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     /// Template of the `DaemonSet`, and where it is from.
@@ -76,7 +76,7 @@ pub struct Given {
     pub network_data: BTreeMap<String, (String, String)>,
 }
 
-/// Objects that a `Vino` names: another one of them is another turn.
+/// `ConfigMap`s that a `Vino` reads: a change of one starts a turn.
 pub fn config_maps(object: &Vino, runtime: &str) -> Vec<Key> {
     let within = |name: &str| (runtime.to_owned(), name.to_owned());
     let of_kinds = object.spec.nodes.iter().filter_map(|set| set.libvirt_template.as_ref());
@@ -142,7 +142,7 @@ impl Controller {
         Ok(self.base.objects.get::<ConfigMap>(namespace, name).await?.map(|map| map.data.unwrap_or_default()))
     }
 
-    /// What users have beside the object; else what is wrong with it, in words.
+    /// Reads the templates and sizes of users. An error text when one of them is wrong.
     pub(super) async fn given(&self, object: &Vino) -> Result<Result<Given, String>, ObjectError> {
         let mut given = Given::default();
         if let Err(why) = self.libvirt_templates(object, &mut given).await? {
@@ -237,7 +237,8 @@ impl Controller {
         Ok(api.list(&own).await.map_err(doing("listing BareMetalHosts"))?.items)
     }
 
-    /// Its nodes: those that are selected and have a pod or have machines already, and those that have not lost them yet.
+    /// Its nodes: those that its selector matches and that have a pod or machines already, and those that still have
+    /// machines to lose.
     pub(super) async fn nodes(&self, object: &Vino, hosts: &[BareMetalHost]) -> Result<Vec<NodeFound>, ObjectError> {
         let own = ListParams::default().labels(&selector(object));
         let pods = self.base.objects.api::<Pod>(&self.settings.ground.namespace);
@@ -257,7 +258,7 @@ impl Controller {
     }
 }
 
-/// A node, when it is the `Vino`'s.
+/// What is known of a node; `None` when it does not belong to the `Vino`.
 fn node_found(object: &Vino, node: &Node, pods: &[Pod]) -> Option<NodeFound> {
     let name = node.name_any();
     let labels = node.labels().clone();

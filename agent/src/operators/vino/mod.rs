@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! command     its command line
-//! run         starts all of it, in one process
+//! run         starts the operator, in one process
 //! controller  queues, and a turn in a few calls
-//! look        nodes with their pods, hosts, what users have in ConfigMaps and Secrets
-//! decide      what is wrong; which machines a node keeps, gets and loses          (pure)
+//! look        reads nodes with their pods, hosts, ConfigMaps and Secrets of users
+//! decide      errors of the spec; which machines a node keeps, gets and loses     (pure)
 //! ipam        which addresses are free, who gets which                            (pure)
 //! pools       pools of addresses in the cluster, changed by compare-and-swap
-//! values      what a node is to have                                              (pure)
+//! values      what each node shall have                                           (pure)
 //! template    network data of hosts                                               (pure)
 //! objects     all other objects                                                   (pure)
-//! act         writes them; hosts are made when their machines are there
-//! leave       lets everything go: hosts, machines, pods, addresses
-//! conclude    what follows from what came of it
+//! act         writes them; creates hosts once their machines are there
+//! leave       deletes everything: hosts, machines, pods, addresses
+//! conclude    one step of a turn after the other
 //! tell        status, conditions, events
 //! ```
 

@@ -19,9 +19,9 @@ use serde_json::Value;
 use super::decide::{labels, stem};
 use crate::operators::kit::{Object as _, told_key};
 
-/// What a node's pod is, when users have no template.
+/// The `DaemonSet` when users give no template.
 const DAEMON_SET: &str = include_str!("daemonset.yaml");
-/// Containers, and which image each has.
+/// Names of the containers.
 const LIBVIRT: &str = "libvirt";
 const SUSHY: &str = "sushy";
 const BUILDER: &str = "vino-builder";
@@ -29,14 +29,14 @@ const BUILDER: &str = "vino-builder";
 const VNC_LENGTH: usize = 8;
 const VNC_LETTERS: &[u8] = b"abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
 
-/// What the pods are made of.
+/// What all pods are made with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ground {
     /// Namespace of all of it.
     pub namespace: String,
-    /// Image of containers that name none.
+    /// Image for containers that name none.
     pub image: String,
-    /// Interface of nodes for networks that name none.
+    /// Interface of the node for networks that name none.
     pub interface: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Those of a `Vino`.
+    /// The names for a `Vino`.
     pub fn of(object: &Vino) -> Self {
         let stem = stem(object);
         let with = |end: &str| format!("{stem}-{end}");
@@ -94,7 +94,7 @@ pub fn credentials(object: &Vino, ground: &Ground, name: &str) -> Secret {
     secret(object, ground, name, CREDENTIALS.map(str::to_owned).into_iter().zip(texts))
 }
 
-/// Passwords of screens: those that are there stay.
+/// The Secret with the screens' passwords. Passwords that exist stay the same.
 pub fn vnc(object: &Vino, ground: &Ground, hosts: &[String], had: Option<&Secret>) -> Secret {
     let old = |host: &String| {
         let text = had?.data.as_ref()?.get(host)?;
@@ -213,7 +213,7 @@ fn fill(container: &mut Container, object: &Vino, ground: &Ground) {
 /// The pods of nodes, by a template of users or our own.
 ///
 /// # Errors
-/// A template that is none, in words.
+/// What is wrong with the template.
 pub fn daemon_set(object: &Vino, ground: &Ground, template: Option<&str>) -> Result<DaemonSet, String> {
     let text = template.unwrap_or(DAEMON_SET);
     let value: Value = yaml::read(text).map_err(|error| format!("is no DaemonSet: {error}"))?;
@@ -256,7 +256,7 @@ pub fn bmc_address(node_ip: &str, domain: &str) -> String {
 pub struct HostWish<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its node, and that one's address.
+    /// Its node.
     pub node: &'a str,
     /// The node's address.
     pub node_ip: &'a str,
@@ -272,7 +272,7 @@ pub struct HostWish<'a> {
     pub has_network_data: bool,
 }
 
-/// A host. Whether it is powered on is its user's from the beginning on: of one that is there it stays.
+/// A host. Its user decides whether it is powered on: `spec.online` of a host that exists is not changed.
 pub fn host(ground: &Ground, wish: &HostWish<'_>, had: Option<&BareMetalHost>) -> BareMetalHost {
     let [credentials, network_data] = host_secrets(wish.name);
     let annotations = [(NODE.to_owned(), wish.node.to_owned()), (DOMAIN.to_owned(), wish.domain.to_owned())];

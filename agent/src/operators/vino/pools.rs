@@ -1,5 +1,5 @@
-//! Pools of addresses in the cluster (`IPPool`): each change is read, made ([`super::ipam`]) and written, unless somebody was
-//! faster; then it is made again on what he wrote.
+//! Pools of addresses in the cluster (`IPPool`). A pool is read, changed ([`super::ipam`]) and written. If another writer
+//! was faster, the change is made again on the newer pool.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use tokio::sync::Mutex;
 use super::ipam::{self, IpamError, Want};
 use crate::operators::kit::{ObjectError, doing};
 
-/// Pools of a namespace. Whoever changes one in this program waits for the others; another program is told by the API server.
+/// Pools of a namespace. Changes in this program wait for each other; against other programs the API server's check of
+/// versions helps.
 #[derive(Clone)]
 pub struct Pools {
     api: Api<IpPool>,
     turn: Arc<Mutex<()>>,
 }
 
-/// Why nothing was given: what is wrong, or what the API server did not do.
+/// Why no address was given.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// It is wrong.
+    /// The request cannot be met.
     #[error(transparent)]
     Ipam(#[from] IpamError),
     /// Its subnet overlaps with that of another pool.
@@ -38,7 +39,7 @@ pub enum PoolError {
         /// Who has addresses of it.
         vino: String,
     },
-    /// The API server did not do it.
+    /// The API server refused or did not answer.
     #[error(transparent)]
     Object(#[from] ObjectError),
 }
@@ -49,7 +50,7 @@ fn of_subnet<'a>(all: &'a [IpPool], subnet: &str) -> Option<&'a IpPool> {
     all.iter().find(|pool| network(&pool.spec.subnet).is_some() && network(&pool.spec.subnet) == network(subnet))
 }
 
-/// Another pool that has addresses of a subnet.
+/// Another pool whose subnet overlaps with this one.
 fn overlapping(all: &[IpPool], subnet: &str) -> Option<PoolError> {
     let network = Cidr::parse(subnet)?;
     let found = all.iter().find(|pool| {
@@ -66,7 +67,7 @@ fn overlapping(all: &[IpPool], subnet: &str) -> Option<PoolError> {
     })
 }
 
-/// MAC addresses of pools that are not the one of a subnet.
+/// MAC addresses in all pools but one.
 fn taken(all: &[IpPool], but: Option<&IpPool>) -> BTreeSet<MacAddress> {
     let others = all.iter().filter(|pool| but.is_none_or(|but| but.name_any() != pool.name_any()));
     others.flat_map(|pool| &pool.spec.allocated_ips).filter_map(|one| one.mac.parse().ok()).collect()
@@ -82,11 +83,11 @@ impl Pools {
         Ok(self.api.list(&ListParams::default()).await.map_err(doing("listing IPPools"))?.items)
     }
 
-    /// Changes the pool of a subnet, which is made when there is none, and goes when it holds nothing any more. `change` gets
-    /// the MAC addresses of other pools, too; it is called again when somebody was faster.
+    /// Changes the pool of a subnet. The pool is created when there is none, and deleted when nothing in it is used any
+    /// more. `change` also gets the MAC addresses of the other pools; it is called again when another writer was faster.
     ///
     /// # Errors
-    /// What `change` says, an overlap with another pool, or what the API server did not do.
+    /// An error of `change`, an overlap with another pool, or an error of the API server.
     pub async fn change<T>(
         &self,
         subnet: &str,
@@ -112,7 +113,7 @@ impl Pools {
         }
     }
 
-    /// An address for somebody.
+    /// Gives an address.
     ///
     /// # Errors
     /// See [`ipam::allocate`] and [`Self::change`].
@@ -130,7 +131,7 @@ impl Pools {
         .await
     }
 
-    /// Takes back all that a `Vino` gave, in pools other than those of `subnets`.
+    /// Frees all addresses of a `Vino` in pools other than those of `subnets`.
     pub async fn free_others(&self, vino: &str, subnets: &[&str]) -> Result<(), ObjectError> {
         let _turn = self.turn.lock().await;
         loop {

@@ -1,4 +1,4 @@
-//! Starts all of it: the watches, the controller, and what tells how they are.
+//! Starts the operator: watches, controller, and the server of metrics and health.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::controller;
 use super::objects::Ground;
 use crate::operators::kit::{Base, serve};
 
-/// Who the operator is, in events and as whose objects' fields are written.
+/// Name of the operator: source of its events, and field manager of what it writes.
 pub const MANAGER: &str = "vino-operator";
 
 /// Settings of the operator.
@@ -19,7 +19,7 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of `Vino`s; all when `None`.
     pub namespace: Option<String>,
-    /// Where all that is made for them is, and what pods are made of.
+    /// Namespace, image and interface of all that is made for them.
     pub ground: Ground,
     /// Where metrics and health are served; nowhere when `None`.
     pub serve: Option<SocketAddr>,

@@ -70,29 +70,29 @@ impl Part {
     }
 }
 
-/// What is known of a `Vino`.
+/// What is written into the status of a `Vino`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     pub config_map: Part,
     pub daemon_set: Part,
     pub hosts: Part,
-    /// There is a `ConfigMap` with templates.
+    /// Whether users have a `ConfigMap` with templates.
     pub has_templates: bool,
     pub nodes: Vec<VinoNode>,
-    /// Hosts that are there, and that are asked for.
+    /// How many hosts there are, and how many are asked for.
     pub has: usize,
     pub wanted: usize,
-    /// All parts are about the same.
+    /// One state for all parts.
     whole: Option<Part>,
 }
 
 impl Told {
-    /// Nothing can be done, for one reason.
+    /// Nothing can be done, for this reason.
     pub fn all(part: &Part) -> Self {
         Self { whole: Some(part.clone()), ..Self::default() }
     }
 
-    /// What was not done yet cannot be.
+    /// The first part that was not done yet fails, for this reason.
     pub fn fail(&mut self, why: &str) {
         let parts = [&mut self.config_map, &mut self.daemon_set, &mut self.hosts];
         if let Some(part) = parts.into_iter().find(|part| **part == Part::default()) {
@@ -104,7 +104,7 @@ impl Told {
         [(CONFIG_MAP_READY, &self.config_map), (DAEMON_SET_READY, &self.daemon_set), (BMH_READY, &self.hosts)]
     }
 
-    /// All of it in one: the first that fails, else the first that waits.
+    /// The state of the whole: the first part that fails, else the first that waits.
     fn ready(&self) -> Part {
         if let Some(part) = &self.whole {
             return part.clone();
@@ -153,7 +153,7 @@ fn status(object: &Vino, told: &Told, runtime: &str, now: Timestamp) -> VinoStat
 }
 
 impl Controller {
-    /// Writes the status, when it is another one; an event when the reason is another one, or what a warning says.
+    /// Writes the status if it has changed, and an event if the reason or the text of a warning has changed.
     pub(super) async fn tell(&self, object: &Vino, told: Told) -> Result<(), ObjectError> {
         let before = object.status.clone().unwrap_or_default();
         let status = status(object, &told, &self.settings.ground.namespace, Timestamp::now());

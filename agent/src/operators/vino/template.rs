@@ -6,7 +6,7 @@
 //!
 //! Beside Go's own functions there are those of sprig that such templates are made of: dictionaries (`dict`, `set`, `get`,
 //! `hasKey`, and Go's `index`), `list`, `join`, `default`, `quote`, `lower`, `upper`, `trim`, `toJson`. A dictionary is asked
-//! by its keys, and not walked through.
+//! by its keys; `range` over it is not possible.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,13 +21,14 @@ use crate::ramdisk::network_data::NetworkData;
 
 /// Most that a template may write.
 const MOST: usize = 500_000;
-/// What a machine's interface says when its `Vino` does not.
+/// MTU of a machine's interface for which the `Vino` names none.
 const MTU: u16 = 1500;
-/// What stands for a dictionary before its number.
+/// A dictionary is handed on as a text: this, then its number.
 const DICT: &str = "\u{1}dict ";
 
 thread_local! {
-    /// Dictionaries of the template that is being rendered: values of a template cannot be changed, and `set` does that.
+    /// Dictionaries of the template that is being rendered. `set` changes them, and values of the template engine cannot be
+    /// changed.
     static DICTS: RefCell<Vec<HashMap<String, Value>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -82,7 +83,7 @@ fn has_key(args: &[Value]) -> Result<Value, FuncError> {
     with_dict(Some(at), |entries| Value::Bool(entries.contains_key(&text(key))))
 }
 
-/// Go's own, which finds dictionaries as well.
+/// Go's `index`, which works on these dictionaries, too.
 fn index(args: &[Value]) -> Result<Value, FuncError> {
     let is_dict = matches!(args.first(), Some(Value::String(text)) if text.starts_with(DICT));
     match args {

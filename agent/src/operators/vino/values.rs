@@ -1,4 +1,4 @@
-//! What a node is to have, out of what is asked for and of the addresses that it has. Pure.
+//! The values of a node, made from the spec and from the addresses that were given. Pure.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,7 +41,7 @@ pub struct Common {
     pub namespace: String,
 }
 
-/// The mask of a subnet of IPv4, as one is written.
+/// The mask of a subnet of IPv4, such as `255.255.255.0`.
 fn netmask(subnet: &str) -> Option<String> {
     let cidr = Cidr::parse(subnet)?;
     let IpAddr::V4(_) = cidr.address else { return None };
@@ -122,10 +122,10 @@ fn domain(
     }
 }
 
-/// What a node is to have: `wanted` machines, and those `lasting` ones of before whose hosts are not gone yet.
+/// The values of a node: the `wanted` machines, and the `lasting` ones whose hosts are not gone yet.
 ///
 /// # Errors
-/// Only what cannot be written as JSON, which values never are.
+/// Only if the values cannot be written as JSON, which does not happen.
 pub fn of_node(
     object: &Vino,
     node: &str,
@@ -155,7 +155,7 @@ pub fn of_node(
     .sealed()
 }
 
-/// What a node is to have that is not asked for any more: what lasts, and nothing when nothing does.
+/// The values of a node that is not asked for any more: the machines that still last.
 ///
 /// # Errors
 /// Only what cannot be written as JSON, which values never are.
