@@ -12,16 +12,16 @@ use crate::operators::kit::command;
 /// What `operator bpa` takes.
 #[derive(Debug, Args)]
 pub struct Bpa {
-    /// Kubeconfig; without it that of the pod.
+    /// Kubeconfig. Without it the pod's own account is used.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespace of clusters, all without it.
+    /// Namespace of clusters. Without it, all namespaces.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
     /// Address at which servers reach the box's content and registry.
     #[arg(long, value_name = "ADDRESS")]
     r#box: IpAddr,
-    /// Version of Kubernetes that clusters get when they ask for none.
+    /// Version of Kubernetes for clusters that name none.
     #[arg(long, value_name = "VERSION")]
     kubernetes: String,
     /// Image of metrics-server, where the box carries it.
@@ -30,13 +30,13 @@ pub struct Bpa {
     /// Image of local-path-provisioner, where the box carries it.
     #[arg(long, value_name = "IMAGE")]
     storage: Option<String>,
-    /// Folder in which each cluster has one: inventory, logs, kubeconfig.
+    /// Folder in which each cluster has a folder of its own, with inventory, logs and kubeconfig.
     #[arg(long, value_name = "DIR", default_value = "/opt/kud/multi-cluster")]
     clusters: PathBuf,
-    /// The same folder as the node has it that runs the pods of installers; the same path without it.
+    /// Path of that folder on the node that runs the pods of installers. Default: the same path.
     #[arg(long, value_name = "DIR")]
     clusters_on_host: Option<PathBuf>,
-    /// Files with DHCP's leases, of dnsmasq or ISC dhcpd; one that is not there is passed over.
+    /// Files with DHCP's leases, of dnsmasq or ISC dhcpd. A file that does not exist is passed over.
     #[arg(long, value_name = "FILE", default_values = ["/var/lib/dhcp/dhcpd.leases", "/opt/icn/dhcp/dhcpd.leases"])]
     leases: Vec<PathBuf>,
     /// Where metrics and health are served.

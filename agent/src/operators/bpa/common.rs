@@ -17,11 +17,11 @@ use crate::content::server::HOSTS_TOML;
 use crate::node::plan::Program;
 use crate::operators::kit::Base;
 
-/// Who the operator is, in events and as whose objects' fields are written.
+/// Name of the operator: source of its events, and field manager of what it writes.
 pub const MANAGER: &str = "bpa-operator";
-/// What the box answers within.
+/// Longest wait for an answer of the box.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Where programs go that are no CNI plugins.
+/// Where programs go on a node, except CNI plugins.
 const BIN: &str = "/usr/bin";
 /// Where the runtime looks for plugins.
 const CNI_BIN: &str = "/opt/cni/bin";

@@ -1,4 +1,4 @@
-//! How the servers of a cluster are entered: the key of its own, the user's key, the user's password.
+//! How to log in to the servers of a cluster: with the cluster's own key, the user's key, or the user's password.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const DEFAULT_SECRET: &str = "ssh-key-secret";
 const PRIVATE: [&str; 2] = ["ssh-privatekey", "id_rsa"];
 const PASSWORD: &str = "password";
 
-/// How the servers of a cluster are entered.
+/// The login to the servers of a cluster.
 pub struct Login {
     /// Who logs in.
     pub user: String,
@@ -31,13 +31,13 @@ pub struct Login {
 }
 
 impl Login {
-    /// A server that they lead to, known by this key if by any.
+    /// The SSH target for one server. `host_key`: the only key that it may have; with `None` any key is accepted.
     pub fn target(&self, address: IpAddr, host_key: Option<String>) -> Target {
         Target { address, port: self.port, user: self.user.clone(), host_key }
     }
 }
 
-/// Why nobody can be entered.
+/// Why there is no login.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
     /// The API server.
@@ -46,7 +46,7 @@ pub enum LoginError {
     /// A key that cannot be read.
     #[error(transparent)]
     Key(#[from] SshError),
-    /// Something is missing, in words.
+    /// Something is missing: the text says what.
     #[error("{0}")]
     Lacking(String),
 }
@@ -58,7 +58,7 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
 }
 
 impl Common {
-    /// How its servers are entered: with the key of its own, which is made here the first time, else with what the user's
+    /// The login to its servers: with the cluster's own key, which is made here the first time, else with what the user's
     /// Secret has.
     pub async fn login(&self, object: &Provisioning) -> Result<Login, LoginError> {
         let (namespace, _) = object.key();
@@ -108,10 +108,10 @@ impl Common {
         Ok(Login { user, port, identity, authorized })
     }
 
-    /// The user's private key as it was written, for who enters the servers without us.
+    /// The user's private key as it was written, for an installer that logs in by itself.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// There is no key, or it cannot be read.
     pub async fn users_key(&self, object: &Provisioning) -> Result<String, LoginError> {
         let (namespace, _) = object.key();
         let name = object.spec.ssh.as_ref().and_then(|wish| wish.secret_ref.as_ref());
@@ -128,7 +128,7 @@ impl Common {
     }
 }
 
-/// Who enters the servers, and where.
+/// User name and port of the login.
 pub fn entered_as(object: &Provisioning) -> (String, u16) {
     let wish = object.spec.ssh.clone().unwrap_or_default();
     (wish.user.unwrap_or_else(|| "root".to_owned()), wish.port.unwrap_or(22))

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! command       its command line
-//! run           starts all of it, in one process
+//! run           starts the operator, in one process
 //! common        what its controllers share: the hosts, the box and what it has for nodes
-//! login         how servers are entered       servers   the agent on them
+//! login         how to log in to servers      servers   the agent on them
 //! provisioning  clusters            (`Provisioning`)
 //! software      packages of nodes   (`Software`)
 //! ```

@@ -1,4 +1,4 @@
-//! Starts all of it: the watches, the controllers, and what tells how they are.
+//! Starts the operator: watches, controllers, and the server of metrics and health.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

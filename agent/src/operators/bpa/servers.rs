@@ -1,4 +1,4 @@
-//! Servers of a cluster, entered: the agent is brought, and asked.
+//! The agent on the servers of a cluster: it is copied there and called, over SSH.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::steps::blocking;
 /// This program.
 const OWN: &str = "/proc/self/exe";
 
-/// Where the agent is on a server whose system has none of this release.
+/// Where the agent is copied to, if the server's system has none of this release.
 const AGENT: &str = "/usr/local/lib/foothold/foothold-agent";
 /// Where our own OS images have it.
 const CARRIED: &str = "/usr/bin/foothold-agent";
-/// A server that runs answers within this time.
+/// Longest wait for a server that runs.
 const ANSWERS: Duration = Duration::from_secs(60);
 
 /// This program, which servers get. It is hashed once, and held in memory only while it is sent.
@@ -32,7 +32,7 @@ impl Agent {
         self.0.get_or_try_init(hashed).await.context("reading this program, which servers get")
     }
 
-    /// Where the server has it: in its own system, or where it is brought now.
+    /// Path of the agent on the server: in its own system, or where it is copied to now.
     pub async fn bring(&self, session: &Session) -> anyhow::Result<&'static str> {
         let digest = self.digest().await?;
         let asked =
@@ -47,7 +47,7 @@ impl Agent {
         Ok(AGENT)
     }
 
-    /// Has `node COMMAND` of the agent on a server that is a node do something. Returns what it printed.
+    /// Runs `node COMMAND` of the agent on a server that is a node. Returns what it printed.
     pub async fn ask(&self, login: &Login, node: &NodeStatus, command: &str, plan: &[u8]) -> anyhow::Result<Vec<u8>> {
         let address = node.ip.parse().with_context(|| format!("the address `{}`", node.ip))?;
         let target = login.target(address, node.host_key.clone());

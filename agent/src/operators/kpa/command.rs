@@ -11,10 +11,10 @@ use crate::operators::kit::command;
 /// What `operator kpa` takes.
 #[derive(Debug, Args)]
 pub struct Kpa {
-    /// Kubeconfig; without it that of the pod.
+    /// Kubeconfig. Without it the pod's own account is used.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespace of releases, all without it.
+    /// Namespace of releases. Without it, all namespaces.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
     /// Address at which the box's content and registry are reached.

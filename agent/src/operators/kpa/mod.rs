@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! command  its command line
-//! run      starts all of it, in one process
+//! run      starts the operator, in one process
 //! release  one release on one cluster (`Release`)
 //! ```
 

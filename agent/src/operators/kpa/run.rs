@@ -1,4 +1,4 @@
-//! Starts all of it: the watches, the controller, and what tells how they are.
+//! Starts the operator: watches, controller, and the server of metrics and health.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::release;
 use crate::operators::kit::{Base, serve};
 
-/// Who the operator is, in events and as whose objects' fields are written.
+/// Name of the operator: source of its events, and field manager of what it writes.
 pub const MANAGER: &str = "kpa-operator";
 
 /// Settings of the operator.

@@ -1,4 +1,4 @@
-//! Claims hosts, starts the work, keeps what it made, and gives everything back.
+//! Claims hosts, starts the work on the servers, stores its results, and gives everything back.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -31,9 +31,9 @@ use crate::steps::chain;
 
 /// Label of ICN for clusters of virtual machines.
 const VM: (&str, &str) = ("cluster-type", "virtlet-vm");
-/// Annotation of a `Provisioning` that is deleted: servers that do not answer are given back as they are.
+/// Annotation of a `Provisioning` that is being deleted: servers that do not answer are given back without a reset.
 pub(super) const ABANDON: &str = "bpa.akraino.org/abandon";
-/// Until servers that do not answer are asked again.
+/// Pause until servers that do not answer are asked again.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Name of the Secret with the kubeconfig, as Cluster API has it.
@@ -42,7 +42,8 @@ pub(super) fn kubeconfig_name(object: &Provisioning) -> String {
 }
 
 impl Controller {
-    /// Makes the chosen hosts the cluster's, each unless it was changed since it was seen. False when somebody was faster.
+    /// Claims the chosen hosts for the cluster. A host that was changed since it was read is not written: then the result
+    /// is false.
     pub(super) async fn claim(&self, object: &Provisioning, chosen: &[Chosen]) -> Result<bool, ObjectError> {
         for node in chosen {
             let Some(host) = self.host(&node.host).await? else { return Ok(false) };
@@ -69,7 +70,7 @@ impl Controller {
         self.common.base.objects.get(namespace, name).await
     }
 
-    /// Whether the cluster is as it was asked for.
+    /// Whether the cluster is as its spec asks for.
     pub(super) fn is_current(&self, object: &Provisioning, chosen: &[Chosen]) -> bool {
         let Some(status) = &object.status else { return false };
         let same = |node: &Chosen| {
@@ -198,7 +199,8 @@ impl Controller {
         })
     }
 
-    /// Keeps what the work made: the Secret with the kubeconfig, ICN's `ConfigMap`, and the file in the cluster's folder.
+    /// Stores the results of the work: the Secret with the kubeconfig, ICN's `ConfigMap`, and the file in the cluster's
+    /// folder.
     pub(super) async fn keep(&self, object: &Provisioning, work: &Work, made: &Made) -> Result<(), ObjectError> {
         let objects = &self.common.base.objects;
         let data = [("value", made.kubeconfig.clone()), ("admin.conf", made.kubeconfig.clone())];
@@ -213,7 +215,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Gives back hosts that are the cluster's no more.
+    /// Gives back hosts that the cluster does not need any more.
     pub(super) async fn release_others(&self, object: &Provisioning, chosen: &[Chosen]) -> Result<(), ObjectError> {
         for host in self.common.hosts.state() {
             if is_of(&host, object) && !chosen.iter().any(|chosen| chosen.host == host.key()) {
@@ -268,7 +270,7 @@ impl Controller {
         Ok(Next::await_change())
     }
 
-    /// Resets the servers of nodes that were begun, beside each other. What failed, in words.
+    /// Resets the servers on which an installation was begun, all at the same time. Returns what failed, in words.
     async fn reset_all(&self, object: &Provisioning, own: &[Arc<BareMetalHost>]) -> Result<Vec<String>, ObjectError> {
         let nodes = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
         // A server that is being provisioned anew has nothing to reset.
@@ -344,15 +346,15 @@ fn addresses(object: &Provisioning, nodes: &[NodeStatus]) -> ConfigMap {
     }
 }
 
-/// Who does the work.
+/// What does the work.
 enum Doing {
-    /// The box.
+    /// This operator, by SSH.
     Ours(Box<Order>),
     /// An image of the user's.
     Job(Box<JobOrder>),
 }
 
-/// Why the work was not begun.
+/// Why the work could not begin.
 pub(super) enum StartError {
     Object(ObjectError),
     Told(String),

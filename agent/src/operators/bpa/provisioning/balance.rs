@@ -95,7 +95,7 @@ fn keepalived(address: IpAddr, masters: &[&Chosen], own: &Chosen) -> String {
     )
 }
 
-/// A static pod on the master's own network, which is another one when its configuration is.
+/// A static pod on the master's own network. It changes with its configuration, so that the kubelet restarts it.
 fn pod(name: &str, image: &str, args: &[&str], file: &str, config: &str, capabilities: &[&str]) -> Value {
     let digest = hex::encode(Sha256::digest(config.as_bytes()));
     json!({

@@ -24,13 +24,13 @@ use super::wishes::Wanted;
 use crate::operators::bpa::common::Common;
 use crate::operators::kit::{Failures, Key, Object as _, ObjectError, Queue, Turn, told_key, turns};
 
-/// Until progress is told again.
+/// Pause until progress is told again.
 const PROGRESS: Duration = Duration::from_secs(3);
-/// Until hosts are looked for again; a change of one is noticed at once.
+/// Pause until hosts are looked for again. A change of a host is noticed at once.
 const SEARCH: Duration = Duration::from_secs(30);
-/// Until the nodes of a cluster are looked at again.
+/// Pause until the nodes of a cluster are looked at again.
 const WATCH: Duration = Duration::from_secs(60);
-/// After somebody else was faster.
+/// Pause after another writer changed a host first.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// The controller.
@@ -39,11 +39,11 @@ pub(super) struct Controller {
     pub failures: Failures,
     /// All clusters, as they are watched.
     pub all: Store<Provisioning>,
-    /// What runs, by cluster.
+    /// Work that runs, by cluster.
     pub works: Mutex<HashMap<Key, Arc<Work>>>,
-    /// The tasks of what runs; they end with the controller.
+    /// Tasks of that work; they end with the controller.
     pub tasks: Mutex<JoinSet<()>>,
-    /// Clusters that are to be looked at.
+    /// Sends a cluster into the queue.
     pub wake: mpsc::UnboundedSender<Key>,
 }
 
@@ -142,7 +142,7 @@ impl Turn for Controller {
 }
 
 impl Controller {
-    /// What runs for a cluster.
+    /// The work that runs for a cluster.
     pub(super) fn work(&self, key: &Key) -> Option<Arc<Work>> {
         self.works.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
@@ -152,7 +152,7 @@ impl Controller {
         taken_by(object, &self.all.state())
     }
 
-    /// Tells how far it is; takes the result when it has ended.
+    /// Tells how far the work is, and takes its result when it has ended.
     async fn follow(&self, object: &Provisioning, work: &Work) -> Result<Next, ObjectError> {
         let Some(ended) = work.ended() else {
             self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Installing, work.sentence()) })

@@ -11,8 +11,8 @@ use crate::operators::bpa::common::Parts;
 /// Namespaces in which these parts live.
 pub const NAMESPACES: [&str; 2] = [metrics_server::NAMESPACE, local_path::NAMESPACE];
 
-/// What is applied to a new cluster, each a document of YAML: what was asked for, and where nothing was said, what the box
-/// carries.
+/// What is applied to a new cluster, as documents of YAML: the parts that the spec asks for, and, where it says nothing,
+/// those that the box carries.
 ///
 /// # Errors
 /// The box does not carry what was asked for.
@@ -28,7 +28,7 @@ pub fn manifests(wanted: &Wanted, parts: &Parts) -> anyhow::Result<Vec<String>> 
     Ok(all)
 }
 
-/// The part's image, where it shall run.
+/// The image of a part, if the cluster gets the part.
 fn carried<'a>(
     asked: Option<bool>,
     image: Option<&'a str>,

@@ -23,9 +23,9 @@ use crate::provisioning::segment::leases::{Lease, address_of};
 const KIND: &str = "Provisioning";
 /// Group and version of a consumer, as a host names it.
 const API_VERSION: &str = "bpa.akraino.org/v1alpha1";
-/// Label by which users say what inspection does not tell of a host.
+/// Label by which users say that a host has `QuickAssist`: inspection does not tell it.
 const QAT: &str = "bpa.akraino.org/qat";
-/// The same.
+/// Label by which users say that a host can do SR-IOV, if inspection does not tell it.
 const SRIOV: &str = "bpa.akraino.org/sriov";
 /// Vendor and device of cards that can do SR-IOV, as inspection writes them: Intel's 82599, X540, X550, X710, XL710, XXV710,
 /// E810; all of Mellanox' `ConnectX` are matched by their vendor.
@@ -61,7 +61,7 @@ pub struct Chosen {
     pub ip: IpAddr,
 }
 
-/// What came of choosing.
+/// The result of choosing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Nodes with a host, masters first.
@@ -72,7 +72,7 @@ pub struct Choice {
     pub not_chosen: Vec<NotChosen>,
 }
 
-/// How a host names a cluster.
+/// The reference to a cluster, as a host has it.
 pub fn reference(object: &Provisioning) -> ObjectReference {
     let (namespace, name) = object.key();
     let uid = object.metadata.uid.clone();
@@ -84,7 +84,7 @@ pub fn consumer(host: &BareMetalHost) -> Option<(&str, &str)> {
     host.spec.consumer_ref.as_ref()?.names(API_VERSION, KIND)
 }
 
-/// Whether a host is a node of the cluster, or shall become one.
+/// Whether a host is a node of the cluster, or is claimed for it.
 pub fn is_of(host: &BareMetalHost, object: &Provisioning) -> bool {
     let (namespace, name) = object.key();
     consumer(host) == Some((&namespace, &name))
@@ -379,7 +379,7 @@ fn card_of(host: &BareMetalHost, node: &WantedNode, leases: &Leases) -> Result<(
     })
 }
 
-/// An address that no other machine reaches.
+/// Whether an address cannot be reached by other machines.
 fn is_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_unspecified() || ip.is_loopback(),

@@ -1,5 +1,5 @@
-//! The work on a cluster's servers, from the first connection to nodes that are Ready: a task of the operator. It can end at
-//! any instant and be begun anew: what was done is known by the servers.
+//! The work on a cluster's servers, from the first connection to nodes that are Ready: a task of the operator. It can be
+//! cut at any time and begun again: each server's ledger says what was done.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,14 +31,14 @@ use crate::operators::kit::told_key;
 
 /// A node that has joined becomes Ready when its network runs: images are pulled and started.
 const NODE_READY: Duration = Duration::from_secs(1800);
-/// What stands for the addresses of pods in flannel's manifest (`packages/flannel/kube-flannel.yaml`).
+/// Placeholder of the addresses of pods in flannel's manifest (`packages/flannel/kube-flannel.yaml`).
 const POD_CIDR: &str = "{podCIDR}";
 /// Namespace of flannel in its manifest.
 const FLANNEL: &str = "kube-flannel";
 /// Pause between two looks at the nodes.
 const LOOK: Duration = Duration::from_secs(3);
 
-/// What a cluster is made of.
+/// What the work needs to know of a cluster.
 pub(super) struct Order {
     /// `namespace/name/uid` of the object.
     pub id: String,
@@ -51,19 +51,19 @@ pub(super) struct Order {
     pub place: Place,
     pub login: Login,
     pub agent: Arc<Agent>,
-    /// The cluster was whole before: it is never begun anew.
+    /// Whether the cluster was complete before: such a cluster is never created again.
     pub existed: bool,
-    /// Certificates are made anew.
+    /// Whether certificates are renewed.
     pub renew: bool,
-    /// Nodes that go.
+    /// Nodes that leave the cluster.
     pub leaving: Vec<NodeStatus>,
-    /// Nodes that go, and do not answer, go without being reset.
+    /// Whether nodes that leave may stay without a reset when they do not answer.
     pub abandon: bool,
     /// Where each node's log is written.
     pub logs: PathBuf,
 }
 
-/// What came of it.
+/// The result of the work.
 #[derive(Clone)]
 pub(super) struct Made {
     pub kubeconfig: String,
@@ -71,7 +71,7 @@ pub(super) struct Made {
     pub endpoint: String,
 }
 
-/// Work that runs, as its turns see it.
+/// Work that runs, as turns of the controller see it.
 pub(super) struct Work {
     state: Mutex<Shared>,
 }
@@ -85,7 +85,7 @@ struct Shared {
 }
 
 impl Work {
-    /// Work on these nodes, none of which has begun. `before`: what is known of those that are as they were.
+    /// Work on these nodes that has not begun. `before`: the status of nodes that need no work.
     pub fn new(chosen: &[Chosen], before: &[NodeStatus]) -> Self {
         let known = |name: &str| before.iter().find(|node| node.name == name);
         let node = |chosen: &Chosen| NodeStatus {
@@ -130,7 +130,7 @@ impl Work {
         self.lock().ended.clone()
     }
 
-    /// It has ended.
+    /// Whether it has ended.
     pub fn end(&self, result: Result<Made, String>) {
         self.lock().ended = Some(result);
     }
@@ -145,7 +145,7 @@ impl Work {
         }
     }
 
-    /// What a server's line says.
+    /// Takes over what a line of the server says.
     fn hear(&self, name: &str, line: &Line) {
         let mut shared = self.lock();
         let counted = shared.steps.get(name).copied().unwrap_or_default();
@@ -218,7 +218,8 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     Ok(Made { kubeconfig, version: order.version.clone(), endpoint })
 }
 
-/// The others: masters one after the other, for etcd's sake, then all workers beside each other.
+/// The other nodes join: masters one after the other, because etcd takes one new member at a time, then all workers at
+/// once.
 async fn join(order: &Order, work: &Work, servers: &[Server<'_>], first_at: usize) -> anyhow::Result<()> {
     let first = &servers[first_at];
     let others = || servers.iter().enumerate().filter(|(at, _)| *at != first_at).map(|(_, server)| server);
@@ -243,7 +244,7 @@ async fn join(order: &Order, work: &Work, servers: &[Server<'_>], first_at: usiz
     Ok(())
 }
 
-/// Has a server do its part, and follows it. Returns the kubeconfig, if it has one to give.
+/// Starts a server's part of the work and follows it. Returns the kubeconfig, if the server prints one.
 pub(super) async fn apply(
     order: &Order,
     work: &Work,
@@ -299,7 +300,7 @@ pub(super) async fn apply(
     Ok(kubeconfig)
 }
 
-/// A log that cannot be written stops nothing.
+/// Writes a line of a node's log. If that fails, the work goes on.
 fn write_log(order: &Order, node: &str, lines: &[String]) {
     let path = order.logs.join(format!("{node}.log"));
     let written = fs_err::create_dir_all(&order.logs).and_then(|()| {
@@ -344,7 +345,7 @@ fn flannel(manifest: &str, pod_cidr: &str) -> String {
     manifest.replace(POD_CIDR, pod_cidr)
 }
 
-/// Asks the new cluster until every node that is awaited is Ready.
+/// Asks the new cluster until all expected nodes are Ready.
 async fn until_ready(order: &Order, awaited: &[Chosen], work: &Work, kubeconfig: &str) -> anyhow::Result<()> {
     let client = follow::client_of(Kubeconfig::from_yaml(kubeconfig)?).await?;
     let nodes = Api::<KubernetesNode>::all(client.clone());
@@ -364,7 +365,7 @@ async fn until_ready(order: &Order, awaited: &[Chosen], work: &Work, kubeconfig:
     }
 }
 
-/// The first part of the cluster itself that does not run: its network, its name service, what leads to Services.
+/// The first part of the cluster itself that does not run: its network, CoreDNS, or kube-proxy.
 async fn unready_parts(client: &Client) -> Option<String> {
     let all = ListParams::default();
     for namespace in ["kube-system", FLANNEL].into_iter().chain(day_one::NAMESPACES) {
@@ -394,7 +395,8 @@ fn unready_deployment(deployment: &Deployment) -> Option<String> {
     (available == 0).then(|| format!("Deployment {name}: none of its pods is available"))
 }
 
-/// The first node that is not there or not Ready, and why. Without a network of ours, to be there is enough.
+/// The first node that is missing or not Ready, and why. A cluster without our network has no Ready nodes yet: there it is
+/// enough that the node exists.
 pub(super) fn missing(chosen: &[Chosen], nodes: &[KubernetesNode], network: bool) -> Option<String> {
     chosen.iter().find_map(|chosen| {
         let Some(node) = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(&chosen.name)) else {

@@ -1,4 +1,4 @@
-//! Somebody else's installer: an image that the user names, run as a Job with the contract of ICN's operator.
+//! An installer of the user's: an image that the spec names, run as a Job as ICN's operator runs its own.
 //!
 //! ```text
 //! /opt/kud/multi-cluster/CLUSTER/hosts.ini, inventory.ini   in
@@ -6,8 +6,8 @@
 //! ./installer --cluster CLUSTER [--network PODS] [--plugins ...]
 //! /opt/kud/multi-cluster/CLUSTER/artifacts/admin.conf       out, and exit code 0
 //! ```
-//! The Job is named after the cluster and knows what it was made for: an operator that comes back finds it, and a node
-//! that is added makes another one.
+//! The Job is named after the cluster, and an annotation says for which nodes it was made. So a restarted operator finds
+//! it, and an added node leads to a new Job.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,11 +35,11 @@ use crate::steps::Key;
 
 /// Where the installer finds the folders of all clusters.
 const FOLDER: &str = "/opt/kud/multi-cluster";
-/// Settings of the installer, where the user has some.
+/// Settings that the user gives to the installer, if any.
 const SETTINGS: &str = "kud-installer";
-/// What the Job was made for.
+/// Annotation: what the Job was made for.
 const DIGEST: &str = "bpa.akraino.org/installer-digest";
-/// An installer may take so long. ICN's fetches and compiles for an hour.
+/// Longest run of an installer. ICN's fetches and compiles for an hour.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 /// Pause between two looks at the Job.
 const LOOK: Duration = Duration::from_secs(2);
@@ -97,7 +97,7 @@ impl Controller {
     }
 }
 
-/// Has the installer do the work, and takes what it leaves.
+/// Runs the installer and takes its result.
 pub(super) async fn install(order: &JobOrder, work: &Work) -> anyhow::Result<Made> {
     let (namespace, name) = order.job.key();
     let image = &order.image;

@@ -17,8 +17,8 @@ const PATIENCE: &str = "20m0s";
 /// A token is needed while nodes join, and no longer.
 const TOKEN: &str = "15m0s";
 
-/// Who leads alone ends when its lease is not renewed in time, though nobody waits to lead: a slow server is given time, and
-/// writes its lease seldom.
+/// The scheduler and the controller manager end when they cannot renew their lease in time. On a slow server they get more
+/// time, because nobody else could take over. They also write it less often.
 const ALONE: [(&str, &str); 3] = [
     ("leader-elect-lease-duration", "60s"),
     ("leader-elect-renew-deadline", "40s"),
@@ -71,7 +71,7 @@ fn registration(node: &Chosen) -> Value {
     all
 }
 
-/// Of the first member of the control plane.
+/// The configuration of the first member of the control plane.
 pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
     let init = json!({
         "apiVersion": API,
@@ -108,7 +108,7 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
     documents(&[init, cluster, kubelet, proxy])
 }
 
-/// Of a node that joins.
+/// The configuration of a node that joins.
 pub fn join(wanted: &Wanted, first: &Chosen, node: &Chosen, invitation: &Invitation) -> String {
     let mut join = json!({
         "apiVersion": API,

@@ -1,4 +1,4 @@
-//! What is known beside the object: leases.
+//! Reads the leases of DHCP.
 
 use jiff::Timestamp;
 

@@ -1,5 +1,5 @@
-//! Nodes whose servers have nothing of them any more: their OS was written anew, or they are gone for good. The cluster forgets
-//! them, so that a server can join under the same name.
+//! Nodes that are lost: the server's OS was written again, or the server is gone for good. They are removed from the
+//! cluster, so that a server can join under the same name.
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::install::Order;
 use super::reach::Server;
 
-/// Forgets those of the wanted nodes that the cluster knows, and whose servers are no nodes.
+/// Removes those wanted nodes from the cluster that it still lists although their servers are not nodes any more.
 pub(super) async fn forget_all(order: &Order, servers: &[Server<'_>], first: &Server<'_>) -> anyhow::Result<()> {
     if !order.existed {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) async fn forget_all(order: &Order, servers: &[Server<'_>], first: &Se
     Ok(())
 }
 
-/// The cluster forgets a node, and etcd its member.
+/// Removes a node from the cluster and its member from etcd.
 pub(super) async fn forget(first: &Server<'_>, name: &str, is_master: bool) -> anyhow::Result<()> {
     if is_master {
         let listed = etcdctl(first, &["member", "list", "--write-out=json"]).await?;
@@ -36,7 +36,7 @@ pub(super) async fn forget(first: &Server<'_>, name: &str, is_master: bool) -> a
     Ok(())
 }
 
-/// What etcd's client says on the first master.
+/// Runs etcd's client on the first master. Returns what it prints.
 pub(super) async fn etcdctl(first: &Server<'_>, words: &[&str]) -> anyhow::Result<Vec<u8>> {
     let pod = format!("etcd-{}", first.node.name);
     let start = ["--namespace", "kube-system", "exec", &pod, "--", "etcdctl", "--endpoints=https://127.0.0.1:2379"];

@@ -9,16 +9,16 @@
 //! wishes   what the spec asks for, checked   inventory  hosts.ini, old form and new
 //! decide   hosts for nodes                   kubeadm    its configurations
 //! look     leases                            install    the work itself, a task of the operator
-//! act      claims, Secrets, files            upgrade    another version, node by node
-//! tell     status, conditions, events        lost       nodes whose servers have nothing of them any more
-//! watch    nodes of a cluster that was made  reach      servers, connected and checked
+//! act      claims, Secrets, files            upgrade    to another version, node by node
+//! tell     status, conditions, events        lost       nodes whose servers are gone or written again
+//! watch    nodes of a cluster that runs      reach      connects to servers and checks them
 //!                                            balance    the masters' virtual address
 //!                                            route      to Services, where a site has no gateway
 //!                                            day_one    the metrics API, volumes
-//! tenant   nodes that a SIPCluster chose     job        somebody else's installer, in place of all that
+//! tenant   nodes that a SIPCluster chose     job        the user's own installer, in place of `install`
 //! ```
-//! What is recorded is `consumerRef` and an annotation on each host, and the ledger on each server: the status is made from
-//! them, and an operator that comes back goes on.
+//! The only records are `consumerRef` and an annotation on each host, and the ledger on each server. The status is made
+//! from them, and a restarted operator goes on from there.
 
 mod act;
 mod balance;

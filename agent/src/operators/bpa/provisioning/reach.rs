@@ -1,4 +1,4 @@
-//! Servers of a cluster, connected and checked, before anything is done on them.
+//! Connects to the servers of a cluster and checks them, before anything is changed on them.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::node::plan::{CheckPlan, NodeFacts};
 use crate::operators::bpa::login::Login;
 use crate::ssh::{Session, SshError};
 
-/// A server that has just been provisioned boots.
+/// How long a server that was just provisioned may take to boot.
 const BOOT: Duration = Duration::from_secs(600);
-/// A node that was installed before runs, or is restarted.
+/// How long a node that was installed before may take: it runs, or is restarted.
 const RUNS: Duration = Duration::from_secs(180);
 
-/// A server, connected.
+/// A server with an open connection.
 pub(super) struct Server<'a> {
     pub node: &'a Chosen,
     pub session: Session,
@@ -38,31 +38,31 @@ impl Server<'_> {
         Ok(serde_json::from_slice(&answer.stdout)?)
     }
 
-    /// What kubectl says on a master, as the cluster's administrator.
+    /// Runs kubectl on a master as the cluster's administrator. Returns what it prints.
     pub async fn kubectl(&self, words: &[&str]) -> Result<Vec<u8>, SshError> {
         let kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"];
         Ok(self.session.output(&[&kubectl[..], words].concat(), b"").await?.stdout)
     }
 
-    /// Has its pods go elsewhere, as `PodDisruptionBudget`s let them; `of` is the node.
+    /// Drains the node `of`: its pods go to other nodes as `PodDisruptionBudget`s allow it.
     pub async fn drain(&self, of: &str) -> Result<(), SshError> {
         let words = ["drain", of, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
         self.kubectl(&words).await.map(drop)
     }
 }
 
-/// Servers of a cluster, as far as they answer.
+/// The servers of a cluster that answer.
 pub(super) struct Reached<'a> {
-    /// Those that do.
+    /// Servers that answer.
     pub servers: Vec<Server<'a>>,
     /// Nodes that were installed before and do not answer now, each with the reason. The others go on without them.
     pub away: Vec<(&'a Chosen, String)>,
 }
 
-/// Connects to all servers beside each other, leaves the cluster's key there, and brings the agent.
+/// Connects to all servers at the same time, writes the cluster's key to them, and copies the agent to them.
 ///
 /// # Errors
-/// A server that is no node yet does not answer.
+/// A server that is not a node yet does not answer.
 pub(super) async fn reach<'a>(order: &'a Order, work: &Work) -> anyhow::Result<Reached<'a>> {
     let before = work.nodes();
     let known = |node: &Chosen| before.iter().find(|known| known.name == node.name);
@@ -99,7 +99,7 @@ pub(super) async fn reach<'a>(order: &'a Order, work: &Work) -> anyhow::Result<R
     Ok(Reached { servers, away })
 }
 
-/// The cluster's key is good for the next connection, when the password may be another one.
+/// Writes the cluster's key to a server: it works for the next connection even if the password has changed by then.
 async fn leave_key(session: &Session, login: &Login) -> Result<(), SshError> {
     let home = if login.user == "root" { "/root".to_owned() } else { format!("/home/{}", login.user) };
     let script = "home=$(getent passwd \"$1\" | cut -d: -f6); home=${home:-$2}; f=$home/.ssh/authorized_keys; \
@@ -108,7 +108,7 @@ async fn leave_key(session: &Session, login: &Login) -> Result<(), SshError> {
     session.output(&["sh", "-c", script, "sh", &login.user, &home, login.authorized.trim()], b"").await.map(drop)
 }
 
-/// Asks every server what speaks against it, before any is touched.
+/// Asks every server whether it can become a node, before anything is changed on any of them.
 pub(super) async fn check(order: &Order, servers: &mut [Server<'_>]) -> anyhow::Result<()> {
     let brought: Vec<String> = order.goods.programs.iter().map(|program| program.path.clone()).collect();
     let one = async |server: &mut Server<'_>| -> anyhow::Result<()> {
@@ -139,7 +139,7 @@ pub(super) async fn check(order: &Order, servers: &mut [Server<'_>]) -> anyhow::
     Ok(())
 }
 
-/// The master that has the cluster; the first one where there is none yet.
+/// The master that has the cluster already; the first master when there is no cluster yet.
 pub(super) fn first_master(order: &Order, reached: &Reached<'_>) -> anyhow::Result<usize> {
     let masters = || reached.servers.iter().enumerate().filter(|(_, server)| server.is_master());
     if let Some((at, _)) = masters().find(|(_, server)| server.facts.member) {

@@ -1,11 +1,12 @@
-//! A route to the addresses of Services on every node. A program of the node itself, as flannel is one, is led to a Service by
-//! kube-proxy only where the kernel has some way to its address: a site without a gateway has none. Pure.
+//! A route to the addresses of Services on every node. The kernel needs a route to a Service's address before kube-proxy
+//! can redirect the packets of programs on the node's network, such as flannel. A site without a gateway has no such route.
+//! Pure.
 
 use super::decide::Chosen;
 use super::wishes::Wanted;
 use crate::node::plan::{NodeFile, SERVICES_DROP_IN, SERVICES_INTERFACE};
 
-/// What makes it before each start of the kubelet.
+/// The file that has systemd add the route before each start of the kubelet.
 pub fn file(wanted: &Wanted, own: &Chosen) -> NodeFile {
     let (cidr, name) = (&wanted.service_cidr, SERVICES_INTERFACE);
     let same_family = cidr.contains(':') == own.ip.is_ipv6();

@@ -12,7 +12,7 @@ use super::install::Made;
 use crate::operators::kit::conditions::merge;
 use crate::operators::kit::{Event, NewCondition, Object as _, ObjectError, Reason};
 
-/// What is told; the reason of its condition and of its event.
+/// The state of a cluster: the reason of its condition and of its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// The spec is wrong.
@@ -65,11 +65,11 @@ impl What {
     }
 }
 
-/// What is known of a cluster.
+/// What is written into the status of a cluster.
 pub(super) struct Told {
     pub what: What,
     pub why: String,
-    /// Its nodes; as they were told before when `None`.
+    /// Its nodes. `None`: the nodes in the status stay.
     pub nodes: Option<Vec<NodeStatus>>,
     pub not_chosen: Vec<NotChosen>,
     pub made: Option<Made>,
@@ -82,7 +82,7 @@ impl Told {
 }
 
 impl Controller {
-    /// Writes the status, when it is another one; an event when the reason is another one.
+    /// Writes the status if it has changed, and an event if the reason has changed.
     pub(super) async fn tell(&self, object: &Provisioning, told: Told) -> Result<(), ObjectError> {
         let before = object.status.clone().unwrap_or_default();
         let what = told.what;

@@ -1,4 +1,4 @@
-//! Nodes that a `SIPCluster` chose, in place of wishes: `spec.clusterRef`. Pure but for the one read.
+//! Nodes that a `SIPCluster` chose, instead of nodes that the spec describes: `spec.clusterRef`. Pure, except for one read.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -33,7 +33,8 @@ impl Tenant {
 }
 
 impl Controller {
-    /// The hosts that the `SIPCluster` of the spec has; `None` when the spec names none. In words why there are none yet.
+    /// The hosts of the `SIPCluster` that the spec names; `None` when it names none. An error text when there are no hosts
+    /// yet.
     pub(super) async fn tenant(&self, object: &Provisioning) -> Result<Result<Option<Tenant>, String>, ObjectError> {
         let Some(key) = reference(object) else { return Ok(Ok(None)) };
         let (namespace, name) = &key;

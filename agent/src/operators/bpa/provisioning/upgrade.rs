@@ -1,5 +1,5 @@
-//! Another version of Kubernetes on a cluster that runs, node by node, as kubeadm's documents lay it out. It can end at any
-//! instant: the cluster itself says which nodes have it.
+//! Upgrades a cluster that runs to another version of Kubernetes, node by node, as kubeadm's documents describe it. It can
+//! be cut at any time: the cluster itself says which nodes have the new version.
 
 use agent_api::clusters::provisioning::NodeRole;
 use serde_json::Value;
@@ -10,8 +10,8 @@ use super::lost::etcdctl;
 use super::reach::Server;
 use crate::node::plan::Task;
 
-/// Upgrades what is not of the order's version: the cluster and its first master, other masters, workers. `first` is a
-/// master that runs. Says what is left undone on nodes that are away.
+/// Upgrades what has not the version of the order: the cluster and its first master, other masters, workers. `first` is a
+/// master that runs. Returns what could not be done because nodes do not answer.
 pub(super) async fn upgrade(
     order: &Order,
     work: &Work,
@@ -55,15 +55,15 @@ pub(super) async fn upgrade(
     Ok(not_upgraded(&nodes, away, &order.version))
 }
 
-/// Nodes that are away and have another version, each with why.
+/// Nodes that do not answer and have another version, each with the reason.
 fn not_upgraded(nodes: &Value, away: &[(&Chosen, String)], version: &str) -> Vec<String> {
     let lags = |node: &Chosen| kubelet_of(nodes, &node.name).is_some_and(|has| has != version);
     let undone = away.iter().filter(|(node, _)| lags(node));
     undone.map(|(node, why)| format!("{} is not upgraded to {version}: {why}", node.name)).collect()
 }
 
-/// Makes the certificates of all masters anew, one after the other: the others answer meanwhile. Says what is left undone on
-/// masters that are away.
+/// Renews the certificates of all masters, one after the other, so that the others answer meanwhile. Returns what could not
+/// be done because masters do not answer.
 pub(super) async fn renew(
     order: &Order,
     work: &Work,

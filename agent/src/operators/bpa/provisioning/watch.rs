@@ -1,5 +1,5 @@
-//! Looks after a cluster that was made: nodes that do not run any more are told, and that they run again; certificates that
-//! end soon are made anew.
+//! Looks after a cluster that runs: the status tells which nodes do not run, and when they run again; certificates that end
+//! soon are renewed.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -22,27 +22,27 @@ use super::wishes::Wanted;
 use crate::cluster::follow::client_of;
 use crate::operators::kit::{Object as _, ObjectError};
 
-/// A cluster that does not answer within this is told as one that does not.
+/// A cluster that takes longer than this to answer counts as one that does not answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Key of the kubeconfig in its Secret, as Cluster API has it.
 const KEY: &str = "value";
 
-/// Certificates are made anew this long before they end. kubeadm's last for a year.
+/// Certificates are renewed this long before they end. kubeadm's last for a year.
 const BEFORE_END: SignedDuration = SignedDuration::from_hours(60 * 24);
 
-/// What came of a look.
+/// The result of a look at a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// It was told.
+    /// The status was written.
     Told,
-    /// Nobody can ask: the Secret with its kubeconfig is gone, and is made again by the work.
+    /// The Secret with its kubeconfig is gone; the work makes it again.
     NoKubeconfig,
     /// The certificate in the kubeconfig ends soon, and with it all that kubeadm made at that time.
     Ends,
 }
 
 impl Controller {
-    /// Asks the cluster for its nodes, and tells what it says.
+    /// Asks the cluster for its nodes, and writes the status.
     pub(super) async fn watch(
         &self,
         object: &Provisioning,

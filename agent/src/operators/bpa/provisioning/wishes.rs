@@ -10,13 +10,13 @@ use agent_api::net::{Cidr, MacAddress, is_label};
 use super::tenant::Tenant;
 use crate::operators::kit::Key;
 
-/// Addresses of pods where nothing else is asked for: ICN's own.
+/// Default addresses of pods: ICN's own.
 const POD_CIDR: &str = "10.244.64.0/18";
-/// Addresses of Services where nothing else is asked for: ICN's own.
+/// Default addresses of Services: ICN's own.
 const SERVICE_CIDR: &str = "10.244.0.0/18";
 /// Addresses that each node has for its pods: Kubernetes' default.
 const NODE_PREFIX: u8 = 24;
-/// Members of a control plane: etcd needs a majority.
+/// Possible numbers of masters: etcd needs a majority.
 const MASTERS: [usize; 3] = [1, 3, 5];
 
 /// A node that is asked for.
@@ -24,7 +24,7 @@ const MASTERS: [usize; 3] = [1, 3, 5];
 pub struct WantedNode {
     /// Its name in the cluster.
     pub name: String,
-    /// What it does there.
+    /// Its role.
     pub roles: Vec<NodeRole>,
     /// The MAC address by which it is found, as it was written.
     pub mac: Option<(MacAddress, String)>,
@@ -32,13 +32,13 @@ pub struct WantedNode {
     pub cpu: i64,
     /// Memory that it has at least, in MiB.
     pub memory_mib: i64,
-    /// It can do SR-IOV.
+    /// Whether it must be able to do SR-IOV.
     pub sriov: bool,
-    /// It has `QuickAssist`.
+    /// Whether it must have `QuickAssist`.
     pub qat: bool,
-    /// Labels that it has.
+    /// Labels that the host must have.
     pub labels: BTreeMap<String, String>,
-    /// The host that it is, where a `SIPCluster` chose it.
+    /// Its host, if a `SIPCluster` chose it.
     pub host: Option<Key>,
     /// The address at which that cluster's load balancer reaches it.
     pub address: Option<IpAddr>,
@@ -59,11 +59,11 @@ pub struct Wanted {
     pub endpoint: Option<(String, u16)>,
     /// An address that the masters keep among themselves.
     pub virtual_ip: Option<IpAddr>,
-    /// Who connects pods.
+    /// The network of its pods.
     pub cni: Cni,
-    /// Whether it has the metrics API; where the box carries it when `None`.
+    /// Whether it gets the metrics API. `None`: if the box carries it.
     pub metrics: Option<bool>,
-    /// Who makes volumes; local-path-provisioner, where the box carries it, when `None`.
+    /// What makes its volumes. `None`: local-path-provisioner, if the box carries it.
     pub storage: Option<StorageWish>,
 }
 
@@ -130,7 +130,7 @@ impl Wanted {
 }
 
 impl WantedNode {
-    /// Whether any server would do.
+    /// Whether any server fits.
     fn is_any(&self) -> bool {
         let resources = self.cpu > 0 || self.memory_mib > 0 || self.sriov || self.qat;
         self.mac.is_none() && !resources && self.labels.is_empty()
@@ -174,7 +174,7 @@ fn asked(object: &Provisioning, wrong: &mut Vec<String>) -> Vec<WantedNode> {
     nodes
 }
 
-/// What an installer in an image chooses by itself.
+/// Errors for keys of the spec that an installer in an image decides by itself.
 fn installed_by_others(object: &Provisioning, wrong: &mut Vec<String>) {
     if object.spec.installer.is_none() {
         return;
@@ -195,7 +195,7 @@ fn installed_by_others(object: &Provisioning, wrong: &mut Vec<String>) {
     }
 }
 
-/// ICN's rules: the same name without another MAC address is one node with both roles.
+/// ICN's rule: a name that is both master and worker, with the same MAC address or with none, is one node with both roles.
 fn add_worker(nodes: &mut Vec<WantedNode>, node: WantedNode, wrong: &mut Vec<String>) {
     let mac = node.mac.as_ref().map(|(mac, _)| *mac);
     let of = |other: &WantedNode| other.mac.as_ref().map(|(mac, _)| *mac);

@@ -18,9 +18,9 @@ use crate::steps::chain;
 /// Label with the name of the cluster, and with the owner of uploads.
 const CLUSTER: &str = "cluster";
 const OWNER: &str = "owner";
-/// Until a cluster that is not Ready is looked at again.
+/// Pause until a cluster that is not Ready is looked at again.
 const SOON: Duration = Duration::from_secs(15);
-/// Until nodes are compared with the box's repositories again.
+/// Pause until nodes are compared with the box's repositories again.
 const AGAIN: Duration = Duration::from_secs(600);
 
 /// The controller.
@@ -112,7 +112,7 @@ impl Controller {
         Ok(if ready { Ok(cluster) } else { Err(format!("the cluster `{name}` is not Ready yet")) })
     }
 
-    /// One node, and what came of it.
+    /// Installs the packages of one node. Returns its new status.
     async fn install(&self, node: &NodeStatus, login: &Login, plan: &SoftwarePlan) -> SoftwareOfNode {
         let done = async {
             let answer = self.common.agent.ask(login, node, "software", &serde_json::to_vec(plan)?).await?;

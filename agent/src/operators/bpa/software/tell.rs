@@ -10,16 +10,16 @@ use super::controller::Controller;
 use crate::operators::kit::conditions::merge;
 use crate::operators::kit::{Event, NewCondition, ObjectError, Reason};
 
-/// What is told; the reason of its condition and of its event.
+/// The state of the software: the reason of its condition and of its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// The spec is wrong.
     Invalid,
     /// The cluster is not there yet.
     Waiting,
-    /// A node has not what it should; it is tried again.
+    /// A node lacks packages; it is tried again.
     Failing,
-    /// Every node has it.
+    /// Every node has its packages.
     Installed,
 }
 
@@ -42,7 +42,7 @@ impl Reason for What {
 }
 
 impl Controller {
-    /// Writes the status, when it is another one but for its date; an event when the reason or the nodes are others.
+    /// Writes the status if more than its date has changed, and an event if the reason or the nodes have changed.
     pub(super) async fn tell(
         &self,
         object: &Software,

@@ -13,19 +13,19 @@ use crate::operators::kit::{Object as _, ObjectError};
 use crate::operators::kpa::run::MANAGER;
 use crate::services::deployed::USER;
 
-/// Time of the pod beyond Helm's.
+/// How much longer than Helm the pod may take.
 const MORE: u64 = 300;
 
-/// How the Job is.
+/// The state of the Job.
 pub(super) enum JobState {
-    /// It runs; behind a colon what holds it up, if anything.
+    /// It runs. If something holds it up, the text says what, after a colon.
     Runs(String),
     /// It has ended.
     Ended(Report),
 }
 
 impl Controller {
-    /// The Job of this name; made when it is not there.
+    /// The state of the Job of this name, which is created if it does not exist.
     pub(super) async fn job(
         &self,
         object: &ClusterRelease,

@@ -15,9 +15,9 @@ use crate::operators::kit::{Base, Failures, Object as _, ObjectError, Turn};
 use crate::operators::kpa::Settings;
 use crate::steps::chain;
 
-/// Until what is waited for is looked at again.
+/// Pause until what is missing is looked for again.
 const SOON: Duration = Duration::from_secs(15);
-/// Until a Job that runs is looked at again.
+/// Pause until a Job that runs is looked at again.
 const RUNS: Duration = Duration::from_secs(2);
 
 /// The controller.
@@ -71,7 +71,7 @@ impl Turn for Controller {
 }
 
 impl Controller {
-    /// Installs or upgrades what is not as the spec says; else looks at the cluster.
+    /// Installs or upgrades the release if it is not as the spec says; else looks at the cluster.
     async fn bring(&self, object: &ClusterRelease, found: &Found, wanted: &Installed) -> Result<Next, ObjectError> {
         let plan = plan(object, found.values.clone(), self.settings.address);
         let digest = decide::digest(&plan, wanted);
@@ -112,7 +112,7 @@ impl Controller {
         }
     }
 
-    /// How the installed release is. `None`: it must be brought once more.
+    /// Tells the state of the installed release. `None`: it must be installed once more.
     async fn compare(
         &self,
         object: &ClusterRelease,
@@ -134,7 +134,7 @@ impl Controller {
         Ok(Some(Told::of_look(record.revision, record.objects.len(), unhealthy, &drifted)))
     }
 
-    /// What is installed elsewhere than the spec says now is uninstalled there first.
+    /// Uninstalls the release from the cluster or namespace that the spec named before, if that has changed.
     async fn move_away(&self, object: &ClusterRelease, old: &Installed) -> Result<Next, ObjectError> {
         if let Some(next) = self.uninstall(object, old).await? {
             return Ok(next);
@@ -162,7 +162,8 @@ impl Controller {
         Ok(Next::await_change())
     }
 
-    /// Has Helm remove it, and tells how far that is. Nothing: it is gone, or its cluster is; else when to look again.
+    /// Starts Helm's removal of the release, and tells how far it is. `None`: the release is gone, or its cluster is. Else:
+    /// when to look again.
     async fn uninstall(&self, object: &ClusterRelease, installed: &Installed) -> Result<Option<Next>, ObjectError> {
         let (namespace, _) = object.key();
         let Ok(kubeconfig) = self.kubeconfig(&namespace, installed).await? else { return Ok(None) };

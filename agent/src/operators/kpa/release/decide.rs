@@ -1,4 +1,4 @@
-//! The plan for Helm, and what it is known by. No I/O.
+//! The plan for Helm, and its digest. No I/O.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::helm::{ReleasePlan, Source};
 
-/// What Helm is told. `values`: all of them, merged. The spec is right.
+/// The plan for Helm, of a spec without errors. `values`: all values, merged.
 pub(super) fn plan(object: &ClusterRelease, values: Map<String, Value>, address: IpAddr) -> ReleasePlan {
     let spec = &object.spec;
     let chart = spec.chart.clone().unwrap_or_default();
@@ -33,14 +33,14 @@ pub(super) fn plan(object: &ClusterRelease, values: Map<String, Value>, address:
     }
 }
 
-/// What a plan on a cluster is known by.
+/// The digest of a plan on a cluster.
 pub(super) fn digest(plan: &ReleasePlan, installed: &Installed) -> String {
     // A structure of texts and numbers is always JSON.
     let text = serde_json::to_vec(&(plan, installed)).unwrap_or_default();
     hex::encode(Sha256::digest(text))
 }
 
-/// The Job of the next attempt: another one for each plan, each attempt, and each time that the cluster has drifted.
+/// Name of the Job of the next attempt. It differs for each plan, each attempt, and each drift of the cluster.
 pub(super) fn job_name(object: &ClusterRelease, digest: &str, status: &ReleaseStatus) -> String {
     let uid = object.uid().unwrap_or_default();
     let uid = uid.split('-').next().unwrap_or_default();
@@ -51,7 +51,7 @@ pub(super) fn job_name(object: &ClusterRelease, digest: &str, status: &ReleaseSt
 /// Adds the values of one key of an object. `text`: what it holds.
 ///
 /// # Errors
-/// It is no map of values, or its place in them is taken by something else.
+/// It is not a map of values, or its place in the values is already taken.
 pub(super) fn add(all: &mut Map<String, Value>, from: &ValuesFrom, text: &str) -> Result<(), String> {
     let Some(path) = &from.target_path else {
         let read: Value = yaml::read(text)

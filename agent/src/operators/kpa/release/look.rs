@@ -1,4 +1,4 @@
-//! What a release stands on: other releases, its cluster, its values.
+//! Reads what a release needs: other releases, its cluster's kubeconfig, its values.
 
 use agent_api::clusters::provisioning::{Provisioning, READY};
 use agent_api::clusters::release::{ClusterRelease, Installed, ValuesFrom, ValuesKind};
@@ -15,7 +15,7 @@ use crate::operators::kit::{Object as _, ObjectError, doing};
 /// Keys of a Secret with a kubeconfig when none is named: Cluster API's, Flux's, ICN's.
 const KUBECONFIG: [&str; 3] = ["value", "value.yaml", "admin.conf"];
 
-/// What was found.
+/// What a release needs, found.
 pub(super) struct Found {
     /// Text of the kubeconfig.
     pub kubeconfig: String,
@@ -23,11 +23,11 @@ pub(super) struct Found {
     pub values: Map<String, Value>,
 }
 
-/// What the API server did, or why there is nothing yet.
+/// An error of the API server, or why something is still missing.
 pub(super) type Looked<T> = Result<Result<T, String>, ObjectError>;
 
 impl Controller {
-    /// All of it, or what is waited for.
+    /// Reads all of it. An error when something is still missing.
     pub(super) async fn look(&self, object: &ClusterRelease) -> Looked<Found> {
         let (namespace, _) = object.key();
         for dependency in &object.spec.depends_on {
@@ -58,7 +58,7 @@ impl Controller {
         Ok(Ok(Found { kubeconfig, values }))
     }
 
-    /// The kubeconfig of the cluster that it is, or shall be, installed on.
+    /// The kubeconfig of the cluster on which the release is or will be installed.
     pub(super) async fn kubeconfig(&self, namespace: &str, installed: &Installed) -> Looked<String> {
         let (secret, key) = match (&installed.cluster, &installed.secret) {
             (Some(cluster), _) => {
@@ -80,7 +80,7 @@ impl Controller {
         Ok(text.ok_or_else(|| format!("Secret `{namespace}/{secret}` has no {}", keys.join(", "))))
     }
 
-    /// What a key of an object with values holds. Nothing: it may be missing, and is.
+    /// The text of a key with values. `None`: the object or key does not exist, and the spec allows that.
     async fn text(&self, namespace: &str, from: &ValuesFrom) -> Looked<Option<String>> {
         let (name, key) = (&from.name, from.key());
         let found = match from.kind {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! look    dependencies, the cluster's kubeconfig, values
-//! decide  the plan for Helm, its digest; what to do next           (pure)
+//! decide  the plan for Helm, its digest, what to do next           (pure)
 //! act     the Job, its Secret, its report
 //! tell    status, conditions, events
 //! ```

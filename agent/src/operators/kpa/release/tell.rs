@@ -13,12 +13,12 @@ use crate::operators::kit::{NewCondition, ObjectError, Reason};
 /// Drifted objects that are named.
 const NAMED: usize = 5;
 
-/// What is told; the reason of its condition and of its event.
+/// The state of a release: the reason of its condition and of its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// The spec is wrong.
     Invalid,
-    /// Nothing is done.
+    /// The spec suspends it: nothing is done.
     Suspended,
     /// Something else must be there first.
     Waiting,
@@ -59,17 +59,17 @@ impl Reason for What {
     }
 }
 
-/// Where Helm has the release.
+/// Where the release is installed.
 enum Place {
-    /// Where it was told before.
+    /// As the status says.
     AsBefore,
-    /// There.
+    /// In this place.
     At(Installed),
-    /// Nowhere any more.
+    /// It is not installed any more.
     Nowhere,
 }
 
-/// What is known of a release. What is `None` stays as it was told before.
+/// What is written into the status of a release. A field that is `None` stays as it is.
 pub(super) struct Told {
     what: What,
     why: String,
@@ -101,12 +101,12 @@ impl Told {
         }
     }
 
-    /// It was uninstalled, and comes to another place.
+    /// It was uninstalled, and will be installed in another place.
     pub fn moves() -> Self {
         Self { place: Place::Nowhere, ..Self::new(What::Working, "it moves") }
     }
 
-    /// What a pod of Helm says. It may have begun, whatever came of it.
+    /// The result of a pod of Helm. Even a failed one may have installed something.
     pub fn of_report(report: &Report, digest: &str, installed: &Installed, before: &ReleaseStatus) -> Self {
         let told = |what, why: String| Self {
             tested: report.tested,
@@ -130,7 +130,7 @@ impl Told {
         }
     }
 
-    /// What the cluster says of an installed release.
+    /// The state of an installed release in its cluster.
     pub fn of_look(revision: i64, objects: usize, unhealthy: Vec<UnhealthyObject>, drifted: &[String]) -> Self {
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
         let (what, why) = if let [first, ..] = unhealthy.as_slice() {
@@ -181,7 +181,7 @@ fn status(object: &ClusterRelease, told: Told, now: Timestamp) -> ReleaseStatus 
 }
 
 impl Controller {
-    /// Writes the status, when it is another one; an event when the reason is another one, or what a warning says.
+    /// Writes the status if it has changed, and an event if the reason or the text of a warning has changed.
     pub(super) async fn tell(&self, object: &ClusterRelease, told: Told) -> Result<(), ObjectError> {
         let before = object.status.clone().unwrap_or_default();
         let news = news(before.conditions.as_ref(), READY, told.what, &told.why);
