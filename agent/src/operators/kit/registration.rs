@@ -50,7 +50,7 @@ impl Default for Pace {
     }
 }
 
-/// What is told, and by whom.
+/// A webhook's configuration, and the field manager that writes it.
 #[derive(Clone, Debug)]
 pub struct Registration {
     /// Field manager: configurations that it made are this controller's, or those of another one of its kind.

@@ -40,7 +40,7 @@ pub struct SecretVersion {
 /// The BMC's credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BmcSecret {
-    /// There are none; why.
+    /// There are no credentials, for this reason.
     Missing(String),
     /// They cannot be used, or the address cannot; why.
     Bad(String),

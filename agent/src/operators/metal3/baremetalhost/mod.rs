@@ -5,8 +5,8 @@
 //! controller  a turn with a host: look, decide, write the status, act, conclude
 //! look        what is known of a host before that   health   what Ironic said last
 //! decide      what is done (power: with its power)  outcome  a decision; status   what it changes
-//! act         an action as calls of Ironic          wishes, inventory   what it is told, what it found
-//! conclude    what follows from what came of it     objects  the cluster's objects that belong to a host
+//! act         an action as calls of Ironic          wishes, inventory   what Ironic is told, what it found
+//! conclude    what follows from an action's result  objects  the cluster's objects that belong to a host
 //! tell        conditions and events                 metrics  what is counted
 //! pulses      BMCs that are waited for, asked in their own right
 //! slots       who may be worked on at a time

@@ -202,7 +202,7 @@ impl Objects {
     }
 }
 
-/// A login's part in a Secret; one that is no text is none.
+/// The user name or the password in a Secret; `None` if it is missing or not text.
 fn part(secret: &Secret, key: &str) -> Option<String> {
     let bytes = secret.data.as_ref()?.get(key)?;
     String::from_utf8(bytes.0.clone()).ok()

@@ -1,4 +1,4 @@
-//! Texts of Secrets: as they are, unpacked, or in words why they are none.
+//! Texts of Secrets: as they are, or unpacked, or the reason why they are not text.
 
 use std::io::Read as _;
 

@@ -325,7 +325,7 @@ pub fn config_drive(host: &BareMetalHost, data: &CloudData) -> Result<Value, Str
 /// reads it.
 ///
 /// # Errors
-/// Why it is none.
+/// Why the text cannot be used as network data.
 pub fn network_data(text: &str) -> Result<Value, String> {
     let data = yaml::read::<Map<String, Value>>(text);
     let data = Value::Object(data.map_err(|error| format!("the network data is no YAML object: {error}"))?);

@@ -15,7 +15,7 @@ pub enum Step {
     Wait,
     /// The finalizer is added.
     Hold,
-    /// The status says why there is none.
+    /// The status says why there is no subscription.
     Tell(String),
     /// It is made, for the node of this UUID.
     Create(String),

@@ -172,8 +172,8 @@ impl Known {
         self.reading = Some(Reading { generation, tries, next: self.next });
     }
 
-    /// When Ironic is asked again that knows no settings, where some are asked for. A moment that is past, of a host that
-    /// is in use now, is none: it would have Ironic asked at every look.
+    /// When Ironic is asked again, if it knows no settings and the host asks for some. A time in the past does not count:
+    /// with it, Ironic would be asked at every look.
     pub fn next_reading(&self, generation: i64, now: Timestamp) -> Option<Timestamp> {
         self.reading.filter(|reading| reading.generation == generation)?.next.filter(|next| *next > now)
     }
@@ -216,7 +216,8 @@ impl Allowed {
     }
 }
 
-/// Whether a moment is still to come. One that is further away than it can have been made is none: the clock was set back.
+/// Whether a moment is still to come. If it is further away than `most`, the clock was set back, and the moment does not
+/// count.
 fn is_ahead(moment: Option<Timestamp>, now: Timestamp, most: SignedDuration) -> bool {
     moment.is_some_and(|moment| now < moment && moment.duration_since(now) <= most)
 }

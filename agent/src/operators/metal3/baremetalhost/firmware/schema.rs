@@ -82,7 +82,7 @@ fn text(value: &Value) -> String {
 }
 
 /// The name that metal3's operator gives a schema, so that both find the same one: a hash of all its words, sorted.
-/// `unique` is none of them.
+/// `unique` is not among these words.
 fn name(schema: &BTreeMap<String, SettingSchema>) -> String {
     let mut words: Vec<String> = Vec::new();
     for (name, setting) in schema {
