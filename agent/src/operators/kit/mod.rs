@@ -37,4 +37,4 @@ pub use conditions::NewCondition;
 pub use events::{Event, Reason};
 pub use failures::Failures;
 pub use objects::{Key, Object, ObjectError, Objects, doing, told_key};
-pub use turns::{Base, Queue, Turn};
+pub use turns::{Base, Next, Queue, Turn};

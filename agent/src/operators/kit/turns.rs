@@ -16,7 +16,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::ObjectMeta;
 use kube::core::PartialObjectMeta;
-use kube::runtime::controller::{self, Action as Next, Config as Workers};
+use kube::runtime::controller::{self, Config as Workers};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -35,6 +35,9 @@ const WORKERS: u16 = 4;
 const STALE: Duration = Duration::from_secs(1);
 /// After any other error of the API server.
 const BROKEN: Duration = Duration::from_secs(15);
+
+/// When an object has its next turn. It is `kube`'s type; several kinds have an `Action` of their own.
+pub use kube::runtime::controller::Action as Next;
 
 /// Objects to be looked at.
 pub type Queue<K> = Pin<Box<dyn Stream<Item = Result<ObjectRef<K>, watcher::Error>> + Send>>;

@@ -2,12 +2,11 @@
 
 use agent_api::metal3::{BareMetalSwitch, Condition, HostNetworkAttachment};
 use jiff::Timestamp;
-use kube::runtime::controller::Action as Next;
 use serde_json::json;
 
 use super::common::Common;
 use crate::operators::kit::conditions::merge;
-use crate::operators::kit::{NewCondition, Object, ObjectError, Turn};
+use crate::operators::kit::{NewCondition, Next, Object, ObjectError, Turn};
 
 /// Condition of metal3's operator: the object is made use of.
 const VALID: &str = "Valid";

@@ -9,7 +9,6 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube::Api;
 use kube::api::ObjectMeta;
-use kube::runtime::controller::Action as Next;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 
@@ -18,7 +17,7 @@ use super::tell::{Part, Told};
 use super::{decide, look};
 use crate::operators::kit::objects::key_of;
 use crate::operators::kit::turns::{refs, related_by_metadata};
-use crate::operators::kit::{Base, Failures, Object as _, ObjectError, Queue, Turn};
+use crate::operators::kit::{Base, Failures, Next, Object as _, ObjectError, Queue, Turn};
 use crate::operators::vino::Settings;
 
 /// Pause until everything is looked at again. Changes are noticed at once.

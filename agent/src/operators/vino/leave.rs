@@ -9,7 +9,6 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt as _;
-use kube::runtime::controller::Action as Next;
 
 use super::act::{is_cleared, is_empty};
 use super::controller::Controller;
@@ -17,7 +16,7 @@ use super::decide::user_of;
 use super::objects::Names;
 use super::tell::{Part, Told};
 use super::values;
-use crate::operators::kit::{Object as _, ObjectError, told_key};
+use crate::operators::kit::{Next, Object as _, ObjectError, told_key};
 use crate::steps::chain;
 
 impl Controller {

@@ -12,7 +12,6 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use kube::api::ObjectMeta;
-use kube::runtime::controller::Action as Next;
 use serde_json::json;
 
 use super::controller::Controller;
@@ -26,7 +25,7 @@ use super::wishes::Wanted;
 use crate::host::files;
 use crate::operators::bpa::common::MANAGER;
 use crate::operators::bpa::login::{LoginError, entered_as, key_name, secret};
-use crate::operators::kit::{Object as _, ObjectError, told_key};
+use crate::operators::kit::{Next, Object as _, ObjectError, told_key};
 use crate::steps::chain;
 
 /// Label of ICN for clusters of virtual machines.

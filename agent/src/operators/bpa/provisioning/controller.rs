@@ -8,7 +8,6 @@ use agent_api::clusters::provisioning::{CLUSTER_LABEL, FINALIZER, Provisioning};
 use agent_api::metal3::BareMetalHost;
 use futures_util::stream;
 use kube::Api;
-use kube::runtime::controller::Action as Next;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
@@ -22,7 +21,7 @@ use super::tenant::is_tenants;
 use super::watch::{Watched, whole};
 use super::wishes::Wanted;
 use crate::operators::bpa::common::Common;
-use crate::operators::kit::{Failures, Key, Object as _, ObjectError, Queue, Turn, told_key, turns};
+use crate::operators::kit::{Failures, Key, Next, Object as _, ObjectError, Queue, Turn, told_key, turns};
 
 /// Pause until progress is told again.
 const PROGRESS: Duration = Duration::from_secs(3);

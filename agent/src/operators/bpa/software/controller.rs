@@ -6,13 +6,12 @@ use agent_api::clusters::provisioning::{NodeRole, NodeStatus, Provisioning};
 use agent_api::clusters::software::{Package, Software, SoftwareOfNode};
 use kube::Api;
 use kube::api::ListParams;
-use kube::runtime::controller::Action as Next;
 
 use super::tell::What;
 use crate::node::plan::{Repository, SoftwareFacts, SoftwarePlan};
 use crate::operators::bpa::common::{Common, Place};
 use crate::operators::bpa::login::{Login, LoginError};
-use crate::operators::kit::{Failures, Object as _, ObjectError, Turn, doing};
+use crate::operators::kit::{Failures, Next, Object as _, ObjectError, Turn, doing};
 use crate::steps::chain;
 
 /// Label with the name of the cluster, and with the owner of uploads.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use agent_api::clusters::release::{ClusterRelease, DriftMode, FINALIZER, Installed};
-use kube::runtime::controller::Action as Next;
 
 use super::act::JobState;
 use super::decide::{self, plan};
@@ -11,7 +10,7 @@ use super::look::Found;
 use super::tell::{Told, What};
 use crate::helm::command::Deed;
 use crate::helm::look::Cluster;
-use crate::operators::kit::{Base, Failures, Object as _, ObjectError, Turn};
+use crate::operators::kit::{Base, Failures, Next, Object as _, ObjectError, Turn};
 use crate::operators::kpa::Settings;
 use crate::steps::chain;
 

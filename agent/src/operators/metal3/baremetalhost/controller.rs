@@ -10,7 +10,6 @@ use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ProvisioningState};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::controller::Action as Next;
 use kube::runtime::events::Recorder;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
@@ -28,7 +27,7 @@ use super::slots::Slots;
 use super::status::apply;
 use super::tell::{self, HostEvent, HostReason};
 use crate::ironic::Node;
-use crate::operators::kit::{Key, Object as _, ObjectError};
+use crate::operators::kit::{Key, Next, Object as _, ObjectError};
 use crate::signs;
 use crate::steps::chain;
 

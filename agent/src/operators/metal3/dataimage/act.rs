@@ -6,14 +6,13 @@ use std::time::Duration;
 use agent_api::metal3::data_image::FINALIZER;
 use agent_api::metal3::{BareMetalHost, DataImage};
 use kube::Resource as _;
-use kube::runtime::controller::Action as Next;
 use serde_json::json;
 
 use super::controller::Controller;
 use super::decide::{Asked, Step, decide};
 use super::look::{Drive, attached};
 use crate::ironic::Node;
-use crate::operators::kit::{Key, Object as _, ObjectError};
+use crate::operators::kit::{Key, Next, Object as _, ObjectError};
 
 /// Ironic's word for the drive.
 const DEVICE: &str = "cdrom";

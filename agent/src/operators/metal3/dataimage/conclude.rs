@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use agent_api::metal3::DataImage;
-use kube::runtime::controller::Action as Next;
 
 use super::controller::Controller;
 use crate::ironic::IronicError;
-use crate::operators::kit::ObjectError;
+use crate::operators::kit::{Next, ObjectError};
 
 /// Until Ironic is asked again that was away.
 const IRONIC: Duration = Duration::from_secs(30);

@@ -5,12 +5,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use agent_api::metal3::{DataImage, DataImageError};
-use kube::runtime::controller::Action as Next;
 use kube::runtime::reflector::ObjectRef;
 
 use super::decide::{Asked, Before, before};
 use super::look::attached;
-use crate::operators::kit::{Failures, Key, Object as _, ObjectError, Turn};
+use crate::operators::kit::{Failures, Key, Next, Object as _, ObjectError, Turn};
 use crate::operators::metal3::common::Common;
 
 /// Until a host's drive is looked at again that Ironic needs for itself.

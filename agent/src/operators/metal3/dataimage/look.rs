@@ -2,10 +2,9 @@
 
 use agent_api::metal3::bmc_address::BmcAddress;
 use agent_api::metal3::{BareMetalHost, DataImage, ProvisioningState};
-use kube::runtime::controller::Action as Next;
 
 use super::controller::{BUSY, Controller};
-use crate::operators::kit::{Object as _, ObjectError};
+use crate::operators::kit::{Next, Object as _, ObjectError};
 use crate::operators::metal3::common;
 
 /// What Ironic says.

@@ -2,11 +2,10 @@
 
 use agent_api::metal3::{AttachedImage, DataImage, DataImageError, DataImageStatus, Time};
 use jiff::Timestamp;
-use kube::runtime::controller::Action as Next;
 
 use super::controller::Controller;
 use super::look::attached;
-use crate::operators::kit::{Object as _, ObjectError};
+use crate::operators::kit::{Next, Object as _, ObjectError};
 
 impl Controller {
     /// The status says what went wrong, and how often in a row.

@@ -7,14 +7,13 @@ use agent_api::metal3::annotations::REBOOT;
 use agent_api::metal3::host_claim::FINALIZER;
 use agent_api::metal3::{BareMetalHost, HostClaim, ProvisioningState};
 use kube::ResourceExt as _;
-use kube::runtime::controller::Action as Next;
 use serde_json::json;
 
 use super::controller::Controller;
 use super::decide::choose;
 use super::tell::Told;
 use super::{is_of, reference, secrets, wishes};
-use crate::operators::kit::{Object as _, ObjectError};
+use crate::operators::kit::{Next, Object as _, ObjectError};
 use crate::steps::chain;
 
 /// Until a claim without a host looks for one again: labels of namespaces are not watched.

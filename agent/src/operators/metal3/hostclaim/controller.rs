@@ -4,13 +4,12 @@ use agent_api::metal3::host_claim::FINALIZER;
 use agent_api::metal3::{HostClaim, HostDeployPolicy, NamespacedName};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Resource as _;
-use kube::runtime::controller::Action as Next;
 use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::decide::is_free;
 use super::tell::PolicyReason;
 use super::{consumer, policy};
-use crate::operators::kit::{Event, Object as _, ObjectError, Queue, Turn};
+use crate::operators::kit::{Event, Next, Object as _, ObjectError, Queue, Turn};
 use crate::operators::metal3::common::Common;
 
 /// The controller.

@@ -7,11 +7,10 @@ use std::time::Duration;
 use agent_api::metal3::PreprovisioningImage;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::controller::Action as Next;
 
 use super::decide::answer;
 use super::{FINALIZER, Settings};
-use crate::operators::kit::{Key, Object as _, ObjectError, Turn};
+use crate::operators::kit::{Key, Next, Object as _, ObjectError, Turn};
 use crate::operators::metal3::common::Common;
 
 /// Until a Secret is looked for again that is not there.

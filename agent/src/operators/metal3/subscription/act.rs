@@ -2,13 +2,12 @@
 
 use agent_api::metal3::BmcEventSubscription;
 use agent_api::metal3::bmc_event_subscription::FINALIZER;
-use kube::runtime::controller::Action as Next;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::conclude::is_gone;
 use super::controller::Controller;
-use crate::operators::kit::{Object as _, ObjectError};
+use crate::operators::kit::{Next, Object as _, ObjectError};
 
 impl Controller {
     pub(super) async fn create(&self, subscription: &BmcEventSubscription, node: &str) -> Result<Next, ObjectError> {

@@ -1,11 +1,10 @@
 //! What follows when a subscription cannot be made or removed.
 
 use agent_api::metal3::BmcEventSubscription;
-use kube::runtime::controller::Action as Next;
 
 use super::controller::Controller;
 use crate::ironic::IronicError;
-use crate::operators::kit::ObjectError;
+use crate::operators::kit::{Next, ObjectError};
 
 impl Controller {
     /// Ironic did not do it.

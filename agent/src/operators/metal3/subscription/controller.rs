@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use agent_api::metal3::BmcEventSubscription;
 use agent_api::metal3::bmc_event_subscription::FINALIZER;
-use kube::runtime::controller::Action as Next;
 use kube::runtime::reflector::ObjectRef;
 
 use super::decide::{Step, decide};
-use crate::operators::kit::{Failures, Key, Object as _, ObjectError, Turn};
+use crate::operators::kit::{Failures, Key, Next, Object as _, ObjectError, Turn};
 use crate::operators::metal3::common::Common;
 
 /// Until Ironic is asked again that was away, or did not know the host.

@@ -6,14 +6,13 @@ use agent_api::metal3::BareMetalHost;
 use agent_api::sip::cluster::{CLUSTER_NAME, CLUSTER_NAMESPACE, FINALIZER, NODE_TYPE, STANDBY, SipCluster};
 use kube::Api;
 use kube::api::ListParams;
-use kube::runtime::controller::Action as Next;
 use serde_json::{Value, json};
 
 use super::controller::Controller;
 use super::decide::{Choice, Member};
 use super::look::{Ahead, Found};
 use super::tell::{Told, What};
-use crate::operators::kit::{Key, Object as _, ObjectError, doing};
+use crate::operators::kit::{Key, Next, Object as _, ObjectError, doing};
 use crate::steps::chain;
 
 /// The change of a host that makes it belong to no cluster.

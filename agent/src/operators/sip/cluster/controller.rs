@@ -9,7 +9,6 @@ use agent_api::sip::cluster::{FINALIZER, READY, SipCluster, cluster_of};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::ObjectMeta;
-use kube::runtime::controller::Action as Next;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Resource as _, ResourceExt as _};
@@ -21,7 +20,7 @@ use super::look::{Ahead, Found};
 use super::tell::{Told, What};
 use crate::operators::kit::objects::key_of;
 use crate::operators::kit::turns::{self, refs, related_by_metadata};
-use crate::operators::kit::{Base, Failures, Key, Object, ObjectError, Queue, Turn, told_key};
+use crate::operators::kit::{Base, Failures, Key, Next, Object, ObjectError, Queue, Turn, told_key};
 use crate::operators::sip::Settings;
 use crate::steps::chain;
 
