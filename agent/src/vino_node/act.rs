@@ -1,4 +1,5 @@
-//! Does the steps of a plan. What fails is told for what it is about, and the others go on.
+//! Carries out the steps of a plan. When a step fails, the report says so for its domain, network or pool, and steps about
+//! other ones go on.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +12,19 @@ use super::virsh::{Virsh, VirshError};
 use super::xml::Element;
 use super::{BRIDGES, Paths};
 
-/// Who does it.
+/// What carries out the steps.
 #[derive(Debug)]
 pub struct Act<'a> {
     /// libvirt.
     pub virsh: &'a Virsh,
     /// Paths.
     pub paths: &'a Paths,
-    /// What is ours.
+    /// The objects of libvirt that were made here.
     pub ledger: &'a mut Ledger,
 }
 
 impl Act<'_> {
-    /// Does the steps, but for those about what is in `wrong` or fails on the way.
+    /// Carries out the steps, except those about something in `wrong`. What fails on the way is added to `wrong`.
     pub fn all(&mut self, steps: &[Step], wrong: &mut BTreeMap<About, String>) {
         for step in steps {
             let about = step.about();
@@ -156,7 +157,7 @@ impl Act<'_> {
         self.save()
     }
 
-    /// A bridge of ours: no spanning tree, so that what is plugged in is heard at once.
+    /// Makes a bridge without a spanning tree, so that packets of a plugged interface pass at once.
     fn make_bridge(&mut self, network: &str, bridge: &str, mac: &str, address: &str) -> anyhow::Result<()> {
         self.network(network).bridge = Some(bridge.to_owned());
         self.save()?;
@@ -207,7 +208,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// A machine that runs is told of its larger disk; one that is off finds it.
+    /// Makes a volume larger. A machine that runs is told of its larger disk; one that is off finds it at its next start.
     fn grow(&self, domain: &str, runs: bool, (pool, name): (&str, &str), bytes: u64) -> anyhow::Result<()> {
         let size = format!("{bytes}b");
         if !runs {
@@ -217,7 +218,7 @@ impl Act<'_> {
         Ok(self.virsh.run(&["blockresize", domain, path.trim(), &size]).map(drop)?)
     }
 
-    /// libvirt takes a definition whole or not at all. What was made for a domain that it refuses goes again.
+    /// Defines a domain. If libvirt refuses the definition, the volumes that were made for it are removed again.
     fn define_domain(&mut self, name: &str, xml: &str, entry: &DomainEntry, there: bool) -> anyhow::Result<()> {
         self.ledger.domains.entry(name.to_owned()).or_default().cores.clone_from(&entry.cores);
         self.save()?;
@@ -246,7 +247,7 @@ impl Act<'_> {
     }
 }
 
-/// A step in a line of the log, without documents: they may hold passwords.
+/// A step as a line of the log. It leaves out documents, which may hold passwords.
 fn told(step: &Step) -> String {
     let what = serde_json::to_value(step).unwrap_or_default();
     let (kind, mut fields) = what

@@ -1,4 +1,4 @@
-//! One pass: from the values to what libvirt has, and a report. And the loop around it.
+//! One pass: it makes what the values ask for in libvirt, and writes a report. And the loop around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,11 +27,11 @@ use super::virsh::Virsh;
 use super::wanted::{Facts, Wanted, wanted};
 use crate::host::files;
 
-/// How often domains are looked at: their states are told, and what somebody else changed is made good.
+/// How often domains are looked at: the report gets their states, and what somebody else changed is repaired.
 const LOOK: Duration = Duration::from_secs(3);
-/// What bcrypt hashes of Redfish's password cost: it is checked at each request.
+/// The cost of the bcrypt hash of Redfish's password. It is low because the hash is checked at each request.
 const COST: u32 = 5;
-/// Where the kernel tells of cores and huge pages.
+/// Where the kernel lists cores and huge pages.
 const NUMA: &str = "/sys/devices/system/node";
 
 /// A node.
@@ -43,11 +43,11 @@ pub struct Builder {
     pub paths: Paths,
     /// Address of the node.
     pub node_ip: String,
-    /// What networks without an interface of their own are plugged into.
+    /// The interface for networks that name none.
     pub interface: Option<String>,
 }
 
-/// What the values name, as it was read.
+/// The templates and passwords that the values name, as they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// Templates of users, or what is wrong with them.
@@ -57,10 +57,10 @@ pub struct Given {
 }
 
 impl Builder {
-    /// Brings libvirt to what the values say.
+    /// Makes what the values ask for in libvirt.
     ///
     /// # Errors
-    /// libvirt, or the ledger, cannot be read: nothing is known, and nothing was changed.
+    /// libvirt or the ledger cannot be read. Then nothing was changed.
     pub fn pass(&self, values: &NodeValues, given: &Given) -> anyhow::Result<NodeReport> {
         let mut ledger = Ledger::read(&self.paths.ledger())?;
         let accelerator = self.accelerator()?;
@@ -121,7 +121,7 @@ impl Builder {
     }
 }
 
-/// A change waits no longer when its domain is off, or was started again.
+/// Forgets that a change waits for a restart, once its domain is off or was started again.
 fn settle(ledger: &mut Ledger, there: &There) {
     for (name, entry) in &mut ledger.domains {
         if entry.pending.is_some() && entry.pending.as_ref() != there.runs.get(name) {
@@ -145,7 +145,7 @@ fn numa(folder: &Path) -> anyhow::Result<(Vec<BTreeSet<u32>>, u32)> {
     Ok((nodes.into_values().collect(), pages))
 }
 
-/// Where the pod is, and whose it is.
+/// Where the pod runs, and to which `Vino` it belongs.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The node.
@@ -158,7 +158,7 @@ pub struct Place {
     pub vino: String,
 }
 
-/// Follows the node's annotation until it cannot.
+/// Follows the node's annotation. Ends with an error when the API server cannot be followed any more.
 pub async fn follow(builder: Builder, place: Place, client: Client) -> anyhow::Result<()> {
     let config = watcher::Config::default().fields(&format!("metadata.name={}", place.node));
     let nodes = watcher(Api::<Node>::all(client.clone()), config).default_backoff().applied_objects();
@@ -189,7 +189,7 @@ pub async fn follow(builder: Builder, place: Place, client: Client) -> anyhow::R
     }
 }
 
-/// What was told last, and what was read for which values.
+/// The report that was written last, and what was read for which values.
 #[derive(Default)]
 struct Told {
     report: Option<NodeReport>,
@@ -240,7 +240,7 @@ async fn tell(place: &Place, client: &Client, report: NodeReport, told: &mut Tol
     }
 }
 
-/// Reads what the values name, and has Redfish know its credentials.
+/// Reads the templates and passwords that the values name, and writes Redfish's credentials.
 async fn given(builder: &Builder, place: &Place, client: &Client, values: &NodeValues) -> anyhow::Result<Given> {
     let secrets = Api::<Secret>::namespaced(client.clone(), &place.namespace);
     let mut given = Given::default();

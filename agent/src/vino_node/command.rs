@@ -33,7 +33,7 @@ impl VinoNode {
     /// Runs it.
     ///
     /// # Errors
-    /// What it cannot go on without.
+    /// The container cannot work: the error says what is missing.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let paths = Paths::below(Path::new("/"));
         match self {

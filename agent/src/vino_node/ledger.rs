@@ -1,4 +1,5 @@
-//! What of libvirt's objects is ours. Written before something is made: what a power cut leaves half made is known.
+//! Which of libvirt's objects were made here. An object is noted before it is made, so that it is known even if a power cut
+//! leaves it half made.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,11 +33,11 @@ pub struct PoolEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkEntry {
-    /// Hash of what it was made of; none before it was.
+    /// Hash of the document that it was made from; `None` until it is made.
     pub hash: Option<String>,
-    /// Its bridge, if we made that, and not libvirt.
+    /// Its bridge, if the builder made that and not libvirt.
     pub bridge: Option<String>,
-    /// What is plugged into its bridge.
+    /// The interface that is plugged into its bridge.
     pub plugged: Option<String>,
 }
 
@@ -50,12 +51,12 @@ pub struct DomainEntry {
     pub volumes: Vec<(String, String)>,
     /// The cores that it is pinned to.
     pub cores: Vec<u32>,
-    /// The number of its run while which it was changed: the change waits for another one.
+    /// It was changed while it ran: the number of that run. The change takes effect in the next run.
     pub pending: Option<String>,
 }
 
 impl Ledger {
-    /// Reads it; an empty one where there is none.
+    /// Reads the ledger; an empty one if there is no file.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         match fs_err::read(path) {
             Ok(text) => serde_json::from_slice(&text).with_context(|| format!("reading `{}`", path.display())),
@@ -64,7 +65,7 @@ impl Ledger {
         }
     }
 
-    /// Writes it whole, or removes it when nothing is ours.
+    /// Writes the ledger, or removes the file when the ledger is empty.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         if *self == Self::default() {
             return Ok(files::remove(path)?);

@@ -3,8 +3,8 @@
 //! ```text
 //! settings ─► does KVM run a guest? ─► libvirtd, and its init: what QEMU leaves is reaped, signals end it in good order
 //! ```
-//! A `/dev/kvm` that runs nothing is hidden from libvirt: it asks QEMU about KVM at each definition, and each time waits most
-//! of a minute for a guest that never comes.
+//! A `/dev/kvm` that cannot run guests is hidden from libvirt. Otherwise libvirt asks QEMU about KVM at each definition,
+//! and waits most of a minute each time for a guest that never starts.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ use crate::host::{System, files, supervise};
 const LIBVIRTD: [&str; 1] = ["/usr/sbin/libvirtd"];
 /// Its settings.
 const ETC: &str = "/etc/libvirt";
-/// KVM.
+/// The device of KVM.
 const KVM: &str = "/dev/kvm";
 /// User and group of QEMU, as the image names them.
 const QEMU: &str = "libvirt-qemu";
-/// How long machines have for shutting down when the pod ends.
+/// How long machines may take to shut down when the pod ends.
 const SHUT_DOWN: Duration = Duration::from_secs(40);
 /// How often they are looked at meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ pub fn settings(root: &Path, accelerator: Accelerator) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who QEMU runs as, so that it may use KVM: nobody else's rights, unless only root may.
+/// User and group of QEMU, such that it may use KVM: root only if nobody else may.
 fn qemu(mode: u32, gid: u32) -> (String, String) {
     if mode & 0o006 == 0o006 {
         (QEMU.to_owned(), QEMU.to_owned())
@@ -100,7 +100,8 @@ fn qemu(mode: u32, gid: u32) -> (String, String) {
     }
 }
 
-/// A pod has no other daemon that would take the machines' output, and the kubelet owns the control groups.
+/// The settings of QEMU in libvirt. In a pod there is no daemon for the machines' output, and the kubelet owns the control
+/// groups.
 fn qemu_conf(user: &str, group: &str) -> String {
     format!(
         "user = \"{user}\"\ngroup = \"{group}\"\nsecurity_driver = \"none\"\nstdio_handler = \"file\"\ncgroup_controllers = []\n\

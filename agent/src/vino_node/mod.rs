@@ -11,8 +11,8 @@
 //!  libvirt: finds out whether KVM runs guests, writes the settings, starts libvirtd and is its init
 //! ```
 //!
-//! libvirt is the whole state, but for a ledger beside its volumes: which of its objects are ours, made of which template.
-//! Each step can be killed and done again. What is not ours is never touched.
+//! The state is what libvirt has, and a ledger beside its volumes: which objects the builder made, from which template.
+//! Each step can be killed and repeated. Objects of others are never changed.
 //!
 //! `libvirtd` is started, and not the modular daemons: one process in one container, which is what a pod restarts. The three
 //! that would be needed (`virtqemud`, `virtnetworkd`, `virtstoraged`) ask each other over sockets, and nothing but another
@@ -38,13 +38,14 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-/// Folder of the node that all containers of the pod have, and that outlives it.
+/// Folder on the node that all containers of the pod share. It stays when the pod ends.
 pub const STATE: &str = "/var/lib/libvirt";
-/// Folder of the pod that all its containers have, in memory.
+/// Folder in memory that all containers of the pod share.
 pub const SHARED: &str = "/run/vino";
 
-/// Group of the interfaces that are bridges of machines (`ip link set group`): a node's firewall lets frames between machines,
-/// and their DHCP, through by it. Nodes of Kubernetes show what bridges forward to their firewalls.
+/// Group of the interfaces that are bridges of machines (`ip link set group`). By this group a node's firewall lets frames
+/// between machines pass, and their DHCP. It has to, because nodes of Kubernetes pass what bridges forward through their
+/// firewalls.
 pub const BRIDGES: u32 = 7040;
 
 /// Paths of the pod; below a root of its own in tests.
@@ -70,27 +71,27 @@ impl Paths {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// What of libvirt's objects is ours.
+    /// File with the ledger.
     pub fn ledger(&self) -> PathBuf {
         self.state.join("vino-ledger.json")
     }
 
-    /// How domains run, as the container that starts libvirt found out.
+    /// File that says whether domains run with KVM: the container that starts libvirt finds that out.
     pub fn accelerator(&self) -> PathBuf {
         self.shared.join("accelerator")
     }
 
-    /// Who may use Redfish, as `sushy-tools` reads it, too.
+    /// File with Redfish's user and password, in the form of `sushy-tools`.
     pub fn htpasswd(&self) -> PathBuf {
         self.shared.join("htpasswd")
     }
 
-    /// There while all is as the values say.
+    /// File that exists while everything is as the values say.
     pub fn ready(&self) -> PathBuf {
         self.shared.join("ready")
     }
 
-    /// What Redfish keeps of a domain.
+    /// File in which Redfish keeps its settings of a domain.
     pub fn redfish(&self, domain: &str) -> PathBuf {
         self.state.join("vino-redfish").join(format!("{domain}.json"))
     }

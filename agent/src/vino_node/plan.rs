@@ -1,9 +1,9 @@
-//! What is there, what is wanted -> what is done, in this order. Pure.
+//! Compares what is there with what is wanted, and decides what is done, in this order. Pure.
 //!
 //! ```text
 //! domains that go ─► networks that go ─► pools ─► networks ─► volumes ─► domains ─► pools that go
 //! ```
-//! Only what the ledger names is changed or removed. A name that somebody else has is told.
+//! Only what the ledger names is changed or removed. A name that somebody else uses already is an error of the plan.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub enum Step {
         name: String,
         /// Whether libvirt has it; whether it is active.
         there: Option<bool>,
-        /// A bridge of ours that goes, too.
+        /// The bridge that is removed with it, if the builder made one.
         bridge: Option<String>,
     },
     /// Destroy and undefine a pool. Its folder goes when it is empty.
@@ -119,7 +119,7 @@ pub enum Step {
     GrowVolume {
         /// The domain.
         domain: String,
-        /// Whether it runs: then it is told, too.
+        /// Whether it runs: then it is told of the new size.
         runs: bool,
         /// Pool.
         pool: String,
@@ -134,7 +134,7 @@ pub enum Step {
         name: String,
         /// Document.
         xml: String,
-        /// What the ledger has of it afterwards.
+        /// Its entry of the ledger afterwards.
         entry: DomainEntry,
         /// Whether it is there.
         there: bool,
@@ -162,7 +162,7 @@ pub enum About {
 }
 
 impl Step {
-    /// What it is about: after one that failed, the others about the same are left out.
+    /// What the step is about. After a step has failed, later steps about the same are left out.
     pub fn about(&self) -> About {
         match self {
             Self::RemovePool { name, .. } | Self::DefinePool { name, .. } | Self::StartPool { name } => {
@@ -183,7 +183,7 @@ impl Step {
     }
 }
 
-/// What is done, and what cannot be.
+/// What will be done, and what cannot be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Steps, in their order.
@@ -192,7 +192,7 @@ pub struct Plan {
     pub wrong: BTreeMap<About, String>,
 }
 
-/// Decides. What is wanted and cannot be made is left as it is: a domain of before goes on.
+/// Decides. What is wanted but cannot be made is left as it is: a domain that exists goes on.
 pub fn plan(there: &There, wanted: &Wanted, ledger: &Ledger) -> Plan {
     let mut plan = Plan::default();
     for (name, entry) in ledger.domains.iter().filter(|(name, _)| !wanted.domains.contains_key(*name)) {

@@ -1,4 +1,4 @@
-//! What is told of a pass: what is there, and why something is not as it is asked for. Pure.
+//! The report of a pass: what is there, and why something is not as it is asked for. Pure.
 
 use std::collections::BTreeMap;
 

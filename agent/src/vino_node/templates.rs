@@ -1,7 +1,7 @@
-//! Templates of libvirt's objects: Jinja, with what Ansible has beside it, as `ViNO`'s users write them.
+//! Templates of libvirt's objects: Jinja with some of Ansible's filters, as users of `ViNO` write them.
 //!
-//! A template that a user did not give is the pod's own, in `templates/`. Values that are not defined are mistakes, and told
-//! with template and line.
+//! Where a user gives no template, the pod's own one in `templates/` is used. A value that is not defined is an error that
+//! names template and line.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 /// Name of the pod's own pool, which is the first.
 pub const POOL: &str = "vino-default";
-/// Steps that one template may take.
+/// The most steps that the engine does for one template.
 const FUEL: u64 = 1_000_000;
 
 const DOMAIN: &str = include_str!("templates/domain.xml");
@@ -29,7 +29,7 @@ pub struct Template {
     pub text: String,
 }
 
-/// What users gave.
+/// Templates of users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Templates {
     flavors: BTreeMap<String, OfFlavor>,
@@ -99,7 +99,7 @@ impl Templates {
         })
     }
 
-    /// That of a domain of this role.
+    /// The template of a domain of this role.
     pub fn domain(&self, role: &str) -> Template {
         let given = self.flavors.get(role).and_then(|flavor| flavor.domain_template.as_deref());
         chosen(
@@ -110,7 +110,7 @@ impl Templates {
         )
     }
 
-    /// That of its first volume.
+    /// The template of its first volume.
     pub fn volume(&self, role: &str) -> Template {
         let given = self.flavors.get(role).and_then(|flavor| flavor.volume_template.as_deref());
         chosen(
@@ -121,7 +121,7 @@ impl Templates {
         )
     }
 
-    /// That of a network which names a template, or has one of its own name.
+    /// The template of a network: the first of these names that has one.
     pub fn network(&self, names: &[&str]) -> Template {
         let found = names.iter().find_map(|name| self.networks.get_key_value(*name));
         let name = found.map_or("", |(name, _)| name.as_str());
@@ -129,7 +129,7 @@ impl Templates {
         chosen(given, &format!("`{name}` in `{NETWORK_TEMPLATES}`"), NETWORK, "the node's own template of networks")
     }
 
-    /// Networks that users gave templates for, beside those that the values choose.
+    /// Networks for which users gave a template although the values do not choose it.
     pub fn networks_beside(&self, chosen: &[&str]) -> Vec<(String, Template)> {
         let beside = self.networks.iter().filter(|(name, _)| !chosen.contains(&name.as_str()));
         let named = |(name, text): (&String, &String)| {
@@ -138,7 +138,7 @@ impl Templates {
         beside.map(named).collect()
     }
 
-    /// Those of pools, with the pools' names. The first is that of first volumes.
+    /// The templates of pools, with the pools' names. First volumes go into the first pool.
     pub fn pools(&self) -> Vec<(String, Template)> {
         let own = || (POOL.to_owned(), chosen(None, "", STORAGE, "the node's own template of pools"));
         let given = self.storage.iter().map(|one| {
@@ -163,7 +163,7 @@ fn chosen(given: Option<&str>, name: &str, own: &str, own_name: &str) -> Templat
 }
 
 impl Template {
-    /// What it comes to; what is wrong, with its name and line.
+    /// Renders the template. An error names the template and the line.
     pub fn render(&self, context: &Value) -> Result<String, String> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);

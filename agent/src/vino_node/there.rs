@@ -1,4 +1,4 @@
-//! What libvirt and the kernel have now, ours or not.
+//! What libvirt and the kernel have now, whoever made it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct There {
     pub networks: BTreeMap<String, bool>,
     /// Domains.
     pub domains: BTreeMap<String, DomainState>,
-    /// The number of a domain that runs: another one after each start.
+    /// The number of each domain that runs; libvirt gives a new one at each start.
     pub runs: BTreeMap<String, String>,
     /// Interfaces.
     pub links: BTreeMap<String, Link>,
@@ -36,7 +36,7 @@ pub struct Link {
     pub addresses: Vec<String>,
 }
 
-/// Looks. `pools`: those whose volumes matter.
+/// Asks libvirt and the kernel. `pools`: those whose volumes matter.
 pub fn look(virsh: &Virsh, pools: &BTreeSet<String>) -> Result<There, VirshError> {
     let of = |all: &[&str], active: &[&str]| -> Result<BTreeMap<String, bool>, VirshError> {
         let active: BTreeSet<String> = virsh.lines(active)?.into_iter().collect();

@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The machine's own libvirt.
 const URI: &str = "qemu:///system";
 
-/// Why libvirt, or the kernel, did not do it: in its own words.
+/// Why a command failed, in the words of libvirt or the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum VirshError {
     /// It refused.
@@ -21,14 +21,14 @@ pub enum VirshError {
     Run(#[from] RunError),
 }
 
-/// The way to libvirt.
+/// Calls `virsh` and `ip`.
 #[derive(Clone, Debug)]
 pub struct Virsh {
     runner: Arc<dyn Runner>,
 }
 
 impl Virsh {
-    /// By that runner.
+    /// Calls them with this runner.
     pub const fn new(runner: Arc<dyn Runner>) -> Self {
         Self { runner }
     }
@@ -66,7 +66,7 @@ impl Virsh {
     }
 }
 
-/// What `virsh` says of an error, without its own frame: the first line only names what was tried, if others follow.
+/// The text of an error of `virsh`. Its first line only says what was tried, and is left out if others follow.
 fn words(stderr: &str) -> String {
     let lines: Vec<&str> = stderr.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let told: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("error: ")).collect();

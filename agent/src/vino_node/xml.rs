@@ -1,6 +1,6 @@
 //! XML as libvirt has it: a small tree over [`quick_xml`], which keeps what it does not know.
 //!
-//! Prefixes need not be declared: templates of `ViNO`'s users have such, and libvirt takes them.
+//! Prefixes of namespaces need not be declared: some templates of `ViNO`'s users do not, and libvirt accepts them.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use quick_xml::Reader;
 use quick_xml::escape::{escape, resolve_predefined_entity};
 use quick_xml::events::{BytesStart, Event};
 
-/// Why a text is no XML.
+/// Why a text is not XML.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct XmlError {
@@ -180,7 +180,7 @@ impl Element {
         self.children = vec![Node::Text(text.to_owned())];
     }
 
-    /// As it is written.
+    /// The document as text.
     pub fn write(&self) -> String {
         let mut text = String::new();
         self.write_to(&mut text);

@@ -1,4 +1,5 @@
-//! The document that a domain is started from: its own, with the boot order, firmware and medium that Redfish was told. Pure.
+//! The document that a domain is started from: its own one, with the boot order, firmware and medium that clients of
+//! Redfish have set. Pure.
 
 use foothold_qemu::bmc::{Boot, BootFrom, Mode};
 
@@ -71,7 +72,8 @@ fn insert(devices: &mut Element, medium: Option<&str>, i440fx: bool) {
     drive.add(Element::new("source").with("file", image));
 }
 
-/// Numbers disks, drives and cards: those that are asked for first, each kind as its own numbers were, then as it stands.
+/// Numbers disks, drives and cards for booting. The kind that is asked for comes first. Within a kind the order is that of
+/// its numbers in the template, then that of the document.
 fn order(devices: &mut Element, from: BootFrom) {
     let kind = |element: &Element| match (element.name.as_str(), element.get("device").unwrap_or("disk")) {
         ("disk", "cdrom") => Some(BootFrom::Cd),

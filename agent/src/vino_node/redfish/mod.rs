@@ -1,4 +1,5 @@
-//! Redfish of a node's domains, by the project's own emulator of BMCs: each a system of its name, over HTTP.
+//! Redfish for a node's domains, served over HTTP by the project's own emulator of BMCs. Each domain is a system of the
+//! same name.
 //!
 //! ```text
 //! boot   a domain's document for a start (pure)

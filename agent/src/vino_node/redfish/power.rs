@@ -1,6 +1,6 @@
 //! The machine behind Redfish: a domain of libvirt.
 //!
-//! A start is `virsh create` of the domain's own document with boot order and medium put in: the definition stays as the
+//! A start is `virsh create` of the domain's own document, with boot order and medium added: the definition stays as the
 //! builder made it, and counts again after the next stop.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::vino_node::Paths;
 use crate::vino_node::virsh::Virsh;
 use crate::vino_node::xml::Element;
 
-/// How often a machine is looked at that was asked to shut down.
+/// How often a machine is looked at after it was asked to shut down.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A domain.
@@ -24,7 +24,7 @@ pub struct LibvirtPower {
     virsh: Virsh,
     paths: Paths,
     name: String,
-    /// How long its system has for shutting down.
+    /// How long its operating system may take to shut down.
     patience: Duration,
 }
 
@@ -66,7 +66,7 @@ impl LibvirtPower {
         self.virsh.with_file(&["create", "/dev/stdin"], &text).map(drop).map_err(|error| failed(doing, error))
     }
 
-    /// A system that does not care stays on.
+    /// Asks the operating system to shut down, and waits. A system that ignores this stays on.
     fn shut_down(&self) -> Result<(), PowerError> {
         self.run("pressing the power button", &["shutdown", &self.name])?;
         let until = Instant::now() + self.patience;
@@ -98,7 +98,7 @@ pub fn forget(paths: &Paths, name: &str) -> std::io::Result<()> {
     files::remove(&paths.redfish(name))
 }
 
-/// Removes images that no drive has: of domains that are gone, and those that were not fetched whole.
+/// Removes images that are in no drive: those of domains that are gone, and incomplete ones.
 pub fn sweep(paths: &Paths) -> std::io::Result<()> {
     let mut used = Vec::new();
     for entry in fs_err::read_dir(paths.state.join("vino-redfish")).into_iter().flatten() {

@@ -18,10 +18,10 @@ use crate::vino_node::xml::Element;
 
 /// How often the ledger is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a system has for shutting down when it is asked to.
+/// How long an operating system may take to shut down when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Who may log in: the file of the builder, and what the container was started with as long as there is none.
+/// Who may log in: the user in the builder's file. Until that file exists, the user that the container was started with.
 #[derive(Debug)]
 pub struct Htpasswd {
     /// Paths.
@@ -57,7 +57,7 @@ pub async fn serve(listener: TcpListener, virsh: Virsh, paths: Paths, guard: Arc
     }
 }
 
-/// Has the enclosure hold the domains that the ledger names and libvirt has.
+/// Keeps the domains of the enclosure up to date: those that are in the ledger and in libvirt.
 async fn follow(enclosure: &Enclosure, virsh: &Virsh, paths: &Paths) {
     let mut last = None;
     loop {
@@ -83,7 +83,7 @@ async fn follow(enclosure: &Enclosure, virsh: &Virsh, paths: &Paths) {
     }
 }
 
-/// The machines, when the ledger or the list of domains is another one than at `last`.
+/// The machines, if the ledger or the list of domains has changed since `last`.
 fn machines(virsh: &Virsh, paths: &Paths, last: Option<u64>) -> anyhow::Result<Option<(u64, Vec<Machine>)>> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let ledger = Ledger::read(&paths.ledger())?;
