@@ -1,7 +1,7 @@
-//! `node check`: what a server is, and what speaks against it. Nothing is touched.
+//! `node check`: what a server is, and why it cannot become a node, if so. Nothing is changed.
 //!
 //! What is seen ([`Seen`]) is judged by a pure function; what only a comparison of servers shows (the same machine id twice)
-//! is the operator's to see.
+//! is found by the operator.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::run::CLUSTER;
 use super::{LEDGER, Server, kubernetes};
 use crate::steps::Ledger;
 
-/// What is said of a server that is a node of some other cluster.
+/// The message about a server that is a node of another cluster.
 pub const FOREIGN: &str = "it is a node of another cluster, or of one that is not known here; hint: if nothing of it is needed, \
                            log in and run `foothold-agent node reset`";
 /// Memory that kubeadm asks for on a control plane, in MiB.
@@ -48,9 +48,9 @@ pub struct Seen {
     unreached: Vec<(String, String)>,
     /// Programs that are missing.
     lacking: Vec<String>,
-    /// There is something of a node.
+    /// Whether there are files of a node.
     traces: bool,
-    /// Whose node the ledger says that it is.
+    /// The cluster whose node it is, as the ledger says.
     cluster: Option<String>,
     now: i64,
 }
@@ -188,7 +188,7 @@ fn version(kernel: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Whether a file is there: for tests.
+/// Whether a file exists: for tests.
 #[cfg(test)]
 pub fn good() -> Seen {
     Seen {

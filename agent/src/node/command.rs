@@ -12,10 +12,10 @@ use super::{LOCK, Server, check, kubernetes, reset, run, software};
 use crate::host::{System, files};
 use crate::terminal::show;
 
-/// What a server is asked, or told.
+/// What a server does.
 #[derive(Debug, Subcommand)]
 pub enum Node {
-    /// Print what the server is, and what speaks against it. Nothing is touched.
+    /// Print what the server is, and why it cannot become a node, if so. Nothing is changed.
     Check,
     /// Make the server a node, as the plan on standard input says; what happens is printed as JSON lines.
     Apply,

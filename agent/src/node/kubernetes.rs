@@ -1,5 +1,5 @@
-//! kubeadm on the server: init, join, and whether that was done. What was begun and not ended is reset first: nobody has
-//! used it yet.
+//! kubeadm on the server: init, join, and whether that is done. A run that was cut is reset first: nobody can have used
+//! that node yet.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(4);
 /// kubeadm pulls images and waits for a control plane that starts cold.
 const LONG: Duration = Duration::from_secs(45 * 60);
 
-/// Whether kubeadm did all of it: the last thing that `init` does is there, or a joined node's own object.
+/// Whether kubeadm has finished: after `init`, what it makes last is there; after `join`, the node's object.
 pub fn is_done(server: &Server, plan: &NodePlan) -> bool {
     let asked = |argv: &[&str]| server.call(argv, SHORT).is_ok();
     match plan.task {
@@ -38,22 +38,22 @@ pub fn is_done(server: &Server, plan: &NodePlan) -> bool {
     }
 }
 
-/// Whether there is anything of a node, of whichever cluster.
+/// Whether there is anything of a node of any cluster.
 pub fn has_traces(server: &Server) -> bool {
     [KUBELET, ADMIN, "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/manifests/etcd.yaml"]
         .iter()
         .any(|path| server.has(path))
 }
 
-/// Has kubeadm upgrade what is on this server, and the cluster first if it is the `first`. Certificates are renewed with it.
+/// Runs kubeadm's upgrade of this server. On the `first` server it upgrades the cluster before. This also renews
+/// certificates.
 fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
     let argv: &[&str] =
         if first { &["kubeadm", "upgrade", "apply", version, "--yes"] } else { &["kubeadm", "upgrade", "node"] };
     server.call(argv, LONG).map(drop)
 }
 
-/// Has kubeadm renew its certificates, and starts what has read the old ones anew: the kubelet makes new pods of the same
-/// manifests.
+/// Runs kubeadm's renewal of certificates, and restarts the static pods, which have read the old ones.
 fn renew(server: &Server) -> anyhow::Result<()> {
     server.call(&["kubeadm", "certs", "renew", "all"], SHORT)?;
     for component in CONTROL_PLANE {
@@ -65,7 +65,7 @@ fn renew(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has kubeadm do it. `own`: what there may be was begun for this cluster.
+/// Runs kubeadm's init or join. `own`: what is there already was begun for this cluster.
 pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
     let (verb, config) = match &plan.task {
         Task::Init { config, .. } => ("init", config),
@@ -85,7 +85,8 @@ pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
     made.map(drop)
 }
 
-/// Writes those files of the plan that are `meant`, for the server's own interface. Returns whether any is another one now.
+/// Writes the files of the plan that `meant` selects, with the server's own interface filled in. Returns whether any of
+/// them has changed.
 pub fn put_files(server: &Server, plan: &NodePlan, meant: impl Fn(&str) -> bool) -> anyhow::Result<bool> {
     let meant: Vec<&NodeFile> = plan.files.iter().filter(|file| meant(&file.path)).collect();
     if meant.is_empty() {
@@ -102,7 +103,7 @@ pub fn put_files(server: &Server, plan: &NodePlan, meant: impl Fn(&str) -> bool)
     Ok(changed)
 }
 
-/// Whether the API answers at `HOST:PORT` and says that it is ready. Its certificate is for others to check.
+/// Whether the API answers at `HOST:PORT` and says that it is ready. Its certificate is not checked.
 pub async fn answers(at: &str) -> anyhow::Result<()> {
     let client = crate::http::client::plain().timeout(ANSWER).tls_danger_accept_invalid_certs(true).build()?;
     let answer = client.get(format!("https://{at}/readyz")).send().await?;

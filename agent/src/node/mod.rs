@@ -1,14 +1,14 @@
 //! A server's part in an application cluster: `foothold-agent node`, which the operator of clusters calls over SSH.
 //!
 //! ```text
-//! operator ─SSH─► node check    what the server is, and what speaks against it; touches nothing
+//! operator ─SSH─► node check    what the server is, and why it cannot become a node; changes nothing
 //!                 node apply    programs ─► system ─► runtime ─► kubeadm init or join    (steps, ledger, events as lines)
 //!                 node invite   a token with which others join, for a quarter of an hour
 //!                 node software packages from the box's repositories
 //!                 node reset    kubeadm reset, and what it leaves
 //! ```
 //! Plans come on standard input, answers go to standard output, both as JSON: nothing secret is on a command line. Every
-//! step can be cut and repeated. The cluster is kubeadm's own work; here it is called, and what it needs is brought.
+//! step can be cut and repeated. kubeadm makes the cluster; this module brings what kubeadm needs, and calls it.
 
 pub mod check;
 pub mod command;
@@ -33,7 +33,7 @@ use crate::host::Runner;
 const LEDGER: &str = "var/lib/foothold/node/ledger.json";
 /// Held while a command changes the server: the next one waits.
 const LOCK: &str = "run/foothold-node.lock";
-/// What a program of the system may take.
+/// Longest run of a program of the system.
 const SHORT: Duration = Duration::from_secs(120);
 
 /// The server, or a folder that stands for its root in tests.

@@ -36,23 +36,23 @@ pub enum Task {
         /// As a member of the control plane.
         control_plane: bool,
     },
-    /// It gets the plan's version.
+    /// It is upgraded to the plan's version.
     Upgrade {
-        /// It is the first: the cluster gets it, too.
+        /// Whether it is the first server: then the cluster is upgraded, too.
         first: bool,
     },
-    /// Its certificates are made anew, all that kubeadm keeps.
+    /// All its certificates that kubeadm keeps are renewed.
     Renew,
 }
 
-/// Stands in a [`NodeFile`] for the interface that has the server's address.
+/// Placeholder in a [`NodeFile`]: the interface that has the server's address.
 pub const INTERFACE: &str = "{interface}";
-/// Stands in a [`NodeFile`] for the length of that address's prefix.
+/// Placeholder in a [`NodeFile`]: the length of that address's prefix.
 pub const PREFIX: &str = "{prefix}";
 
 /// The interface with the route to Services.
 pub const SERVICES_INTERFACE: &str = "kube-services";
-/// What has systemd make it.
+/// The file that has systemd make it.
 pub const SERVICES_DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/20-services.conf";
 
 /// A file of a server.
@@ -60,7 +60,7 @@ pub const SERVICES_DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/20-ser
 pub struct NodeFile {
     /// Its path.
     pub path: String,
-    /// All of it.
+    /// Its whole text.
     pub text: String,
 }
 
@@ -78,7 +78,7 @@ pub struct NodePlan {
     pub version: String,
     /// containerd's `hosts.toml` for every registry: the box.
     pub hosts_toml: String,
-    /// What is brought if it is not there.
+    /// Files that are fetched if they are missing.
     pub programs: Vec<Program>,
     /// Files that a member of the control plane has beside kubeadm's, such as static pods.
     pub files: Vec<NodeFile>,
@@ -86,13 +86,13 @@ pub struct NodePlan {
     pub task: Task,
 }
 
-/// What `node check` is asked.
+/// The input of `node check`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckPlan {
     /// The cluster, as `namespace/name/uid` of its object.
     pub cluster: String,
-    /// It becomes a member of the control plane.
+    /// Whether it becomes a member of the control plane.
     pub control_plane: bool,
     /// The server's address, as the operator knows it.
     pub address: IpAddr,
@@ -100,7 +100,7 @@ pub struct CheckPlan {
     pub reach: Vec<String>,
     /// The box's time, seconds since 1970.
     pub now: i64,
-    /// Paths of the programs that are brought if they are missing.
+    /// Paths of the programs that will be fetched if they are missing.
     pub brought: Vec<String>,
 }
 
@@ -118,9 +118,9 @@ pub struct NodeFacts {
     pub memory_mib: u64,
     /// Free space where images and pods go, in MiB.
     pub free_mib: u64,
-    /// It is a node of this cluster already.
+    /// Whether it is a node of this cluster already.
     pub member: bool,
-    /// What speaks against it, each a sentence with what to do.
+    /// Why it cannot become a node: sentences, each with what to do.
     pub problems: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ pub enum Line {
     Steps(usize),
     /// What a step did.
     Event(Box<Event>),
-    /// It still works: a connection that is lost is noticed by it.
+    /// A sign of life: without it, a lost connection would not be noticed.
     Alive,
     /// Everything is done; the kubeconfig of a new cluster.
     Done(Option<String>),
@@ -165,7 +165,7 @@ pub struct Repository {
     pub key_url: String,
 }
 
-/// What `node software` is told.
+/// The input of `node software`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SoftwarePlan {
@@ -175,7 +175,7 @@ pub struct SoftwarePlan {
     pub packages: Vec<String>,
 }
 
-/// What a server has of them.
+/// The answer of `node software`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SoftwareFacts {
@@ -183,6 +183,6 @@ pub struct SoftwareFacts {
     pub installed: Vec<String>,
     /// Packages that were installed, upgraded or removed just now.
     pub changed: usize,
-    /// The server wants to be restarted.
+    /// Whether the server must be restarted.
     pub reboot_required: bool,
 }

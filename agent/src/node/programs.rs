@@ -13,10 +13,10 @@ use super::plan::Program;
 use crate::host::files;
 use crate::http::client;
 
-/// No byte for so long ends a fetch.
+/// A download without any byte for so long is ended.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// What is missing or another one.
+/// The files that are missing or differ.
 pub fn missing(server: &Server, programs: &[Program]) -> anyhow::Result<Vec<Program>> {
     let mut missing = Vec::new();
     for program in programs {
@@ -29,7 +29,7 @@ pub fn missing(server: &Server, programs: &[Program]) -> anyhow::Result<Vec<Prog
     Ok(missing)
 }
 
-/// Gives one the file of another that is the same, if that is there: Kubernetes' own programs are one file under several
+/// Links a file to another one with the same digest, if there is one: Kubernetes' own programs are one file under several
 /// names. Returns whether it did.
 pub fn link(server: &Server, program: &Program, all: &[Program]) -> anyhow::Result<bool> {
     let path = server.path(&program.path);
@@ -50,8 +50,8 @@ pub fn link(server: &Server, program: &Program, all: &[Program]) -> anyhow::Resu
     Ok(false)
 }
 
-/// Fetches one beside its place, checks it, and puts it there: at any instant there is the old one or the new one.
-/// Returns its bytes.
+/// Fetches a file beside its place, checks it, and moves it there, so that at any time either the old or the new file is
+/// there. Returns its size in bytes.
 pub async fn fetch(server: &Server, program: &Program) -> anyhow::Result<u64> {
     let path = server.path(&program.path);
     let folder = path.parent().unwrap_or(Path::new("/"));

@@ -9,7 +9,7 @@ use crate::cluster::local_path;
 
 /// kubeadm stops every pod.
 const LONG: Duration = Duration::from_secs(15 * 60);
-/// What kubeadm leaves, and says so: networks of pods, kubeconfigs, etcd's data of a member that was cut off.
+/// What kubeadm says that it leaves: networks of pods, kubeconfigs, etcd's data of a member that was cut off.
 const LEFT: [&str; 7] = [
     "/etc/cni/net.d",
     "/etc/kubernetes",
@@ -26,7 +26,7 @@ const INTERFACES: [&str; 5] = ["flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0"
 const TABLES: [(&str, &str); 4] =
     [("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
 
-/// Resets it. A server that is no node any more is left as it is.
+/// Resets the server. A server that is not a node any more is left as it is.
 pub fn reset(server: &Server) -> anyhow::Result<()> {
     server.call(&["kubeadm", "reset", "--force", "--cri-socket", "unix:///run/containerd/containerd.sock"], LONG)?;
     server.call(&["systemctl", "stop", "kubelet.service"], SHORT)?;
@@ -55,7 +55,7 @@ pub fn reset(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes chains of Kubernetes, of flannel and of the CNI plugins, and the rules that lead to them; nobody else's.
+/// Removes the chains of Kubernetes, flannel and the CNI plugins, and the rules that lead to them. Other rules stay.
 fn flush(server: &Server, rules: &str) {
     let Ok(saved) = server.call(&[&*format!("{rules}-save")], SHORT) else { return };
     let ours =

@@ -40,7 +40,7 @@ const ANSWERS: Step = step("certificates", "api-server", "journalctl -u kubelet"
 /// Objects of the cluster.
 const OBJECTS: Step = step("kubernetes", "objects", "");
 
-/// Fact of the ledger: whose node it is.
+/// Key in the ledger: the cluster whose node the server is.
 pub const CLUSTER: &str = "cluster";
 
 /// Steps of a plan.
@@ -53,17 +53,17 @@ fn steps_of(plan: &NodePlan) -> usize {
     }
 }
 
-/// A sign of life on the way to the operator, which notices by it when the connection is lost.
+/// Pause between two signs of life. Without them neither side would notice a lost connection.
 const ALIVE: Duration = Duration::from_secs(5);
 
-/// Prints one line; false when nobody reads any more.
+/// Prints one line. Returns false when nobody reads any more.
 pub fn print(line: &Line) -> bool {
     let Ok(text) = serde_json::to_string(line) else { return true };
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Does the plan. Ends when it is done, or when nobody reads its lines any more.
+/// Carries out the plan. Ends when it is done, or when nobody reads its lines any more.
 pub async fn apply(server: &Server, plan: &NodePlan) -> anyhow::Result<()> {
     let ledger = Arc::new(Ledger::open(&server.path(LEDGER))?);
     let pace = Pace { first_pause: Duration::from_secs(5), longest_pause: Duration::from_secs(60), ..Pace::default() };
@@ -92,7 +92,7 @@ pub async fn apply(server: &Server, plan: &NodePlan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All steps, and nobody who listens.
+/// All steps, without a reader.
 #[cfg(test)]
 pub async fn perform_for_tests(server: &Server, plan: &NodePlan) -> anyhow::Result<Option<String>> {
     let ledger = Arc::new(Ledger::open(&server.path(LEDGER))?);
@@ -144,7 +144,7 @@ async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Res
     kubernetes::kubeconfig(server).map(Some)
 }
 
-/// Has kubeadm do a task of a node that is whole.
+/// Runs a task of kubeadm on a complete node.
 fn have_made(server: &Server, plan: &NodePlan) -> anyhow::Result<Outcome<()>> {
     kubernetes::make(server, plan, true)?;
     Ok(Outcome::Done((), json!({"version": plan.version})))
@@ -154,7 +154,7 @@ fn told(changed: bool) -> Outcome<()> {
     if changed { Outcome::Done((), json!(null)) } else { Outcome::Current(()) }
 }
 
-/// Runs what would block, with copies of server and plan.
+/// Runs blocking work in a thread, with copies of server and plan.
 async fn with<T: Send + 'static>(
     server: &Server,
     plan: &NodePlan,
@@ -168,7 +168,7 @@ fn is_kubeadm(program: &Program) -> bool {
     program.path.ends_with("/kubeadm")
 }
 
-/// Fetches those that are meant and missing. Returns whether the runtime is another one now.
+/// Fetches the missing files that `meant` selects. Returns whether containerd or runc has changed.
 async fn bring(server: &Server, plan: &NodePlan, meant: impl Fn(&Program) -> bool) -> anyhow::Result<Outcome<bool>> {
     let (at, all) =
         (server.clone(), plan.programs.iter().filter(|program| meant(program)).cloned().collect::<Vec<_>>());
@@ -187,7 +187,7 @@ async fn bring(server: &Server, plan: &NodePlan, meant: impl Fn(&Program) -> boo
     Ok(Outcome::Done(runtime, json!({"files": missing.len(), "bytes": bytes})))
 }
 
-/// Has kubeadm make the server a node, once. Whose node it becomes is on the disk before kubeadm begins.
+/// Runs kubeadm to make the server a node, once. The ledger names the cluster before kubeadm begins.
 async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Result<Outcome<()>> {
     let own = steps.ledger.fact(CLUSTER).as_deref() == Some(&*plan.cluster);
     let key = Key::of([plan.cluster.as_str(), &plan.node]);

@@ -1,4 +1,4 @@
-//! `node software`: packages from the box's repositories, and from nowhere else: a site may have no way to any other.
+//! `node software`: packages from the box's repositories only: a site may be unable to reach others.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use super::plan::{Repository, SoftwareFacts, SoftwarePlan};
 use super::{SHORT, Server};
 
-/// apt's own files stay as they are: these stand beside them.
+/// Our files for apt. They lie beside apt's own files, which are not changed.
 const SOURCES: &str = "/etc/apt/foothold/sources.list";
 const KEYS: &str = "/etc/apt/foothold/keys";
 /// Set by packages whose new version runs only after a restart (Debian's update-notifier, needrestart).
@@ -16,7 +16,7 @@ const REBOOT: &str = "/run/reboot-required";
 const LONG: Duration = Duration::from_secs(30 * 60);
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Installs what is missing, and upgrades what lags.
+/// Installs missing packages, and upgrades those for which there is a newer version.
 pub async fn install(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<SoftwareFacts> {
     let mut lines = String::new();
     for repository in &plan.repositories {
@@ -34,7 +34,7 @@ pub async fn install(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<Sof
     Ok(SoftwareFacts { installed: after, changed, reboot_required: server.has(REBOOT) })
 }
 
-/// The line of a repository; none for one that is empty as yet.
+/// The line of a repository for apt; `None` if the repository is still empty.
 async fn source(server: &Server, repository: &Repository) -> anyhow::Result<String> {
     let client = crate::http::client::plain().timeout(ANSWER).build()?;
     let asked = || format!("asking for `{}`", repository.key_url);

@@ -19,9 +19,9 @@ fs.inotify.max_user_watches = 524288
 
 /// What systemd-resolved uses where no network names a server.
 pub const RESOLVED_DROP_IN: &str = "/etc/systemd/resolved.conf.d/50-kubernetes.conf";
-/// What it gives to programs that ask servers themselves: the file that kubeadm has the kubelet read.
+/// Its list of servers for programs that ask them directly. kubeadm points the kubelet to this file.
 const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
-/// The file that the kubelet reads where systemd-resolved does not run.
+/// The file that the kubelet reads if systemd-resolved does not run.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Sets all of it, now and for every boot. `own`: the server's address.
@@ -35,9 +35,9 @@ pub fn set_up(server: &Server, own: IpAddr) -> anyhow::Result<bool> {
     Ok(name_server(server, own)? || changed)
 }
 
-/// `CoreDNS` does not start where the node's `resolv.conf` names no server, as on a site without one. There the node's own
-/// address is named, where nobody answers: a question for the world outside fails at once. A server that the network names
-/// later takes its place.
+/// Makes sure that the node's `resolv.conf` names a server: without one, as on a site without a name server, `CoreDNS` does
+/// not start. Then the node's own address is named. Nobody answers there, so that questions for outside names fail at once.
+/// A server that the network names later replaces it.
 fn name_server(server: &Server, own: IpAddr) -> anyhow::Result<bool> {
     if server.has(RESOLVED) {
         let changed = server.write(RESOLVED_DROP_IN, &format!("[Resolve]\nFallbackDNS={own}\n"), 0o644)?;

@@ -1,4 +1,4 @@
-//! What is called and written on a server that is a folder.
+//! Which programs are called and which files are written, on a server whose root is a folder.
 
 use std::sync::Arc;
 
