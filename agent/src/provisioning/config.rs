@@ -25,8 +25,8 @@ const fn family(address: IpAddr) -> (&'static str, u8) {
     }
 }
 
-/// The configuration of a box that servers reach at `address`. Ironic listens on the box alone: who asks comes by the agent
-/// ([`super::wire`]).
+/// The configuration of a box that servers reach at `address`. Ironic listens on loopback only: requests of servers come
+/// through the agent ([`super::wire`]).
 pub fn render(address: IpAddr) -> String {
     let ((my, version), at) = (family(address), |port: u16| SocketAddr::new(address, port));
     let (own, port, api) = (Ipv4Addr::LOCALHOST, ports::IRONIC_LOOPBACK, format!("https://{}", at(ports::IRONIC)));

@@ -10,7 +10,7 @@ use crate::host::files;
 
 /// File of the database.
 pub const FILE: &str = "ironic.sqlite";
-/// What was made, beside it: the image's digest and a name of its own.
+/// A file beside it that says which database this is: the image's digest and an id.
 const MARK: &str = "made-of";
 /// How the file begins (`SQLite` file format, 1.3).
 const MAGIC: &[u8] = b"SQLite format 3\0";
@@ -46,7 +46,7 @@ pub struct Database {
     pub made: Option<Reason>,
 }
 
-/// What must be done. `mark` and `head` are what is there: the mark's text, the beginning of the file.
+/// What must be done. `mark` is the text of the mark that is there, `head` the beginning of the database that is there.
 fn decide(mark: Option<&str>, head: Option<&[u8]>, image: &str, lost: bool) -> Result<String, Reason> {
     let Some((of, id)) = mark.and_then(|mark| mark.trim().split_once(' ')) else { return Err(Reason::First) };
     if of != image {

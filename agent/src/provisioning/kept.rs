@@ -26,7 +26,7 @@ use crate::host::files;
 
 /// Logs that are kept, bytes.
 const LOGS: u64 = 64 << 20;
-/// A temporary file older than this is left over: Ironic needs less time for everything that it makes.
+/// A temporary file older than this is not in use any more: Ironic needs less time for everything that it makes.
 const MAKING: Duration = Duration::from_secs(24 * 3600);
 /// Longest script or configuration; shortest kernel or disc.
 const TEXT: u64 = 64 << 10;

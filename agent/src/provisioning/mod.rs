@@ -6,7 +6,7 @@
 //! DATA: the box's authority┘                         ├─ pod (static, kubelet) ─ asked by client ─> drivers
 //! image's empty database ─database─> DATA ───────────┘
 //! Secrets of BMCs ─authorities─> /run/foothold/ironic, read anew for each connection
-//! servers, BMCs ─wire─> who may have what of its API and files
+//! servers, BMCs ─wire─> what each of them may read of its API and files
 //! ```
 //! One process is API and conductor: its database is sqlite's, which two must not share. The database holds nothing
 //! that cannot be made again from the cluster's resources, so a lost or foreign one is replaced by an empty one.
@@ -55,7 +55,7 @@ const FOLDERS: [&str; 9] =
 /// How Ironic is laid out on a box whose release provisions servers.
 #[derive(Clone, Debug)]
 pub struct IronicPlan {
-    /// The servers' network as Site declares it, else as the release does.
+    /// The servers' network, as Site declares it; without that, as the release declares it.
     pub declared: Provisioning,
     image: Image,
     built: u64,
@@ -69,9 +69,9 @@ pub struct PlacedIronic {
     pub image: String,
     /// Digest of what it only reads when it starts.
     pub generation: String,
-    /// How it is asked.
+    /// How to reach its API.
     pub access: client::Access,
-    /// Why the database was made anew, if it was.
+    /// Why the database was created again, if it was.
     pub new_database: Option<database::Reason>,
 }
 
@@ -114,7 +114,7 @@ impl IronicPlan {
         Some(found.file_name().to_string_lossy().into_owned())
     }
 
-    /// Lays out everything but the pod itself. `lost` makes the database anew whatever it looks like.
+    /// Lays out everything except the pod itself. With `lost` the database is created again in any case.
     pub fn place(&self, address: IpAddr, lost: bool) -> anyhow::Result<PlacedIronic> {
         let credentials = IronicCredentials::open(&self.at(SECRETS))?;
         let authority = self.place_certificate()?;
@@ -168,7 +168,7 @@ impl IronicPlan {
     }
 }
 
-/// The interface on the servers' network and the address there. A declared interface and address come before others.
+/// The interface on the servers' network and the address there. A declared interface and address are preferred to others.
 fn servers_side(
     declared: &Provisioning,
     by_mac: Option<&str>,
@@ -189,7 +189,7 @@ fn servers_side(
     found.first().map(|found| (*found).clone())
 }
 
-/// Gives a file or folder to the pod's user. An agent that is not root (in tests) runs no pods and leaves it.
+/// Makes the pod's user the owner of a file or folder. An agent that is not root (in tests) runs no pods and does nothing.
 fn give(path: &Path) -> std::io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Who may be answered: a decision without I/O.
+//! Which machines DHCP may answer: a decision without I/O.
 //!
 //! ```text
-//!            nobody heard in a round ──► known machines, and each unknown one after a look of its own
+//!            no other server heard ───► known machines, and each unknown one after a look of its own
 //! round ──┬─►
 //!         └─ another server answered ──► known machines only, until it was not heard for `forgetSecs`
 //! ```
@@ -21,13 +21,13 @@ use super::packet::Answer;
 use super::settings::{DhcpPolicy, Probing, secs};
 use agent_api::net::MacAddress;
 
-/// Between two rounds while unknown machines are let in.
+/// Pause between two rounds while unknown machines are let in.
 const PRESSING: Duration = Duration::from_secs(5);
-/// From one probe to the next.
+/// Pause from one probe to the next.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Probes of a look: a packet may be lost.
+/// Number of probes of a look: a packet may be lost.
 const PROBES: u8 = 2;
-/// The most unknown machines that are remembered: more are a flood.
+/// The most unknown machines that are remembered. More are taken for an attack.
 const REMEMBERED: usize = 4096;
 
 /// Who is answered.
@@ -59,12 +59,12 @@ pub struct Other {
     pub last: Timestamp,
 }
 
-/// Now, by both clocks.
+/// The time, by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// Since the guard began; never goes back.
     pub run: Duration,
-    /// For people.
+    /// Time of day, for messages.
     pub wall: Timestamp,
 }
 
@@ -98,7 +98,7 @@ impl Look {
         }
     }
 
-    /// When every server that is there has had time to answer.
+    /// When every other server has had time to answer.
     fn over(&self, wait: Duration) -> Option<Duration> {
         self.began.map(|began| began + wait)
     }

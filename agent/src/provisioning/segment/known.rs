@@ -14,7 +14,7 @@ use agent_api::net::MacAddress;
 /// Annotation of a `BareMetalHost`: the address that DHCP keeps for it.
 pub const ADDRESS: &str = "foothold.dev/provisioning-address";
 
-/// Machines that are known, and what of their hosts could not be taken.
+/// Machines that are known, and errors of their hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// Each MAC address once, each address once.
@@ -41,10 +41,11 @@ impl Known {
         self.macs.contains(&mac)
     }
 
-    /// With the hosts that say the MAC address they boot from. Interfaces that inspection marked as booted from count, too.
+    /// Adds the hosts that name the MAC address they boot from. Interfaces that inspection marked as boot interfaces count,
+    /// too.
     ///
     /// # Errors
-    /// What is no YAML, in words.
+    /// Text that is not YAML: the error says why.
     pub fn with_hosts(mut self, text: &str) -> Result<Self, String> {
         for object in manifests::objects(text)?.into_iter().filter(|object| object["kind"] == "BareMetalHost") {
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();

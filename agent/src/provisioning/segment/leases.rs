@@ -1,4 +1,4 @@
-//! Files of leases: dnsmasq's, and ISC dhcpd's, whose last entry of a machine is the one that counts.
+//! Files of leases: dnsmasq's, and ISC dhcpd's, in which the last entry of a machine counts.
 
 use std::net::Ipv4Addr;
 
@@ -11,33 +11,33 @@ use agent_api::net::MacAddress;
 /// A lease of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// To whom.
+    /// The machine that has it.
     pub mac: MacAddress,
-    /// Which.
+    /// The address.
     pub address: Ipv4Addr,
-    /// Since when; dnsmasq does not write it.
+    /// Its beginning; dnsmasq does not write it.
     pub starts: Option<Timestamp>,
-    /// Until when; for ever when absent.
+    /// Its end; `None` for a lease without end.
     pub ends: Option<Timestamp>,
-    /// Not given back, and not taken away.
+    /// Whether it is neither given back nor taken away.
     pub bound: bool,
     /// The name that the machine said.
     pub hostname: Option<String>,
 }
 
 impl Lease {
-    /// Whether it holds at that time.
+    /// Whether it is valid at that time.
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.bound && self.ends.is_none_or(|ends| now < ends)
     }
 }
 
-/// No lease of a machine holds.
+/// No lease of the machine is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("No active ip address lease found for MAC address {0}")]
 pub struct NoActiveLease(pub MacAddress);
 
-/// The address that a machine has: of its leases that hold, the newest.
+/// The address that a machine has: that of its newest valid lease.
 pub fn address_of(leases: &[Lease], mac: MacAddress, now: Timestamp) -> Result<Ipv4Addr, NoActiveLease> {
     let mut newest: Option<&Lease> = None;
     for lease in leases.iter().filter(|lease| lease.mac == mac && lease.is_active(now)) {
@@ -49,8 +49,8 @@ pub fn address_of(leases: &[Lease], mac: MacAddress, now: Timestamp) -> Result<I
     newest.map(|lease| lease.address).ok_or(NoActiveLease(mac))
 }
 
-/// Leases of a file, whichever of the two wrote it. What is no lease of IPv4 over Ethernet is passed over: a file may be
-/// read while it is written.
+/// Leases of a file of either program. Lines that are not leases of IPv4 over Ethernet are passed over: a file may be read
+/// while it is written.
 pub fn read(text: &str) -> Vec<Lease> {
     let isc = text.lines().any(|line| line.trim_start().starts_with("lease ") && line.trim_end().ends_with('{'));
     if isc { isc_dhcpd(text) } else { dnsmasq(text) }
@@ -129,7 +129,7 @@ impl Draft {
     }
 }
 
-/// A text that is no time.
+/// A text that is not a time.
 #[derive(Debug)]
 struct NoTime;
 

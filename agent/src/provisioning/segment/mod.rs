@@ -1,4 +1,4 @@
-//! DHCP, TFTP and iPXE on the provisioning segment, and the guard that keeps them from harm to others.
+//! DHCP, TFTP and iPXE on the provisioning segment, and the guard that keeps them from disturbing other DHCP servers.
 //!
 //! ```text
 //! settings, BareMetalHosts ─► known machines ─────────────┐

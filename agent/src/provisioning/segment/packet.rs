@@ -1,4 +1,5 @@
-//! DHCP packets as they are on the wire, from the IPv4 header on.
+//! DHCP packets as they are on the wire, from the IPv4 header on. The crate dhcproto writes them. They are read by hand,
+//! because its decoder panics at some options with a wrong length, and anybody on the segment can send those.
 
 use std::net::Ipv4Addr;
 
@@ -39,7 +40,7 @@ pub struct Answer {
     pub server: Ipv4Addr,
     /// MAC address that the packet came from.
     pub from: MacAddress,
-    /// Whom it is for.
+    /// The machine that it is for.
     pub to: MacAddress,
     /// The address that it gives; none when it only tells what to boot, or refuses.
     pub offered: Option<Ipv4Addr>,
@@ -50,9 +51,9 @@ pub struct Answer {
 pub enum Seen {
     /// A machine asks.
     Ask {
-        /// Who.
+        /// The machine.
         mac: MacAddress,
-        /// From another segment.
+        /// Whether a relay passed it on from another segment.
         relayed: bool,
     },
     /// A server answers.
@@ -64,7 +65,7 @@ pub enum Seen {
 pub(super) struct Dhcp<'a> {
     /// A server sent it.
     pub reply: bool,
-    /// Whose matter it is.
+    /// The MAC address of the client.
     pub mac: MacAddress,
     /// IP address that it came from.
     pub source: Ipv4Addr,
@@ -102,7 +103,7 @@ impl<'a> Dhcp<'a> {
     }
 }
 
-/// Takes a packet apart; `None` when it is no DHCP of Ethernet.
+/// Reads a packet; `None` if it is not DHCP over Ethernet.
 pub(super) fn dhcp(packet: &[u8]) -> Option<Dhcp<'_>> {
     let header = usize::from(packet.first()? & 0x0f) * 4;
     let (whole, protocol) = (packet.first()? >> 4 == 4 && header >= IPV4_HEADER, *packet.get(9)?);
@@ -129,7 +130,7 @@ pub(super) fn dhcp(packet: &[u8]) -> Option<Dhcp<'_>> {
     Some(Dhcp { reply, mac, source: source.into(), yiaddr, giaddr, options: body.get(OPTIONS..)? })
 }
 
-/// Reads a packet that came from `from`; `None` when it is no DHCP of Ethernet.
+/// Reads a packet that came from `from`; `None` if it is not DHCP over Ethernet.
 pub fn read(packet: &[u8], from: MacAddress) -> Option<Seen> {
     dhcp(packet).map(|dhcp| dhcp.seen(from))
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::settings::LeasedRange;
 
-/// What is wrong with an interface's addresses of now, in words.
+/// What is wrong with the addresses that an interface has now, if anything.
 pub fn wrong(interface: &str, ranges: &[LeasedRange]) -> Option<String> {
     judge(interface, &addresses(interface), ranges)
 }

@@ -23,9 +23,9 @@ use crate::host::files;
 use crate::host::packet::PacketSocket;
 use agent_api::net::MacAddress;
 
-/// Between two looks at the file of hosts, and at an interface that is not there.
+/// Pause between two looks at the file of hosts, and at an interface that does not exist yet.
 const LOOK: Duration = Duration::from_secs(2);
-/// Pause between two writings of a state without news for people: many packets must not become many writes.
+/// Pause between two writings of the state when nothing important has changed: many packets must not lead to many writes.
 const CALM: Duration = Duration::from_millis(500);
 /// Larger than any packet of DHCP without jumbo frames.
 const PACKET: usize = 9216;
@@ -47,7 +47,7 @@ pub struct Segment {
     pub program: Vec<String>,
 }
 
-/// Serves until it is stopped. `tell` gets a line when something changed for people.
+/// Serves until it is stopped. `tell` gets a line when something changes that people should know.
 ///
 /// # Errors
 /// When the state folder cannot be written. An interface or a file that is missing is waited for.
@@ -119,7 +119,7 @@ impl<'a> Work<'a> {
         Now { run: self.begun.elapsed(), wall: Timestamp::now() }
     }
 
-    /// Until it is stopped, or the interface is gone.
+    /// Serves until it is stopped, or the interface is gone.
     async fn watch(
         &mut self,
         socket: &AsyncFd<PacketSocket>,
@@ -151,7 +151,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Takes all packets that wait.
+    /// Reads all packets that wait.
     fn hear(&mut self, socket: &PacketSocket) -> io::Result<()> {
         let mut buffer = [0; PACKET];
         loop {
@@ -199,7 +199,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Makes dnsmasq what the guard decides.
+    /// Brings dnsmasq to what the guard decides.
     async fn act(&mut self) -> anyhow::Result<()> {
         let Segment { interface, settings, state_dir, loaders, .. } = self.segment;
         let (serving, _) = self.guard.decide();

@@ -16,7 +16,7 @@ pub struct LeasedRange {
     pub start: Ipv4Addr,
     /// Last address.
     pub end: Ipv4Addr,
-    /// Of a relayed subnet it must be said; of the segment itself it is the interface's own.
+    /// The mask. It must be given for a relayed subnet; the segment itself has that of the interface.
     #[serde(default)]
     pub netmask: Option<Ipv4Addr>,
     /// Router of a relayed subnet, through which its machines reach the box.
@@ -39,7 +39,7 @@ pub struct Options {
     pub ntp: Vec<Ipv4Addr>,
 }
 
-/// A machine that is known, whoever else is on the segment.
+/// A known machine: it is answered whatever other servers are on the segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reservation {
@@ -77,7 +77,7 @@ impl Default for Probing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
-    /// Whom DHCP answers.
+    /// Which machines DHCP answers.
     #[serde(default)]
     pub policy: DhcpPolicy,
     /// The box's address on the segment: TFTP, and HTTP on port 6180.
@@ -105,7 +105,7 @@ const fn an_hour() -> u32 {
     3600
 }
 
-/// Why a text is none.
+/// Why a text cannot be used as settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// Not YAML of the right shape; the message has line and column.

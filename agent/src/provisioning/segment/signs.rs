@@ -14,9 +14,9 @@ use agent_api::net::MacAddress;
 
 /// The file, in the state folder: a list of [`DhcpSign`]s.
 pub const SIGNS: &str = "signs.json";
-/// Between two writings: a machine that boots sends a dozen packets in as many seconds.
+/// Pause between two writings: a machine that boots sends a dozen packets in as many seconds.
 const CALM: Duration = Duration::from_secs(3);
-/// Machines that are remembered; beyond them, who was heard longest ago is forgotten.
+/// The most machines that are remembered. Beyond that, the one that was heard longest ago is forgotten.
 const REMEMBERED: usize = 4096;
 
 /// RFC 2132, 9.6.
@@ -40,7 +40,7 @@ pub(super) struct Signs {
 }
 
 impl Signs {
-    /// Those of a state folder. A file that cannot be read is as good as none.
+    /// Reads the signs of a state folder. A file that cannot be read counts as empty.
     pub fn open(state_dir: &Path) -> Self {
         let path = state_dir.join(SIGNS);
         let kept = fs_err::read(&path).ok().and_then(|bytes| read(&bytes).ok()).unwrap_or_default();
@@ -91,7 +91,7 @@ impl Signs {
 /// The machines of a file.
 ///
 /// # Errors
-/// When it is none.
+/// The text is not such a file.
 pub fn read(bytes: &[u8]) -> serde_json::Result<Vec<DhcpSign>> {
     serde_json::from_slice(bytes)
 }

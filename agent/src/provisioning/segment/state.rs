@@ -13,7 +13,7 @@ use agent_api::net::MacAddress;
 /// The file, in the state folder.
 pub const STATE: &str = "state.json";
 
-/// Whom dnsmasq answers.
+/// Which machines dnsmasq answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answers {
@@ -31,13 +31,13 @@ pub enum Answers {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
-    /// Who.
+    /// Its MAC address.
     pub mac: MacAddress,
     /// When it asked last.
     pub asked: Timestamp,
 }
 
-/// All of it.
+/// The whole state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardState {
@@ -57,7 +57,7 @@ pub struct GuardState {
     pub admitted: Vec<MacAddress>,
     /// Unknown machines that asked and are not answered.
     pub waiting: Vec<Waiting>,
-    /// What of single hosts could not be taken; the others are known all the same.
+    /// Errors of single hosts. The other hosts are known all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// What is wrong, if anything is.
@@ -66,7 +66,7 @@ pub struct GuardState {
 }
 
 impl GuardState {
-    /// The guard's state in these words.
+    /// Describes the guard's state.
     pub fn of(interface: &str, policy: DhcpPolicy, guard: &Guard, known: &Known, problem: Option<String>) -> Self {
         let (serving, why) = guard.decide();
         let (answers, admitted) = match serving {
@@ -81,7 +81,7 @@ impl GuardState {
         Self { interface, policy, answers, why, others, known, admitted, waiting, hosts, problem }
     }
 
-    /// The part of the state that people must hear of when it changes. A server that is heard again is no change.
+    /// The part of the state whose changes people must learn of. A server that is heard again is not a change.
     pub fn news(&self) -> String {
         let others: Vec<_> = self.others.iter().map(|other| (other.server, other.mac)).collect();
         format!("{:?} {} {:?} {:?} {others:?}", self.answers, self.why, self.hosts, self.problem)
@@ -137,7 +137,7 @@ impl GuardState {
     }
 }
 
-/// Who the other is, what it did and when.
+/// A sentence about another server: who it is, what it did and when.
 fn about(other: &Other) -> String {
     let did = match other.offered {
         Some(address) => format!("offered {address}"),

@@ -12,19 +12,19 @@ use super::dnsmasq::{CONFIG, HOSTS};
 use crate::host::files;
 use crate::host::process::start_owned;
 
-/// It ends at once when asked.
+/// How long it may take to end: normally it ends at once.
 const ENDS: Duration = Duration::from_secs(5);
-/// Between a death and the next start.
+/// Pause between its end and the next start.
 const AGAIN: Duration = Duration::from_secs(3);
 
-/// What dnsmasq is to be.
+/// How dnsmasq shall run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub config: String,
     pub hosts: String,
 }
 
-/// The child, and what it was told.
+/// The child, and the files that it was started with.
 #[derive(Debug)]
 pub(super) struct Supervised {
     program: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Supervised {
     child: Option<Child>,
     told: Option<Wanted>,
     not_before: Option<Instant>,
-    /// How it died, until it runs again for a while.
+    /// How it ended the last time, until it has run again for a while.
     pub problem: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Supervised {
         Self { program, dir, child: None, told: None, not_before: None, problem: None }
     }
 
-    /// Makes it so. A new hosts file is read by the running child; a new configuration needs a new child.
+    /// Brings dnsmasq to this. A running child reads a new hosts file; a new configuration needs a new child.
     pub async fn bring(&mut self, wanted: Option<Wanted>) -> anyhow::Result<()> {
         let Some(wanted) = wanted else {
             self.stop().await;

@@ -24,7 +24,7 @@ use crate::listen::KnownPeers;
 
 /// Most bytes of a request: an inventory with the ramdisk's logs.
 const BODY_BYTES: usize = 64 << 20;
-/// Ironic answers within this time, or it is said to be away: some of its answers wait for a BMC.
+/// If Ironic takes longer than this, the client is told that Ironic does not answer. Some of its answers wait for a BMC.
 const ANSWER: Duration = Duration::from_secs(180);
 /// What stands before Ironic.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! What of Ironic's API is for whom. Pure.
+//! Who may use which part of Ironic's API. Pure.
 //!
 //! Ironic asks no password for these (its API reference, "Utility"): the versions, look-ups by MAC address, which give a
 //! node's id and the token of its agent, signs of life with that token, and what an inspection found. Everything else wants
@@ -13,17 +13,17 @@ use serde_json::Value;
 use super::Known;
 use crate::http::decode;
 
-/// Paths without a password, by their parts.
+/// Paths that need no password, as lists of their parts.
 const OPEN: [&str; 3] = ["lookup", "heartbeat", "continue_inspection"];
 
-/// What becomes of a request.
+/// What is done with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It goes on to Ironic with this query.
+    /// It is passed on to Ironic with this query.
     Pass(String),
-    /// The same, once its body was found to be about who asks.
+    /// It is passed on if its body is about the machine that asks.
     PassReport,
-    /// It does not; why.
+    /// It is refused, for this reason.
     Refuse(String),
 }
 
@@ -62,7 +62,8 @@ fn is_like_open(path: &str) -> bool {
     decode(path).is_none_or(|path| OPEN.iter().any(|open| path.to_lowercase().contains(open)))
 }
 
-/// A look-up by MAC address, for those of who asks alone. A node's id in it would find a node whoever asks.
+/// A look-up by MAC address. Only MAC addresses of the machine that asks stay in it. A node's id is removed, because Ironic
+/// would find the node for anybody.
 fn lookup(known: &Known, query: &str) -> Verdict {
     let own = known.macs();
     let Ok(mut url) = Url::parse(&format!("http://ironic/?{query}")) else { return refuse("the query cannot be read") };
@@ -81,7 +82,8 @@ fn lookup(known: &Known, query: &str) -> Verdict {
     Verdict::Pass(url.query().unwrap_or_default().to_owned())
 }
 
-/// Whether what an inspection found is about who sends it: one of its cards is theirs, and none is another server's.
+/// Whether the result of an inspection is about the machine that sends it: one of its cards belongs to that machine, and
+/// none to another server.
 pub(super) fn is_of_sender(known: &Known, report: &Value) -> Result<(), String> {
     let own = known.macs();
     let cards = report["inventory"]["interfaces"].as_array();
