@@ -1,4 +1,4 @@
-//! The Helm chart: pure text, out of what the agent prints.
+//! The Helm chart: pure text, made from what the agent prints.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,10 +12,11 @@ use super::pretty;
 
 /// Name of the chart.
 pub const CHART: &str = "foothold";
-/// Helm keeps an object with this annotation when a chart is removed: with a kind all objects of it would go.
+/// Helm keeps an object with this annotation when the chart is removed. With a kind, Kubernetes would delete all objects of
+/// that kind.
 const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 
-/// What templates share: which services run on the node, and its Site.
+/// Text that the templates share: which services run on the node, and its Site.
 const HELPERS: &str = r#"{{- define "foothold.services" -}}
 {{- $all := list -}}
 {{- range $part := list "baremetalhost" "dhcp" "registry" -}}
@@ -70,13 +71,13 @@ impl Chart {
         &self.files
     }
 
-    /// Its values, to be changed and given to `helm install --values`.
+    /// Its `values.yaml`, which users change and give to `helm install --values`.
     pub fn values(&self) -> &str {
         &self.values
     }
 }
 
-/// Whether a part is switched on; one that the chart does not have is not.
+/// The condition by which a part is switched on; it is false for a part that the chart does not have.
 fn on(part: &str) -> String {
     format!("index .Values.parts `{part}`")
 }
@@ -92,7 +93,7 @@ fn about(release: &Release, parts: &Parts) -> String {
     )
 }
 
-/// The kinds, each where one of the parts that need it is switched on.
+/// The kinds. Each is installed if a part that needs it is switched on.
 fn definitions(parts: &Parts) -> Result<String> {
     let mut text = String::new();
     for definition in parts.definitions() {
@@ -106,7 +107,7 @@ fn definitions(parts: &Parts) -> Result<String> {
     Ok(text)
 }
 
-/// These objects, where the condition holds. Their values are the chart's already.
+/// These objects under a condition. They already refer to values of the chart.
 fn guarded(condition: &str, objects: &[Value]) -> Result<String> {
     let mut text = format!("{{{{- if {condition} }}}}\n");
     for object in objects {
@@ -144,7 +145,7 @@ fn values(release: &Release, parts: &Parts) -> String {
     text
 }
 
-/// What values are taken (JSON Schema draft 7, which Helm checks).
+/// The schema of the values (JSON Schema draft 7), which Helm checks.
 fn schema(parts: &Parts) -> Value {
     let text = json!({"type": "string"});
     let switches: serde_json::Map<String, Value> =

@@ -16,7 +16,7 @@ use crate::store::{Cache, hash};
 /// The list of checksums, as `sha256sum --check` reads it.
 pub const SUMS: &str = "SHA256SUMS";
 
-/// A folder that is being written, beside the place where it will be.
+/// A folder that is being written, beside its final place.
 #[derive(Debug)]
 pub struct Folder {
     to: PathBuf,
@@ -25,7 +25,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Begins a folder at `to`, where nothing may be yet.
+    /// Begins a folder at `to`, where nothing may exist yet.
     pub fn new(to: &Path) -> Result<Self> {
         ensure!(
             to.symlink_metadata().is_err(),
@@ -64,7 +64,7 @@ impl Folder {
         self.copy(path, 0o644, cache, blob)
     }
 
-    /// A copy of it. What was written is hashed in any case, and says whether the cached file was whole.
+    /// Copies it. The copy is hashed for the list of checksums, and this also shows whether the cached file was damaged.
     fn copy(&mut self, path: &str, mode: u32, cache: &Cache, blob: &Blob) -> Result<Blob> {
         let damaged = || anyhow!("the cached file {} was damaged\nhint: run it again: it is made anew", blob.digest);
         ensure!(cache.holds(blob)?, damaged());

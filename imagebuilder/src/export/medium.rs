@@ -1,5 +1,5 @@
-//! What the node reads: the release's manifest, the bytes that it serves, and files of services. A box has them on its medium
-//! and in its layers.
+//! What the node reads: the release's manifest, the files that it serves, and files of services. A box has them on its
+//! medium and in its layers.
 
 use std::collections::BTreeMap;
 

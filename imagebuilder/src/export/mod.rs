@@ -5,7 +5,8 @@
 //!                                                            ├─ images ─► images/NAME.tar, images.txt
 //!                                                            └─ medium ─► medium/: release.json, foothold/store, services
 //! ```
-//! What the objects are the agent says: it is run as it was compiled for the release, so there is one truth of them.
+//! The objects come from the agent: the one that was compiled for the release is run and prints them. So they are written
+//! in one place only, for boxes and for other clusters.
 
 mod chart;
 mod folder;
@@ -50,7 +51,7 @@ pub struct Input<'a> {
     pub helm: &'a Helm<'a>,
 }
 
-/// Writes all of it. Returns the references of the images.
+/// Writes the export. Returns the references of the images.
 pub fn write(input: &Input<'_>, folder: &mut Folder, say: &dyn Fn(&str)) -> Result<Vec<String>> {
     let Input { cache, release, parts, .. } = input;
     let images = images(release, parts)?;

@@ -32,7 +32,7 @@ impl Part {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::BareMetalHost, Self::Dhcp, Self::Bpa, Self::Kpa, Self::Sip, Self::Registry];
 
-    /// As the command line and the agent call it.
+    /// Its name on the command line and in the agent.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BareMetalHost => "baremetalhost",
@@ -44,7 +44,7 @@ impl Part {
         }
     }
 
-    /// What a definition declares it by.
+    /// The keys of a definition that declare it.
     const fn needs(self) -> &'static str {
         match self {
             Self::BareMetalHost | Self::Registry => "`services.provisioning`",
@@ -55,7 +55,7 @@ impl Part {
     }
 }
 
-/// The part that others share: what runs on the node as on the box.
+/// The part that others share: services that run on the node as they do on the box.
 const NODE: &str = "node";
 /// Parts that need it.
 const ON_NODE: [Part; 3] = [Part::BareMetalHost, Part::Dhcp, Part::Registry];
@@ -95,7 +95,7 @@ pub struct Parts {
     node: Option<Printed>,
 }
 
-/// Chooses of what the release has: all, or these. `definition` is named in errors.
+/// Chooses all parts that the release has, or the `wanted` ones. `definition` is named in errors.
 pub fn choose(all: Vec<Printed>, wanted: &[Part], definition: &Path) -> Result<Parts> {
     let find = |part: Part| all.iter().find(|printed| printed.name == part.name()).cloned();
     let mut chosen = Vec::new();
@@ -134,7 +134,7 @@ impl Parts {
         self.chosen.iter().map(|(part, printed)| (part.name(), printed))
     }
 
-    /// What they share on the node, if anything.
+    /// The shared part that runs on the node, if one of them needs it.
     pub const fn node(&self) -> Option<&Printed> {
         self.node.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Real Helm, in the toolbox and without a network: what it makes of the chart with one part at a time.
+//! Runs real Helm, in the toolbox and without a network: it renders the chart with one part at a time.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use crate::rootfs::programs::place;
 use crate::store::{Cache, Made, WorkDir};
 use crate::toolbox::Toolbox;
 
-/// Words that stand in rendered objects for what only the site knows.
+/// Placeholders in rendered objects for what only the site knows.
 pub const NODE: &str = "NODE";
-/// The same of the address, where the definition has none.
+/// The placeholder of the address, if the definition has none.
 const ADDRESS: &str = "ADDRESS";
 /// Namespace of rendered objects.
 pub const NAMESPACE: &str = "foothold";
@@ -24,7 +24,7 @@ pub struct Helm<'a> {
 }
 
 impl<'a> Helm<'a> {
-    /// Lays the program out.
+    /// Writes the program to a folder.
     pub fn new(cache: &Cache, toolbox: &'a Toolbox, programs: &Made) -> Result<Self> {
         let work = cache.work_dir()?;
         fs_err::create_dir(work.path().join("home"))?;

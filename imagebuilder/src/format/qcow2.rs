@@ -5,7 +5,9 @@
 //! ```
 //!
 //! Source: QEMU `docs/interop/qcow2.rst`. Clusters without data are not stored; a cluster that does not
-//! get smaller is stored as it is, and so is one that will be replaced in place.
+//! get smaller is stored as it is, and so is one that will be replaced in place. It is written by hand because `qemu-img
+//! convert` chooses by itself which clusters are compressed: the proof, which `foothold prove` replaces in place, would be
+//! compressed, too.
 
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 

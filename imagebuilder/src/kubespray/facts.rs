@@ -15,7 +15,7 @@ pub enum Holds {
 /// A file that kubespray downloads and that a release may carry.
 #[derive(Clone, Copy, Debug)]
 pub struct Download {
-    /// What its variables begin with: `<name>_download_url`.
+    /// The beginning of its variables' names: `<name>_download_url`.
     pub name: &'static str,
     /// Its address without the scheme; `{version}` is the component's, without `v`.
     pub address: &'static str,
@@ -23,7 +23,7 @@ pub struct Download {
     pub version: &'static str,
     /// Variable with the checksum.
     pub checksum: &'static str,
-    /// Module set whose version it has; that of Kubernetes is the definition's.
+    /// The module set that has its version. The version of Kubernetes comes from the definition.
     pub set: &'static str,
     /// What it is made of.
     pub holds: Holds,
@@ -136,7 +136,7 @@ pub const DOWNLOADS: &[Download] = &[
 /// Settings of kubespray, each `variable: value`.
 pub type Switch = &'static [(&'static str, &'static str)];
 
-/// Something that kubespray may ask for and that no release carries.
+/// Something that kubespray may ask for and that no release can carry.
 #[derive(Clone, Copy, Debug)]
 pub struct Absent {
     /// What kubespray calls it in `downloads`.
@@ -145,7 +145,7 @@ pub struct Absent {
     pub address: &'static str,
     /// Whether it is an image.
     pub image: bool,
-    /// What switches it off; empty where nothing does.
+    /// The variables that switch it off; empty if nothing does.
     pub switch: Switch,
 }
 
@@ -172,7 +172,7 @@ const DASHBOARD: Switch = &[("dashboard_enabled", "false")];
 const METALLB: Switch = &[("metallb_enabled", "false"), ("metallb_speaker_enabled", "false")];
 const NO_PROXY_ON_NODES: Switch = &[("loadbalancer_apiserver_localhost", "false")];
 
-/// What kubespray may ask for and no release carries.
+/// What kubespray may ask for and no release can carry.
 pub const ABSENT: &[Absent] = &[
     file(
         "nerdctl",

@@ -1,4 +1,4 @@
-//! What kubespray needs of the internet, out of what a release carries, in the layout of its `contrib/offline`.
+//! What kubespray needs from the internet, taken from a release and laid out as kubespray's `contrib/offline` does it.
 //!
 //! ```text
 //! release, programs ─► plan (pure): files, images, versions, what is missing ─► write ─► TO/
@@ -8,7 +8,8 @@
 //!   group_vars/all/offline.yml        names all of it, with checksums; switches off what is not there
 //!   missing.json                      what kubespray may ask for and is not there
 //! ```
-//! Programs are compiled here, so their checksums are not those that kubespray knows: `offline.yml` has the right ones.
+//! The programs are compiled by the builder, so their checksums differ from those in kubespray. `offline.yml` has the right
+//! ones.
 
 pub mod facts;
 mod variables;
@@ -29,7 +30,7 @@ use crate::store::{Cache, Made};
 use facts::{ABSENT, DOWNLOADS, Download, FLANNEL, Holds, IMAGES};
 pub use variables::{Addresses, variables};
 
-/// Folder that a server of files has at its root.
+/// Folder that a file server serves at its root.
 pub const FILES: &str = "offline-files";
 /// Folder of images.
 const CONTAINERS: &str = "container-images";
@@ -38,7 +39,7 @@ pub const VARIABLES: &str = "group_vars/all/offline.yml";
 /// What is missing.
 pub const MISSING: &str = "missing.json";
 
-/// A file that is there.
+/// A file of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carried {
     /// What it is.
@@ -53,7 +54,7 @@ pub struct Carried {
     pub packed: bool,
 }
 
-/// Something that kubespray may ask for and that is not there.
+/// Something that kubespray may ask for and that the bundle lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Missing {
@@ -63,9 +64,9 @@ pub struct Missing {
     pub kind: &'static str,
     /// Where kubespray looks for it: an address below `files_repo`, or an image.
     pub address: String,
-    /// Whether kubespray fails without it, or with it the cluster does.
+    /// Whether kubespray or the cluster fails without it.
     pub needed: bool,
-    /// Variables by which `offline.yml` switches it off; empty where nothing does.
+    /// Variables by which `offline.yml` switches it off; empty if nothing does.
     pub switched_off_by: BTreeMap<String, String>,
     /// Why it is missing, or what needs it.
     pub why: String,
@@ -80,7 +81,7 @@ pub struct Plan {
     pub images: Vec<Image>,
     /// Variables with versions.
     pub versions: BTreeMap<&'static str, String>,
-    /// What is not there.
+    /// What the bundle lacks.
     pub missing: Vec<Missing>,
     /// Whether the release carries the network.
     pub flannel: bool,
@@ -159,7 +160,7 @@ pub fn plan(release: &Release, programs: &Made, packages: &Path, named: &[String
     Ok(Plan { files, images, versions, missing, flannel: flannel.is_some() })
 }
 
-/// Of what a release may carry only Helm is switched off by a variable.
+/// The variable that switches a download off: of those that a release may carry, only Helm has one.
 fn switch_of(download: &Download) -> BTreeMap<String, String> {
     if download.name == "helm" { owned(&[("helm_enabled", "false")]) } else { BTreeMap::new() }
 }
@@ -182,7 +183,7 @@ fn version(download: &Download, release: &Release, packages: &Path) -> Result<St
     Ok(version.trim_start_matches('v').to_owned())
 }
 
-/// What the download is made of, or the program that the release lacks.
+/// The programs of the download, or the name of one that the release lacks.
 fn members(download: &Download, programs: &Made, version: &str) -> Result<Vec<(String, Blob)>, &'static str> {
     let one = |path: &str, program: &'static str| -> Result<(String, Blob), &'static str> {
         let blob = programs.files.get(program).cloned().ok_or(program)?;
@@ -234,10 +235,10 @@ pub fn write(
     Ok(())
 }
 
-/// Registries whose name kubespray's script takes away, for `*_image_repo` names another in their place.
+/// Registries whose name kubespray's script removes, because `*_image_repo` names another registry instead.
 pub const REGISTRIES: [&str; 5] = ["docker.io", "gcr.io", "ghcr.io", "quay.io", "registry.k8s.io"];
 
-/// What an image is called below the registry that kubespray pulls from.
+/// The name of an image below the registry that kubespray pulls from.
 fn without_registry(reference: &str) -> &str {
     let name = reference.split('@').next().unwrap_or(reference);
     let known = |(registry, path)| REGISTRIES.contains(&registry).then_some(path);

@@ -8,7 +8,7 @@ use agent_api::release::{Blob, Release};
 use super::facts::{ABSENT, DOWNLOADS};
 use super::{Plan, REGISTRIES};
 
-/// Where the bundle is served at the site; what is not known yet is asked for by Ansible.
+/// Where the bundle is served at the site. For what is not known yet, Ansible stops and asks for the variable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// URL under which the domains of `offline-files` are.
@@ -68,7 +68,7 @@ pub fn variables(
     text + &mirrors(plan)
 }
 
-/// containerd asks the registry of the site for whatever is named after another one.
+/// The settings by which containerd asks the registry of the site for images of all other registries.
 fn mirrors(plan: &Plan) -> String {
     let of = |reference: &str| reference.split_once('/').map(|(registry, _)| registry.to_owned());
     let named: BTreeSet<String> = plan.images.iter().filter_map(|image| of(&image.reference)).collect();
