@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::client::Client;
 use crate::waits;
 
-/// How long a box may stay without any new event. Emulated machines on a busy host are slow, never silent.
+/// How long a box may go without a new event. Emulated machines on a busy host are slow, but never silent.
 pub const PATIENCE: Patience = Patience { stall: Duration::from_secs(420), total: Duration::from_secs(1500) };
 
 /// The built appliance.
@@ -71,7 +71,7 @@ impl Default for How<'_> {
     }
 }
 
-/// A running machine, and the promise that no other test runs one.
+/// A running machine, and the lock that keeps other tests from running one.
 pub struct Boxed {
     /// The machine.
     pub session: Session,
@@ -106,7 +106,8 @@ impl Appliance {
         Ok(Self { builder, out })
     }
 
-    /// A cluster that stock kubeadm makes of the same programs; alone, for it starves a machine that runs beside it.
+    /// A cluster that stock kubeadm makes of the same programs. No machine runs meanwhile: it would get too little of the
+    /// processors.
     pub fn stock_cluster(&self) -> Stock {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let stock = || {

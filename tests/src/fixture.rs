@@ -1,4 +1,4 @@
-//! What tests lay over with the one thing that they are about.
+//! Values that tests start from; each test changes only what it is about.
 
 use agent_api::release::{Kubernetes, Release};
 

@@ -1,15 +1,16 @@
-//! Package sets that tests resolve once and keep in the cache. Whatever else a lock names is always that of today's sources.
+//! Package sets that tests resolve once and keep in the cache. Everything else in a lock is always made from the sources of
+//! today.
 
 use anyhow::{Context as _, Result};
 use foothold::builder::Builder;
 use foothold::lock::Lock;
 use foothold::lock::apt::{Apt, Mirror};
 
-/// Adds the package sets of `tests/NAME.lock` in the cache to `lock`, when it `fits` with them; else has them resolved, and
-/// keeps them.
+/// Adds the package sets of `tests/NAME.lock` in the cache to `lock`, if it `fits` with them. Otherwise it resolves them,
+/// and keeps them.
 ///
 /// # Errors
-/// What resolving says.
+/// An error of the resolving.
 pub fn add_packages(
     at: &Builder,
     name: &str,

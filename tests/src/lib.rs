@@ -5,7 +5,7 @@
 //!   .boot(How)  ->  Boxed: a virtual machine that boots it, ended with its handle
 //! Registry::start() a real registry on loopback, with images that are pushed into it
 //! ```
-//! One machine runs at a time: two would only share the same processors and take as long.
+//! One machine runs at a time: two would share the same processors and be no faster.
 
 use std::net::TcpListener;
 

@@ -4,7 +4,7 @@
 //! dump (items of lists) --normalize--> title -> object --differences--> what, where, left, right
 //! ```
 //!
-//! What must differ between two clusters of the same making is taken out or replaced: identities,
+//! What must differ between two clusters that are made in the same way is taken out or replaced: identities,
 //! times, versions of storage, status, managed fields, the authority, tokens.
 
 use std::collections::BTreeMap;

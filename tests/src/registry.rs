@@ -71,12 +71,12 @@ impl Registry {
         Self { dir, address, wants, client, runtime, process: Some(process) }
     }
 
-    /// Ends it; what it has stays.
+    /// Ends it; its storage stays.
     pub fn stop(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again where it was.
+    /// Starts it again, with the same port and storage.
     pub fn go_on(&mut self) {
         self.process = Some(run(self.dir.path(), self.address));
     }
@@ -170,7 +170,7 @@ impl Registry {
         self.definition_through(&self.url(), references)
     }
 
-    /// The same through something in front of it.
+    /// The same, but through the address of something in front of it.
     pub fn definition_through(&self, url: &str, references: &[&str]) -> String {
         let mut hosts: Vec<String> =
             references.iter().map(|name| name.parse::<ImageName>().expect("a name").host).collect();

@@ -12,9 +12,9 @@ use crate::objects::{Difference, differences, normalize};
 const OURS: [&str; 2] = ["bpa-api-service", "bpa-api-service-box"];
 /// Name of the node in the stock cluster.
 const STOCK_NODE: &str = "foothold-node-name";
-/// No objects of the API: allocators that live in etcd only.
+/// Allocators that are stored in etcd only. They are not objects of the API.
 const NO_OBJECTS: [&str; 1] = ["RangeAllocation"];
-/// `ConfigMap` that holds the day on which a cluster began.
+/// `ConfigMap` with the day on which the cluster was made.
 const BEGIN: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
 /// Every place where the objects of the box differ from those of the stock cluster.

@@ -1,6 +1,7 @@
-//! Waits that a machine sat out: what systemd says on its console, and in its journal, when something did not come in time.
+//! Waits of a machine that ended by their time limit: what systemd writes to console and journal when something did not
+//! come in time.
 
-/// What systemd and udev say of a wait that ended by its limit.
+/// What systemd and udev write when a wait has ended by its limit.
 const ENDED: [&str; 8] = [
     "Timed out waiting for",
     "timed out. Terminating",
@@ -11,13 +12,13 @@ const ENDED: [&str; 8] = [
     "Dependency failed for",
     "Job timed out",
 ];
-/// What systemd says of a job that goes on for more than five seconds. Under emulation work takes as long: only jobs that
-/// do nothing but wait count.
+/// What systemd writes about a job that takes more than five seconds. Under emulation, real work may take as long, so only
+/// jobs count that do nothing but wait.
 const GOES_ON: [&str; 2] = ["A start job is running for", "A stop job is running for"];
-/// Names of jobs that only wait: for devices, and for a network.
+/// Names of jobs that do nothing but wait: for devices, and for a network.
 const ONLY_WAITS: [&str; 3] = ["/dev/", ".device", "Wait for "];
 
-/// The lines that tell of such a wait.
+/// The lines about such waits.
 pub fn sat_out(said: &str) -> Vec<&str> {
     let has = |line: &str, signs: &[&str]| signs.iter().any(|sign| line.contains(sign));
     let told = said.lines().filter(|line| has(line, &ENDED) || has(line, &GOES_ON) && has(line, &ONLY_WAITS));
