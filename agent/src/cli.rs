@@ -150,7 +150,8 @@ fn events() -> anyhow::Result<String> {
     fs_err::read_to_string(EVENTS).context("no events: this is not a running box")
 }
 
-/// Servers of the site, and what was made of them; nothing on a box that makes nothing of any.
+/// Prints the servers of the site and what runs on them: clusters, nodes, packages. Prints nothing on a box without
+/// servers.
 fn site_status() -> anyhow::Result<SiteStatus> {
     match fs_err::read(SITE_STATUS) {
         Ok(text) => serde_json::from_slice(&text).with_context(|| format!("reading `{SITE_STATUS}`")),
@@ -176,7 +177,7 @@ fn site_lines(site: &SiteStatus) -> String {
     text
 }
 
-/// Log lines of a program in a pod: `kubectl logs` shows them. `RUST_LOG` chooses others than those from `info` on.
+/// Log lines of a program in a pod, for `kubectl logs`. The level is `info` unless `RUST_LOG` names another one.
 fn log_to_stderr() {
     let wanted = env_logger::Env::new().default_filter_or("info");
     env_logger::Builder::from_env(wanted).format_timestamp(None).init();

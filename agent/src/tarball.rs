@@ -26,7 +26,7 @@ const MOST_MEMBERS: usize = 100_000;
 /// Why an archive is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
-    /// It is none, or goes beyond the bounds.
+    /// It is not a tar archive, or is larger than allowed.
     #[error("{0}")]
     Shape(String),
     /// It ends before its end.

@@ -1,6 +1,9 @@
 //! Documents of container images, as registries and archives hold them: OCI's and Docker's (schema 2). What a reader does
 //! with them is its own: the builder takes one platform's image apart, the box takes whole archives of strangers, with limits.
 //!
+//! The types are written by hand because those of the crate `oci-spec` refuse a descriptor without a media type, which is
+//! taken here, lack `docker save`'s list, and would bring 12 crates into the agent.
+//!
 //! Source: OCI image specification 1.1 (descriptor.md, image-index.md, image-layout.md, annotations.md); Docker's image
 //! manifest version 2, schema 2, and image specification 1.2 (`docker save`).
 

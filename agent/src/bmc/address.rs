@@ -65,10 +65,10 @@ pub enum Address {
 /// An address that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It is none.
+    /// The text is not an address of a BMC.
     #[error(transparent)]
     Form(#[from] BmcAddressError),
-    /// The port is no number.
+    /// The port is not a number.
     #[error("the port `{0}` is no number up to 65535")]
     Port(String),
     /// `?privilegelevel=` says something else.

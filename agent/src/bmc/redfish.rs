@@ -38,7 +38,7 @@ pub enum RedfishError {
     /// Our client cannot be made.
     #[error("making the HTTPS client")]
     Client(#[source] reqwest::Error),
-    /// The certificates that were given are none.
+    /// The text that was given as certificates cannot be read.
     #[error("reading `ca.crt`")]
     Authorities(#[from] AuthorityError),
     /// Nobody listens there.

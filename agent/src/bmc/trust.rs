@@ -34,10 +34,10 @@ pub enum Trust {
 /// A PEM text that names no certificates.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AuthorityError {
-    /// It has none.
+    /// The text holds no certificate.
     #[error("found no certificate, expected at least one in PEM")]
     None,
-    /// One is none.
+    /// A part of it is not a certificate.
     #[error("certificate {number}: {why}")]
     Broken {
         /// Which, from 1.
@@ -54,7 +54,7 @@ impl Trust {
     /// Those of a PEM text.
     ///
     /// # Errors
-    /// It has none, or one that is none.
+    /// The text holds no certificate, or one that cannot be read.
     pub fn authorities(pem: &str) -> Result<Self, AuthorityError> {
         let mut found = Vec::new();
         for (number, certificate) in (1..).zip(CertificateDer::pem_slice_iter(pem.as_bytes())) {
@@ -85,7 +85,7 @@ struct Verifier {
     roots: Vec<CertificateDer<'static>>,
     /// Others.
     between: Vec<CertificateDer<'static>>,
-    /// For chains; without roots there is none.
+    /// Checks chains of certificates; `None` without roots.
     chains: Option<Arc<WebPkiServerVerifier>>,
 }
 

@@ -116,8 +116,8 @@ async fn once(on: Ground<'_>, api: &Api, declared: &Declared, front: &Front) -> 
     checked.map_err(|(step, missing)| (step, format!("{}: {}", missing.what, missing.why)))
 }
 
-/// The certificates for addresses that came while the cluster was brought up: who is told that the box is ready can ask its
-/// API there. Returns the node with the addresses of now.
+/// Renews certificates for addresses that came while the cluster was brought up, so that the API answers at all addresses
+/// when the box says `ready`. Returns the node with its present addresses.
 pub async fn catch_up(machine: &Machine, steps: &Steps, mut node: Node) -> Node {
     if has_moved(&mut node) {
         // What fails is told, and tried again by the watch.

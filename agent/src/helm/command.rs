@@ -11,7 +11,7 @@ use super::{ReleasePlan, run};
 use crate::host::System;
 use crate::terminal::show;
 
-/// What is done.
+/// What Helm does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Deed {
     /// Install or upgrade it.
@@ -23,7 +23,7 @@ pub enum Deed {
 /// Do something with a release on a cluster.
 #[derive(Debug, Args)]
 pub struct Release {
-    /// What is done.
+    /// Install or uninstall.
     #[arg(value_enum)]
     deed: Deed,
     /// Folder with `plan.json` and `kubeconfig`.
@@ -38,7 +38,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Does it. The exit code is 1 when the report has an error.
+    /// Runs the command. The exit code is 1 when the report has an error.
     ///
     /// # Errors
     /// A plan that cannot be read, or a report that cannot be written.

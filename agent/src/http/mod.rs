@@ -114,7 +114,7 @@ pub struct Text {
     pub kind: &'static str,
     /// Further headers.
     pub headers: Vec<(&'static str, String)>,
-    /// All of it.
+    /// The whole body.
     pub body: String,
 }
 

@@ -44,7 +44,7 @@ pub struct Node {
     /// Which services, separated by commas; empty ones are passed over.
     #[arg(long, value_name = "SERVICES", value_delimiter = ',')]
     services: Vec<String>,
-    /// What the release holds, as `foothold export` wrote it.
+    /// Folder with the files of the release, as `foothold export` wrote it.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/foothold/medium")]
     medium: PathBuf,
     /// Site of the node: its network for servers, and who may come in.
@@ -68,7 +68,7 @@ pub struct Node {
 }
 
 impl Parts {
-    /// Does it.
+    /// Runs the command.
     pub fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Print { release } => {

@@ -1,6 +1,7 @@
 //! The network of an installed server: units that stay, made of its config drive at each start.
 //!
-//! cloud-init would make other ones of the same file: where this agent makes them, it is told to make none.
+//! cloud-init would make other units from the same file. Where this agent makes them, it writes a setting that keeps
+//! cloud-init from it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

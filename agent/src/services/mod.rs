@@ -12,6 +12,9 @@
 //! 1. `images/NAME/image.yaml`: its image, which the release then carries under the name that the module looks for;
 //! 2. this file: the module's name, and its line in [`Services::of`].
 //!
+//! Where a definition switches it on by a new key, that key is written in `agent_api::release` and in the builder, as
+//! `imagebuilder/src/config/services.rs` says.
+//!
 //! Its own module has a [`Step`] (the name in events, and what helps when it fails), a type that is made `of` the release
 //! where that declares it, and [`Service`] for that type. A [`StaticPod`] needs no API server; a
 //! [`deployed::Controller`] is a Deployment with its account and rights; whatever else belongs to a service are objects that
@@ -190,7 +193,7 @@ fn shared(service: impl Service + 'static) -> Arc<dyn Service> {
     Arc::new(service)
 }
 
-/// Asks a server of the box for that path, and names `what` is missing where the status is none of the `good` ones.
+/// Asks a server of the box for that path. If the status is not one of the `good` ones, the error names `what` is missing.
 pub async fn asked(port: u16, path: &str, what: &str, good: &[u16]) -> Result<(), Missing> {
     match http::ask(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), path).await {
         Ok(status) if good.contains(&status) => Ok(()),

@@ -25,7 +25,7 @@ pub use lost::SILENCE;
 pub use stage::{Next, Seen, Stage, stage};
 pub use table::Table;
 
-/// Where a host stands, by its node and what the box has seen of it; `table` is none where nobody looks.
+/// Where a host stands, by its node and what the box has seen of it; `table` is `None` where the box does not look.
 pub fn look(host: &BareMetalHost, node: &Node, table: Option<&Table>, now: Timestamp) -> Option<Stage> {
     with(host, node, table, now, stage)
 }

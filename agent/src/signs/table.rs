@@ -19,7 +19,7 @@ use agent_api::net::MacAddress;
 /// Paths that only servers fetch which are provisioned, and their BMCs.
 const THEIRS: [&str; 2] = ["/provisioning/", "/netboot/"];
 
-/// All of it.
+/// All signs of life that the box has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Table {

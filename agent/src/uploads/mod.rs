@@ -43,10 +43,10 @@ pub const PLACE: &str = "/var/lib/foothold/uploads";
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    /// There is one of that name.
+    /// There is already an image of that name.
     #[error("Image already exists")]
     Exists,
-    /// There is none of that name.
+    /// There is no image of that name.
     #[error("Image doesn't exist")]
     Missing,
     /// All its bytes are there.

@@ -112,7 +112,7 @@ fn none_here() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "this release makes no application clusters", hint)
 }
 
-/// What is told of an object. One that is not as it should be is left out: the schema does not let it in.
+/// What REST says of an object. One that cannot be read is left out; the schema does not admit any such.
 fn story(object: &Value) -> Option<ClusterStory> {
     let read: Provisioning = serde_json::from_value(object.clone()).ok()?;
     let status = read.status.clone().unwrap_or_default();

@@ -70,7 +70,7 @@ const BEFORE_KEY: &[&str] = &[
 ];
 /// Whole names.
 const WHOLE: &[&str] = &["auth", "pass", "pw", "community", "pin", "key-data", "sig", "jwt", "dsn", "foothold.site"];
-/// Last words of names that tell about a secret and are none.
+/// Last words of names whose value tells something about a secret but is not secret.
 const ABOUT: &[&str] = &[
     "name",
     "names",

@@ -276,7 +276,7 @@ fn ending_of(line: &str) -> &str {
     &line[line.trim_end_matches(['\n', '\r']).len()..]
 }
 
-/// Whether the value of a name that sounds like a secret's is none: a switch, or where a key lies.
+/// Whether a value is not a secret although its name sounds like one: a switch, or the path of a key.
 fn is_no_secret(key: &Key<'_>, value: &str) -> bool {
     let plain = plain(value);
     SWITCHES.contains(&plain) || (plain.starts_with('/') && key.name.to_ascii_lowercase().contains("key"))

@@ -45,7 +45,7 @@ const KEYS: &[&str] = &[
     "var/lib/foothold/uploads/apt.key",
     "var/lib/foothold/web",
 ];
-/// Keys of Secrets whose value is no secret.
+/// Keys in Secrets whose values need not be hidden.
 const OPEN: &[&str] =
     &["namespace", "username", "user", "name", "type", "url", "host", "port", "email", "login", "database", "address"];
 
@@ -90,7 +90,7 @@ impl Values {
         self.found.iter().map(String::as_str)
     }
 
-    /// A file of keys. Certificates and public keys are none.
+    /// Collects a file that holds a key. Certificates and public keys are passed over.
     fn file(&mut self, path: &Path) {
         let public =
             path.extension().is_some_and(|extension| ["crt", "pub", "pem", "yaml"].iter().any(|it| extension == *it));

@@ -20,7 +20,7 @@ pub struct Place {
     pub device: String,
 }
 
-/// Why there is none.
+/// Why there is no place for reports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
     /// The medium has no such partition, as a CD has none.
