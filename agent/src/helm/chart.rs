@@ -16,7 +16,7 @@ const MOST: u64 = 16 << 20;
 const TEMPLATE: &str =
     "{{- range $path, $bytes := .Files.Glob \"files/*\" }}\n---\n{{ $.Files.Get $path }}\n{{- end }}\n";
 
-/// Brings the chart. Where it is then.
+/// Fetches or makes the chart. Returns where it is.
 pub async fn bring(ground: &Ground, plan: &ReleasePlan) -> anyhow::Result<PathBuf> {
     match &plan.source {
         Source::File(path) => {
@@ -59,7 +59,7 @@ async fn fetch(content: &str, path: &str) -> anyhow::Result<Vec<u8>> {
     Ok(answer.bytes().await?.to_vec())
 }
 
-/// A chart whose templates are these files, word by word.
+/// Makes a chart whose templates give these files unchanged.
 fn wrap(folder: &Path, name: &str, files: &[Vec<u8>]) -> anyhow::Result<()> {
     for part in ["files", "templates"] {
         fs_err::create_dir_all(folder.join(part))?;

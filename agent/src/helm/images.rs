@@ -1,4 +1,4 @@
-//! What the objects of a chart pull, and whether the box has it: known before anything is applied.
+//! Which images the objects of a chart pull, and whether the box has them. This is checked before anything is applied.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::look::documents;
 use crate::cluster::apply::declared::Id;
 use crate::http::client;
 
-/// What the registry answers within.
+/// Longest wait for the registry.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Manifests and indexes, by OCI and by Docker.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -49,7 +49,7 @@ fn collect(value: &Value, of: &str, found: &mut BTreeMap<String, String>) {
 /// Asks the box's registry for each image of the manifest.
 ///
 /// # Errors
-/// Those that it does not have, each with an object that pulls it.
+/// The registry lacks images: each is named with an object that pulls it.
 pub async fn check(registry: &str, manifest: &str) -> anyhow::Result<()> {
     let http = client::plain().timeout(ANSWER).build()?;
     let mut missing = Vec::new();

@@ -20,17 +20,17 @@ use crate::cluster::apply::declared::Id;
 use crate::cluster::apply::health;
 use crate::cluster::follow;
 
-/// As whom Helm writes fields (server-side apply).
+/// Helm's field manager (server-side apply).
 const MANAGER: &str = "helm";
 /// Most bytes of a record of Helm's: it fits a Secret when packed.
 const MOST: u64 = 64 << 20;
-/// What the API server sets of an object by itself.
+/// Fields that the API server sets by itself.
 const OWN: [&str; 5] = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
 /// The objects of a manifest.
 ///
 /// # Errors
-/// Where it is no YAML.
+/// The manifest is not YAML.
 pub fn documents(manifest: &str) -> anyhow::Result<Vec<Value>> {
     let read: Vec<Value> = serde_saphyr::from_multiple_with_options(manifest, yaml::options(manifest))
         .map_err(|error| anyhow::anyhow!("the chart's objects are no YAML: {}", yaml::told(&error)))?;
@@ -61,10 +61,10 @@ impl Cluster {
         Ok(Self(follow::client_of(read).await?))
     }
 
-    /// The newest record; none where the release is not there.
+    /// The newest record; `None` if the release is not installed.
     ///
     /// # Errors
-    /// The cluster does not answer, or the record is no record.
+    /// The cluster does not answer, or the record cannot be read.
     pub async fn record(&self, namespace: &str, name: &str) -> anyhow::Result<Option<Record>> {
         let secrets = Api::<Secret>::namespaced(self.0.clone(), namespace);
         let own = ListParams::default().labels(&format!("owner=helm,name={name}"));
@@ -91,7 +91,7 @@ impl Cluster {
         })
     }
 
-    /// Objects of the release that are not there, or do not do what they are for.
+    /// Objects of the release that are missing or not healthy.
     ///
     /// # Errors
     /// The cluster does not answer.

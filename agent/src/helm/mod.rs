@@ -1,5 +1,4 @@
-//! Charts on a cluster, by Helm: what the pod does that the controller of releases starts, and what can be known of a release
-//! without Helm.
+//! Charts on a cluster, by Helm: what the pod of a release does, and what can be read about a release without Helm.
 //!
 //! ```text
 //! controller ─► Job: plan, kubeconfig ─► command ─► chart   fetched from the box, or made of manifests
@@ -8,7 +7,7 @@
 //!                                            └────► Report, as the pod's termination message
 //! controller ─► look: Helm's record in the cluster ─► health of each object, drift
 //! ```
-//! Helm does what Helm does; nothing of it is done again here.
+//! Nothing that Helm does is implemented a second time here.
 
 mod chart;
 pub mod command;
@@ -36,9 +35,9 @@ pub struct ReleasePlan {
     pub values: Map<String, Value>,
     /// How long Helm waits for the objects.
     pub timeout: Duration,
-    /// An upgrade that failed is taken back.
+    /// Whether a failed upgrade is rolled back.
     pub rollback: bool,
-    /// The chart's tests are run.
+    /// Whether the chart's tests are run.
     pub test: bool,
     /// `http://BOX:6180`.
     pub content: String,
@@ -63,7 +62,7 @@ pub enum Source {
     Manifests(Vec<String>),
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -88,7 +87,7 @@ pub struct Report {
 const MESSAGE: usize = 4096;
 
 impl Report {
-    /// As a termination message: short enough that Kubernetes keeps all of it.
+    /// The report as a termination message, short enough that Kubernetes keeps all of it.
     pub fn message(&self) -> serde_json::Result<String> {
         let mut report = self.clone();
         loop {

@@ -13,14 +13,14 @@ use super::{ReleasePlan, Report, chart, images};
 use crate::host::Runner;
 use crate::steps::chain;
 
-/// What a call of Helm may take that waits for nothing.
+/// Longest run of a call of Helm that waits for nothing.
 const CALL: Duration = Duration::from_secs(120);
-/// What Helm gets beyond its own time.
+/// How much longer than its own limit Helm may run.
 const MORE: Duration = Duration::from_secs(60);
 /// Objects that are named when something fails.
 const NAMED: usize = 10;
 
-/// What a pod stands on.
+/// What a pod works with.
 pub struct Ground {
     /// Runs Helm.
     pub runner: Arc<dyn Runner>,
@@ -92,13 +92,13 @@ async fn try_apply(ground: &Ground, plan: &ReleasePlan, report: &mut Report) -> 
     Ok(())
 }
 
-/// Helm's word on the release.
+/// Helm's status of the release.
 fn status(ground: &Ground, plan: &ReleasePlan) -> anyhow::Result<Value> {
     let told = ground.on(plan, &["status", &plan.name], &["--output", "json"], CALL)?;
     serde_json::from_slice(&told).context("reading what `helm status` says")
 }
 
-/// The objects that hold it up, as far as they can be asked.
+/// The objects that are not healthy, if the cluster answers.
 async fn unhealthy(ground: &Ground, plan: &ReleasePlan) -> Vec<UnhealthyObject> {
     let asked = async {
         let cluster = Cluster::of(&fs_err::read_to_string(&ground.kubeconfig)?).await?;
@@ -112,7 +112,7 @@ async fn unhealthy(ground: &Ground, plan: &ReleasePlan) -> Vec<UnhealthyObject> 
     found
 }
 
-/// Uninstalls it. One that is not there is as good.
+/// Uninstalls it. It is no error if it is not installed.
 pub fn remove(ground: &Ground, plan: &ReleasePlan) -> Report {
     let timeout = format!("{}s", plan.timeout.as_secs());
     let more = ["--ignore-not-found", "--wait", "--timeout", timeout.as_str()];

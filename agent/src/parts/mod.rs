@@ -6,8 +6,8 @@
 //!                └─► one pod on the control plane: `node` ─► Ironic, DHCP, registry as on the box: laid out, followed,
 //!                                                           static pods of the kubelet, ports 5000, 6180, 6385, 9015
 //! ```
-//! Nothing here says a second time what a service is: objects are those of [`crate::services`], and what runs is the same
-//! code. What differs: images come from a registry, the namespace is the chart's, and a Site names network and access.
+//! Nothing of a service is written twice: the objects are those of [`crate::services`], and the same code runs. The
+//! differences: images come from a registry, the namespace is the chart's, and a Site names network and access.
 
 pub mod command;
 mod node;

@@ -14,7 +14,7 @@ use crate::services::deployed::{Controller, NAMESPACE, place};
 use crate::services::parts::{resources, restricted};
 use crate::services::{Mount, dhcp, metal3, sip};
 
-/// Where a chart has what a box knows.
+/// Placeholders of a chart for what a box knows by itself.
 const REGISTRY: &str = "{{ .Values.registry }}";
 const IN_NAMESPACE: &str = "{{ .Release.Namespace }}";
 const ADDRESS: &str = "{{ required `address: the address at which servers reach this node` .Values.address }}";

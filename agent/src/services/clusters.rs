@@ -35,7 +35,7 @@ pub const STEP: Step = Step {
 const NAME: &str = "bpa-operator";
 /// What it is for a user.
 const TITLE: &str = "the controller of clusters";
-/// The same of the controller of what runs on them.
+/// What the controller of releases is for a user.
 const KPA: &str = "kpa-operator";
 const KPA_TITLE: &str = "the controller of releases";
 /// Image with Helm.
@@ -61,7 +61,7 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    /// None where the release does not declare it.
+    /// `None` if the release does not declare it.
     pub fn of(machine: &Machine, ironic: &Arc<Ironic>) -> Option<Self> {
         machine.release().clusters.as_ref()?;
         let image = machine.release().image(metal3::IMAGE)?.reference.clone();
@@ -92,7 +92,7 @@ impl Clusters {
         deployed::apply(api, &objects(&self.image, &self.helm, own, machine.release())?).await
     }
 
-    /// Tells it when servers reach the box at another address. Ends only when it is dropped.
+    /// Updates its objects when servers reach the box at another address. Ends only when it is dropped.
     async fn follow_address(&self, machine: &Machine) {
         let mut known = self.own().ok();
         loop {
@@ -136,7 +136,8 @@ async fn is_there(api: &Api) -> Result<(), Missing> {
     deployed::ask(api, &Controller::path(KPA), KPA_TITLE).await
 }
 
-/// The pod, which is not root, writes there; nobody else but root reads it, for it holds kubeconfigs.
+/// Makes the folder that the pod, which is not root, writes to. Only the pod and root can read it, because it holds
+/// kubeconfigs.
 pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
     fs_err::create_dir_all(folder)?;
     fs_err::set_permissions(folder, Permissions::from_mode(0o700))?;
@@ -155,7 +156,7 @@ fn objects(image: &str, helm: &str, own: Ipv4Addr, release: &Release) -> Result<
     Ok(objects)
 }
 
-/// The controller of what runs on clusters. `own` is the box's address.
+/// The controller of releases. `own` is the box's address.
 pub fn releases(image: &str, helm: &str, own: &str) -> Controller {
     let metrics = format!("127.0.0.1:{KPA_METRICS}");
     let args = ["operator", "kpa", "--box", own, "--helm", helm, "--metrics-address", &metrics];

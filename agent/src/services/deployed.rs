@@ -24,7 +24,7 @@ use crate::steps::{Missing, Outcome, Step};
 pub const NAMESPACE: &str = "kube-system";
 /// User and group of controllers.
 pub const USER: i64 = 65532;
-/// What annotates a pod with what it was made of.
+/// Annotation of a pod: the digest of what it reads when it starts.
 pub const GENERATION: &str = "foothold.dev/generation";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -46,7 +46,7 @@ pub struct Controller {
     pub memory_limit: Option<&'static str>,
     /// What it sees of box and cluster.
     pub mounts: Vec<Mount>,
-    /// Digest of what it only reads when it starts: another one is another pod.
+    /// Digest of what it only reads when it starts. When it changes, the pod is replaced.
     pub generation: String,
 }
 
@@ -56,7 +56,7 @@ impl Controller {
         format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}")
     }
 
-    /// Its account, its rights, and that it has them.
+    /// Its account, its role, and the binding of the two.
     pub fn rights(&self) -> Result<[Placed; 3], ObjectsError> {
         let name = self.name.to_owned();
         let account = ServiceAccount { metadata: self.metadata(), ..ServiceAccount::default() };
@@ -156,7 +156,7 @@ impl Controller {
     }
 }
 
-/// What may be done with these resources of these groups.
+/// A rule: what may be done with these resources of these groups.
 pub fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> PolicyRule {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     PolicyRule {

@@ -1,5 +1,5 @@
-//! DHCP and TFTP for servers, where the release gives it addresses to lease: its pod is laid out, told of new machines, and what
-//! its guard finds is told on the console, in REST and as events of the cluster.
+//! DHCP and TFTP for servers, if the release gives it addresses to lease. Its pod is laid out and told of new machines.
+//! What its guard finds is shown on the console, in REST and as events of the cluster.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct Dhcp {
 }
 
 impl Dhcp {
-    /// None where the release has no image of it, or there is nothing to lease.
+    /// `None` if the release has no image of it, or there is nothing to lease.
     pub fn of(machine: &Machine, ironic: &Ironic) -> Option<Self> {
         let image = machine.release().image(IMAGE)?.reference.clone();
         let declared = &ironic.plan().declared;
@@ -91,7 +91,7 @@ impl Dhcp {
         write_hosts(machine, dhcp::hosts(all.iter())).await
     }
 
-    /// Writes it anew when another machine is known. Ends only when it is dropped.
+    /// Writes the file again when the known machines change. Ends only when it is dropped.
     async fn follow_hosts(&self, machine: &Machine) {
         let kind = ApiResource::erase::<BareMetalHost>(&());
         let keep = |host: &Value| Some(dhcp::machine(host));
@@ -187,7 +187,7 @@ fn lay_out(
 /// The pod: the image of dnsmasq, under the agent's guard. It reads its settings only when it starts: another `generation`
 /// of them is another pod.
 ///
-/// Root, for dnsmasq gives up no rights that it does not have: only those of the network are left.
+/// Its user is root, as dnsmasq expects at its start; of root's capabilities it has only those for the network.
 fn pod(image: &str, interface: &str, generation: String) -> StaticPod {
     let args = [
         "--interface",

@@ -22,7 +22,7 @@ pub const STEP: Step = Step {
     log: PODS_LOG,
 };
 
-/// Its image, which the release has where `services.metrics` is declared.
+/// Its image, which the release has if the definition declares `services.metrics`.
 pub const IMAGE: &str = "foothold.dev/metrics-server:";
 /// What it is for a user.
 const TITLE: &str = "the metrics API";
@@ -36,7 +36,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// None where the release does not declare it.
+    /// `None` if the release does not declare it.
     pub fn of(machine: &Machine) -> Option<Self> {
         Some(Self { image: machine.release().image(IMAGE)?.reference.clone() })
     }
@@ -49,7 +49,7 @@ impl Metrics {
         deployed::bring_up(on, &STEP, place, || answers(api)).await;
     }
 
-    /// Tells it when the kubelet has another certificate. Ends only when it is dropped.
+    /// Updates its objects when the kubelet's certificate has changed. Ends only when it is dropped.
     async fn follow_certificate(&self, on: Ground<'_>) {
         let mut known = trust(on.machine, on.node).ok();
         loop {
@@ -88,14 +88,14 @@ impl Service for Metrics {
     }
 }
 
-/// The kubelet's certificate has what signed it behind it.
+/// The authority of the kubelet's certificate: the certificate after it in the same file.
 fn trust(machine: &Machine, node: &Node) -> anyhow::Result<Trust> {
     let authority = fs_err::read_to_string(machine.at(kubelet::DIR).join(kubelet::SERVING))?;
     let generation = hex::encode(&Sha256::digest(&authority)[..8]);
     Ok(Trust::Node { name: node.name.clone(), address: node.advertise, authority, generation })
 }
 
-/// Whether it says what the node uses.
+/// Whether it answers with the usage of the node.
 async fn answers(api: &Api) -> Result<(), Missing> {
     match api.get(NODES).await {
         Ok(Some(list)) => tells(&list),

@@ -6,7 +6,7 @@
 //!                               ├─ every 15 s ─────────► Service::ask ─► what is missing
 //!                               └─ all the time ───────► Service::tend
 //! ```
-//! What of them runs on a cluster that someone else set up, [`crate::parts`] says.
+//! [`crate::parts`] says which of them can run on a cluster that someone else set up.
 //!
 //! A new service needs two things beside its own module:
 //! 1. `images/NAME/image.yaml`: its image, which the release then carries under the name that the module looks for;
@@ -58,7 +58,7 @@ pub const PODS_LOG: &str = "/var/log/pods";
 /// Pause between two questions whether a service answers.
 pub const EVERY: Duration = Duration::from_millis(400);
 
-/// What services stand on.
+/// What services work with.
 #[derive(Clone, Copy)]
 pub struct Ground<'a> {
     /// The box.
@@ -123,7 +123,7 @@ fn nothing<'a>() -> BoxFuture<'a, ()> {
 pub struct Services(Vec<Arc<dyn Service>>);
 
 impl Services {
-    /// Those that the release has, at this site.
+    /// The services that the release has, at this site.
     pub fn of(machine: &Machine, front: &Arc<Front>) -> Self {
         let ironic = ironic::Ironic::of(machine);
         let all: [Option<Arc<dyn Service>>; _] = [
@@ -140,7 +140,7 @@ impl Services {
         Self(all.into_iter().flatten().collect())
     }
 
-    /// These alone.
+    /// Only these services.
     pub fn these(all: impl IntoIterator<Item = Arc<dyn Service>>) -> Self {
         Self(all.into_iter().collect())
     }

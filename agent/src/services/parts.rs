@@ -1,4 +1,4 @@
-//! What the box's pods are put together from: volumes, resources, and as few rights as they can do with.
+//! What the box's pods are made of: volumes, resources, and as few rights as possible.
 
 use std::collections::BTreeMap;
 
@@ -28,11 +28,11 @@ pub enum MountSource {
     Folder(String),
     /// A folder of the box, made when it is not there.
     FolderOrNew(String),
-    /// A file of the box. One that is replaced by another stays the old one in the pod.
+    /// A file of the box. If the file is replaced, the pod still sees the old one.
     File(String),
     /// What a Secret holds, for the pod's group.
     Secret(&'static str),
-    /// Made for the pod, and so large at most.
+    /// An empty folder for the pod, with its largest size.
     Empty(&'static str),
 }
 

@@ -28,7 +28,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// None where the release has none.
+    /// `None` if the release has no registry.
     pub fn of(front: &Arc<Front>) -> Option<Self> {
         Some(Self { storage: front.storage()?, front: Arc::clone(front) })
     }
@@ -80,7 +80,8 @@ impl Service for Registry {
     }
 }
 
-/// `distribution`. It has no probe: the agent asks the registry itself, which starts no program each time.
+/// The pod of `distribution`. It has no probe: the agent asks the registry by HTTP, which costs less than a program at each
+/// probe.
 fn pod(image: &str, writable: bool) -> StaticPod {
     let store = format!("{MEDIUM}/{MEDIUM_ROOT}/store");
     StaticPod {

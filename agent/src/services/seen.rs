@@ -81,7 +81,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Where there is something, else the other.
+/// The first text, or the other one if the first is empty.
 fn or(first: &Value, other: &str) -> String {
     first.as_str().filter(|text| !text.is_empty()).unwrap_or(other).to_owned()
 }

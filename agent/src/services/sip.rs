@@ -25,9 +25,9 @@ const NAME: &str = "sip-operator";
 const TITLE: &str = "the controller of tenant clusters";
 /// Image with `HAProxy` and the agent.
 pub const IMAGE: &str = "foothold.dev/sip:";
-/// That of jump hosts.
+/// Image of jump hosts.
 pub const JUMP_HOST: &str = "foothold.dev/jumphost:";
-/// Where the image has it.
+/// Path of `HAProxy` in the image.
 const HAPROXY: &str = "/usr/sbin/haproxy";
 /// Metrics and health, on the loopback address.
 const METRICS: u16 = 8088;
@@ -40,7 +40,7 @@ pub struct Sip {
 }
 
 impl Sip {
-    /// None where the release does not declare it.
+    /// `None` if the release does not declare it.
     pub fn of(machine: &Machine) -> Option<Self> {
         let release = machine.release();
         release.sip.as_ref()?;

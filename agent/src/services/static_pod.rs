@@ -14,7 +14,7 @@ use crate::machine::Machine;
 
 /// What the files of these pods begin with, among the kubelet's static pods.
 const PREFIX: &str = "foothold-";
-/// Name of what annotates a pod with what it was made of.
+/// Annotation of a pod: the digest of what it reads when it starts.
 const GENERATION: &str = "foothold.dev/generation";
 
 /// A pod of the kubelet's own, on the box's network: with no right and no file that is not named here.
@@ -38,13 +38,13 @@ pub struct StaticPod {
     pub memory_limit: Option<&'static str>,
     /// Seconds that it may take to end.
     pub grace_secs: Option<i64>,
-    /// Whether it has come up: it is not asked otherwise before.
+    /// The startup probe: other probes begin after it.
     pub startup: Option<Probe>,
     /// Whether it is restarted.
     pub liveness: Option<Probe>,
     /// Folders and files of the box that it sees.
     pub mounts: Vec<Mount>,
-    /// Digest of what it only reads when it starts: another one is another pod.
+    /// Digest of what it only reads when it starts. When it changes, the pod is replaced.
     pub generation: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl StaticPod {
         Ok(serde_json::to_string_pretty(&self.object())? + "\n")
     }
 
-    /// Lets the kubelet run it. Returns whether it is another one than before.
+    /// Lets the kubelet run it. Returns whether the pod has changed.
     pub fn place(&self, machine: &Machine) -> anyhow::Result<bool> {
         let path = machine.at(manifests::DIR).join(format!("{PREFIX}{}.yaml", self.name));
         let text = match machine.pulled(&self.image) {
@@ -126,7 +126,8 @@ impl StaticPod {
     }
 }
 
-/// Takes all these pods' manifests out of the kubelet's folder, those of services that the release has no more, too.
+/// Removes the manifests of all these pods from the kubelet's folder, also those of services that the release does not have
+/// any more.
 pub fn hold_back(dir: &Path) -> io::Result<()> {
     let entries = match fs_err::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

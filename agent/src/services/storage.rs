@@ -20,7 +20,7 @@ pub const STEP: Step = Step {
     log: PODS_LOG,
 };
 
-/// Its image, which the release has where `services.storage` is declared.
+/// Its image, which the release has if the definition declares `services.storage`.
 pub const IMAGE: &str = "foothold.dev/local-path-provisioner:";
 /// What it is for a user.
 const TITLE: &str = "the default StorageClass";
@@ -33,13 +33,14 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// None where the release does not declare it.
+    /// `None` if the release does not declare it.
     pub fn of(machine: &Machine) -> Option<Self> {
         let volumes = Volumes::of(machine)?;
         Some(Self { image: machine.release().image(IMAGE)?.reference.clone(), volumes })
     }
 
-    /// An earlier boot's volumes are there before the pods that use them. What fails is told when the service is started.
+    /// Mounts the volumes of an earlier boot before the pods that use them start. A failure is told when the service is
+    /// started.
     async fn mount_known(&self) {
         let volumes = self.volumes.clone();
         if let Err(error) = blocking(move || volumes.mount_known()).await {

@@ -31,7 +31,7 @@ const NAME: &str = "vino-operator";
 const TITLE: &str = "the controller of virtual machines";
 /// Image with libvirt, QEMU, Redfish and the agent.
 const IMAGE: &str = "foothold.dev/vino:";
-/// Where all that it makes is, as Airship has it.
+/// Namespace of all that it makes: Airship's.
 const NAMESPACE: &str = "vino-system";
 /// What nodes' pods may do in the whole cluster.
 const NODE: &str = "vino-node";
@@ -42,15 +42,15 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// The controller.
 #[derive(Debug)]
 pub struct Vino {
-    /// Of the controller.
+    /// Image of the controller.
     own: String,
-    /// Of nodes' pods.
+    /// Image of the nodes' pods.
     image: String,
     interface: Option<String>,
 }
 
 impl Vino {
-    /// None where the release does not declare it.
+    /// `None` if the release does not declare it.
     pub fn of(machine: &Machine) -> Option<Self> {
         let release = machine.release();
         let declared = release.vino.as_ref()?;
@@ -106,7 +106,7 @@ fn namespace() -> Namespace {
     Namespace { metadata, ..Namespace::default() }
 }
 
-/// What it may do beside what it may in the whole cluster, and what nodes' pods may.
+/// The controller's rights in its namespace, and the rights of the nodes' pods.
 fn own_rights() -> Result<[Placed; 4], ObjectsError> {
     let within = |name: &str| ObjectMeta {
         name: Some(name.to_owned()),

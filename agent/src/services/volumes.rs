@@ -62,7 +62,7 @@ pub struct NoRoom {
 }
 
 impl Volumes {
-    /// None where the release declares no storage.
+    /// `None` if the release declares no storage.
     pub fn of(machine: &Machine) -> Option<Self> {
         let percent = machine.release().storage.as_ref()?.share_percent;
         Some(Self { machine: machine.clone(), percent })
@@ -145,7 +145,7 @@ impl Volumes {
         Ok(mount::mount("ext4", &device.path.to_string_lossy(), &self.folder(), options)?)
     }
 
-    /// Makes the folder below the mount one in which nothing can be made.
+    /// Makes the folder below the mount immutable, so that nothing can be created in it.
     fn guard(&self) -> anyhow::Result<()> {
         fs_err::create_dir_all(self.folder())?;
         let folder = fs_err::File::open(self.folder())?;
@@ -167,7 +167,7 @@ impl Volumes {
 }
 
 impl Keeper for Volumes {
-    /// Nothing while it is not mounted: what DATA has is not theirs.
+    /// How much of the volumes' space is used; nothing while it is not mounted, because that would be DATA's.
     fn shares(&self) -> Vec<(String, Share)> {
         if self.mounted().is_err() {
             return Vec::new();
@@ -181,7 +181,7 @@ impl Keeper for Volumes {
     }
 }
 
-/// Whether another file system is there than in the folder above.
+/// Whether something is mounted there: its file system differs from that of the folder above.
 fn is_mount(folder: &Path) -> io::Result<bool> {
     let above = folder.parent().unwrap_or(folder);
     match fs_err::metadata(folder) {

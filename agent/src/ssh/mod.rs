@@ -4,7 +4,8 @@
 //! Target (address, user) + Identity (key, password) ─connect─► Session ─┬─ run: a program, its output line by line
 //!            host key: as known, else told back ◄──────────────────────┘   └ put: a file, whole or not at all
 //! ```
-//! A server's key that is known must be the one that it shows; an unknown one is told back, so that it is known from then on.
+//! If a server's key is known, the server must show this key. If not, the key that it shows is returned, so that the caller
+//! can remember it.
 
 mod session;
 #[cfg(test)]
@@ -42,12 +43,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// What a client proves itself with, tried in this order. It is never printed.
+/// Keys and password of a client, tried in this order. They are never printed.
 #[derive(Clone, Default)]
 pub struct Identity {
     /// Keys.
     pub keys: Vec<Arc<PrivateKey>>,
-    /// A password; of `sudo`, too.
+    /// A password, also for `sudo`.
     pub password: Option<String>,
 }
 
@@ -75,7 +76,7 @@ pub enum SshError {
         /// In words.
         why: String,
     },
-    /// It shows another key than it did before.
+    /// The server shows another key than the known one.
     #[error(
         "{target} shows the key {shown}, and is known by {known}; hint: if it was installed anew, remove `hostKey` of the node from the status"
     )]
@@ -87,19 +88,19 @@ pub enum SshError {
         /// Fingerprint.
         known: String,
     },
-    /// It lets nobody in with what there is.
+    /// The server accepts none of the keys and passwords.
     #[error(
         "{target} lets nobody in with {tried}; hint: it takes {takes}; the Secret needs a `password` or `ssh-privatekey` that it knows"
     )]
     Refused {
         /// Where.
         target: String,
-        /// What was shown to it.
+        /// What was offered.
         tried: String,
-        /// What it would take.
+        /// What the server accepts.
         takes: String,
     },
-    /// What is to be shown cannot be read.
+    /// A key cannot be read.
     #[error("{what}: {why}")]
     Key {
         /// Which.
@@ -118,7 +119,7 @@ pub enum SshError {
         #[source]
         source: Box<russh::Error>,
     },
-    /// A program ended otherwise than with 0.
+    /// A program ended with another exit code than 0.
     #[error("`{program}` on {target} {how}{}", tail(.stderr))]
     Failed {
         /// Where.
@@ -149,7 +150,7 @@ pub fn private_key(text: &str, what: &str) -> Result<PrivateKey, SshError> {
 /// A new key, ed25519: the private one in the format of OpenSSH, and the line for `authorized_keys`.
 ///
 /// # Errors
-/// Only what cannot be encoded, which a new key never is.
+/// Only if the key cannot be encoded, which does not happen with a new one.
 pub fn new_key(comment: &str) -> Result<(String, String), SshError> {
     let failed =
         |error: russh::keys::ssh_key::Error| SshError::Key { what: "a new key".to_owned(), why: error.to_string() };

@@ -11,13 +11,13 @@ use tokio::time::{Instant, timeout};
 
 use super::{Identity, SshError, Target};
 
-/// A silent peer is asked for a sign of life so often, and given up after three.
+/// Pause until a silent server is asked for a sign of life. After three questions without an answer the connection ends.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Pause between two tries to connect.
 const AGAIN: Duration = Duration::from_secs(2);
 /// Time of one try: connection, keys and login.
 const ONE_TRY: Duration = Duration::from_secs(20);
-/// Exit code of a program that a signal ended: 128 and the most usual number.
+/// Exit code of a program that was ended by a signal: 128 plus the number of SIGKILL.
 const KILLED: u32 = 128 + 9;
 /// End of what a program says that an error carries.
 const STDERR_TAIL: usize = 2000;
@@ -38,7 +38,7 @@ impl client::Handler for Client {
     }
 }
 
-/// What a program did.
+/// The result of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Exit code; 128 + N where a signal ended it, as shells have it.
@@ -49,7 +49,7 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// A connection on which somebody is logged in. It ends when it is dropped.
+/// A connection after the login. It ends when it is dropped.
 pub struct Session {
     handle: Handle<Client>,
     target: Target,
@@ -113,7 +113,7 @@ impl Session {
         &self.host_key
     }
 
-    /// Where it leads.
+    /// The target that it is connected to.
     pub fn target(&self) -> &Target {
         &self.target
     }
@@ -161,7 +161,7 @@ impl Session {
         self.output(&["sh", "-c", script, "sh", path, &mode], content).await.map(drop)
     }
 
-    /// Ends it in good manners.
+    /// Ends the connection properly.
     pub async fn close(self) {
         // The other side may be gone already.
         let _ = self.handle.disconnect(Disconnect::ByApplication, "", "").await;
@@ -249,11 +249,11 @@ pub(super) fn quoted(argument: &str) -> String {
     }
 }
 
-/// Why one try did not do.
+/// Why one try failed.
 enum TryError {
-    /// The next one may.
+    /// The next try may succeed.
     Again(String),
-    /// None will.
+    /// No try will succeed.
     Final(SshError),
 }
 

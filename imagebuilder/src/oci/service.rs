@@ -34,13 +34,13 @@ pub struct Extra {
     /// Whether servers run it, and not the box: its registry has it, and no layer holds it unpacked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub carried: bool,
-    /// Beginnings of versions that packages must have: those that the rest of the recipe was proved with.
+    /// What the versions of packages must begin with: the rest of the recipe was tested with these.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
     /// Packages that others depend on and that nothing in the image uses. What only they need stays out, too.
     #[serde(default)]
     pub without: Vec<String>,
-    /// Mends of files of the packages.
+    /// Changes to files of the packages.
     #[serde(default)]
     pub edits: Vec<Edit>,
     /// Links: path in the image -> target.
@@ -60,15 +60,15 @@ pub struct Extra {
     pub remove: Vec<String>,
 }
 
-/// A mend: a text that must be there exactly once, and what stands there afterwards.
+/// A change of a file: a text that it must hold exactly once, and the text that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edit {
     /// The file.
     pub file: String,
-    /// What is there.
+    /// The text to replace.
     pub replace: String,
-    /// What comes there.
+    /// The text that replaces it.
     pub with: String,
 }
 

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 
 use super::events::{Event, Reason};
 
-/// What the API server takes of a message at most, in bytes.
+/// Longest message that the API server accepts, in bytes.
 const MOST: usize = 32_000;
-/// Characters that stay of a longer one: none has more than four bytes.
+/// To so many characters a longer message is cut: a character has at most four bytes.
 const CUT: usize = 8_000;
 
 /// A condition as it is now.
@@ -61,7 +61,7 @@ pub fn merge(
     all
 }
 
-/// A message that the API server takes.
+/// The message, cut to what the API server accepts.
 fn cut(message: String) -> String {
     if message.len() > MOST { message.chars().take(CUT).collect() } else { message }
 }

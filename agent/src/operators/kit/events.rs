@@ -7,7 +7,7 @@ use kube::runtime::events::{Event as Published, EventType, Recorder};
 
 /// The API server takes 1,024 bytes of a note.
 const MOST: usize = 1000;
-/// Characters that stay of a longer one: none has more than four bytes.
+/// To so many characters a longer note is cut: a character has at most four bytes.
 const CUT: usize = 250;
 
 /// Reason of an event. Each kind has an enum of its own.
@@ -34,7 +34,7 @@ impl<R: Reason> Event<R> {
         Self { reason, message: message.into() }
     }
 
-    /// Publishes it. An event that is lost stops nothing.
+    /// Publishes it. If that fails, the work goes on.
     pub async fn publish(&self, recorder: &Recorder, about: &ObjectReference) {
         let word = self.reason.word();
         let event = Published {
@@ -52,7 +52,7 @@ impl<R: Reason> Event<R> {
     }
 }
 
-/// A note that the API server takes.
+/// The note, cut to what the API server accepts.
 fn cut(message: &str) -> String {
     if message.len() > MOST { message.chars().take(CUT).collect::<String>() + "..." } else { message.to_owned() }
 }

@@ -34,8 +34,8 @@ impl Failures {
         rest
     }
 
-    /// What is left of the pause, whatever else has the object looked at. None when the object was changed since it
-    /// failed: a change is tried at once.
+    /// What is left of the pause, also if something else starts a turn of the object. `None` if the object was changed
+    /// since it failed: then it is tried at once.
     pub fn left(&self, object: &impl Object) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let failure = all.get(&object.key()).filter(|failure| failure.generation == object.meta().generation)?;

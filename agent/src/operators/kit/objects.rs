@@ -63,7 +63,7 @@ impl<K> Object for K where
 {
 }
 
-/// The API server did not do it.
+/// The API server refused or did not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}")]
 pub struct ObjectError {
@@ -73,7 +73,7 @@ pub struct ObjectError {
 }
 
 impl ObjectError {
-    /// Whether somebody else was faster: the object is decided on again, as it is then.
+    /// Whether another writer changed the object first: the decision has to be made again, on the newer object.
     pub fn is_stale(&self) -> bool {
         self.is(409)
     }
@@ -87,7 +87,7 @@ impl ObjectError {
         matches!(&self.source, kube::Error::Api(status) if status.code == code)
     }
 
-    /// The same, where an object that is gone was taken by somebody who was faster: a conflict like any other.
+    /// The same, and also true if the object is gone: somebody deleted it first.
     #[must_use]
     pub fn gone_is_stale(mut self) -> Self {
         if let kube::Error::Api(status) = &mut self.source
@@ -159,7 +159,8 @@ impl Objects {
         }
     }
 
-    /// Applies an object's fields as `manager` (server-side apply), whoever has them; it need not be there.
+    /// Applies an object's fields as `manager` (server-side apply), also fields that another manager owns. The object is
+    /// created if it does not exist.
     pub async fn apply<K: Object>(&self, object: &K, manager: &str) -> Result<K, ObjectError> {
         let (namespace, name) = object.key();
         let params = PatchParams::apply(manager).force();
@@ -174,7 +175,7 @@ impl Objects {
         written.map_err(doing(what("writing the status of", object)))
     }
 
-    /// Merges something into an object's status, whatever else was changed in between.
+    /// Merges something into an object's status, even if the object was changed in between.
     pub async fn merge_status<K: Object>(&self, object: &K, status: Value) -> Result<K, ObjectError> {
         let (namespace, name) = object.key();
         let change = Patch::Merge(json!({"status": status}));

@@ -1,13 +1,15 @@
-//! What a controller has the API server ask, for as long as there is such a controller: owned, renewed and removed.
+//! The configuration by which the API server asks a controller's webhook. It exists as long as such a controller runs: it
+//! is owned, renewed and removed.
 //!
 //! ```text
 //! each RENEW ─┬─► own configuration: with its owner and the time ─► applied ─► told
 //!             └─► all of this controller's kind ─► left_behind (pure) ─► deleted
 //! ```
 //!
-//! A configuration whose controller is gone refuses every write. So each is renewed while its controller lives, and who lives
-//! removes those that are not: at once where nobody else can answer (they name the own address), else after a while in which
-//! they stayed as they were. No clock is compared. With the namespace or the ClusterRole that owns it, it goes by itself.
+//! With a configuration whose controller is gone, every write is refused. So each controller renews its own, and removes
+//! those that are not renewed: at once if they name its own address, because nobody else can answer there, else when they
+//! have not changed for a while. Clocks are not compared. A configuration is also deleted with the namespace or the
+//! ClusterRole that owns it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,10 +25,10 @@ use tokio::sync::watch;
 
 /// When a configuration was renewed.
 const RENEWED: &str = "foothold.dev/renewed";
-/// Renewals that must have been missed before another controller counts as gone.
+/// After so many missed renewals another controller counts as gone.
 const MISSED: u32 = 3;
 
-/// Whose end is the configuration's end, too.
+/// The owner: the configuration is deleted with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The only namespace whose objects are checked.
@@ -38,9 +40,9 @@ pub enum Owner {
 /// How often things are done.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between two renewals.
+    /// Pause between two renewals.
     pub renew: Duration,
-    /// After a try that failed.
+    /// Pause after a try that failed.
     pub again: Duration,
 }
 
@@ -73,7 +75,7 @@ struct Found {
     version: String,
     /// Whether its controller renews it: older ones did not.
     renewed: bool,
-    /// Where it has the API server ask.
+    /// The address that the API server asks.
     asks: Vec<String>,
 }
 
@@ -92,7 +94,7 @@ impl Found {
         })
     }
 
-    /// Whether the API server asks nobody but who answers at this address.
+    /// Whether the API server asks only at this address.
     fn asks_only(&self, address: SocketAddr) -> bool {
         let there = format!("https://{address}/");
         !self.asks.is_empty() && self.asks.iter().all(|url| url.starts_with(&there))

@@ -1,4 +1,4 @@
-//! What tells how an operator is: `/metrics`, `/healthz`, `/readyz`.
+//! The HTTP server of an operator's metrics and health: `/metrics`, `/healthz`, `/readyz`.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ where
 /// Does an operator's work until it is told to stop, and serves the answers beside it where there is an address for them.
 ///
 /// # Errors
-/// Nobody can listen there, or serving ends.
+/// The address cannot be bound, or the server ends.
 pub async fn beside(
     work: impl Future<Output = ()>,
     address: Option<SocketAddr>,

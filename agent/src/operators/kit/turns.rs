@@ -31,9 +31,9 @@ use crate::steps::chain;
 
 /// Objects of a kind that are worked on at a time.
 const WORKERS: u16 = 4;
-/// After somebody else was faster.
+/// Pause after another writer changed the object first.
 const STALE: Duration = Duration::from_secs(1);
-/// After any other error of the API server.
+/// Pause after any other error of the API server.
 const BROKEN: Duration = Duration::from_secs(15);
 
 /// When an object has its next turn. It is `kube`'s type; several kinds have an `Action` of their own.
@@ -52,7 +52,7 @@ pub fn related<D: Object, K: Object>(
     Box::pin(touched.map_ok(move |object| stream::iter(of(&object).into_iter().map(Ok))).try_flatten())
 }
 
-/// The same for objects whose metadata tell what they matter to: what they hold is neither asked for nor kept.
+/// The same for objects whose metadata are enough to tell what they matter to. Their content is neither read nor kept.
 pub fn related_by_metadata<D: Object, K: Object>(
     api: Api<PartialObjectMeta<D>>,
     config: watcher::Config,
@@ -88,7 +88,7 @@ pub trait Turn: Send + Sync + 'static {
     fn turn(&self, object: Self::Kind) -> impl Future<Output = Result<Next, ObjectError>> + Send;
 }
 
-/// What all controllers of an operator stand on.
+/// What all controllers of an operator work with.
 #[derive(Clone)]
 pub struct Base {
     /// The cluster.
