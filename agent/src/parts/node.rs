@@ -61,7 +61,7 @@ impl NodeSettings {
         self.services.contains(&service)
     }
 
-    /// The node as the services see a box.
+    /// The node in the form of a box, for the services.
     fn machine(&self, site: &Site) -> anyhow::Result<Machine> {
         let path = self.medium.join("release.json");
         let text = fs_err::read(&path)
@@ -83,7 +83,7 @@ impl NodeSettings {
         Ok(machine.at_site(site).pulling_from(&self.registry))
     }
 
-    /// Those that were asked for and that the release has; an error names one that it has not.
+    /// The services that were asked for. An error names one that the release does not have.
     fn services(&self, machine: &Machine, front: &Arc<Front>) -> anyhow::Result<(Services, Option<Arc<Ironic>>)> {
         let ironic = Ironic::of(machine);
         let mut all: Vec<Arc<dyn Service>> = Vec::new();
@@ -106,7 +106,7 @@ impl NodeSettings {
     }
 }
 
-/// Lets `link` be a link to `to`, which may lie on a disk while `/run` is empty after power-on.
+/// Makes `link` a link to `to`. It is made again at each start, because `/run` is empty after power-on.
 fn point(link: &Path, to: &Path) -> anyhow::Result<()> {
     if fs_err::read_link(link).is_ok_and(|there| there == to) {
         return Ok(());
@@ -115,7 +115,7 @@ fn point(link: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(symlink(to, link)?)
 }
 
-/// Runs until told to stop, and takes its static pods back then.
+/// Runs until told to stop, and then removes its static pods.
 pub async fn run(settings: &NodeSettings) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let text = fs_err::read_to_string(&settings.site)?;
@@ -212,20 +212,11 @@ async fn bring_up(
 /// Tells the controller of `BareMetalHost`s how Ironic is asked, now and whenever that changes. Ends only when it is dropped.
 async fn tell_controller(machine: &Machine, ironic: Option<&Ironic>, namespace: &str) {
     let Some(ironic) = ironic else { return std::future::pending().await };
-    loop {
-        let told = async {
-            let access =
-                ironic.access().await.map_err(|missing| anyhow::anyhow!("{}: {}", missing.what, missing.why))?;
-            Metal3::tell(&machine.api()?, namespace, &access).await
-        };
-        match told.await {
-            Ok(()) => ironic.placed_anew().await,
-            Err(error) => {
-                log::info!("the controller of BareMetalHosts is not told yet how Ironic is asked: {error:#}");
-                tokio::time::sleep(Pace::default().longest_pause).await;
-            }
-        }
-    }
+    let tell = || async {
+        let access = ironic.access().await.map_err(|missing| anyhow::anyhow!("{}: {}", missing.what, missing.why))?;
+        Metal3::tell(&machine.api()?, namespace, &access).await
+    };
+    ironic.keep_told("the controller of BareMetalHosts", tell).await;
 }
 
 async fn is_ready(services: &Services, machine: &Machine) -> Result<(), &'static str> {
@@ -237,7 +228,7 @@ async fn is_ready(services: &Services, machine: &Machine) -> Result<(), &'static
     })
 }
 
-/// What happens, as lines of the pod's log.
+/// Writes what happens to the pod's log.
 async fn log_events(bus: Bus) -> anyhow::Result<()> {
     let mut events = bus.subscribe();
     loop {

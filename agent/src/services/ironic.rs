@@ -31,7 +31,7 @@ use crate::provisioning::authorities::Certificates;
 use crate::provisioning::client::{Access, Trouble};
 use crate::provisioning::wire::{self, ServerFacts};
 use crate::provisioning::{IronicPlan, PlacedIronic, RUN, STATE, USER, authorities, database, kept};
-use crate::steps::{Missing, Outcome, Step, blocking};
+use crate::steps::{Missing, Outcome, Pace, Step, blocking};
 
 /// Ironic, where servers are provisioned.
 pub const STEP: Step = Step {
@@ -41,14 +41,14 @@ pub const STEP: Step = Step {
     log: PODS_LOG,
 };
 
-/// How long networkd may need for an address that is not asked of anybody.
+/// How long networkd may need for a fixed address.
 const ADDRESSED_WITHIN: Duration = Duration::from_secs(20);
 /// Pause between two looks at what Ironic depends on.
 const LOOK: Duration = Duration::from_secs(10);
 /// Pause between two looks at files that nobody needs any more.
 const TIDY: Duration = Duration::from_secs(600);
 
-/// Ironic on this box. Everybody may ask it; one at a time changes it.
+/// Ironic on this box. Its access can be read at any time; only one task at a time changes it.
 #[derive(Debug)]
 pub struct Ironic {
     plan: IronicPlan,
@@ -57,7 +57,7 @@ pub struct Ironic {
 }
 
 impl Ironic {
-    /// None where the release does not declare it, or has no controller that would ask it for anything.
+    /// `None` if the release does not declare it, or has no controller that would use it.
     pub fn of(machine: &Machine) -> Option<Arc<Self>> {
         let plan = IronicPlan::of(machine.release(), machine.provisioning()?.clone(), &machine.at("/"))?;
         machine.release().image(metal3::IMAGE)?;
@@ -69,7 +69,7 @@ impl Ironic {
         &self.plan
     }
 
-    /// How it is asked.
+    /// How to reach its API.
     pub async fn access(&self) -> Result<Access, Missing> {
         self.access.lock().await.clone().ok_or_else(|| Missing::new("Ironic", "it is not laid out yet"))
     }
@@ -77,6 +77,23 @@ impl Ironic {
     /// Returns when it was laid out anew after `ready`: its authority may be another one.
     pub async fn placed_anew(&self) {
         self.placed_anew.notified().await;
+    }
+
+    /// Has `tell` hand on how Ironic is asked, now and whenever that changes; what failed is tried again. `whom` is for the log.
+    /// Ends only when it is dropped.
+    pub async fn keep_told<F>(&self, whom: &str, tell: impl Fn() -> F)
+    where
+        F: Future<Output = anyhow::Result<()>>,
+    {
+        loop {
+            match tell().await {
+                Ok(()) => self.placed_anew().await,
+                Err(error) => {
+                    log::warn!("{whom} is not told yet how Ironic is asked: {error:#}");
+                    tokio::time::sleep(Pace::default().longest_pause).await;
+                }
+            }
+        }
     }
 
     /// Removes files that Ironic had not finished when the box was switched off, so that no server gets them.
@@ -139,7 +156,7 @@ impl Ironic {
         drivers.map(drop).map_err(|trouble| Missing::new("an answer of Ironic", trouble.why()))
     }
 
-    /// Whether it answers, and nothing that it had made before the box was switched on is in doubt.
+    /// Whether it answers, and all files that it had made before power-on were checked.
     async fn is_right(&self, machine: &Machine) -> Result<(), Missing> {
         if !kept::mark(&machine.at("/")).exists() {
             let why = "a folder or file in it can be neither read nor removed; servers are given none of it";
@@ -165,7 +182,8 @@ impl Ironic {
         machine.follow(&kind, not, authorities::of_secret, tell).await;
     }
 
-    /// Keeps what is told of servers and their BMCs, for who stands before Ironic. Ends only when it is dropped.
+    /// Keeps the file with the facts about servers and their BMCs, for the agent that stands before Ironic. Ends only when
+    /// it is dropped.
     async fn follow_servers(machine: &Machine) {
         let kind = ApiResource::erase::<BareMetalHost>(&());
         let not = "Ironic's files and API are not told of new servers";
@@ -182,8 +200,8 @@ impl Ironic {
         Ok(())
     }
 
-    /// Lays it out anew whenever that comes to something else: another address, a certificate that was renewed, a
-    /// database that was lost. Ends only when it is dropped.
+    /// Lays it out again when something has changed: the address, a renewed certificate, or a lost database. Ends only when
+    /// it is dropped.
     async fn follow_box(&self, machine: &Machine, node: &Node) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -260,7 +278,7 @@ fn tell_segment(machine: &Machine, own: IpAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a host says of itself, and where more of it is.
+/// The facts about a server that its host has, and the name of the Secret with more.
 #[derive(Clone, Debug, PartialEq)]
 struct ToldServer {
     facts: ServerFacts,

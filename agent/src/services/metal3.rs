@@ -60,7 +60,7 @@ pub struct Metal3 {
 }
 
 impl Metal3 {
-    /// None where the release has no image of it.
+    /// `None` if the release has no image of it.
     pub fn of(machine: &Machine, ironic: &Arc<Ironic>) -> Option<Self> {
         let image = machine.release().image(IMAGE)?.reference.clone();
         Some(Self { image, ironic: Arc::clone(ironic) })
@@ -82,7 +82,7 @@ impl Metal3 {
         deployed::apply(api, &objects(&self.image, &access)?).await
     }
 
-    /// Tells a controller that somebody else made, in that namespace, how Ironic is asked.
+    /// Writes how Ironic is asked for a controller in that namespace that was not made here, and restarts its pod.
     pub async fn tell(api: &Api, namespace: &str, access: &Access) -> anyhow::Result<()> {
         let mut secret = place(&secret(access))?;
         secret.object["metadata"]["namespace"] = namespace.into();
@@ -95,17 +95,6 @@ impl Metal3 {
             api.merge(&deployment, &change).await?;
         }
         Ok(())
-    }
-
-    /// Tells it how Ironic is asked, whenever that may be another way. Ends only when it is dropped.
-    async fn follow_ironic(&self, machine: &Machine) {
-        loop {
-            self.ironic.placed_anew().await;
-            let placed = async { self.place(&machine.api()?).await };
-            if let Err(error) = placed.await {
-                log::error!("{TITLE} is not told: {error:#}");
-            }
-        }
     }
 }
 
@@ -124,7 +113,12 @@ impl Service for Metal3 {
 
     fn tend<'a>(&'a self, on: Ground<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            tokio::join!(self.follow_ironic(on.machine), seen::follow_servers(on));
+            let tell = || async { self.place(&on.machine.api()?).await.map(drop) };
+            let told = async {
+                self.ironic.placed_anew().await;
+                self.ironic.keep_told(TITLE, tell).await;
+            };
+            tokio::join!(told, seen::follow_servers(on));
         })
     }
 }
@@ -134,7 +128,7 @@ async fn is_there(api: &Api) -> Result<(), Missing> {
     deployed::ask(api, &Controller::path(NAME), TITLE).await
 }
 
-/// Kinds, rights and pod, for somebody who gives it the Secret ([`Metal3::tell`]).
+/// Kinds, rights and pod, without the Secret, which [`Metal3::tell`] writes.
 pub fn without_secret(image: &str) -> Result<Vec<Placed>, ObjectsError> {
     let mut objects: Vec<Placed> = crds::all().iter().map(place).collect::<Result<_, _>>()?;
     let controller = controller(image, String::new());
@@ -171,7 +165,7 @@ fn secret(access: &Access) -> Secret {
     }
 }
 
-/// Other credentials are another pod: it reads them when it starts.
+/// Changes with the credentials: the pod reads them when it starts, and has to be replaced then.
 fn generation(access: &Access) -> String {
     let encoded = |(key, text): (&str, &str)| (key.to_owned(), Value::from(STANDARD.encode(text)));
     let data: Map<String, Value> = data(access).map(encoded).into_iter().collect();
