@@ -1,9 +1,9 @@
-//! What the values come to: documents for libvirt, of the templates. Nothing is asked here.
+//! What the values ask for: documents for libvirt, rendered from the templates. Nothing is read from the system here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::PathBuf;
 
+use agent_api::net::Cidr;
 use agent_api::vino::values::{Accelerator, DiskValues, DomainValues, NetworkValues, NodeValues};
 use minijinja::Value;
 use serde_json::{Map, json};
@@ -20,18 +20,18 @@ const GIB: u64 = 1 << 30;
 /// Most characters of an interface's name.
 const IFNAME: usize = 15;
 
-/// What is true of the node.
+/// What is known of the node.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Its address.
     pub node_ip: String,
-    /// How domains run.
+    /// Whether domains run with KVM.
     pub accelerator: Accelerator,
     /// Its cores, by NUMA node.
     pub numa: Vec<BTreeSet<u32>>,
     /// Huge pages of 1 GiB that it has, used or not.
     pub huge_pages: u32,
-    /// What networks without an interface of their own are plugged into.
+    /// The interface for networks that name none.
     pub interface: Option<String>,
     /// Its interfaces.
     pub links: BTreeMap<String, Link>,
@@ -39,7 +39,7 @@ pub struct Facts {
     pub passwords: BTreeMap<(String, String), String>,
 }
 
-/// What is to be there. What cannot be is told for each.
+/// What shall be there. What cannot be made is an error text in its place.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Pools, in their order.
@@ -48,7 +48,7 @@ pub struct Wanted {
     pub networks: BTreeMap<String, Result<WantedNetwork, String>>,
     /// Domains.
     pub domains: BTreeMap<String, Result<WantedDomain, String>>,
-    /// What is wrong beside them.
+    /// Errors that belong to none of them.
     pub errors: Vec<String>,
 }
 
@@ -72,7 +72,8 @@ pub struct WantedNetwork {
     pub hash: String,
     /// Its bridge.
     pub bridge: Option<String>,
-    /// The bridge is not libvirt's: with this MAC address and this address it is made when there is none.
+    /// Set if libvirt does not make the bridge: the builder makes it, with this MAC address and this address, unless it
+    /// exists.
     pub foreign: Option<(String, String)>,
     /// What is plugged into the bridge.
     pub plug: Option<String>,
@@ -104,7 +105,7 @@ pub struct WantedVolume {
     pub bytes: u64,
 }
 
-/// What the values come to.
+/// Renders what the values ask for.
 pub fn wanted(values: &NodeValues, templates: &Templates, facts: &Facts, ledger: &Ledger) -> Wanted {
     let mut wanted = Wanted::default();
     if values.domains.is_empty() && values.networks.is_empty() {
@@ -196,7 +197,7 @@ fn pool(name: &str, template: &Template, base: &Map<String, serde_json::Value>) 
     })
 }
 
-/// Reads a rendered document, and checks that it is what it was asked for.
+/// Reads a rendered document, and checks that it describes the right object.
 fn document(text: &str, root: &str, name: &str, template: &str) -> Result<Element, String> {
     let element = Element::parse(text).map_err(|error| format!("{template} comes to what is no XML: {error}"))?;
     if element.name != root {
@@ -261,7 +262,7 @@ fn plugs(name: &str, facts: &Facts) -> Result<(), String> {
     ))
 }
 
-/// A network's document as it is given to libvirt: no frame of it waits for a spanning tree.
+/// A network's document for libvirt, with the delay of the spanning tree set to none.
 fn network_of(name: &str, text: &str, template: &str) -> Result<WantedNetwork, String> {
     let mut root = document(text, "network", name, template)?;
     let foreign = root.of_child("forward", "mode") == Some("bridge");
@@ -281,12 +282,11 @@ fn network_of(name: &str, text: &str, template: &str) -> Result<WantedNetwork, S
 
 fn subnet(values: &NetworkValues) -> Result<(&'static str, u8), String> {
     let wrong = || format!("`subnet` is `{}`, expected an address and a prefix length", values.subnet);
-    let (address, prefix) = values.subnet.split_once('/').ok_or_else(wrong)?;
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    Ok((if address.is_ipv4() { "ipv4" } else { "ipv6" }, prefix.parse().map_err(|_| wrong())?))
+    let Cidr { address, prefix } = Cidr::parse(&values.subnet).ok_or_else(wrong)?;
+    Ok((if address.is_ipv4() { "ipv4" } else { "ipv6" }, prefix))
 }
 
-/// The interface of a network's bridge: as users name it; else as the network is called, as far as that is a name for one.
+/// The name of a network's bridge: as users name it, else the network's name if an interface can have it.
 fn bridge_name(values: &NetworkValues) -> Result<String, String> {
     let fits = |name: &str| {
         (1..=IFNAME).contains(&name.len())
@@ -314,7 +314,7 @@ fn pinned(
     Ok(cores::assign(&facts.numa, &exclude, &domains, &before))
 }
 
-/// A domain on its way.
+/// A domain that is being rendered.
 struct Of<'a> {
     values: &'a DomainValues,
     templates: &'a Templates,
@@ -422,7 +422,7 @@ impl Of<'_> {
         Ok(WantedVolume { pool: pool.to_owned(), name, xml: root.write(), bytes })
     }
 
-    /// What is done to the document of any template: how it runs, and the password of its screen.
+    /// What is set in the document of any template: KVM or emulation, and the password of its screen.
     fn finish(&self, mut root: Element) -> Result<Element, String> {
         if self.facts.accelerator == Accelerator::Tcg {
             root.set("type", "qemu");

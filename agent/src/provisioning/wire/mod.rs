@@ -1,14 +1,15 @@
-//! Who is on the servers' wire, and what each of them may have of Ironic: the agent stands before Ironic's API and before
-//! the files that Ironic makes, for both hold secrets of servers, and neither asks who comes.
+//! Which machines are on the servers' network, and what each of them may read from Ironic. The agent stands before Ironic's
+//! API and before the files that Ironic makes: both hold secrets of servers, and Ironic itself does not check who asks.
 //!
 //! ```text
 //! BareMetalHosts, segment ─ facts ─► RUN ─┐
 //! leases on DATA ─────────────────────────┼─► Known (who has which address) ─┬─ gate: port 6385 ─► Ironic on loopback
 //! the kernel's neighbours ────────────────┘                                  └─ Served: /provisioning/
 //! ```
-//! An address is a server's when it lies on their segment, is leased, or was told. What concerns one server alone is for
-//! that server and its BMC: a look-up for the address that has the lease of the MAC address (or, where there is none, from
-//! which the kernel hears that MAC address), a file named after a node for that node's addresses.
+//! An address belongs to a server if it lies on the servers' segment, is leased, or is in network data. What concerns one
+//! server only is for that server and its BMC. So a look-up of a MAC address is answered only to the address that has this
+//! MAC address's lease (if there is no lease: from which the kernel hears it), and a file named after a node is given only
+//! to that node's addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use agent_api::net::MacAddress;
+use agent_api::net::{Cidr, MacAddress};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,7 +32,7 @@ mod rules;
 
 pub use gate::{Gate, start};
 
-/// What is told of servers, in `/run`.
+/// The file with the facts about servers, in `/run`.
 pub const SERVERS: &str = "/run/foothold/servers.json";
 /// The box's address on their network, with the length of its prefix, in `/run`.
 pub const SEGMENT: &str = "/run/foothold/servers-segment";
@@ -41,7 +42,7 @@ const ARP: &str = "/proc/net/arp";
 /// The kernel answers at once.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// A server, as far as its addresses go.
+/// The addresses of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerFacts {
     /// Its cards: the one that it boots from, and those that were found in it.
@@ -54,26 +55,26 @@ pub struct ServerFacts {
     pub node: Option<String>,
 }
 
-/// Where the box finds what it knows of the wire.
+/// Where the box reads what it knows of the machines on the network.
 #[derive(Clone, Debug)]
 pub struct Wire {
     root: PathBuf,
 }
 
 impl Wire {
-    /// That of the box at `root`.
+    /// For the box at `root`.
     pub fn of(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// What is known now of who has `address`. Reads files.
+    /// What is known now about the machine with `address`. Reads files.
     pub fn known(&self, address: IpAddr) -> Known {
         let read =
             |path: &str| fs_err::read_to_string(self.root.join(path.trim_start_matches('/'))).unwrap_or_default();
         Known {
             address: plain(address),
             own: addresses().unwrap_or_default().into_iter().map(|one| one.address).collect(),
-            segment: Segment::parse(read(SEGMENT).trim()),
+            segment: Cidr::parse(read(SEGMENT).trim()),
             servers: serde_json::from_str(&read(SERVERS)).unwrap_or_default(),
             leases: leases::read(&read(&format!("{}/{LEASES}", dhcp::STATE))),
             now: Timestamp::now(),
@@ -82,33 +83,7 @@ impl Wire {
     }
 }
 
-/// The box's address on the servers' network, and how long its prefix is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// The box's.
-    pub address: IpAddr,
-    /// Bits.
-    pub prefix: u8,
-}
-
-impl Segment {
-    fn parse(text: &str) -> Option<Self> {
-        let (address, prefix) = text.split_once('/')?;
-        Some(Self { address: address.parse().ok()?, prefix: prefix.parse().ok()? })
-    }
-
-    fn has(self, other: IpAddr) -> bool {
-        let bits = |address: IpAddr| match address {
-            IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
-            IpAddr::V6(v6) => (v6.to_bits(), 128),
-        };
-        let ((own, all), (other, width)) = (bits(self.address), bits(other));
-        let same = all == width && u32::from(self.prefix) <= all;
-        same && (self.prefix == 0 || (own ^ other) >> (128 - u32::from(self.prefix)) == 0)
-    }
-}
-
-/// IPv4 that came over a socket of IPv6 is IPv4.
+/// Turns an IPv4 address that came over a socket of IPv6 into an IPv4 address.
 fn plain(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
@@ -133,12 +108,12 @@ fn in_arp(table: &str, address: IpAddr) -> Option<MacAddress> {
     })
 }
 
-/// What is known of who has an address.
+/// What is known of the machine with an address.
 #[derive(Clone, Debug)]
 pub struct Known {
     address: IpAddr,
     own: Vec<IpAddr>,
-    segment: Option<Segment>,
+    segment: Option<Cidr>,
     servers: Vec<ServerFacts>,
     leases: Vec<Lease>,
     now: Timestamp,
@@ -153,10 +128,10 @@ impl Known {
     }
 
     fn is_beside(&self) -> bool {
-        self.segment.is_some_and(|segment| segment.has(self.address))
+        self.segment.is_some_and(|segment| segment.contains(self.address))
     }
 
-    /// Whether servers are where it is.
+    /// Whether the address is on the servers' network.
     pub fn is_server(&self) -> bool {
         let told = || self.servers.iter().any(|server| server.addresses.contains(&self.address));
         self.is_beside() || told() || self.leased().next().is_some()
@@ -173,8 +148,8 @@ impl Known {
         self.leases.iter().filter(holds).map(|lease| lease.mac)
     }
 
-    /// The MAC addresses of who has it: leased or told, else as the kernel hears it; and those of the same server. It
-    /// may ask the kernel.
+    /// The MAC addresses of the machine: from leases and network data, else from the kernel; and the other MAC addresses of
+    /// the same server. It may ask the kernel.
     pub fn macs(&self) -> BTreeSet<MacAddress> {
         let mut macs: BTreeSet<MacAddress> = self.leased().collect();
         let told = self.servers.iter().filter(|server| server.addresses.contains(&self.address));
@@ -191,13 +166,14 @@ impl Known {
         macs
     }
 
-    /// Cards that this server has and no other: those that several have, as BMCs' own are, tell none of them.
+    /// Cards that only this server has. Cards that several servers report (those of BMCs, for example) do not identify a
+    /// server.
     fn cards_of(&self, server: &ServerFacts) -> impl Iterator<Item = MacAddress> {
         let has = |mac: &MacAddress| self.servers.iter().filter(|other| other.macs.contains(mac)).count();
         server.macs.iter().copied().filter(move |mac| has(mac) == 1)
     }
 
-    /// Whether it may have that file of Ironic's, by its path below the folder.
+    /// Whether the machine may read this file of Ironic's. `path` is below Ironic's folder.
     pub fn may_fetch(&self, path: &str) -> bool {
         if self.is_own() {
             return true;
@@ -233,7 +209,7 @@ pub fn addresses_in(network_data: &Value) -> BTreeSet<IpAddr> {
     networks.into_iter().flatten().filter_map(address).collect()
 }
 
-/// What a `BareMetalHost` says of its cards and its id; the name or address of its BMC.
+/// The cards and the id of a `BareMetalHost`, and the name or address of its BMC.
 pub fn of_host(host: &Value) -> (ServerFacts, Option<String>) {
     let boot = host["spec"]["bootMACAddress"].as_str().and_then(MacAddress::from_any);
     let nics = host["status"]["hardware"]["nics"].as_array();

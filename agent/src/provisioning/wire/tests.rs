@@ -1,12 +1,12 @@
 use std::net::IpAddr;
 
-use agent_api::net::MacAddress;
+use agent_api::net::{Cidr, MacAddress};
 use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::json;
 
 use super::rules::{Verdict, is_of_sender, verdict};
-use super::{Known, Segment, ServerFacts, addresses_in, in_arp, of_host};
+use super::{Known, ServerFacts, addresses_in, in_arp, of_host};
 use crate::provisioning::segment::leases;
 
 const A: &str = "52:54:00:00:00:0a";
@@ -31,7 +31,7 @@ fn known(address: &str) -> Known {
     Known {
         address: address.parse().expect("an address"),
         own: vec![[172, 22, 0, 1].into()],
-        segment: Some(Segment { address: [172, 22, 0, 1].into(), prefix: 24 }),
+        segment: Some(Cidr { address: [172, 22, 0, 1].into(), prefix: 24 }),
         servers: vec![
             server(&[A, A2], "10.9.0.1", &[], NODE_A),
             server(&[B], "10.9.0.2", &[], "node-b"),
@@ -142,12 +142,12 @@ fn files_are_for_servers_and_those_of_a_node_for_that_node(
 fn a_segment_has_what_its_prefix_covers() {
     let has = |segment: &str, address: &str| {
         let address: IpAddr = address.parse().expect("an address");
-        Segment::parse(segment).expect("a segment").has(address)
+        Cidr::parse(segment).expect("a segment").contains(address)
     };
     assert!(has("172.22.0.1/24", "172.22.0.254") && !has("172.22.0.1/24", "172.22.1.1"));
     assert!(has("fd00::1/64", "fd00::9") && !has("fd00::1/64", "fd01::9") && !has("fd00::1/64", "172.22.0.1"));
     assert!(has("10.0.0.1/0", "192.0.2.1") && has("10.0.0.1/32", "10.0.0.1") && !has("10.0.0.1/32", "10.0.0.2"));
-    assert_eq!(Segment::parse("172.22.0.1"), None);
+    assert_eq!(Cidr::parse("172.22.0.1"), None);
 }
 
 #[test]
