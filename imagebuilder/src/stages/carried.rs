@@ -4,7 +4,7 @@ use agent_api::release::InitrdConfig;
 use anyhow::{Context, Result};
 
 use super::system::module_set;
-use super::{CLUSTER_STATE, CLUSTERS, KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage};
+use super::{CLUSTER_STATE, KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage};
 use crate::config::{OsImage, OsImageSource, ServiceName};
 use crate::content::clusters;
 use crate::content::debian::{self, Repository};
@@ -94,7 +94,7 @@ fn cluster_files<'a>(site: &'a Site<'_>) -> Result<Option<Stage<'a>>> {
     let make = move |results: &Results, say: Say<'_>| {
         clusters::make(&site.at.cache, &results.all_programs()?, &site.version(), &flannel, say)
     };
-    let stage = Stage::new(CLUSTERS, clusters::NOTE, site.with_all_programs(&[]), make);
+    let stage = Stage::new("clusters", clusters::NOTE, site.with_all_programs(&[]), make);
     Ok(Some(stage.serving(clusters::files)))
 }
 

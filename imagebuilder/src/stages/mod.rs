@@ -38,8 +38,6 @@ pub const LOCK: &str = "lock";
 pub const CLUSTER_STATE: &str = "cluster-state";
 /// What some stages need that the user may not have yet: the first build makes it.
 pub const KEY: &str = "development key";
-/// Name of the stage of what servers become nodes of a cluster with.
-pub const CLUSTERS: &str = "clusters";
 /// What the names of OS images' stages begin with.
 pub const OS_IMAGE: &str = "os-image ";
 

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use agent_api::release::Image;
+use agent_api::release::{ContentFile, Image};
 use anyhow::Result;
 use serde::Serialize;
 
@@ -17,9 +17,8 @@ use crate::lock::images::LockedImage;
 use crate::lock::{Deb, Lock};
 use crate::pipeline::LAYERS;
 use crate::problems::count;
-use crate::ramdisk;
 use crate::release::sign;
-use crate::stages::{self, CLUSTERS, KEY, LOCK, OS_IMAGE, Results, Site, Stage};
+use crate::stages::{self, KEY, LOCK, OS_IMAGE, Results, Site, Stage};
 use crate::store::{Cache, NotMade};
 use crate::toolbox::{Toolbox, bootstrap};
 
@@ -113,7 +112,7 @@ pub fn survey(at: &Builder, appliance: &Appliance, lock: Option<&Lock>) -> Resul
     surveyor.binaries()?;
     surveyor.images()?;
     carried.iter().try_for_each(|stage| surveyor.look(stage))?;
-    surveyor.survey.content_bytes = surveyor.content_bytes()?;
+    surveyor.survey.content_bytes = surveyor.content_bytes(system.iter().chain(&carried))?;
     Ok(surveyor.survey)
 }
 
@@ -204,7 +203,7 @@ impl Surveyor<'_> {
     }
 
     /// Layers, blobs of images, kernel, initrd, and files that are served: what every format carries.
-    fn content_bytes(&self) -> Result<Option<u64>> {
+    fn content_bytes<'a>(&self, stages: impl Iterator<Item = &'a Stage<'a>>) -> Result<Option<u64>> {
         let names: Vec<String> = LAYERS.iter().chain(&["initrd"]).map(|name| (*name).to_owned()).collect();
         if !self.missing(&names).is_empty() {
             return Ok(None);
@@ -218,9 +217,13 @@ impl Surveyor<'_> {
         let mut images: Vec<Image> = results.of("containers-layer")?.fact("images")?;
         images.extend(results.services(&self.site.services)?.carried);
         blobs.extend(images.into_iter().flat_map(|image| image.blobs));
-        let served = |name: &str| ["manifests", ramdisk::SET, CLUSTERS].contains(&name) || name.starts_with(OS_IMAGE);
-        for (_, made) in results.0.iter().filter(|(name, _)| served(name)) {
-            blobs.extend(made.files.values().cloned());
+        for stage in stages {
+            let Some(made) = results.0.get(&stage.name) else { continue };
+            match stage.serves {
+                Some(serves) => blobs.extend(serves(made)?.iter().filter_map(ContentFile::blob)),
+                None if stage.name.starts_with(OS_IMAGE) => blobs.extend(made.files.values().cloned()),
+                None => {}
+            }
         }
         blobs.sort_by(|a, b| a.digest.cmp(&b.digest));
         blobs.dedup();
