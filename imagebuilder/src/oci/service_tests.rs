@@ -62,7 +62,7 @@ fn volumes_need_nothing_else_and_pods_that_make_them_have_a_shell() {
 
 /// What the box runs is unpacked on it; what it may never run is only in its registry.
 #[test]
-fn tenant_clusters_have_a_controller_with_haproxy_and_a_jump_host() {
+fn tenant_clusters_have_a_controller_with_haproxy_a_jump_host_and_a_login() {
     let services = Services { sip: Some(Sip::default()), ..services(true) };
     let declared = declared(Path::new(IMAGES), &services).expect("read");
     let of_sip: Vec<(String, bool)> = declared
@@ -70,7 +70,8 @@ fn tenant_clusters_have_a_controller_with_haproxy_and_a_jump_host() {
         .filter(|image| image.extra.of == ServiceName::Sip)
         .map(|image| (image.set(), image.extra.carried))
         .collect();
-    assert_eq!(of_sip, [("service-image/jumphost".to_owned(), true), ("service-image/sip".to_owned(), false)]);
+    let expected = [("service-image/jumphost", true), ("service-image/oidc", true), ("service-image/sip", false)];
+    assert_eq!(of_sip, expected.map(|(set, carried)| (set.to_owned(), carried)));
 }
 
 /// The box runs it on its own node, so it is unpacked there.
