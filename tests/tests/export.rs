@@ -33,8 +33,16 @@ const NAMESPACE: &str = "foothold";
 
 /// A release with every part; of its images only the names matter here.
 fn release() -> Release {
-    let names =
-        ["agent:0.1.0", "ironic:29.0.5", "dnsmasq:2.91", "helm:4.3.1", "sip:0.1.0", "jumphost:10.0", "registry:3.1.2"];
+    let names = [
+        "agent:0.1.0",
+        "ironic:29.0.5",
+        "dnsmasq:2.91",
+        "helm:4.3.1",
+        "sip:0.1.0",
+        "jumphost:10.0",
+        "oidc:2.7.6",
+        "registry:3.1.2",
+    ];
     let image = |name: &str| Image {
         reference: format!("foothold.dev/{name}"),
         index: None,

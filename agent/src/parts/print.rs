@@ -65,11 +65,10 @@ pub fn print(release: &Release) -> Result<Vec<Part>, ObjectsError> {
         let definitions = kinds(&["provisionings.bpa.akraino.org", "releases.kpa.foothold.dev"]);
         parts.push(part("kpa", vec![agent_name.clone(), helm_name], placed(&definitions, &kpa)?));
     }
-    let of_sip = pulled(sip::IMAGE).zip(pulled(sip::JUMP_HOST));
-    if let (Some(_), Some((image, jump_host))) = (&release.sip, of_sip) {
-        let images = [sip::IMAGE, sip::JUMP_HOST].into_iter().filter_map(reference).collect();
+    if let Some(of_sip) = sip::Images::of(release, pulled) {
+        let images = [sip::IMAGE, sip::JUMP_HOST, sip::OIDC].into_iter().filter_map(reference).collect();
         let hosts = definition("baremetalhosts.metal3.io").map(|it| place(&it)).transpose()?;
-        parts.push(part("sip", images, hosts.into_iter().chain(sip::objects(&image, &jump_host)?)));
+        parts.push(part("sip", images, hosts.into_iter().chain(sip::all(&of_sip, Some(ADDRESS))?)));
     }
     if let Some(registry) = reference(registry::IMAGE) {
         parts.push(part("registry", vec![agent_name.clone(), registry], []));
@@ -242,6 +241,7 @@ mod tests {
             "helm:4.3.1",
             "sip:0.1.0",
             "jumphost:10.0",
+            "oidc:2.7.6",
             "registry:3.1.2",
         ];
         let references: Vec<String> = names.iter().map(|name| format!("foothold.dev/{name}")).collect();
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn what_pods_start_is_pulled_by_digest_too() {
         let parts = parts(&whole());
-        for (part, flags) in [("kpa", &["--helm"][..]), ("sip", &["--image", "--jump-host"])] {
+        for (part, flags) in [("kpa", &["--helm"][..]), ("sip", &["--image", "--jump-host", "--oidc"])] {
             let deployment = deployments(&parts[part]).next().expect("a Deployment");
             let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().expect("arguments");
             for flag in flags {

@@ -134,7 +134,7 @@ impl Services {
             ironic.as_ref().and_then(|ironic| clusters::Clusters::of(machine, ironic)).map(shared),
             metrics::Metrics::of(machine).map(shared),
             storage::Storage::of(machine).map(shared),
-            sip::Sip::of(machine).map(shared),
+            sip::Sip::of(machine, ironic.as_ref()).map(shared),
             vino::Vino::of(machine).map(shared),
         ];
         Self(all.into_iter().flatten().collect())

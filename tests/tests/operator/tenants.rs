@@ -44,8 +44,10 @@ impl Tenants {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             api.create("/api/v1/namespaces", &object).await.expect("a namespace");
         }
-        let images = Images { own: "foothold.dev/sip:1".to_owned(), jump_host: "foothold.dev/jumphost:1".to_owned() };
-        let settings = Settings { kubeconfig: Some(admin(&cluster)), images, ..Settings::default() };
+        let [own, jump_host, oidc] = ["sip", "jumphost", "oidc"].map(|name| format!("foothold.dev/{name}:1"));
+        let images = Images { own, jump_host, oidc };
+        let address = Some(std::net::Ipv4Addr::LOCALHOST.into());
+        let settings = Settings { kubeconfig: Some(admin(&cluster)), images, address, ..Settings::default() };
         Self { api: Arc::new(api), settings, operator: None, cluster }
     }
 
@@ -60,7 +62,7 @@ impl Tenants {
     }
 
     /// Kills the controller, wherever it is.
-    fn stop(&mut self) {
+    pub fn stop(&mut self) {
         if let Some((task, stop)) = self.operator.take() {
             task.abort();
             stop.cancel();

@@ -13,6 +13,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::auth::{Auth, AuthStatus};
 use super::selector::LabelSelector;
 use crate::meta::Condition;
 
@@ -243,6 +244,10 @@ pub struct InfraServices {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1))]
     pub jump_host: Vec<JumpHost>,
+    /// Who its users are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1))]
+    pub auth: Vec<Auth>,
 }
 
 impl InfraServices {
@@ -342,6 +347,9 @@ pub struct SipClusterStatus {
     /// Hosts that were not chosen, in a dry run or while some are missing: those that are nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_chosen: Vec<NotChosenHost>,
+    /// What API servers must be told to trust the OIDC provider, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthStatus>,
 }
 
 impl SipCluster {

@@ -8,7 +8,7 @@ use kube::CustomResourceExt;
 use super::cluster::SipCluster;
 
 /// Where the schema is mended: path of properties, `[]` for items; rule in CEL, message.
-const RULES: [(&str, &str, &str); 4] = [
+const RULES: [(&str, &str, &str); 5] = [
     (
         "",
         "size(self.metadata.name) <= 37 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
@@ -22,19 +22,21 @@ const RULES: [(&str, &str, &str); 4] = [
         "self.start <= self.end",
         "the end of the range comes before its start",
     ),
+    ("spec.services.auth[].upstream", "has(self.oidc) != has(self.ldap)", "an upstream is either `oidc` or `ldap`"),
 ];
 const VALUES: &str = "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : \
                       !has(self.values) || size(self.values) == 0";
 const VALUES_SAID: &str = "`In` and `NotIn` need values, `Exists` and `DoesNotExist` take none";
 /// Keys that the schema requires although the types do not: so an object that was stored without them can still be read,
 /// and its status says what is missing.
-const REQUIRED: [(&str, &[&str]); 6] = [
+const REQUIRED: [(&str, &[&str]); 7] = [
     ("spec", &["services"]),
     ("spec.nodes.ControlPlane", &["count"]),
     ("spec.nodes.Worker", &["count"]),
     ("spec.services.loadBalancerControlPlane[]", &["nodeInterfaceId", "nodePort"]),
     ("spec.services.loadBalancerWorker[]", &["nodeInterfaceId", "nodePortRange"]),
     ("spec.services.jumpHost[]", &["nodeInterfaceId", "nodePort", "nodeSSHPrivateKeys"]),
+    ("spec.services.auth[]", &["nodePort"]),
 ];
 
 /// All kinds, ready for the API server.

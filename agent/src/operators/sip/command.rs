@@ -1,6 +1,6 @@
 //! `foothold-agent operator sip`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -28,6 +28,12 @@ pub struct Sip {
     /// Image with OpenSSH, for jump hosts whose spec names none.
     #[arg(long, value_name = "IMAGE", required = true)]
     jump_host: Option<String>,
+    /// Image with an OIDC provider, for logins that name none.
+    #[arg(long, value_name = "IMAGE", required = true)]
+    oidc: Option<String>,
+    /// Where servers reach the ports of this node: part of a login's issuer. Without it each login must name its host.
+    #[arg(long = "box", value_name = "ADDRESS")]
+    address: Option<IpAddr>,
     /// Path of `HAProxy`, with which a configuration is checked before pods get it. Without it only the pods check it.
     #[arg(long, value_name = "FILE")]
     haproxy: Option<PathBuf>,
@@ -48,7 +54,9 @@ impl Sip {
             images: Images {
                 own: self.image.clone().unwrap_or_default(),
                 jump_host: self.jump_host.clone().unwrap_or_default(),
+                oidc: self.oidc.clone().unwrap_or_default(),
             },
+            address: self.address,
             haproxy: self.haproxy.clone(),
             serve: Some(self.metrics_address),
         };

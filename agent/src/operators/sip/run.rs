@@ -1,6 +1,6 @@
 //! Starts the operator: watches, controller, and the server of metrics and health.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,8 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// Images for pods whose spec names none.
     pub images: Images,
+    /// Where servers reach the ports of this node.
+    pub address: Option<IpAddr>,
     /// `HAProxy`, which checks configurations; nobody does it here when `None`.
     pub haproxy: Option<PathBuf>,
     /// Where metrics and health are served; nowhere when `None`.

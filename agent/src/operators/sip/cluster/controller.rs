@@ -15,7 +15,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::decide::{self, Member};
-use super::infra::{Applied, Backend, Infra, PART_OF, TEMPLATES};
+use super::infra::{Applied, Backend, Infra, PART_OF, Served, TEMPLATES, auth};
 use super::look::{Ahead, Found};
 use super::tell::{Told, What};
 use crate::operators::kit::objects::key_of;
@@ -117,8 +117,10 @@ fn of_secret(meta: &ObjectMeta, all: &Store<SipCluster>, hosts: &Store<BareMetal
     let secret = key_of(meta);
     let named = hosts.state_filter(|host: &BareMetalHost| names(host, &secret));
     let concerned = |object: &SipCluster| {
-        let keys = object.spec.services.jump_host.iter().any(|wish| wish.node_ssh_private_keys == secret.1);
-        keys && object.key().0 == secret.0 || named.iter().any(|host| concerns(object, host))
+        let services = &object.spec.services;
+        let keys = services.jump_host.iter().any(|wish| wish.node_ssh_private_keys == secret.1);
+        let login = services.auth.iter().flat_map(auth::secrets).any(|name| name == secret.1);
+        (keys || login) && object.key().0 == secret.0 || named.iter().any(|host| concerns(object, host))
     };
     let mut found = refs(&all.state_filter(concerned));
     found.extend(owner(meta));
@@ -229,22 +231,22 @@ impl Controller {
             }
         };
         self.failures.none(&object.key());
-        let (what, why) = match served {
+        let (what, why) = match served.applied {
             _ if !lacking.is_empty() => (What::Unschedulable, lacking.join("\n")),
             Applied::Fails(why) => (What::InfraServiceFailure, why),
             Applied::Waits(why) => (What::Progressing, why),
             Applied::Runs => (What::Succeeded, format!("{} hosts are the cluster's", found.choice.members.len())),
         };
-        self.tell(object, Told::new(what, why).with(found)).await?;
+        self.tell(object, Told::new(what, why).with(found).trusting(served.auth)).await?;
         Ok(Next::requeue(SEARCH))
     }
 
     /// Brings up load balancers and jump host. Nothing is changed before there are hosts, or while the address of a host is
     /// unknown: what runs goes on.
-    async fn services(&self, object: &SipCluster, found: &Found) -> Result<Applied, ObjectError> {
+    async fn services(&self, object: &SipCluster, found: &Found) -> Result<Served, ObjectError> {
         let (choice, broken) = (&found.choice, &found.broken);
         if !broken.is_empty() || !choice.short.is_empty() && choice.members.is_empty() {
-            return Ok(Applied::Waits(String::new()));
+            return Ok(Served { applied: Applied::Waits(String::new()), auth: None });
         }
         Box::pin(self.serve(object, &Backend::all(&choice.members, &found.addresses))).await
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agent_api::sip::auth::AuthStatus;
 use agent_api::sip::cluster::{READY, Role, SipCluster, SipClusterStatus, SipNode};
 use jiff::Timestamp;
 
@@ -62,11 +63,12 @@ pub(super) struct Told {
     what: What,
     why: String,
     hosts: Option<Hosts>,
+    auth: Option<AuthStatus>,
 }
 
 impl Told {
     pub fn new(what: What, why: impl Into<String>) -> Self {
-        Self { what, why: why.into(), hosts: None }
+        Self { what, why: why.into(), hosts: None, auth: None }
     }
 
     /// The same, with the hosts that the cluster has.
@@ -74,6 +76,12 @@ impl Told {
     pub fn with(self, found: &Found) -> Self {
         let hosts = Hosts { choice: found.choice.clone(), addresses: found.addresses.clone(), only_would: false };
         Self { hosts: Some(hosts), ..self }
+    }
+
+    /// The same, with what API servers must be told. Without it, what was told of it stays.
+    #[must_use]
+    pub fn trusting(self, auth: Option<AuthStatus>) -> Self {
+        Self { auth, ..self }
     }
 
     /// What would be done.
@@ -148,9 +156,10 @@ fn status(object: &SipCluster, told: &Told, now: Timestamp) -> SipClusterStatus 
         message: told.why.clone(),
         generation,
     };
+    let auth = told.auth.clone().or(before.auth.clone()).filter(|_| !object.spec.services.auth.is_empty());
     let Some(hosts) = &told.hosts else {
         let conditions = Some(merge(before.conditions.as_ref(), [ready], now));
-        return SipClusterStatus { conditions, observed_generation: generation, ..before };
+        return SipClusterStatus { conditions, observed_generation: generation, auth, ..before };
     };
     let nodes = nodes(hosts);
     let roles = scheduled(object, hosts, &nodes);
@@ -167,6 +176,7 @@ fn status(object: &SipCluster, told: &Told, now: Timestamp) -> SipClusterStatus 
         not_chosen: hosts.choice.not_chosen.clone(),
         nodes: if hosts.only_would { before.nodes } else { nodes.clone() },
         would_choose: if hosts.only_would { nodes } else { Vec::new() },
+        auth,
     }
 }
 

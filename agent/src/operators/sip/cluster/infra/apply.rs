@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_api::metal3::BareMetalHost;
 use agent_api::metal3::annotations::REBOOT;
+use agent_api::sip::auth::AuthStatus;
 use agent_api::sip::cluster::SipCluster;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
@@ -15,7 +16,7 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use super::jumphost::{HOST_KEY, HOST_KEY_PUBLIC};
-use super::{Backend, Given, Infra, Objects, PART_OF, TEMPLATES, plan, requests};
+use super::{Backend, Given, Infra, Objects, PART_OF, TEMPLATES, auth, plan, requests};
 use crate::host::runner::{RunError, Runner as _, System};
 use crate::operators::kit::{Object, ObjectError, doing};
 use crate::operators::sip::cluster::controller::Controller;
@@ -40,27 +41,37 @@ pub enum Applied {
     Fails(String),
 }
 
+/// What came of the services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// How far they are.
+    pub applied: Applied,
+    /// What API servers must be told of the login, where it was made.
+    pub auth: Option<AuthStatus>,
+}
+
 impl Controller {
     /// Brings the services of the cluster up to date. Where one cannot be made, none is touched.
     pub(in crate::operators::sip::cluster) async fn serve(
         &self,
         object: &SipCluster,
         backends: &[Backend],
-    ) -> Result<Applied, ObjectError> {
+    ) -> Result<Served, ObjectError> {
+        let fails = |why: String| Ok(Served { applied: Applied::Fails(why), auth: None });
         let wrong = super::wrong(object);
         if !wrong.is_empty() {
-            return Ok(Applied::Fails(wrong.join("\n")));
+            return fails(wrong.join("\n"));
         }
         let given = match self.given(object).await? {
             Ok(given) => given,
-            Err(why) => return Ok(Applied::Fails(why)),
+            Err(why) => return fails(why),
         };
         let mut plans = Vec::new();
         for infra in Infra::ALL {
             let planned = plan(infra, object, backends, &given, &self.settings.images);
             match self.checked(infra, planned).await {
                 Ok(planned) => plans.push((infra, planned.map(Box::new))),
-                Err(why) => return Ok(Applied::Fails(why)),
+                Err(why) => return fails(why),
             }
         }
         let mut waits = Vec::new();
@@ -73,7 +84,8 @@ impl Controller {
         if Infra::JumpHost.is_asked(object) {
             self.answer(object, backends).await?;
         }
-        Ok(if waits.is_empty() { Applied::Runs } else { Applied::Waits(waits.join("; ")) })
+        let applied = if waits.is_empty() { Applied::Runs } else { Applied::Waits(waits.join("; ")) };
+        Ok(Served { applied, auth: auth::status(object, &given) })
     }
 
     /// Templates and keys of users that lie in other objects, and the jump host's key.
@@ -89,6 +101,10 @@ impl Controller {
             };
             given.templates.insert(map, text);
         }
+        given.auth = match self.auth_given(object).await? {
+            Ok(auth) => auth,
+            Err(why) => return Ok(Err(why)),
+        };
         let Some(wish) = object.spec.services.jump_host.first() else { return Ok(Ok(given)) };
         let name = &wish.node_ssh_private_keys;
         let Some(keys) = objects.secret(&namespace, name).await? else {
@@ -124,6 +140,9 @@ impl Controller {
         let objects = &self.base.objects;
         for map in &planned.config_maps {
             objects.apply(map, MANAGER).await?;
+        }
+        if let Some(authority) = &planned.authority {
+            objects.apply(authority, MANAGER).await?;
         }
         let secret = objects.apply(&planned.secret, MANAGER).await?;
         if let Some((account, rights, binding)) = &planned.rights {
@@ -181,6 +200,10 @@ impl Controller {
         self.remove_one::<Deployment>(&namespace, &name).await?;
         self.remove_one::<Service>(&namespace, &name).await?;
         self.remove_one::<Secret>(&namespace, &name).await?;
+        if infra == Infra::Auth {
+            self.remove_one::<ConfigMap>(&namespace, &name).await?;
+            self.remove_one::<Secret>(&namespace, &auth::authority_name(object)).await?;
+        }
         if infra == Infra::JumpHost {
             self.remove_one::<ConfigMap>(&namespace, &name).await?;
             self.remove_one::<ConfigMap>(&namespace, &requests::name(object)).await?;

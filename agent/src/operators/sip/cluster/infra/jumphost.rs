@@ -63,7 +63,7 @@ pub fn objects(object: &SipCluster, backends: &[Backend], given: &Given, images:
         rights: Some(rights(object)),
         service: parts::service(infra, object, &wish.wish, ports),
         deployment: parts::deployment(infra, object, pod(object, backends, given, images)?),
-        config: None,
+        ..Objects::default()
     })
 }
 

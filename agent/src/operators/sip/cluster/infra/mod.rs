@@ -1,4 +1,5 @@
-//! What stands before the hosts: load balancers and a jump host, each a Deployment with its Service and what it reads.
+//! What stands before the hosts: load balancers, a jump host and a login, each a Deployment with its Service and what it
+//! reads.
 //!
 //! ```text
 //! SIPCluster, hosts with their addresses ─plan─► objects by kind (pure) ─► checked ─► applied ─► pods are told
@@ -6,6 +7,7 @@
 //! ```
 
 mod apply;
+pub mod auth;
 mod balancer;
 mod jumphost;
 mod parts;
@@ -24,7 +26,7 @@ use super::decide::Member;
 use super::look::Addresses;
 use crate::operators::kit::{Key, Object as _};
 
-pub use apply::Applied;
+pub use apply::{Applied, Served};
 pub use balancer::TEMPLATES;
 pub use jumphost::wrong_key;
 
@@ -38,6 +40,8 @@ pub struct Images {
     pub own: String,
     /// With OpenSSH.
     pub jump_host: String,
+    /// With an OIDC provider.
+    pub oidc: String,
 }
 
 /// A service that a cluster may have.
@@ -49,11 +53,13 @@ pub enum Infra {
     Worker,
     /// The jump host, by which users log in.
     JumpHost,
+    /// Who the users are.
+    Auth,
 }
 
 impl Infra {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::ControlPlane, Self::Worker, Self::JumpHost];
+    pub const ALL: [Self; 4] = [Self::ControlPlane, Self::Worker, Self::JumpHost, Self::Auth];
 
     /// What the names of its objects begin with.
     pub const fn component(self) -> &'static str {
@@ -61,6 +67,7 @@ impl Infra {
             Self::ControlPlane => "loadbalancer-controlplane",
             Self::Worker => "loadbalancer-worker",
             Self::JumpHost => "jumphost",
+            Self::Auth => "auth",
         }
     }
 
@@ -77,6 +84,7 @@ impl Infra {
             Self::ControlPlane => !services.load_balancer_control_plane.is_empty(),
             Self::Worker => !services.load_balancer_worker.is_empty(),
             Self::JumpHost => !services.jump_host.is_empty(),
+            Self::Auth => !services.auth.is_empty(),
         }
     }
 }
@@ -127,6 +135,8 @@ impl Backend {
 pub struct Objects {
     /// What pods read.
     pub secret: Secret,
+    /// The authority of the login, which no pod reads.
+    pub authority: Option<Secret>,
     /// What pods read that is no secret, and what the jump host writes.
     pub config_maps: Vec<ConfigMap>,
     /// Who the pod is, and what it may do.
@@ -148,6 +158,8 @@ pub struct Given {
     pub node_keys: Vec<String>,
     /// The jump host's own key, private and public; made the first time.
     pub host_key: (String, String),
+    /// What the login is made of.
+    pub auth: Option<auth::AuthGiven>,
 }
 
 /// All that is wrong with the services that are asked for.
@@ -155,11 +167,14 @@ pub fn wrong(object: &SipCluster) -> Vec<String> {
     let services = &object.spec.services;
     let mut all = Vec::new();
     let mut ports: Vec<(String, std::ops::RangeInclusive<i32>)> = Vec::new();
-    let of_wish = |all: &mut Vec<String>, at: &str, wish: &ServiceWish| {
+    let of_address = |all: &mut Vec<String>, at: &str, wish: &ServiceWish| {
         let address = wish.cluster_ip.as_deref();
         if let Some(text) = address.filter(|text| text.parse::<IpAddr>().is_err()) {
             all.push(format!("{at}.clusterIP is `{text}`, expected an address"));
         }
+    };
+    let of_wish = |all: &mut Vec<String>, at: &str, wish: &ServiceWish| {
+        of_address(all, at, wish);
         if wish.node_interface_id.is_empty() {
             all.push(format!(
                 "{at}.nodeInterfaceId is missing, expected the `id` of a network of the hosts' network data"
@@ -183,6 +198,11 @@ pub fn wrong(object: &SipCluster) -> Vec<String> {
                 all.push(format!("spec.services.jumpHost[0].sshAuthorizedKeys[{number}] is no key: {why}"));
             }
         }
+    }
+    for one in &services.auth {
+        of_address(&mut all, "spec.services.auth[0]", &one.wish);
+        ports.push(("auth[0].nodePort".to_owned(), one.node_port..=one.node_port));
+        all.extend(auth::wrong(one));
     }
     for (number, (at, range)) in ports.iter().enumerate() {
         if range.is_empty() {
@@ -212,6 +232,7 @@ pub fn plan(
         Infra::ControlPlane => balancer::control_plane(object, backends, given, images),
         Infra::Worker => balancer::worker(object, backends, given, images),
         Infra::JumpHost => Ok(jumphost::objects(object, backends, given, images)),
+        Infra::Auth => Ok(auth::objects(object, given, images)),
     }
 }
 

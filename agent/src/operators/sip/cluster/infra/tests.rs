@@ -15,7 +15,8 @@ fn sample() -> SipCluster {
 }
 
 fn images() -> Images {
-    Images { own: "foothold.dev/sip:1".to_owned(), jump_host: "foothold.dev/jumphost:1".to_owned() }
+    let [own, jump_host, oidc] = ["sip", "jumphost", "oidc"].map(|name| format!("foothold.dev/{name}:1"));
+    Images { own, jump_host, oidc }
 }
 
 fn member(role: Role, namespace: &str, name: &str) -> Member {
