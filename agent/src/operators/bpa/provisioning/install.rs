@@ -21,7 +21,7 @@ use super::act::ABANDON;
 use super::decide::Chosen;
 use super::reach::{Reached, Server, check, first_master, reach};
 use super::wishes::Wanted;
-use super::{balance, day_one, kubeadm, lost, route, upgrade};
+use super::{balance, day_one, kubeadm, login, lost, route, upgrade};
 use crate::cluster::follow;
 use crate::node::plan::{Invitation, Line, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
@@ -254,6 +254,7 @@ pub(super) async fn apply(
     let name = &server.node.name;
     let mut files = balance::files(&order.wanted, &order.chosen, server.node);
     files.push(route::file(&order.wanted, server.node));
+    files.extend(login::file(&order.wanted, server.node));
     let plan = NodePlan {
         cluster: order.id.clone(),
         node: name.clone(),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::balance;
 use super::decide::Chosen;
+use super::login;
 use super::wishes::Wanted;
 use crate::node::plan::Invitation;
 
@@ -102,6 +103,9 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
             cluster[component] = flags(&ALONE);
         }
     }
+    if let Some(flags) = login::flags(wanted) {
+        cluster["apiServer"] = json!({"extraArgs": flags.map(|(name, value)| json!({"name": name, "value": value}))});
+    }
     let kubelet = json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "systemd"});
     let proxy =
         json!({"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables"});
@@ -161,6 +165,7 @@ pub(super) mod tests {
             cni: Cni::Flannel,
             metrics: None,
             storage: None,
+            auth: None,
         }
     }
 

@@ -14,6 +14,7 @@
 //! watch    nodes of a cluster that runs      reach      connects to servers and checks them
 //!                                            balance    the masters' virtual address
 //!                                            route      to Services, where a site has no gateway
+//!                                            login      the OIDC provider that API servers trust
 //!                                            day_one    the metrics API, volumes
 //! tenant   nodes that a SIPCluster chose     job        the user's own installer, in place of `install`
 //! ```
@@ -29,6 +30,7 @@ mod install;
 mod inventory;
 mod job;
 mod kubeadm;
+mod login;
 mod look;
 mod lost;
 mod reach;

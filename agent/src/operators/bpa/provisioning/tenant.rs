@@ -7,7 +7,8 @@ use agent_api::clusters::provisioning::{ClusterReference, NodeRole, NodeStatus, 
 use agent_api::meta::ConditionStatus;
 use agent_api::metal3::BareMetalHost;
 use agent_api::net::is_label;
-use agent_api::sip::cluster::{Role, SipCluster, SipNode, cluster_of};
+use agent_api::sip::auth::AuthStatus;
+use agent_api::sip::cluster::{READY, Role, SipCluster, SipNode, cluster_of};
 use kube::ResourceExt as _;
 
 use super::controller::Controller;
@@ -23,6 +24,8 @@ pub struct Tenant {
     pub nodes: Vec<WantedNode>,
     /// Where its load balancer gives the API: host and port.
     pub endpoint: Option<(String, u16)>,
+    /// Who its users are.
+    pub auth: Option<AuthStatus>,
 }
 
 impl Tenant {
@@ -77,6 +80,14 @@ fn read(object: &Provisioning, key: &Key, found: Option<&SipCluster>, own: IpAdd
             return Err(format!("{named} has not all of its hosts for the role {}: {why}", role.word()));
         }
     }
+    let asked = !sip.spec.services.auth.is_empty();
+    let auth = status.auth.clone().filter(|_| asked);
+    // Its API servers are told of it when they are made, and not again.
+    if asked && auth.is_none() && kept(object).is_none() {
+        let ready = conditions.iter().find(|condition| condition.kind == READY);
+        let why = ready.map_or("its controller has not said why", |condition| &condition.message);
+        return Err(format!("{named} has no OIDC provider yet: {why}"));
+    }
     let balancer = sip.spec.services.load_balancer_control_plane.first();
     let network = balancer.map(|balancer| balancer.wish.node_interface_id.as_str());
     let active: Vec<&SipNode> = status.nodes.iter().filter(|node| !node.standby).collect();
@@ -85,7 +96,7 @@ fn read(object: &Provisioning, key: &Key, found: Option<&SipCluster>, own: IpAdd
     }
     let before = object.status.as_ref().map(|status| status.nodes.as_slice()).unwrap_or_default();
     let endpoint = balancer.and_then(|balancer| Some((own.to_string(), u16::try_from(balancer.node_port).ok()?)));
-    Ok(Tenant { key: key.clone(), nodes: nodes(&active, before, network)?, endpoint: kept(object).or(endpoint) })
+    Ok(Tenant { key: key.clone(), nodes: nodes(&active, before, network)?, endpoint: kept(object).or(endpoint), auth })
 }
 
 /// The endpoint that the cluster was made with: kubeadm writes it into certificates and kubeconfigs.
@@ -219,6 +230,27 @@ mod tests {
         let two = tenant(&object(&json!({})), Some(&two)).expect("a tenant");
         let wrong = Wanted::of(&object(&json!({})), Some(&two)).expect_err("etcd needs more");
         assert_eq!(wrong, ["the role ControlPlane of SIPCluster tenants/one has 2 nodes, and etcd needs 1, 3 or 5"]);
+    }
+
+    /// SIP-11: a cluster that is made before its provider is known would never trust it.
+    #[test]
+    fn the_provider_of_the_login_is_waited_for_before_the_cluster_is_made() {
+        let auth = json!({"issuer": "https://172.22.0.1:30005/api/oidc", "clientID": "kubernetes", "usernameClaim": "email",
+            "groupsClaim": "groups", "prefix": "oidc:", "signingAlgorithm": "ES256", "ca": "PEM"});
+        let asked = |more: &Value| {
+            sip(|object| {
+                object["spec"]["services"]["auth"] = json!([{"nodePort": 30005}]);
+                object["status"]["auth"] = more.clone();
+            })
+        };
+        let why = tenant(&object(&json!({})), Some(&asked(&Value::Null))).expect_err("not yet");
+        assert!(why.starts_with("SIPCluster tenants/one has no OIDC provider yet"), "{why}");
+        let with = tenant(&object(&json!({})), Some(&asked(&auth))).expect("a tenant");
+        let wanted = Wanted::of(&object(&json!({})), Some(&with)).expect("good");
+        assert_eq!(wanted.auth.expect("a login").issuer, "https://172.22.0.1:30005/api/oidc");
+        let made =
+            json!({"status": {"phase": "Ready", "finishedAt": "2026-01-01T00:00:00Z", "endpoint": "10.0.0.1:6443"}});
+        assert_eq!(tenant(&object(&made), Some(&asked(&Value::Null))).expect("it goes on").auth, None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use agent_api::clusters::provisioning::{Cni, NodeRole, NodeWish, Provisioning, StorageWish};
 use agent_api::metal3::host_firmware_settings::IntOrString;
 use agent_api::net::{Cidr, MacAddress, is_label};
+use agent_api::sip::auth::AuthStatus;
 
 use super::tenant::Tenant;
 use crate::operators::kit::Key;
@@ -65,6 +66,8 @@ pub struct Wanted {
     pub metrics: Option<bool>,
     /// What makes its volumes. `None`: local-path-provisioner, if the box carries it.
     pub storage: Option<StorageWish>,
+    /// Who its users are, beside those of certificates and tokens of its own.
+    pub auth: Option<AuthStatus>,
 }
 
 impl Wanted {
@@ -124,6 +127,7 @@ impl Wanted {
             cni: kubernetes.cni.unwrap_or_default(),
             metrics: kubernetes.metrics,
             storage: kubernetes.storage,
+            auth: tenant.and_then(|tenant| tenant.auth.clone()),
         };
         if wrong.is_empty() { Ok(wanted) } else { Err(wrong) }
     }
