@@ -93,7 +93,7 @@ impl Places {
     }
 
     /// Starts what a manifest says, as a process of the host.
-    fn start(&self, manifest: &str, program: PathBuf) -> Process {
+    fn start(&self, manifest: &str, program: PathBuf, more: Vec<String>) -> Process {
         let text = fs_err::read_to_string(rendered("manifests").join(manifest)).expect("a manifest");
         let text = text.replace("foothold-node-name", "edge").replace("198.18.0.1", "127.0.0.1");
         let pod: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -104,7 +104,7 @@ impl Places {
             let doubled = argument.strip_prefix("--listen-client-urls=").and_then(|urls| urls.split(',').next());
             doubled.map_or_else(|| argument.clone(), |one| format!("--listen-client-urls={one}"))
         });
-        Process::start(Run::new(program).args(arguments))
+        Process::start(Run::new(program).args(arguments).args(more))
     }
 }
 
@@ -154,22 +154,28 @@ impl Cluster {
         let places = Places::new(dir.path());
         write_admin(&places, &dir.path().join(ADMIN));
         let etcd = Self::etcd(&places);
-        let api_server = Self::api_server(&places);
+        let api_server = Self::api_server(&places, Vec::new());
         Self { api_server, _etcd: etcd, places, credentials, dir }
     }
 
     pub fn etcd(places: &Places) -> Process {
-        places.start("etcd.yaml", program("etcd", "server"))
+        places.start("etcd.yaml", program("etcd", "server"), Vec::new())
     }
 
-    fn api_server(places: &Places) -> Process {
-        places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"))
+    fn api_server(places: &Places, more: Vec<String>) -> Process {
+        places.start("kube-apiserver.yaml", program("kubernetes", "kube-apiserver"), more)
     }
 
     /// Ends the API server and starts another one. Returns when it answers.
     pub async fn restart_api_server(&mut self) -> Api {
+        self.restart_api_server_with(&[]).await
+    }
+
+    /// The same, with more flags: name and value.
+    pub async fn restart_api_server_with(&mut self, flags: &[(&str, String)]) -> Api {
         self.api_server.end();
-        self.api_server = Self::api_server(&self.places);
+        let more = flags.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        self.api_server = Self::api_server(&self.places, more);
         client(&self.places, kubeconfig::SUPER_ADMIN).await
     }
 

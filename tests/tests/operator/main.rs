@@ -11,6 +11,7 @@ mod fleet;
 mod ironic;
 mod kinds;
 mod late;
+mod login;
 mod media;
 mod site;
 mod tenants;
