@@ -112,7 +112,7 @@ fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<SipCluster>> {
 }
 
 /// Clusters that a Secret matters to: the Secret was made for them, belongs to one of their hosts, or has keys for their
-/// jump host.
+/// jump host or what their login is made of.
 fn of_secret(meta: &ObjectMeta, all: &Store<SipCluster>, hosts: &Store<BareMetalHost>) -> Vec<ObjectRef<SipCluster>> {
     let secret = key_of(meta);
     let named = hosts.state_filter(|host: &BareMetalHost| names(host, &secret));
@@ -241,7 +241,7 @@ impl Controller {
         Ok(Next::requeue(SEARCH))
     }
 
-    /// Brings up load balancers and jump host. Nothing is changed before there are hosts, or while the address of a host is
+    /// Brings up load balancers, jump host and login. Nothing is changed before there are hosts, or while the address of a host is
     /// unknown: what runs goes on.
     async fn services(&self, object: &SipCluster, found: &Found) -> Result<Served, ObjectError> {
         let (choice, broken) = (&found.choice, &found.broken);
