@@ -39,6 +39,9 @@ const REQUIRED: [(&str, &[&str]); 7] = [
     ("spec.services.auth[]", &["nodePort"]),
 ];
 
+/// What may be left out, and means nothing: an empty text, which it is by default, is none.
+const FORGOTTEN: &str = "spec.services.auth[].nodeInterfaceId";
+
 /// All kinds, ready for the API server.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut definition = SipCluster::crd();
@@ -66,6 +69,9 @@ pub fn all() -> Vec<CustomResourceDefinition> {
                     at.default = None;
                 }
             }
+        }
+        if let Some(at) = at(schema, FORGOTTEN) {
+            at.default = None;
         }
     }
     vec![definition]
@@ -102,7 +108,7 @@ pub(crate) fn at<'a>(schema: &'a mut JSONSchemaProps, path: &str) -> Option<&'a 
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{REQUIRED, RULES, all, manifests};
+    use super::{FORGOTTEN, REQUIRED, RULES, all, manifests};
     use crate::committed;
     use crate::sip::cluster::SipCluster;
 
@@ -126,6 +132,7 @@ mod tests {
                 assert!(super::at(schema, &path).is_some(), "{path}");
             }
         }
+        assert!(super::at(schema, FORGOTTEN).is_some_and(|at| at.default.is_none()));
     }
 
     /// SIP-1: what Airship's users have, with its spellings.

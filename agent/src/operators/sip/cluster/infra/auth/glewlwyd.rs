@@ -199,11 +199,12 @@ fn modules(auth: &Auth, given: &AuthGiven) -> Vec<String> {
 
 /// How a directory is asked. Who has an address there may come in.
 fn of_directory(ldap: &LdapUpstream, bound: &Bound) -> Value {
-    let or = |attribute: &Option<String>, default: &str| attribute.clone().unwrap_or_else(|| default.to_owned());
-    let filter = or(&ldap.filter, "(objectClass=inetOrgPerson)");
+    let filter = ldap.filter.as_deref().unwrap_or("(objectClass=inetOrgPerson)");
     // Glewlwyd puts these two around it again.
-    let filter = filter.strip_prefix('(').and_then(|filter| filter.strip_suffix(')')).unwrap_or(&filter);
-    let (name, email) = (or(&ldap.name_attribute, "uid"), or(&ldap.email_attribute, "mail"));
+    let filter = filter.strip_prefix('(').and_then(|filter| filter.strip_suffix(')')).unwrap_or(filter);
+    let name = ldap.name_attribute.as_deref().unwrap_or("uid");
+    let email = ldap.email_attribute.as_deref().unwrap_or("mail");
+    let group = ldap.group_attribute.as_deref().unwrap_or("memberOf");
     json!({
         "uri": ldap.url,
         "bind-dn": bound.name,
@@ -217,8 +218,7 @@ fn of_directory(ldap: &LdapUpstream, bound: &Bound) -> Value {
         "scope-property": email,
         "scope-property-match": "contains",
         "scope-property-match-correspondence": {"openid": "@"},
-        "data-format": {GROUPS_CLAIM: {"property": or(&ldap.group_attribute, "memberOf"), "multiple": true, "read": true,
-            "write": false}},
+        "data-format": {GROUPS_CLAIM: {"property": group, "multiple": true, "read": true, "write": false}},
     })
 }
 
@@ -267,11 +267,7 @@ fn client(auth: &Auth) -> Vec<String> {
             .to_owned(),
     ];
     let redirects = auth.redirects().into_iter().map(|uri| ("redirect_uri", uri));
-    let rest = [
-        ("authorization_type", "code"),
-        ("authorization_type", "refresh_token"),
-        ("token_endpoint_auth_method", "none"),
-    ];
+    let rest = [("authorization_type", "code"), ("token_endpoint_auth_method", "none")];
     for (key, value) in redirects.chain(rest) {
         let (key, value) = (quoted(key), quoted(value));
         lines.push(format!(
