@@ -197,6 +197,10 @@ impl VmBuilder {
         self
     }
 
+    pub(crate) const fn serial_port(&self) -> &Serial {
+        &self.serial
+    }
+
     /// Has QEMU itself write the serial output to this file, made anew: it is there even if we are killed.
     pub fn serial_log(mut self, path: impl Into<PathBuf>) -> Self {
         self.serial_log = Some(path.into());

@@ -8,6 +8,7 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::net::SendFlags;
 use serde_json::{Value, json};
 
 use crate::argv::{BootSource, CD_DRIVE, Order, drive_device, nic_device};
@@ -175,6 +176,14 @@ impl Vm {
     /// The serial output so far, with its escape sequences.
     pub fn serial_text(&self) -> String {
         self.journal.serial()
+    }
+
+    /// Types into the serial port as much as it takes now; the rest is lost.
+    pub(crate) fn serial_type(&self, bytes: &[u8]) {
+        if let Some(port) = &self.serial_in {
+            // A machine that has ended hears nothing.
+            let _ = rustix::net::send(port, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        }
     }
 
     /// Types into the serial port.

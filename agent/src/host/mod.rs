@@ -17,6 +17,7 @@ pub mod priority;
 pub mod process;
 pub mod runner;
 pub mod supervise;
+pub mod terminal;
 pub mod uevent;
 
 pub use addresses::{InterfaceAddress, addresses};

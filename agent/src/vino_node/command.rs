@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent_api::vino::values::REDFISH_PORT;
+use agent_api::vino::values::{CONSOLE_PORT, REDFISH_PORT};
 use anyhow::Context as _;
 use clap::Subcommand;
 
@@ -48,7 +48,8 @@ impl VinoNode {
                 let virsh = virsh();
                 run(|_| async move {
                     let listener = serve::listen(SocketAddr::new(ip, REDFISH_PORT)).await?;
-                    serve::serve(listener, virsh, paths, guard).await
+                    let consoles = serve::listen(SocketAddr::new(ip, CONSOLE_PORT)).await?;
+                    serve::serve(listener, consoles, virsh, paths, guard).await
                 })?;
                 Ok(ExitCode::SUCCESS)
             }

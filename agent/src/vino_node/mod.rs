@@ -91,6 +91,11 @@ impl Paths {
         self.shared.join("ready")
     }
 
+    /// Key of the SSH server of the consoles.
+    pub fn console_key(&self) -> PathBuf {
+        self.state.join("vino-console-key")
+    }
+
     /// File in which Redfish keeps its settings of a domain.
     pub fn redfish(&self, domain: &str) -> PathBuf {
         self.state.join("vino-redfish").join(format!("{domain}.json"))

@@ -8,7 +8,7 @@ use crate::host::{RunError, Runner};
 /// The first definition after a start has libvirt ask QEMU what it can do: seconds under emulation.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The machine's own libvirt.
-const URI: &str = "qemu:///system";
+pub const URI: &str = "qemu:///system";
 
 /// Why a command failed, in the words of libvirt or the kernel.
 #[derive(Debug, thiserror::Error)]

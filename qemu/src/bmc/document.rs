@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::clock;
+use super::console::Offer;
 use super::place::{IMPORT_CONFIGURATION, Place, ROOT};
 use super::power::Mode;
 use super::profile::{Insert, Owner, Profile};
@@ -16,6 +17,7 @@ use super::state::{Machine, State, VIRTUAL_CD};
 pub(super) struct Facts<'a> {
     pub profile: &'a Profile,
     pub machine: &'a Machine,
+    pub console: Option<&'a Offer>,
     pub state: &'a State,
     /// What the BMC says about power: the system's, and the chassis's.
     pub on: (bool, bool),
@@ -167,6 +169,9 @@ impl Facts<'_> {
         });
         if self.profile.media.under.contains(&Owner::System) {
             document["VirtualMedia"] = link(&self.media(Owner::System));
+        }
+        if let Some(console) = self.console {
+            document["SerialConsole"] = console.document();
         }
         document
     }

@@ -18,10 +18,15 @@ use axum::http::HeaderValue;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
 use jiff::SignedDuration;
+use russh::keys::PrivateKey;
+use russh::keys::ssh_key::Error as KeyError;
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::change::Guard;
+use super::console::{self, Front, Offer};
 use super::document::collection;
 use super::images::Images;
 use super::place::ROOT;
@@ -41,6 +46,8 @@ const COLLECTIONS: [(&str, &str); 3] = [("Systems", "ComputerSystem"), ("Manager
 pub struct EnclosureOptions {
     /// Who may log in.
     pub guard: Arc<dyn Guard>,
+    /// Port on which [`Enclosure::serve_consoles`] serves, if it does.
+    pub consoles: Option<u16>,
     /// Folder that images of inserted media are fetched into.
     pub images: PathBuf,
 }
@@ -116,6 +123,29 @@ impl Enclosure {
         lock(&self.inner.machines).remove(name);
     }
 
+    /// Serves the consoles of its machines over SSH until told to stop: `console NAME` leads to one. `key`: in OpenSSH's
+    /// form, what the server is known by.
+    ///
+    /// # Errors
+    /// A key that is none.
+    pub async fn serve_consoles(
+        &self,
+        listener: TcpListener,
+        key: &str,
+        stop: CancellationToken,
+    ) -> Result<(), KeyError> {
+        let key = PrivateKey::from_openssh(key)?;
+        // It does not hold the machines: they end with the enclosure.
+        let inner = Arc::downgrade(&self.inner);
+        let find = move |name: &str| {
+            let inner = inner.upgrade()?;
+            lock(&inner.machines).get(name).map(|member| Arc::clone(&member.service.power))
+        };
+        let front = Front::of_many(Arc::clone(&self.inner.options.guard), Box::new(find));
+        console::serve(listener, key, Arc::new(front), stop).await;
+        Ok(())
+    }
+
     /// All paths.
     pub fn router(&self) -> Router {
         Router::new().fallback(answer).with_state(self.clone())
@@ -167,7 +197,10 @@ fn bmc(
         state.restore(kept);
     }
     tasks.spawn(events::deliver(post, client.clone()));
+    let offer = |port| Offer { port, name: Some(machine.name.clone()) };
+    let console = options.consoles.filter(|_| machine.serial_line).map(offer);
     let service = Service {
+        console,
         state: Mutex::new(state),
         guard: Arc::clone(&options.guard),
         faults: Mutex::default(),

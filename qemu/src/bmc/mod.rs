@@ -27,6 +27,7 @@
 //! | `events` | telling subscribers |
 //! | `faults` | [`Faults`] on demand |
 //! | `refusal` | errors in Redfish's form |
+//! | `line`, `console` | a machine's [`SerialLine`]; consoles over SSH |
 //! | `ipmi` | [`IpmiBmc`]: OpenIPMI's simulator before the same [`Power`] |
 //! | `service`, `server` | one request; TLS and connections |
 //! | `enclosure` | [`Enclosure`]: one service before many machines, over HTTP, by their names |
@@ -45,12 +46,14 @@ use tokio_util::sync::CancellationToken;
 
 mod change;
 mod clock;
+mod console;
 mod document;
 mod enclosure;
 mod events;
 mod faults;
 mod images;
 mod ipmi;
+mod line;
 mod place;
 mod power;
 mod profile;
@@ -65,12 +68,14 @@ pub use enclosure::{Enclosure, EnclosureError, EnclosureOptions};
 pub use faults::{Faults, Flaps, PowerFault};
 pub use images::Images;
 pub use ipmi::{IpmiBmc, IpmiError, IpmiOptions, is_ipmi_name};
+pub use line::SerialLine;
 pub use power::{Act, Boot, BootFrom, Kept, MemoryPower, Mode, Power, PowerError};
 pub use profile::{Drive, Firmware, Ids, Insert, Media, Owner, Profile, ProfileError};
 pub use state::Machine;
 pub use vm::VmPower;
 
 use change::Account;
+use console::{Front, Offer};
 use service::{Service, lock};
 use state::State;
 
@@ -92,6 +97,9 @@ pub enum BmcError {
     /// Its certificate cannot be made.
     #[error("making a BMC's certificate")]
     Certificate(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The key of its consoles cannot be made.
+    #[error("making a BMC's SSH key")]
+    Key(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Its client for images and events cannot be made.
     #[error("making a BMC's HTTP client")]
     Client(#[source] reqwest::Error),
@@ -160,11 +168,18 @@ impl Bmc {
         let listener = server::bind(listen).map_err(unheard)?;
         let address = listener.local_addr().map_err(unheard)?;
         let client = client(address.ip()).map_err(BmcError::Client)?;
+        let guard = Arc::new(Account { user, password });
+        let console = if machine.serial_line {
+            Some(start_console(tasks, address.ip(), guard.clone(), &machine.name, &power, stop)?)
+        } else {
+            None
+        };
         let (letters, box_) = mpsc::unbounded_channel();
         let (later, put_off) = mpsc::unbounded_channel();
         let service = Arc::new(Service {
             state: Mutex::new(State::new(&profile, machine.firmware, skew)),
-            guard: Arc::new(Account { user, password }),
+            guard,
+            console,
             faults: Mutex::default(),
             asked: Mutex::default(),
             answers: AtomicU64::new(0),
@@ -214,6 +229,25 @@ impl Bmc {
     pub fn asked(&self) -> Vec<Asked> {
         lock(&self.service.asked).clone()
     }
+}
+
+/// Serves the console of the only machine, on a free port.
+fn start_console(
+    tasks: &mut JoinSet<()>,
+    ip: IpAddr,
+    guard: Arc<dyn Guard>,
+    name: &str,
+    power: &Arc<dyn Power>,
+    stop: &CancellationToken,
+) -> Result<Offer, BmcError> {
+    let address = SocketAddr::new(ip, 0);
+    let unheard = |source| BmcError::Listen { address, source };
+    let listener = server::bind(address).map_err(unheard)?;
+    let port = listener.local_addr().map_err(unheard)?.port();
+    let front = Front::of_one(guard, name, Arc::clone(power));
+    let key = console::new_key().map_err(BmcError::Key)?;
+    tasks.spawn(console::serve(listener, key, Arc::new(front), stop.clone()));
+    Ok(Offer { port, name: None })
 }
 
 /// For images and events, from the BMC's own address: the other end's certificate is not checked, as with most BMCs.

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::line::SerialLine;
+
 /// Why the machine did not do it.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}")]
@@ -80,6 +82,12 @@ pub trait Power: Send + Sync + std::fmt::Debug {
 
     /// Puts an image into the CD drive, or takes it out.
     fn insert(&self, image: Option<&Path>) -> Result<(), PowerError>;
+
+    /// Opens the machine's serial line, in a runtime: what is written is typed, what is read is what it says from now on.
+    /// `None`: it has none. Does not block.
+    fn serial(&self) -> Result<Option<Box<dyn SerialLine>>, PowerError> {
+        Ok(None)
+    }
 
     /// Keeps what a BMC that is started again must know of itself. By default nothing outlives it.
     fn keep(&self, _kept: &Kept) -> Result<(), PowerError> {

@@ -20,6 +20,7 @@ use tokio::time::sleep;
 
 use super::Asked;
 use super::change::{Change, Guard, Outcome, hex};
+use super::console::Offer;
 use super::document::Facts;
 use super::events::{Letter, changed, envelope};
 use super::faults::{self, Faults};
@@ -42,6 +43,8 @@ pub(super) struct Service {
     pub machine: Machine,
     pub power: Arc<dyn Power>,
     pub images: Images,
+    /// How its serial console is reached, if it has one.
+    pub console: Option<Offer>,
     pub state: Mutex<State>,
     pub faults: Mutex<Faults>,
     pub asked: Mutex<Vec<Asked>>,
@@ -177,12 +180,13 @@ impl Service {
         spawn_blocking(move || power.is_on()).await.unwrap_or(false)
     }
 
-    async fn document(&self, place: &Place) -> Option<Value> {
+    pub(super) async fn document(&self, place: &Place) -> Option<Value> {
         let on = self.is_on().await;
         let number = self.answers.load(Ordering::Relaxed);
         let state = lock(&self.state).clone();
         let on = lock(&self.faults).told(on, number);
-        let facts = Facts { profile: &self.profile, machine: &self.machine, state: &state, on, now: Timestamp::now() };
+        let (profile, machine, console) = (&self.profile, &self.machine, self.console.as_ref());
+        let facts = Facts { profile, machine, console, state: &state, on, now: Timestamp::now() };
         facts.document(place)
     }
 

@@ -28,6 +28,8 @@ pub struct Machine {
     pub memory_mib: u32,
     /// The firmware that it boots by, as long as nobody overrides that.
     pub firmware: Mode,
+    /// Whether it has a serial line, which its console is joined to.
+    pub serial_line: bool,
 }
 
 impl Default for Machine {
@@ -41,6 +43,7 @@ impl Default for Machine {
             cpus: 1,
             memory_mib: 2048,
             firmware: Mode::Uefi,
+            serial_line: false,
         }
     }
 }

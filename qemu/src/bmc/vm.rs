@@ -6,13 +6,19 @@
 //! ```
 //! A machine that switches itself off ends QEMU: it is off. A reset ends QEMU in good order and starts another one.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncWrite, join};
+
+use super::line::{SerialLine, Tap};
 use super::power::{Act, Boot, BootFrom, Mode, Power, PowerError};
 use crate::argv::BootSource;
-use crate::builder::VmBuilder;
+use crate::builder::{Serial, VmBuilder};
 use crate::firmware::Firmware;
 use crate::vm::{Vm, VmError};
 
@@ -23,7 +29,8 @@ pub struct VmPower {
     builder: VmBuilder,
     /// How long a system has for shutting down.
     patience: Duration,
-    held: Mutex<Held>,
+    held: Arc<Mutex<Held>>,
+    tap: Arc<Tap>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +43,22 @@ impl VmPower {
     /// A machine that is off. `builder`: all of it but firmware, CD drive and boot order, which are the BMC's.
     /// `patience`: how long its system has for shutting down when it is asked to.
     pub fn new(builder: VmBuilder, patience: Duration) -> Self {
-        Self { builder, patience, held: Mutex::default() }
+        let tap = Arc::new(Tap::default());
+        let builder = match builder.serial_port().clone() {
+            Serial::Recorded => {
+                let tap = Arc::clone(&tap);
+                builder.serial(Serial::Mirrored(Arc::new(move |bytes| tap.say(bytes))))
+            }
+            Serial::Mirrored(mirror) => {
+                let tap = Arc::clone(&tap);
+                builder.serial(Serial::Mirrored(Arc::new(move |bytes| {
+                    tap.say(bytes);
+                    mirror(bytes);
+                })))
+            }
+            Serial::Stuck | Serial::Absent => builder,
+        };
+        Self { builder, patience, held: Arc::default(), tap }
     }
 
     /// Looks at the machine, if it is on.
@@ -113,6 +135,14 @@ impl Power for VmPower {
         if act == Act::Reset { self.on(&mut held, boot) } else { Ok(()) }
     }
 
+    fn serial(&self) -> Result<Option<Box<dyn SerialLine>>, PowerError> {
+        if matches!(self.builder.serial_port(), Serial::Stuck | Serial::Absent) {
+            return Ok(None);
+        }
+        let said = self.tap.listen().map_err(|error| failed("opening the serial line", error))?;
+        Ok(Some(Box::new(join(said, Typist(Arc::clone(&self.held))))))
+    }
+
     fn insert(&self, image: Option<&Path>) -> Result<(), PowerError> {
         let mut held = self.lock();
         if let Some(vm) = held.vm.as_ref().filter(|vm| vm.exited().is_none()) {
@@ -120,6 +150,29 @@ impl Power for VmPower {
         }
         held.image = image.map(Path::to_owned);
         Ok(())
+    }
+}
+
+/// Types into the serial port of the machine as it is now. One that is off, is being switched or does not listen loses what
+/// is typed, as on a real line.
+struct Typist(Arc<Mutex<Held>>);
+
+impl AsyncWrite for Typist {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if let Ok(held) = self.0.try_lock()
+            && let Some(vm) = &held.vm
+        {
+            vm.serial_type(bytes);
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 

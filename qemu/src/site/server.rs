@@ -116,6 +116,7 @@ impl Server {
                     cpus,
                     memory_mib,
                     firmware,
+                    serial_line: true,
                     ..Machine::default()
                 };
                 let options = Options {

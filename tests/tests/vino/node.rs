@@ -185,9 +185,10 @@ impl TestNode {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let address = runtime.block_on(async {
             let listener = serve::listen(anywhere).await.expect("a listener");
+            let consoles = serve::listen(anywhere).await.expect("a listener");
             let address = listener.local_addr().expect("an address");
             #[expect(clippy::disallowed_methods, reason = "it ends with the runtime")]
-            tokio::spawn(async move { serve::serve(listener, virsh, paths, Arc::new(guard)).await });
+            tokio::spawn(async move { serve::serve(listener, consoles, virsh, paths, Arc::new(guard)).await });
             address
         });
         let redfish = Redfish { runtime, address };

@@ -19,6 +19,8 @@ pub const VALUES: &str = "airshipit.org/vino.network-values";
 pub const REPORT: &str = "airshipit.org/vino.node-report";
 /// Port of the node at which Redfish answers.
 pub const REDFISH_PORT: u16 = 8000;
+/// Port of the node on which SSH leads to their serial consoles.
+pub const CONSOLE_PORT: u16 = 8022;
 /// Keys of the Secret with the credentials of Redfish. The pod has them in its environment, too, as `BASIC_AUTH_USERNAME` and
 /// `BASIC_AUTH_PASSWORD`, as they were when it started.
 pub const CREDENTIALS: [&str; 2] = ["username", "password"];

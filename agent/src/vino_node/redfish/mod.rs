@@ -3,10 +3,12 @@
 //!
 //! ```text
 //! boot   a domain's document for a start (pure)
+//! console  a domain's serial line, by libvirt
 //! power  a domain as a machine that Redfish switches
 //! serve  which domains there are, who may log in, HTTP
 //! ```
 
 pub mod boot;
+pub mod console;
 pub mod power;
 pub mod serve;

@@ -6,10 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use foothold_qemu::bmc::{Act, Boot, Kept, Power, PowerError};
+use foothold_qemu::bmc::{Act, Boot, Kept, Power, PowerError, SerialLine};
 use serde::{Deserialize, Serialize};
 
-use super::boot;
+use super::{boot, console};
 use crate::host::files;
 use crate::vino_node::Paths;
 use crate::vino_node::virsh::Virsh;
@@ -164,6 +164,10 @@ impl Power for LibvirtPower {
                 .map_err(|error| failed("removing the image of before", error))?;
         }
         Ok(())
+    }
+
+    fn serial(&self) -> Result<Option<Box<dyn SerialLine>>, PowerError> {
+        Ok(Some(console::open(&self.name).map_err(|error| failed("opening the serial console", error))?))
     }
 
     fn keep(&self, kept: &Kept) -> Result<(), PowerError> {

@@ -8,9 +8,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use foothold_qemu::bmc::{Enclosure, EnclosureOptions, Guard, Machine};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use super::boot;
 use super::power::{self, LibvirtPower};
+use crate::host::files;
+use crate::ssh;
 use crate::vino_node::Paths;
 use crate::vino_node::ledger::Ledger;
 use crate::vino_node::virsh::Virsh;
@@ -45,14 +48,39 @@ pub async fn listen(at: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(at).await.with_context(|| format!("listening on {at}"))
 }
 
-/// Serves until it cannot go on.
-pub async fn serve(listener: TcpListener, virsh: Virsh, paths: Paths, guard: Arc<dyn Guard>) -> anyhow::Result<()> {
+/// The key of the consoles' server: of the node, so that it is known again whichever pod runs there.
+fn console_key(paths: &Paths) -> anyhow::Result<String> {
+    let path = paths.console_key();
+    match fs_err::read_to_string(&path) {
+        Ok(key) => Ok(key),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let (key, _) = ssh::new_key("vino")?;
+            files::write(&path, key.as_bytes(), 0o600)?;
+            Ok(key)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Serves Redfish, and consoles over SSH, until it cannot go on.
+pub async fn serve(
+    listener: TcpListener,
+    consoles: TcpListener,
+    virsh: Virsh,
+    paths: Paths,
+    guard: Arc<dyn Guard>,
+) -> anyhow::Result<()> {
     fs_err::create_dir_all(paths.media())?;
     power::sweep(&paths)?;
-    let enclosure = Enclosure::new(EnclosureOptions { guard, images: paths.media() })?;
+    let key = console_key(&paths)?;
+    let port = Some(consoles.local_addr()?.port());
+    let enclosure = Enclosure::new(EnclosureOptions { guard, consoles: port, images: paths.media() })?;
     let served = axum::serve(listener, enclosure.router());
     tokio::select! {
         ended = std::future::IntoFuture::into_future(served) => Ok(ended?),
+        ended = enclosure.serve_consoles(consoles, &key, CancellationToken::new()) => {
+            ended.with_context(|| format!("`{}`", paths.console_key().display()))
+        }
         () = follow(&enclosure, &virsh, &paths) => Ok(()),
     }
 }
@@ -104,8 +132,8 @@ fn machine(virsh: &Virsh, name: &str) -> anyhow::Result<Machine> {
     let text = virsh.run(&["dumpxml", "--inactive", name])?;
     let domain = Element::parse(&text)?;
     let number = |child: &str| domain.child(child).and_then(|it| it.text().parse::<u64>().ok()).unwrap_or(0);
-    let devices = domain.child("devices").into_iter().flat_map(Element::elements);
-    let cards = devices.filter(|element| element.name == "interface");
+    let devices = || domain.child("devices").into_iter().flat_map(Element::elements);
+    let cards = devices().filter(|element| element.name == "interface");
     let uuid = domain.child("uuid").map(Element::text).unwrap_or_default();
     Ok(Machine {
         name: name.to_owned(),
@@ -116,5 +144,8 @@ fn machine(virsh: &Virsh, name: &str) -> anyhow::Result<Machine> {
         // libvirt tells it in KiB.
         memory_mib: u32::try_from(number("memory") / 1024).unwrap_or(u32::MAX),
         firmware: boot::mode(&domain),
+        // libvirt joins a console to it by a terminal only.
+        serial_line: devices()
+            .any(|element| matches!(element.name.as_str(), "serial" | "console") && element.get("type") == Some("pty")),
     })
 }
