@@ -5,12 +5,14 @@
 //!                                                 └─► ipmi (RMCP+, commands that read)
 //!                                                        │ answers
 //!                                                        ▼
+//!                      console: a host's serial line, over SSH where Redfish says
 //!                      rehearsal: all hosts at once ─► judge ─► matrix ─► table | JSON
 //!                                                        └─► export: answers of vendors that are not known yet
 //! ```
 
 pub mod address;
 pub mod command;
+pub mod console;
 pub mod hello;
 pub mod ipmi;
 pub mod manifests;

@@ -165,6 +165,8 @@ fn controller(images: &Images, own: Option<&str>) -> Controller {
             rule(&["rbac.authorization.k8s.io"], &["roles", "rolebindings"], &all),
             // They are told when what they mount is another one.
             rule(&[""], &["pods"], &["get", "list", "patch"]),
+            // Consoles are brought to the jump host that asks. Who connects by a web socket needs `get`, from 1.35 on `create`.
+            rule(&[""], &["pods/portforward"], &["get", "create"]),
             rule(&["", "events.k8s.io"], &["events"], &["create", "patch"]),
         ],
         health_port: METRICS,

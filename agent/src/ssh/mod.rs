@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Target (address, user) + Identity (key, password) ─connect─► Session ─┬─ run: a program, its output line by line
+//!                                                       ├ terminal: a shell, both ways
 //!            host key: as known, else told back ◄──────────────────────┘   └ put: a file, whole or not at all
 //! ```
 //! If a server's key is known, the server must show this key. If not, the key that it shows is returned, so that the caller
@@ -19,7 +20,7 @@ use std::time::Duration;
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, PrivateKey};
 
-pub use session::{Ended, Session};
+pub use session::{Ended, Session, Terminal};
 
 /// Where a server is, and who logs in.
 #[derive(Clone, Debug, PartialEq, Eq)]

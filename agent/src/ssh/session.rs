@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use russh::client::{self, AuthResult, Handle};
 use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
-use russh::{ChannelMsg, Disconnect, MethodSet};
+use russh::{ChannelMsg, ChannelStream, Disconnect, MethodSet};
 use tokio::time::{Instant, timeout};
 
 use super::{Identity, SshError, Target};
@@ -19,6 +19,9 @@ const AGAIN: Duration = Duration::from_secs(2);
 const ONE_TRY: Duration = Duration::from_secs(20);
 /// Exit code of a program that was ended by a signal: 128 plus the number of SIGKILL.
 const KILLED: u32 = 128 + 9;
+/// Size of a terminal, as serial lines take it for granted.
+const COLUMNS: u32 = 80;
+const ROWS: u32 = 24;
 /// End of what a program says that an error carries.
 const STDERR_TAIL: usize = 2000;
 
@@ -47,6 +50,14 @@ pub struct Ended {
     pub stdout: Vec<u8>,
     /// End of standard error.
     pub stderr: String,
+}
+
+/// A shell on a terminal: what is written is typed, what is read is shown. It ends when it is dropped.
+pub struct Terminal {
+    /// Both ways.
+    pub stream: ChannelStream<client::Msg>,
+    /// The connection.
+    pub session: Session,
 }
 
 /// A connection after the login. It ends when it is dropped.
@@ -159,6 +170,32 @@ impl Session {
                       mv \"$1.new\" \"$1\"";
         let mode = format!("{mode:o}");
         self.output(&["sh", "-c", script, "sh", path, &mode], content).await.map(drop)
+    }
+
+    /// Opens a shell on a terminal, and leaves the rest to whoever reads and writes.
+    ///
+    /// # Errors
+    /// The connection was lost, or there is no shell for this user.
+    pub async fn terminal(self) -> Result<Terminal, SshError> {
+        let lost = |error: russh::Error| SshError::Lost {
+            target: self.target.to_string(),
+            doing: "a shell was opened".to_owned(),
+            source: Box::new(error),
+        };
+        let mut channel = self.handle.channel_open_session().await.map_err(lost)?;
+        // A server without terminals has a shell all the same.
+        channel.request_pty(false, "vt100", COLUMNS, ROWS, 0, 0, &[]).await.map_err(lost)?;
+        channel.request_shell(true).await.map_err(lost)?;
+        loop {
+            match channel.wait().await {
+                Some(ChannelMsg::Success) => break,
+                Some(ChannelMsg::Failure) => return Err(lost(russh::Error::RequestDenied)),
+                Some(ChannelMsg::Eof | ChannelMsg::Close) | None => return Err(lost(russh::Error::Disconnect)),
+                // Such as the size of its window.
+                Some(_) => {}
+            }
+        }
+        Ok(Terminal { stream: channel.into_stream(), session: self })
     }
 
     /// Ends the connection properly.

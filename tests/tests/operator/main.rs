@@ -6,6 +6,7 @@
 #[path = "../cluster/mod.rs"]
 mod cluster;
 mod clusters;
+mod consoles;
 mod firmware;
 mod fleet;
 mod ironic;

@@ -27,6 +27,8 @@ pub const CLUSTER_NAME: &str = "sip.airshipit.org/cluster-name";
 pub const NODE_TYPE: &str = "sip.airshipit.org/node-type";
 /// Annotation of a host that is a standby of its role. Written with the labels, in one change.
 pub const STANDBY: &str = "sip.airshipit.org/standby";
+/// Annotation of a host: the key that its BMC's SSH server showed when its console was opened first. Another one is refused.
+pub const CONSOLE_HOST_KEY: &str = "sip.airshipit.org/console-host-key";
 /// Annotation of a `SIPCluster`: with `true`, nothing is done, and the status says what would be.
 pub const DRY_RUN: &str = "sip.airshipit.org/dry-run";
 /// Condition: the hosts are there, and the services run.

@@ -10,7 +10,7 @@
 
 mod cluster;
 pub mod command;
-mod pod;
+pub mod pod;
 mod run;
 
 pub use cluster::Images;

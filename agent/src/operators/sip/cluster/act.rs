@@ -82,6 +82,7 @@ impl Controller {
     /// Removes the services and gives the hosts back. The hosts are read from the API server: the watch may not have the
     /// last claim yet.
     async fn dismantle(&self, object: &SipCluster) -> Result<(), ObjectError> {
+        self.consoles.keep(&object.key(), &[]);
         self.remove_all(object).await?;
         let mut ahead = self.ahead.lock().await;
         let (namespace, name) = object.key();

@@ -14,6 +14,7 @@ use kube::runtime::watcher;
 use kube::{Api, Resource as _, ResourceExt as _};
 use tokio::sync::{Mutex, OnceCell};
 
+use super::consoles::Consoles;
 use super::decide::{self, Member};
 use super::infra::{Applied, Backend, Infra, PART_OF, Served, TEMPLATES, auth};
 use super::look::{Ahead, Found};
@@ -42,6 +43,8 @@ pub(super) struct Controller {
     pub ahead: Mutex<Ahead>,
     /// Services that are not asked for and whose objects are already removed.
     pub removed: Mutex<BTreeSet<(Key, Infra)>>,
+    /// Serial lines that users of jump hosts have.
+    pub consoles: Consoles,
     pub settings: Settings,
 }
 
@@ -64,6 +67,7 @@ pub async fn run(base: Base, settings: &Settings) {
         listed: OnceCell::new(),
         ahead: Mutex::default(),
         removed: Mutex::default(),
+        consoles: Consoles::default(),
         settings: settings.clone(),
     };
     base.run(controller, store, [changed, of_hosts].into_iter().chain(others).collect()).await;
@@ -211,6 +215,8 @@ impl Controller {
 
     /// What is done next about the hosts that were found.
     async fn conclude(&self, object: &SipCluster, found: &Found) -> Result<Next, ObjectError> {
+        let members: Vec<Key> = found.choice.members.iter().map(|member| member.host.clone()).collect();
+        self.consoles.keep(&object.key(), &members);
         if object.is_dry_run() {
             self.tell(object, Told::dry_run(found)).await?;
             return Ok(Next::requeue(SEARCH));

@@ -4,12 +4,14 @@
 //! controller  queues, and a turn in a few calls
 //! look        reads the hosts and their Secrets
 //! decide      which hosts are kept, claimed, given back            (pure)
-//! infra       load balancers and jump host
+//! infra       load balancers, jump host and login
+//! consoles    serial lines of hosts, for users of the jump host
 //! act         writes the decision on the hosts; deletes a cluster
 //! tell        status, conditions, events
 //! ```
 
 mod act;
+mod consoles;
 mod controller;
 mod decide;
 mod infra;

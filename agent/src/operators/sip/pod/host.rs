@@ -1,5 +1,5 @@
-//! `host list` and `host reboot NAME` on a jump host. The jump host has no password of a BMC: it writes a request down, and
-//! the controller does it (see `requests` of the cluster's services).
+//! `host list`, `host reboot NAME` and `host console NAME` on a jump host. The jump host has no password of a BMC: it writes
+//! a request down, and the controller does it (see `requests` of the cluster's services).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,6 +14,7 @@ use kube::{Api, Client, Config};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::console;
 use crate::operators::sip::cluster::requests::{ANSWER, REBOOT};
 use crate::terminal::show;
 
@@ -44,6 +45,11 @@ enum Wish {
         /// The host's name, as `host list` shows it.
         name: String,
     },
+    /// Open a host's serial console; Ctrl-] ends it.
+    Console {
+        /// The host's name, as `host list` shows it.
+        name: String,
+    },
 }
 
 /// A host, as the controller tells the jump host.
@@ -64,24 +70,37 @@ impl Host {
         match &self.wish {
             Wish::List => show(&list(&known)),
             Wish::Reboot { name } => {
-                if !known.iter().any(|host| host.name == *name) {
-                    bail!("there is no host `{name}`\nhint: `host list` lists them");
-                }
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                show(&format!("{}\n", runtime.block_on(self.reboot(name))?));
+                is_known(&known, name)?;
+                show(&format!("{}\n", runtime()?.block_on(self.reboot(name))?));
+            }
+            Wish::Console { name } => {
+                is_known(&known, name)?;
+                let runtime = runtime()?;
+                let (api, map) = {
+                    let _inside = runtime.enter();
+                    self.requests()?
+                };
+                // A pod is called as its host is.
+                let pod = rustix::system::uname().nodename().to_string_lossy().into_owned();
+                console::join(runtime.block_on(console::open(&api, map, name, &pod))?, name)?;
             }
         }
         Ok(())
     }
 
-    /// Asks for a reboot. Returns what the controller says.
-    async fn reboot(&self, name: &str) -> anyhow::Result<String> {
+    /// Where wishes are written, and under which name. Needs a runtime.
+    fn requests(&self) -> anyhow::Result<(Api<ConfigMap>, &str)> {
         // One provider in the process: the libraries must not choose.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (namespace, map) = self.requests.split_once('/').context("`--requests` is `NAMESPACE/NAME`")?;
         // By its name: a session of ssh has none of the pod's environment.
         let config = Config::incluster_dns().context("this is no pod of a cluster")?;
-        let api: Api<ConfigMap> = Api::namespaced(Client::try_from(config)?, namespace);
+        Ok((Api::namespaced(Client::try_from(config)?, namespace), map))
+    }
+
+    /// Asks for a reboot. Returns what the controller says.
+    async fn reboot(&self, name: &str) -> anyhow::Result<String> {
+        let (api, map) = self.requests()?;
         let (request, answer) = (format!("{name}{REBOOT}"), format!("{name}{ANSWER}"));
         let wish = json!({"data": {request.clone(): jiff::Timestamp::now().to_string(), answer.clone(): null}});
         let begun = Instant::now();
@@ -97,6 +116,17 @@ impl Host {
             map_now = api.get(map).await.context("waiting for an answer")?;
         }
     }
+}
+
+fn is_known(known: &[Known], name: &str) -> anyhow::Result<()> {
+    if !known.iter().any(|host| host.name == name) {
+        bail!("there is no host `{name}`\nhint: `host list` lists them");
+    }
+    Ok(())
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
 /// The answer, once the request is gone.

@@ -3,9 +3,11 @@
 //! ```text
 //! bring    copies this program to a volume, for containers whose image lacks it
 //! haproxy  runs HAProxy, and has it follow its configuration
+//! console  the serial line of a host, in a terminal
 //! host     what users of the jump host do with their hosts
 //! ```
 
+pub mod console;
 pub mod haproxy;
 pub mod host;
 
@@ -30,7 +32,7 @@ pub enum Pod {
     /// Run `HAProxy`, and have it follow its configuration.
     #[command(hide = true)]
     Haproxy(haproxy::Haproxy),
-    /// List the hosts of a cluster, or reboot one (called `host` on a jump host).
+    /// List the hosts of a cluster, reboot one, or open its serial console (called `host` on a jump host).
     #[command(hide = true)]
     Host(host::Host),
 }

@@ -16,9 +16,11 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use super::jumphost::{HOST_KEY, HOST_KEY_PUBLIC};
+use super::requests::Wish;
 use super::{Backend, Given, Infra, Objects, PART_OF, TEMPLATES, auth, plan, requests};
 use crate::host::runner::{RunError, Runner as _, System};
 use crate::operators::kit::{Object, ObjectError, doing};
+use crate::operators::sip::cluster::consoles;
 use crate::operators::sip::cluster::controller::Controller;
 use crate::operators::sip::cluster::decide::is_of;
 use crate::operators::sip::run::MANAGER;
@@ -242,16 +244,30 @@ impl Controller {
         let objects = &self.base.objects;
         let Some(map) = objects.get::<ConfigMap>(&namespace, &requests::name(object)).await? else { return Ok(()) };
         for request in requests::open(map.data.as_ref(), backends) {
-            let text = match &request.host {
-                Some((within, name)) => self.reboot(object, within, name).await?,
-                None => format!("`{}` is no host of this cluster", request.name),
+            let mut console = None;
+            let text = match (&request.host, &request.wish) {
+                (None, _) => Some(format!("`{}` is no host of this cluster", request.name)),
+                (Some((within, name)), Wish::Reboot) => Some(self.reboot(object, within, name).await?),
+                (Some(_), Wish::Console(Err(why))) => Some(format!("the request cannot be read: {why}")),
+                (Some(host), Wish::Console(Ok(listener))) => {
+                    console = Some((host.clone(), listener.clone()));
+                    None
+                }
             };
-            log::info!("{namespace}/{}: reboot of `{}`: {text}", Infra::JumpHost.name(object), request.name);
-            let change = requests::answer(&request, &text);
+            if let Some(text) = &text {
+                log::info!("{namespace}/{}: `{}`: {text}", Infra::JumpHost.name(object), request.key);
+            }
+            let change = requests::answer(&request, text.as_deref());
             let api = objects.api::<ConfigMap>(&namespace);
             let params = kube::api::PatchParams::default();
             let answered = api.patch(&map.name_any(), &params, &kube::api::Patch::Merge(change)).await;
             answered.map_err(doing("answering the jump host"))?;
+            // Once it is taken: it is not opened twice.
+            if let Some((host, listener)) = console {
+                let answer = (map.name_any(), request.answer);
+                let wish = consoles::Wish { object: object.clone(), host, listener, answer };
+                self.consoles.open(self.base.client.clone(), wish);
+            }
         }
         Ok(())
     }
