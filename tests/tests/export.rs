@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_api::net::InterfaceAddress;
-use agent_api::release::{Clusters, Digest, Image, Release, Sip};
+use agent_api::release::{Clusters, Digest, Image, Release, Sip, Vino};
 use agent_api::servers::Provisioning;
 use clap::Parser;
 use foothold::commands::common;
@@ -41,6 +41,7 @@ fn release() -> Release {
         "sip:0.1.0",
         "jumphost:10.0",
         "oidc:2.7.6",
+        "vino:0.1.0",
         "registry:3.1.2",
     ];
     let image = |name: &str| Image {
@@ -56,6 +57,7 @@ fn release() -> Release {
         provisioning: Some(Provisioning { address: Some(address), ..Provisioning::default() }),
         clusters: Some(Clusters {}),
         sip: Some(Sip {}),
+        vino: Some(Vino { interface: None }),
         ..fixture::release()
     }
 }
@@ -180,7 +182,10 @@ async fn judged(api: &Api, path: &str) -> Value {
 #[tokio::test]
 async fn a_real_api_server_takes_the_chart_and_its_operators_do_a_turn() {
     let (dir, parts) = rendered();
-    assert_eq!(parts.keys().copied().collect::<Vec<_>>(), ["baremetalhost", "bpa", "dhcp", "kpa", "registry", "sip"]);
+    assert_eq!(
+        parts.keys().copied().collect::<Vec<_>>(),
+        ["baremetalhost", "bpa", "dhcp", "kpa", "registry", "sip", "vino"]
+    );
     let cluster = Cluster::start();
     let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
@@ -194,7 +199,9 @@ async fn a_real_api_server_takes_the_chart_and_its_operators_do_a_turn() {
     }
     let folder = dir.path().join("clusters");
     fs_err::create_dir(&folder).expect("made");
-    for (part, name) in [("bpa", "bpa-operator"), ("kpa", "kpa-operator"), ("sip", "sip-operator")] {
+    for (part, name) in
+        [("bpa", "bpa-operator"), ("kpa", "kpa-operator"), ("sip", "sip-operator"), ("vino", "vino-operator")]
+    {
         let deployment = parts[part].iter().find(|object| kind(object) == "Deployment").expect("a Deployment");
         start(deployment, &account(&cluster, name).await, &folder);
     }
@@ -214,6 +221,15 @@ async fn a_real_api_server_takes_the_chart_and_its_operators_do_a_turn() {
             json!({"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "metadata": {"name": "one"},
                 "spec": {"nodes": {"ControlPlane": {"topologyKey": "a.example/rack",
                 "labelSelector": {"matchLabels": {"role": "master"}}, "count": {"active": 1, "standby": 0}}}, "services": {}}}),
+        ),
+        // No node is chosen: what it makes in its own namespace is made.
+        (
+            "/apis/airship.airshipit.org/v1/namespaces/default/vinoes",
+            json!({"apiVersion": "airship.airshipit.org/v1", "kind": "Vino", "metadata": {"name": "one"}, "spec": {
+                "nodeSelector": {"matchLabels": {"machines": "none"}}, "bmcCredentials": {"username": "a", "password": "b"},
+                "networks": [{"name": "m", "subnet": "192.0.2.0/24", "staticAllocationStart": "192.0.2.10",
+                    "staticAllocationStop": "192.0.2.20"}],
+                "nodes": [{"name": "worker", "count": 1, "networkInterfaces": [{"name": "eth0", "network": "m"}]}]}}),
         ),
     ] {
         api.create(path, &object).await.unwrap_or_else(|error| panic!("{path}: {error}"));

@@ -63,7 +63,7 @@ pub struct Node {
     #[arg(long, value_name = "ADDRESS")]
     address: IpAddr,
     /// Where health is served.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8089")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8090")]
     health_address: SocketAddr,
 }
 

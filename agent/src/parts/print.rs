@@ -12,7 +12,7 @@ use crate::registry::pod as registry;
 use crate::services::clusters as services_of_clusters;
 use crate::services::deployed::{Controller, NAMESPACE, place};
 use crate::services::parts::{resources, restricted};
-use crate::services::{Mount, dhcp, metal3, sip};
+use crate::services::{Mount, dhcp, metal3, sip, vino};
 
 /// Placeholders of a chart for what a box knows by itself.
 const REGISTRY: &str = "{{ .Values.registry }}";
@@ -22,13 +22,13 @@ const NODE: &str = "{{ required `node: the name of the node, as kubectl get node
 /// Name of the pod that runs services as the box does, and of what belongs to it.
 const ON_NODE: &str = "foothold-node";
 /// Health of that pod, on the loopback address.
-const HEALTH: u16 = 8089;
+const HEALTH: u16 = 8090;
 
 /// A part of the box.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
-    /// `baremetalhost`, `dhcp`, `bpa`, `kpa`, `sip`, `registry`; `node` is what several of them share.
+    /// `baremetalhost`, `dhcp`, `bpa`, `kpa`, `sip`, `vino`, `registry`; `node` is what several of them share.
     pub name: &'static str,
     /// Images that it runs, by reference of the release.
     pub images: Vec<String>,
@@ -70,6 +70,12 @@ pub fn print(release: &Release) -> Result<Vec<Part>, ObjectsError> {
         let hosts = definition("baremetalhosts.metal3.io").map(|it| place(&it)).transpose()?;
         parts.push(part("sip", images, hosts.into_iter().chain(sip::all(&of_sip, Some(ADDRESS))?)));
     }
+    let of_vino = pulled(vino::IMAGE).zip(reference(vino::IMAGE));
+    if let (Some(declared), Some((image, name))) = (&release.vino, of_vino) {
+        let hosts = definition("baremetalhosts.metal3.io").map(|it| place(&it)).transpose()?;
+        let vino = vino::Vino::with(agent.clone(), image, declared.interface.clone());
+        parts.push(part("vino", vec![agent_name.clone(), name], hosts.into_iter().chain(vino::objects(&vino)?)));
+    }
     if let Some(registry) = reference(registry::IMAGE) {
         parts.push(part("registry", vec![agent_name.clone(), registry], []));
     }
@@ -104,7 +110,10 @@ fn for_chart(mut object: Value) -> Value {
         object["metadata"]["namespace"] = IN_NAMESPACE.into();
     }
     for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
-        subject["namespace"] = IN_NAMESPACE.into();
+        // Groups have none.
+        if subject["namespace"] == NAMESPACE {
+            subject["namespace"] = IN_NAMESPACE.into();
+        }
     }
     if object["kind"] == "Deployment" {
         // What the box takes away of an older Deployment of its own.
@@ -220,8 +229,8 @@ fn on_node(image: &str) -> Vec<Value> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use agent_api::release::{Clusters, Digest, Image, Release, Sip};
-    use serde_json::Value;
+    use agent_api::release::{Clusters, Digest, Image, Release, Sip, Vino};
+    use serde_json::{Value, json};
 
     use super::{Part, print};
     use crate::fixtures::release;
@@ -242,6 +251,7 @@ mod tests {
             "sip:0.1.0",
             "jumphost:10.0",
             "oidc:2.7.6",
+            "vino:0.1.0",
             "registry:3.1.2",
         ];
         let references: Vec<String> = names.iter().map(|name| format!("foothold.dev/{name}")).collect();
@@ -249,6 +259,7 @@ mod tests {
             images: references.iter().map(|reference| image(&reference.as_str())).collect(),
             clusters: Some(Clusters {}),
             sip: Some(Sip {}),
+            vino: Some(Vino { interface: Some("ens5".to_owned()) }),
             ..release()
         }
     }
@@ -274,6 +285,7 @@ mod tests {
             ("node", 0, 2),
             ("registry", 0, 0),
             ("sip", 2, 4),
+            ("vino", 3, 9),
         ];
         assert_eq!(counts, expected);
         for part in parts.values() {
@@ -294,7 +306,9 @@ mod tests {
     #[test]
     fn what_pods_start_is_pulled_by_digest_too() {
         let parts = parts(&whole());
-        for (part, flags) in [("kpa", &["--helm"][..]), ("sip", &["--image", "--jump-host", "--oidc"])] {
+        let parts_flags =
+            [("kpa", &["--helm"][..]), ("sip", &["--image", "--jump-host", "--oidc"]), ("vino", &["--image"])];
+        for (part, flags) in parts_flags {
             let deployment = deployments(&parts[part]).next().expect("a Deployment");
             let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().expect("arguments");
             for flag in flags {
@@ -316,10 +330,40 @@ mod tests {
         );
     }
 
+    /// What it makes is in a namespace of its own, and accounts are named where they are.
+    #[test]
+    fn vino_keeps_its_namespace_and_nothing_of_it_shares_a_port_with_the_node() {
+        let parts = parts(&whole());
+        let of = |kind: &str, name: &str| {
+            let found = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+            parts["vino"].objects.iter().find(found).unwrap_or_else(|| panic!("{kind} {name}")).clone()
+        };
+        assert_eq!(
+            of("Namespace", "vino-system")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"],
+            "privileged"
+        );
+        let binding = of("RoleBinding", "vino-operator");
+        assert_eq!(binding["metadata"]["namespace"], "vino-system");
+        assert_eq!(binding["subjects"][0]["namespace"], "{{ .Release.Namespace }}");
+        assert_eq!(of("ClusterRoleBinding", "vino-node")["subjects"][0]["namespace"], Value::Null);
+        let arguments = |part: &str| {
+            let pod = &deployments(&parts[part]).next().expect("a Deployment")["spec"]["template"]["spec"];
+            pod["containers"][0]["args"].as_array().expect("arguments").clone()
+        };
+        assert!(arguments("vino").ends_with(&[json!("--interface"), json!("ens5")]));
+        let addresses = ["bpa", "kpa", "sip", "vino", "node"].map(|part| {
+            let args = arguments(part);
+            let is = |arg: &Value| arg == "--metrics-address" || arg == "--health-address";
+            let at = args.iter().position(is).expect("an address");
+            args[at + 1].as_str().expect("a text").to_owned()
+        });
+        assert_eq!(addresses.iter().collect::<std::collections::BTreeSet<_>>().len(), addresses.len(), "{addresses:?}");
+    }
+
     #[test]
     fn a_release_that_declares_nothing_has_no_parts() {
         assert_eq!(print(&release()).expect("printed"), []);
-        let without = Release { clusters: None, sip: None, ..whole() };
+        let without = Release { clusters: None, sip: None, vino: None, ..whole() };
         assert_eq!(parts(&without).into_keys().collect::<Vec<_>>(), ["baremetalhost", "dhcp", "node", "registry"]);
     }
 }

@@ -30,7 +30,7 @@ const NAME: &str = "vino-operator";
 /// What it is for a user.
 const TITLE: &str = "the controller of virtual machines";
 /// Image with libvirt, QEMU, Redfish and the agent.
-const IMAGE: &str = "foothold.dev/vino:";
+pub const IMAGE: &str = "foothold.dev/vino:";
 /// Namespace of all that it makes: Airship's.
 const NAMESPACE: &str = "vino-system";
 /// What nodes' pods may do in the whole cluster.
@@ -50,6 +50,12 @@ pub struct Vino {
 }
 
 impl Vino {
+    /// `own`: image of the controller. `image`: image of nodes' pods. `interface`: the interface of nodes for networks that
+    /// name none.
+    pub const fn with(own: String, image: String, interface: Option<String>) -> Self {
+        Self { own, image, interface }
+    }
+
     /// `None` if the release does not declare it.
     pub fn of(machine: &Machine) -> Option<Self> {
         let release = machine.release();
@@ -88,7 +94,7 @@ async fn is_there(api: &Api) -> Result<(), Missing> {
 }
 
 /// All objects, in the order in which they are needed.
-fn objects(vino: &Vino) -> Result<Vec<Placed>, ObjectsError> {
+pub fn objects(vino: &Vino) -> Result<Vec<Placed>, ObjectsError> {
     let mut objects: Vec<Placed> = crds::all().iter().map(place).collect::<Result<_, _>>()?;
     let controller = controller(vino);
     objects.push(place(&namespace())?);

@@ -24,13 +24,16 @@ pub enum Part {
     Kpa,
     /// Hosts and services for tenant clusters: the controller of `SIPCluster`.
     Sip,
+    /// Hosts out of virtual machines: the controller of `Vino`.
+    Vino,
     /// Images and files for the site, and uploads.
     Registry,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::BareMetalHost, Self::Dhcp, Self::Bpa, Self::Kpa, Self::Sip, Self::Registry];
+    pub const ALL: [Self; 7] =
+        [Self::BareMetalHost, Self::Dhcp, Self::Bpa, Self::Kpa, Self::Sip, Self::Vino, Self::Registry];
 
     /// Its name on the command line and in the agent.
     pub const fn name(self) -> &'static str {
@@ -40,6 +43,7 @@ impl Part {
             Self::Bpa => "bpa",
             Self::Kpa => "kpa",
             Self::Sip => "sip",
+            Self::Vino => "vino",
             Self::Registry => "registry",
         }
     }
@@ -51,6 +55,7 @@ impl Part {
             Self::Dhcp => "`services.provisioning` with a `range`",
             Self::Bpa | Self::Kpa => "`services.provisioning` and `services.clusters: {}`",
             Self::Sip => "`services.provisioning` and `services.sip: {}`",
+            Self::Vino => "`services.provisioning` and `services.vino: {}`",
         }
     }
 }

@@ -200,8 +200,8 @@ fn fill(container: &mut Container, object: &Vino, ground: &Ground) {
         container.image = Some(image.clone());
     } else if container.image.as_ref().is_none_or(String::is_empty) {
         container.image = Some(ground.image.clone());
-        // It is on the node with the release.
-        container.image_pull_policy = Some("Never".to_owned());
+        // On a box it is on the node with the release; elsewhere it may come from a registry.
+        container.image_pull_policy = Some("IfNotPresent".to_owned());
     }
     let env = container.env.get_or_insert_default();
     for own in environment(object, ground) {
