@@ -2,6 +2,7 @@
 //! not there.
 
 mod nodes;
+mod samples;
 mod wrong;
 
 use std::collections::{BTreeMap, BTreeSet};
