@@ -88,7 +88,7 @@ async fn kubelet(tasks: &mut JoinSet<()>) -> u16 {
             let tls = tls.clone();
             forwards.spawn(async move {
                 if let Ok(stream) = tls.accept(stream).await {
-                    forward(stream).await;
+                    Box::pin(forward(stream)).await;
                 }
             });
         }
@@ -126,10 +126,15 @@ async fn forward(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let mut bytes = [0; 4096];
     loop {
         tokio::select! {
-            read = pod.read(&mut bytes) => match read {
-                Ok(length @ 1..) => if socket.send(send(0, &bytes[..length])).await.is_err() { return },
-                _ => { let _ = socket.close(None).await; return }
-            },
+            read = pod.read(&mut bytes) => {
+                let Ok(length @ 1..) = read else {
+                    let _ = socket.close(None).await;
+                    return;
+                };
+                if socket.send(send(0, &bytes[..length])).await.is_err() {
+                    return;
+                }
+            }
             message = socket.next() => match message {
                 Some(Ok(Message::Binary(bytes))) if bytes.first() == Some(&0) => {
                     if pod.write_all(&bytes[1..]).await.is_err() { return }
@@ -209,7 +214,7 @@ impl Scene {
         self.tenants.api.create("/api/v1/namespaces/tenants/pods", &pod).await.expect("a pod");
     }
 
-    /// The ConfigMap of requests, as whoever has that token.
+    /// The `ConfigMap` of requests, as whoever has that token.
     async fn requests_with(&self, token: &str) -> kube::Api<ConfigMap> {
         let text = fs_err::read_to_string(admin(&self.tenants.cluster)).expect("a kubeconfig");
         let mut config: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -219,7 +224,7 @@ impl Scene {
         kube::Api::namespaced(command::client(Some(&path)).await.expect("a client"), "tenants")
     }
 
-    /// The same, as a ServiceAccount.
+    /// The same, as a `ServiceAccount`.
     async fn requests_of(&self, account: &str) -> kube::Api<ConfigMap> {
         let path = format!("/api/v1/namespaces/tenants/serviceaccounts/{account}/token");
         let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
@@ -244,7 +249,7 @@ async fn opened_when_free(requests: &kube::Api<ConfigMap>, host: &str) -> TcpStr
 }
 
 async fn refused(requests: &kube::Api<ConfigMap>, host: &str) -> String {
-    opened(requests, host).await.err().expect("refused")
+    opened(requests, host).await.expect_err("refused")
 }
 
 async fn passes(from: &mut (impl AsyncWrite + Unpin), to: &mut (impl AsyncRead + Unpin), text: &str) {
@@ -301,7 +306,7 @@ async fn nobody_else_gets_a_console_and_it_is_said_why() {
     let requests = scene.requests_of("jumphost-one").await;
     assert_eq!(refused(&requests, "h1").await, "`h1` is no host of this cluster");
     scene.pod("other", "other").await;
-    let error = console::open(&requests, "jumphost-one-requests", "h0", "other").await.err().expect("refused");
+    let error = console::open(&requests, "jumphost-one-requests", "h0", "other").await.expect_err("refused");
     assert_eq!(error.to_string(), "`other` is no pod of this jump host");
     // The account may write its wish, and no more: it does not get to the BMC's password.
     let secrets = kube::Api::<k8s_openapi::api::core::v1::Secret>::namespaced(requests.into_client(), "hosts");

@@ -182,7 +182,7 @@ fn tool<'a>(toolbox: &'a Toolbox, container: &Value, data: &Path, run: &Path) ->
     let command: Vec<&str> =
         container["command"].as_array().expect("a command").iter().filter_map(Value::as_str).collect();
     let (program, arguments) = command.split_first().expect("a program");
-    let tool = toolbox.tool(*program).args(arguments);
+    let tool = toolbox.tool(program).args(arguments);
     tool.bind(data, Path::new("/etc/oidc"), false).bind(run, Path::new("/run/oidc"), true)
 }
 

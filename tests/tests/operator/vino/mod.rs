@@ -74,7 +74,8 @@ impl Machines {
     /// The controller of tenant clusters, as it is.
     #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
     fn run_sip(&mut self) {
-        let images = Images { own: "foothold.dev/sip:1".to_owned(), jump_host: "foothold.dev/jumphost:1".to_owned() };
+        let of = |name: &str| format!("foothold.dev/{name}:1");
+        let images = Images { own: of("sip"), jump_host: of("jumphost"), oidc: of("oidc") };
         let settings = sip::Settings { kubeconfig: Some(admin(&self.cluster)), images, ..sip::Settings::default() };
         let stop = self.stop.clone();
         self.tasks.push(tokio::spawn(async move { sip::run(&settings, &stop).await.expect("the controller") }));
