@@ -43,8 +43,8 @@ fn address(ip: IpAddr, port: u16) -> String {
 }
 
 /// Flags of a component of the control plane.
-fn flags(all: &[(&str, &str)]) -> Value {
-    let args: Vec<Value> = all.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+fn flags<'a>(all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Value {
+    let args: Vec<Value> = all.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     json!({"extraArgs": args})
 }
 
@@ -86,10 +86,11 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
         "nodeRegistration": registration(first),
         "timeouts": timeouts(),
     });
+    let login = login::flags(wanted);
     let mut cluster = json!({
         "apiVersion": API,
         "kind": "ClusterConfiguration",
-        "apiServer": flags(&ETCD),
+        "apiServer": flags(ETCD.into_iter().chain(login.iter().flatten().map(|(name, value)| (*name, &**value)))),
         "clusterName": wanted.cluster,
         "controlPlaneEndpoint": endpoint(wanted, first),
         // The keys of the box's own cluster, too: RSA costs a small server seconds for each key, and each handshake more.
@@ -100,11 +101,8 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
     let masters = wanted.nodes.iter().filter(|node| node.roles.contains(&NodeRole::Master));
     if masters.count() == 1 {
         for component in ["controllerManager", "scheduler"] {
-            cluster[component] = flags(&ALONE);
+            cluster[component] = flags(ALONE);
         }
-    }
-    if let Some(flags) = login::flags(wanted) {
-        cluster["apiServer"] = json!({"extraArgs": flags.map(|(name, value)| json!({"name": name, "value": value}))});
     }
     let kubelet = json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "systemd"});
     let proxy =

@@ -61,9 +61,11 @@ mod tests {
             ("oidc-signing-algs", "ES256"),
             ("oidc-ca-file", "/etc/kubernetes/pki/oidc-ca.crt"),
         ];
-        let expected = expected.map(|(name, value)| json!({"name": name, "value": value}));
-        assert_eq!(cluster(&told)["apiServer"]["extraArgs"], json!(expected));
-        assert_eq!(cluster(&wanted(None))["apiServer"], Value::Null);
+        let usual = &cluster(&wanted(None))["apiServer"]["extraArgs"];
+        let mut all = usual.as_array().expect("the flags of every cluster").clone();
+        all.extend(expected.map(|(name, value)| json!({"name": name, "value": value})));
+        assert_eq!(cluster(&told)["apiServer"]["extraArgs"], json!(all));
+        assert!(!usual.to_string().contains("oidc"), "{usual}");
         let found = file(&told, &master).expect("a file");
         assert_eq!((&*found.path, &*found.text), ("/etc/kubernetes/pki/oidc-ca.crt", "PEM\n"));
         assert_eq!((file(&told, &chosen("w", 11, &[Worker])), file(&wanted(None), &master)), (None, None));
