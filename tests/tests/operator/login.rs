@@ -87,6 +87,10 @@ impl Provider {
         let deployment = format!("/apis/apps/v1/namespaces/tenants/deployments/auth-{name}");
         let deployment = tenants.api.get(&deployment).await.expect("asked").expect("there");
         let pod = &deployment["spec"]["template"]["spec"];
+        // A container runtime makes the places of mounts.
+        for place in ["etc/oidc", "run/oidc"] {
+            fs_err::create_dir_all(image.tree.path().join(place)).expect("a place");
+        }
         let toolbox = Toolbox::at(image.tree.path(), &image.helper);
         tool(&toolbox, &pod["initContainers"][0], data.path(), run.path()).run().expect("a database");
         let running = tool(&toolbox, &pod["containers"][0], data.path(), run.path()).start().expect("started");
