@@ -78,7 +78,8 @@ pub struct Converted {
 pub fn convert(inputs: &[Input], choices: &Choices) -> Result<Converted, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut machines = Vec::new();
-    let mut notes = Vec::new();
+    // Of the network's settings, and of what could have been hosts.
+    let (mut notes, mut passed_over) = (Vec::new(), Vec::new());
     let mut provider = shell::Provider::default();
     for input in inputs {
         // Editors of Windows put a mark before UTF-8.
@@ -87,7 +88,7 @@ pub fn convert(inputs: &[Input], choices: &Choices) -> Result<Converted, Vec<Pro
         match form(input) {
             Form::Shell => shell::read(input, &mut provider, &mut notes, &mut problems),
             Form::Json => nodes::read(input, &mut machines, &mut problems),
-            Form::Yaml => machine::read(input, &mut machines, &mut notes, &mut problems),
+            Form::Yaml => machine::read(input, &mut machines, &mut passed_over, &mut problems),
         }
     }
     if machines.is_empty() && problems.is_empty() {
@@ -95,11 +96,16 @@ pub fn convert(inputs: &[Input], choices: &Choices) -> Result<Converted, Vec<Pro
             file: inputs.iter().map(|input| input.file.as_str()).collect::<Vec<_>>().join(", "),
             line: 0,
             key: String::new(),
-            found: if notes.is_empty() { "no host".into() } else { format!("no host ({})", notes.join("; ")) },
+            found: if passed_over.is_empty() {
+                "no host".into()
+            } else {
+                format!("no host ({})", passed_over.join("; "))
+            },
             expected: "`nodes` of a nodes.json, or a `machineName` of the machine chart's values".into(),
         });
     }
     let objects = make::objects(&machines, &provider, choices, &mut problems);
+    notes.append(&mut passed_over);
     if problems.is_empty() { Ok(Converted { objects, notes }) } else { Err(problems) }
 }
 
