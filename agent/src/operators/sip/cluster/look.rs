@@ -1,5 +1,6 @@
 //! What a cluster stands on: the hosts as they are, and what their Secrets say of them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -65,6 +66,9 @@ pub struct Found {
     pub broken: Vec<String>,
 }
 
+/// Secrets as they are in one turn. Each is read once, so that hosts that share one are judged alike.
+type Secrets = BTreeMap<Key, Option<Secret>>;
+
 impl Controller {
     /// Chooses among the hosts as they are now. Secrets are read only of hosts that would be chosen, and of those that the
     /// cluster has. A host with bad Secrets is passed over and another one is chosen, until all chosen hosts are good.
@@ -73,6 +77,7 @@ impl Controller {
         let by_key: HashMap<Key, &BareMetalHost> = hosts.iter().map(|host| (host.key(), &**host)).collect();
         let mut unreadable: BTreeMap<(Role, Key), String> = BTreeMap::new();
         let mut addresses: BTreeMap<(Role, Key), Addresses> = BTreeMap::new();
+        let mut secrets = Secrets::new();
         loop {
             let view = View { hosts: &hosts, unreadable: &unreadable, tell_all: object.is_dry_run() };
             let choice = choose(object, &view);
@@ -83,13 +88,13 @@ impl Controller {
                     continue;
                 }
                 let Some(host) = by_key.get(&member.host) else { continue };
-                match self.facts(object, member.role, host).await? {
+                match self.facts(object, member.role, host, &mut secrets).await? {
                     Ok(found) => drop(addresses.insert(at, found)),
                     Err(why) => news.push((at, why)),
                 }
             }
             if news.is_empty() {
-                return self.found(object, choice, hosts.clone(), addresses).await;
+                return self.found(object, choice, hosts.clone(), addresses, secrets).await;
             }
             unreadable.extend(news);
         }
@@ -101,13 +106,14 @@ impl Controller {
         choice: Choice,
         hosts: Vec<Arc<BareMetalHost>>,
         mut known: BTreeMap<(Role, Key), Addresses>,
+        mut secrets: Secrets,
     ) -> Result<Found, ObjectError> {
         let (mut addresses, mut broken) = (BTreeMap::new(), Vec::new());
         for member in &choice.members {
             let found = match known.remove(&(member.role, member.host.clone())) {
                 Some(found) => Ok(found),
                 None => match hosts.iter().find(|host| host.key() == member.host) {
-                    Some(host) => self.facts(object, member.role, host).await?,
+                    Some(host) => self.facts(object, member.role, host, &mut secrets).await?,
                     None => continue,
                 },
             };
@@ -126,12 +132,13 @@ impl Controller {
         object: &SipCluster,
         role: Role,
         host: &BareMetalHost,
+        secrets: &mut Secrets,
     ) -> Result<Result<Addresses, String>, ObjectError> {
         let (namespace, _) = host.key();
         if let Some(bmc) = host.spec.bmc.as_ref().filter(|bmc| !bmc.credentials_name.is_empty()) {
             let name = &bmc.credentials_name;
-            let secret = self.base.objects.secret(&namespace, name).await?;
-            if let Err(why) = credentials(secret.as_ref()) {
+            let secret = self.secret(secrets, &namespace, name).await?;
+            if let Err(why) = credentials(secret) {
                 return Ok(Err(format!("Secret `{namespace}/{name}` with the credentials of its BMC {why}")));
             }
         }
@@ -147,13 +154,27 @@ impl Controller {
         };
         let namespace = reference.namespace.clone().filter(|it| !it.is_empty()).unwrap_or(namespace);
         let secret = match reference.name.as_deref().filter(|name| !name.is_empty()) {
-            Some(name) => self.base.objects.secret(&namespace, name).await?,
+            Some(name) => self.secret(secrets, &namespace, name).await?,
             None if wanted.is_empty() => return Ok(Ok(Addresses::new())),
             None => return Ok(Err("its `networkData` names no Secret".to_owned())),
         };
         let name = reference.name.as_deref().unwrap_or_default();
         let told = |why: String| format!("Secret `{namespace}/{name}` with its network data {why}");
-        Ok(addresses(secret.as_ref(), &all, &wanted).map_err(told))
+        Ok(addresses(secret, &all, &wanted).map_err(told))
+    }
+
+    async fn secret<'s>(
+        &self,
+        read: &'s mut Secrets,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<&'s Secret>, ObjectError> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let secret = match read.entry(key) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(place) => place.insert(self.base.objects.secret(namespace, name).await?),
+        };
+        Ok(secret.as_ref())
     }
 }
 
