@@ -1,6 +1,10 @@
 //! Addresses of BMCs in metal3's forms, as far as asking takes: who answers where, and how the host is to boot.
 
+use std::net::SocketAddr;
+
 use agent_api::metal3::bmc_address::{BmcAddress, BmcAddressError, Driver};
+
+use tokio::net::lookup_host;
 
 use super::ipmi::Privilege;
 
@@ -74,6 +78,12 @@ pub enum AddressError {
     /// `?privilegelevel=` says something else.
     #[error("the privilege level `{0}` is not known")]
     Privilege(String),
+}
+
+/// The address behind a BMC's name. An error text where it has none.
+pub async fn resolve(name: &str, port: u16) -> Result<SocketAddr, String> {
+    let mut found = lookup_host((name, port)).await.map_err(|error| format!("`{name}` has no address: {error}"))?;
+    found.next().ok_or_else(|| format!("`{name}` has no address"))
 }
 
 impl AddressError {

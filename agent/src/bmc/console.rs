@@ -14,10 +14,9 @@ use agent_api::metal3::bmc_address::Credentials;
 use reqwest::Url;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::lookup_host;
 
-use super::address::{Address, AddressError};
-use super::redfish::{Redfish, RedfishError};
+use super::address::{Address, AddressError, resolve};
+use super::redfish::{Redfish, RedfishError, members, systems};
 use super::trust::{AuthorityError, Trust};
 use crate::ssh::{Identity, Session, SshError, Target, Terminal};
 
@@ -66,13 +65,8 @@ pub enum ConsoleError {
     #[error("its BMC offers no serial console over SSH: {0}")]
     Offer(Offer),
     /// Its name leads nowhere.
-    #[error("`{host}` has no address: {why}")]
-    Name {
-        /// The BMC.
-        host: String,
-        /// In words.
-        why: String,
-    },
+    #[error("{0}")]
+    Name(String),
     /// SSH.
     #[error("its BMC over SSH")]
     Ssh(#[from] SshError),
@@ -139,11 +133,7 @@ pub async fn open(access: &Access) -> Result<Terminal, ConsoleError> {
     let Address::Redfish { base, system, .. } = Address::parse(&access.address)? else {
         return Err(ConsoleError::Ipmi);
     };
-    let trust = match &access.authority {
-        _ if access.unverified => Trust::Anybody,
-        Some(pem) => Trust::authorities(pem)?,
-        None => Trust::System,
-    };
+    let trust = Trust::of_host(access.unverified, access.authority.as_deref(), Trust::System)?;
     let redfish = Redfish::new(&base, Some(access.credentials.clone()), &trust, PATIENCE)?;
     let document = document(&redfish, system.as_deref()).await;
     redfish.close().await;
@@ -170,11 +160,9 @@ async fn document(redfish: &Redfish, named: Option<&str>) -> Result<Value, Conso
     let path = if let Some(path) = named {
         path.to_owned()
     } else {
-        let systems = root["Systems"]["@odata.id"].as_str().unwrap_or("/redfish/v1/Systems");
-        let members = redfish.get(systems).await?.body;
-        let members = members["Members"].as_array().cloned().unwrap_or_default();
-        match members.as_slice() {
-            [only] => only["@odata.id"].as_str().unwrap_or_default().to_owned(),
+        let found = members(&redfish.get(&systems(&root)).await?.body);
+        match found.as_slice() {
+            [only] => only.clone(),
             several => return Err(ConsoleError::Systems(several.len())),
         }
     };
@@ -186,9 +174,7 @@ async fn target(base: &str, port: u16, access: &Access) -> Result<Target, Consol
     let url = Url::parse(base).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or(base);
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let unknown = |why: String| ConsoleError::Name { host: host.clone(), why };
-    let found = lookup_host((host.as_str(), port)).await.map_err(|error| unknown(error.to_string()))?.next();
-    let address = found.ok_or_else(|| unknown("the name has none".to_owned()))?.ip();
+    let address = resolve(&host, port).await.map_err(ConsoleError::Name)?.ip();
     let user = access.credentials.username.clone();
     Ok(Target { address, port, user, host_key: access.host_key.clone() })
 }

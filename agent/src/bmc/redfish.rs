@@ -31,6 +31,8 @@ const REDIRECTS: usize = 3;
 
 /// Header of a session's token (DSP0266, "Session-based authentication").
 const TOKEN: &str = "X-Auth-Token";
+/// Most members of a collection that are looked at.
+const MEMBERS: usize = 32;
 
 /// Why something could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -190,9 +192,8 @@ impl Redfish {
     /// Opens a session at the service with this root, or says why there is none: then it is asked by basic authentication.
     pub async fn open(&self, root: &Value) -> Result<(), RedfishError> {
         let Some(Credentials { username, password }) = &self.credentials else { return Ok(()) };
-        let link = |value: &Value| value["@odata.id"].as_str().filter(|path| path.starts_with('/')).map(str::to_owned);
-        let service = || link(&root["SessionService"]).map(|path| format!("{}/Sessions", path.trim_end_matches('/')));
-        let path = link(&root["Links"]["Sessions"]).or_else(service);
+        let service = || link(root, "SessionService").map(|path| format!("{}/Sessions", path.trim_end_matches('/')));
+        let path = link(&root["Links"], "Sessions").or_else(service);
         let path = path.unwrap_or_else(|| "/redfish/v1/SessionService/Sessions".to_owned());
         let body = json!({"UserName": username, "Password": password});
         let asked = self.request(Method::POST, &path).json(&body).send().await;
@@ -213,7 +214,7 @@ impl Redfish {
             let place = Url::parse(&self.base).ok()?.join(&place).ok()?;
             Some(place.path().to_owned())
         });
-        let path = path.or_else(|| link(&body.unwrap_or_default()));
+        let path = path.or_else(|| link(&body.unwrap_or_default(), ""));
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(Session { token, path });
         Ok(())
     }
@@ -388,6 +389,23 @@ fn builder(base: &str, within: Duration) -> reqwest::ClientBuilder {
         }
     });
     Client::builder().no_proxy().redirect(policy).timeout(within).connect_timeout(within)
+}
+
+/// The path of the collection of systems, as the service's root names it.
+pub fn systems(root: &Value) -> String {
+    link(root, "Systems").unwrap_or_else(|| "/redfish/v1/Systems".to_owned())
+}
+
+/// Paths of the members of a collection.
+pub fn members(collection: &Value) -> Vec<String> {
+    let members = collection["Members"].as_array().into_iter().flatten();
+    members.filter_map(|member| link(member, "")).take(MEMBERS).collect()
+}
+
+/// The path behind a property, or of the document itself.
+pub fn link(document: &Value, property: &str) -> Option<String> {
+    let target = if property.is_empty() { document } else { &document[property] };
+    target["@odata.id"].as_str().filter(|path| path.starts_with('/')).map(str::to_owned)
 }
 
 /// A success that is a JSON object, or why not: DSP0266, "Error responses".

@@ -51,6 +51,19 @@ pub enum AuthorityError {
 }
 
 impl Trust {
+    /// What a host says of its BMC. `unverified`: its certificate is not checked. `authority`: `ca.crt` of its Secret.
+    /// `otherwise`: where it says nothing.
+    ///
+    /// # Errors
+    /// The authority holds no certificate, or one that cannot be read.
+    pub fn of_host(unverified: bool, authority: Option<&str>, otherwise: Self) -> Result<Self, AuthorityError> {
+        match authority {
+            _ if unverified => Ok(Self::Anybody),
+            Some(pem) => Self::authorities(pem),
+            None => Ok(otherwise),
+        }
+    }
+
     /// Those of a PEM text.
     ///
     /// # Errors

@@ -6,11 +6,9 @@ use agent_api::rehearsal::{Cell, Check};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::super::redfish::Answer;
+use super::super::redfish::{Answer, link, members, systems};
 use super::{Redfish, RedfishError, Row, Way, judge};
 
-/// Most members of a collection that are looked at.
-const MEMBERS: usize = 32;
 /// Most chassis of a system that are looked at: a blade, its sled, its enclosure.
 const CHASSIS: usize = 4;
 
@@ -29,8 +27,7 @@ pub(super) async fn ask(row: &mut Row, redfish: &Redfish, known: bool, system: O
         return;
     }
     let refused = redfish.open(&root).await.err();
-    let systems = link(&root, "Systems").unwrap_or_else(|| "/redfish/v1/Systems".to_owned());
-    let systems = match redfish.get(&systems).await {
+    let systems = match redfish.get(&systems(&root)).await {
         Ok(systems) => systems.body,
         Err(error) => return row.set(Check::Credentials, judge::closed(&error, refused.as_ref())),
     };
@@ -193,19 +190,8 @@ async fn all(redfish: &Redfish, collection: &str) -> Result<Vec<Value>, RedfishE
     Ok(found)
 }
 
-fn members(collection: &Value) -> Vec<String> {
-    let members = collection["Members"].as_array().into_iter().flatten();
-    members.filter_map(|member| link(member, "")).take(MEMBERS).collect()
-}
-
 fn first(links: &Value) -> Option<String> {
     link(links.get(0)?, "")
-}
-
-/// The path behind a property, or of the document itself.
-fn link(document: &Value, property: &str) -> Option<String> {
-    let target = if property.is_empty() { document } else { &document[property] };
-    target["@odata.id"].as_str().filter(|path| path.starts_with('/')).map(str::to_owned)
 }
 
 fn text(document: &Value, property: &str) -> Option<String> {

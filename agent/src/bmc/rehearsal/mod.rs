@@ -9,7 +9,6 @@
 //! Both open a session, as Ironic does, and end it; in it they only read. What is good here is what Ironic works with.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +16,11 @@ use std::time::{Duration, Instant};
 use agent_api::metal3::bmc_address::Credentials;
 use agent_api::rehearsal::{Cell, CellState, Check, HostRehearsal, Rehearsal};
 use jiff::Timestamp;
-use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use super::address::{Address, Way};
+use super::address::{Address, Way, resolve};
 use super::ipmi::{self, Privilege};
 use super::manifests::Host;
 use super::redfish::{Exchange, Redfish, RedfishError};
@@ -173,11 +171,7 @@ async fn ask_redfish(
     system: Option<&str>,
     way: Way,
 ) -> Vec<Exchange> {
-    let trust = match &host.authority {
-        _ if host.unverified => Ok(Trust::Anybody),
-        Some(pem) => Trust::authorities(pem),
-        None => Ok(plan.trust.clone()),
-    };
+    let trust = Trust::of_host(host.unverified, host.authority.as_deref(), plan.trust.clone());
     let credentials = host.credentials.clone().ok();
     let made = trust.map_err(RedfishError::from);
     let redfish = match made.and_then(|trust| Redfish::new(base, credentials, &trust, plan.patience)) {
@@ -252,9 +246,4 @@ async fn ask_session(row: &mut Row, session: &mut ipmi::Client) {
         Err(error) => Err(error),
     };
     row.set(Check::Power, power.unwrap_or_else(|error| judge::ipmi(&error)));
-}
-
-async fn resolve(name: &str, port: u16) -> Result<SocketAddr, String> {
-    let mut found = lookup_host((name, port)).await.map_err(|error| format!("`{name}` has no address: {error}"))?;
-    found.next().ok_or_else(|| format!("`{name}` has no address"))
 }

@@ -184,11 +184,8 @@ pub fn goes_by_bmc(action: &Action) -> bool {
 /// Whom to ask about a host. `authority`: `ca.crt` of its Secret.
 pub fn target(host: &BareMetalHost, credentials: &Credentials, authority: Option<&str>) -> Option<Target> {
     let bmc = host.spec.bmc.as_ref().filter(|_| host.state() != ProvisioningState::Unmanaged)?;
-    let trust = match authority {
-        _ if bmc.disable_certificate_verification == Some(true) => Trust::Anybody,
-        Some(pem) => Trust::authorities(pem).ok()?,
-        None => Trust::System,
-    };
+    let unverified = bmc.disable_certificate_verification == Some(true);
+    let trust = Trust::of_host(unverified, authority, Trust::System).ok()?;
     Some(Target { address: bmc.address.clone(), credentials: credentials.clone(), trust })
 }
 
