@@ -26,6 +26,7 @@ use super::there::{self, There};
 use super::virsh::Virsh;
 use super::wanted::{Facts, Wanted, wanted};
 use crate::host::files;
+use crate::operators::kit::text_of;
 
 /// How often domains are looked at: the report gets their states, and what somebody else changed is repaired.
 const LOOK: Duration = Duration::from_secs(3);
@@ -256,7 +257,7 @@ async fn given(builder: &Builder, place: &Place, client: &Client, values: &NodeV
         let secret = secrets.get(&named.name).await;
         let secret =
             secret.with_context(|| format!("reading the Secret `{}` with the credentials of Redfish", named.name))?;
-        let [user, password] = CREDENTIALS.map(|key| text(&secret, key));
+        let [user, password] = CREDENTIALS.map(|key| text_of(&secret, key));
         let missing = || format!("the Secret `{}` has not both keys {}", named.name, CREDENTIALS.join(", "));
         let (user, password) = user.zip(password).with_context(missing)?;
         let hash = bcrypt::hash_with_salt(&password, COST, rand::random())?.format_for_version(bcrypt::Version::TwoY);
@@ -268,13 +269,8 @@ async fn given(builder: &Builder, place: &Place, client: &Client, values: &NodeV
         // One that is not there is told with each domain that it is for.
         let Some(secret) = secrets.get_opt(name).await? else { continue };
         let keys: Vec<String> = secret.data.iter().flatten().map(|(key, _)| key.clone()).collect();
-        let found = keys.into_iter().filter_map(|key| Some(((name.to_owned(), key.clone()), text(&secret, &key)?)));
+        let found = keys.into_iter().filter_map(|key| Some(((name.to_owned(), key.clone()), text_of(&secret, &key)?)));
         given.passwords.extend(found);
     }
     Ok(given)
-}
-
-fn text(secret: &Secret, key: &str) -> Option<String> {
-    let bytes = secret.data.as_ref()?.get(key)?;
-    String::from_utf8(bytes.0.clone()).ok()
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ObjectMeta;
 
 use super::common::{Common, MANAGER};
-use crate::operators::kit::{Object as _, ObjectError};
+use crate::operators::kit::{Object as _, ObjectError, text_of};
 use crate::ssh::{self, Identity, SshError, Target};
 
 /// Secret with the user's key where the spec names none: ICN's.
@@ -52,9 +52,8 @@ pub enum LoginError {
 }
 
 fn text(secret: &Secret, key: &str) -> Option<String> {
-    let bytes = &secret.data.as_ref()?.get(key)?.0;
     // `kubectl create secret --from-file` keeps the newline at the end of the file.
-    String::from_utf8(bytes.clone()).ok().filter(|text| !text.trim().is_empty())
+    text_of(secret, key).filter(|text| !text.trim().is_empty())
 }
 
 impl Common {

@@ -36,5 +36,5 @@ pub use changes::Changes;
 pub use conditions::NewCondition;
 pub use events::{Event, Reason};
 pub use failures::Failures;
-pub use objects::{Key, Object, ObjectError, Objects, doing, told_key};
+pub use objects::{Key, Object, ObjectError, Objects, doing, text_of, told_key};
 pub use turns::{Base, Next, Queue, Turn};

@@ -24,6 +24,11 @@ pub fn key_of(meta: &ObjectMeta) -> Key {
     (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
+/// A text of a Secret, if the key is there and is a text.
+pub fn text_of(secret: &Secret, key: &str) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
+}
+
 /// An object of a namespace.
 pub trait Object:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>

@@ -3,14 +3,14 @@
 use agent_api::clusters::provisioning::{Provisioning, READY};
 use agent_api::clusters::release::{ClusterRelease, Installed, ValuesFrom, ValuesKind};
 use agent_api::meta::ConditionStatus;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Map, Value};
 
 use super::controller::Controller;
 use super::decide::{add, merge};
-use crate::operators::kit::{Object as _, ObjectError, doing};
+use crate::operators::kit::{Object as _, ObjectError, doing, text_of};
 
 /// Keys of a Secret with a kubeconfig when none is named: Cluster API's, Flux's, ICN's.
 const KUBECONFIG: [&str; 3] = ["value", "value.yaml", "admin.conf"];
@@ -99,10 +99,6 @@ impl Controller {
             found => Ok(found),
         })
     }
-}
-
-fn text_of(secret: &Secret, key: &str) -> Option<String> {
-    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
 }
 
 /// Whether a release is Ready as it is asked for now.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::decide::{BmcSecret, SecretVersion};
 use super::wishes::CloudData;
 use super::{pull_secret, secret_text};
-use crate::operators::kit::{ObjectError, Objects, doing};
+use crate::operators::kit::{ObjectError, Objects, doing, text_of};
 
 /// Whose fields the objects are that the controller applies.
 const MANAGER: &str = "foothold-baremetalhost";
@@ -63,7 +63,7 @@ impl Objects {
             return none(&format!("The BMC secret {}/{name} does not exist", namespace(host)));
         };
         let secret = self.claimed(host, secret).await?;
-        let [user, password] = ["username", "password"].map(|key| part(&secret, key));
+        let [user, password] = ["username", "password"].map(|key| text_of(&secret, key));
         let encrypted = [&user, &password].into_iter().flatten().find_map(|text| encrypted::told(text));
         let login = Credentials::new(user.as_deref(), password.as_deref()).map_err(|error| error.to_string());
         let told = |why| Err(format!("The BMC secret {}/{name} {why}", namespace(host)));
@@ -86,7 +86,7 @@ impl Objects {
     pub async fn bmc_authority(&self, host: &BareMetalHost) -> Result<Option<String>, ObjectError> {
         let name = host.spec.bmc.as_ref().map(|bmc| bmc.credentials_name.as_str()).unwrap_or_default();
         let secret = self.secret(namespace(host), name).await?;
-        Ok(secret.and_then(|secret| part(&secret, "ca.crt")))
+        Ok(secret.and_then(|secret| text_of(&secret, "ca.crt")))
     }
 
     /// The Secret is watched from now on, and goes with its host; one that several hosts name goes with the last of its
@@ -200,10 +200,4 @@ impl Objects {
         };
         self.apply(&data, MANAGER).await.map(drop)
     }
-}
-
-/// The user name or the password in a Secret; `None` if it is missing or not text.
-fn part(secret: &Secret, key: &str) -> Option<String> {
-    let bytes = secret.data.as_ref()?.get(key)?;
-    String::from_utf8(bytes.0.clone()).ok()
 }

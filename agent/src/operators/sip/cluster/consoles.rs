@@ -37,7 +37,7 @@ use super::decide::is_of;
 use super::infra::Infra;
 use super::infra::requests::{Listener, Opening, READY};
 use crate::bmc::console::{self, Access, ConsoleError};
-use crate::operators::kit::{Key, Object as _, told_key};
+use crate::operators::kit::{Key, Object as _, text_of, told_key};
 use crate::ssh::{SshError, Terminal};
 use crate::steps::chain;
 
@@ -232,10 +232,8 @@ async fn open(client: &Client, wish: &Wish) -> Result<Terminal, String> {
     let bmc = host.spec.bmc.as_ref().filter(|bmc| !bmc.address.is_empty()).ok_or("it has no BMC")?;
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     let secret = secrets.get_opt(&bmc.credentials_name).await.map_err(told)?;
-    let text = |key: &str| {
-        let bytes = secret.as_ref()?.data.as_ref()?.get(key)?;
-        String::from_utf8(bytes.0.clone()).ok().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
-    };
+    let text =
+        |key: &str| text_of(secret.as_ref()?, key).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     let credentials = text("username").zip(text("password"));
     let (username, password) = credentials.ok_or("the Secret of its BMC has no `username` and `password`")?;
     let known = host.annotations().get(CONSOLE_HOST_KEY).cloned();

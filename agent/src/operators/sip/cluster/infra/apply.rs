@@ -1,6 +1,5 @@
 //! Makes the objects, checks before, tells pods after, and removes what is not asked for.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -285,8 +284,7 @@ impl Controller {
 
 /// The private and public key that the jump host already has.
 fn host_key(secret: Option<&Secret>) -> Option<(String, String)> {
-    let data: &BTreeMap<String, _> = secret?.data.as_ref()?;
-    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok().filter(|text| !text.is_empty());
+    let text = |key: &str| auth::text_of(secret?, key);
     Some((text(HOST_KEY)?, text(HOST_KEY_PUBLIC)?))
 }
 

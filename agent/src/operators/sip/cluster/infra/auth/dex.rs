@@ -3,12 +3,10 @@
 //! Sources: Dex's `cmd/dex/config.go`, `examples/config-dev.yaml`, and `connector/oidc/oidc.go`.
 
 use agent_api::sip::auth::{Auth, AuthUser, OidcUpstream};
-use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec};
 use serde_json::{Value, json};
 
-use super::{AuthGiven, Bound, CERTIFICATE, DATA, KEY, PORT, RUN, TOKEN_SECS, issuer};
-use crate::cluster::probes;
-use crate::operators::sip::cluster::infra::parts;
+use super::{AuthGiven, Bound, CERTIFICATE, DATA, KEY, PORT, RUN, TOKEN_SECS, answering, issuer};
 
 /// Key of the Secret.
 const CONFIG: &str = "config.yaml";
@@ -62,22 +60,9 @@ fn config(auth: &Auth, given: &AuthGiven) -> Value {
 }
 
 pub fn pod(image: &str) -> PodSpec {
-    let port = ContainerPort { name: Some("https".to_owned()), container_port: PORT, ..ContainerPort::default() };
     // A secret may have a `$`, which Dex would take for a variable.
     let plain = EnvVar { name: "DEX_EXPAND_ENV".to_owned(), value: Some("false".to_owned()), ..EnvVar::default() };
-    let container = Container {
-        name: "dex".to_owned(),
-        image: Some(image.to_owned()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(vec![PROGRAM.to_owned(), "serve".to_owned(), format!("{DATA}/{CONFIG}")]),
-        env: Some(vec![plain]),
-        ports: Some(vec![port]),
-        readiness_probe: Some(probes::of_readiness(parts::answers(PORT, 1, 5))),
-        liveness_probe: Some(probes::of_life(parts::answers(PORT, 30, 20))),
-        resources: Some(parts::resources("20m", "64Mi")),
-        security_context: Some(parts::restricted()),
-        volume_mounts: Some(vec![parts::mount("data", DATA, true), parts::mount("run", RUN, false)]),
-        ..Container::default()
-    };
+    let command = vec![PROGRAM.to_owned(), "serve".to_owned(), format!("{DATA}/{CONFIG}")];
+    let container = Container { env: Some(vec![plain]), ..answering("dex", image, command) };
     PodSpec { containers: vec![container], ..PodSpec::default() }
 }

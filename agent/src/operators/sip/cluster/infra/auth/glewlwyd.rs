@@ -9,12 +9,12 @@
 use std::fmt::Write as _;
 
 use agent_api::sip::auth::{Auth, LdapUpstream};
-use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec};
 use serde_json::{Value, json};
 
-use super::{AuthGiven, Bound, CERTIFICATE, DATA, GROUPS_CLAIM, KEY, PORT, RUN, TOKEN_SECS, base, issuer};
-use crate::cluster::probes;
-use crate::operators::sip::cluster::infra::parts;
+use super::{
+    AuthGiven, Bound, CERTIFICATE, DATA, GROUPS_CLAIM, KEY, PORT, RUN, TOKEN_SECS, answering, base, container, issuer,
+};
 
 /// Path of the issuer: its API, and the name of the plugin.
 pub const PATH: &str = "/api/oidc";
@@ -65,30 +65,13 @@ pub fn serve() -> Vec<String> {
 }
 
 pub fn pod(auth: &Auth, image: &str) -> PodSpec {
-    let container = |name: &str, command: Vec<String>| Container {
-        name: name.to_owned(),
-        image: Some(image.to_owned()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(command),
-        resources: Some(parts::resources("20m", "64Mi")),
-        security_context: Some(parts::restricted()),
-        volume_mounts: Some(vec![parts::mount("data", DATA, true), parts::mount("run", RUN, false)]),
-        ..Container::default()
-    };
-    let port = ContainerPort { name: Some("https".to_owned()), container_port: PORT, ..ContainerPort::default() };
     let trusted = directory(auth).map(|_| {
         let (name, value) = ("LDAPTLS_CACERT".to_owned(), Some(format!("{DATA}/{DIRECTORY}")));
         vec![EnvVar { name, value, ..EnvVar::default() }]
     });
     PodSpec {
-        init_containers: Some(vec![container("database", make_database())]),
-        containers: vec![Container {
-            env: trusted,
-            ports: Some(vec![port]),
-            readiness_probe: Some(probes::of_readiness(parts::answers(PORT, 1, 5))),
-            liveness_probe: Some(probes::of_life(parts::answers(PORT, 30, 20))),
-            ..container("glewlwyd", serve())
-        }],
+        init_containers: Some(vec![container("database", image, make_database())]),
+        containers: vec![Container { env: trusted, ..answering("glewlwyd", image, serve()) }],
         ..PodSpec::default()
     }
 }

@@ -21,13 +21,15 @@ use std::net::IpAddr;
 use agent_api::sip::auth::{Auth, AuthStatus};
 use agent_api::sip::cluster::SipCluster;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, PodSpec, Secret, SecretVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, ContainerPort, PodSpec, Secret, SecretVolumeSource, Volume};
 use sha2::{Digest as _, Sha256};
 
 pub use given::secrets;
 pub use material::Material;
 
 use super::{Given, Images, Infra, Objects, parts};
+use crate::cluster::probes;
+use crate::operators::kit;
 
 /// Keys of the Secret: its certificate and key, as Secrets of TLS have them, and the keys that sign tokens.
 pub const CERTIFICATE: &str = "tls.crt";
@@ -233,6 +235,31 @@ pub fn objects(object: &SipCluster, given: &Given, images: &Images) -> Option<Ob
     })
 }
 
+/// A container as both programs have it.
+fn container(name: &str, image: &str, command: Vec<String>) -> Container {
+    Container {
+        name: name.to_owned(),
+        image: Some(image.to_owned()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(command),
+        resources: Some(parts::resources("20m", "64Mi")),
+        security_context: Some(parts::restricted()),
+        volume_mounts: Some(vec![parts::mount("data", DATA, true), parts::mount("run", RUN, false)]),
+        ..Container::default()
+    }
+}
+
+/// The container that answers.
+fn answering(name: &str, image: &str, command: Vec<String>) -> Container {
+    let port = ContainerPort { name: Some("https".to_owned()), container_port: PORT, ..ContainerPort::default() };
+    Container {
+        ports: Some(vec![port]),
+        readiness_probe: Some(probes::of_readiness(parts::answers(PORT, 1, 5))),
+        liveness_probe: Some(probes::of_life(parts::answers(PORT, 30, 20))),
+        ..container(name, image, command)
+    }
+}
+
 /// What the pods of both programs have in common.
 fn place(pod: &mut PodSpec, object: &SipCluster, auth: &Auth) {
     let secret = SecretVolumeSource {
@@ -273,10 +300,9 @@ fn config_map(object: &SipCluster, given: &Given) -> ConfigMap {
     }
 }
 
-/// A text of a Secret.
-fn text_of(secret: &Secret, key: &str) -> Option<String> {
-    let bytes = secret.data.as_ref()?.get(key)?;
-    String::from_utf8(bytes.0.clone()).ok().filter(|text| !text.is_empty())
+/// A text of a Secret that says something.
+pub(super) fn text_of(secret: &Secret, key: &str) -> Option<String> {
+    kit::text_of(secret, key).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
