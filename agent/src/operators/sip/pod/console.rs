@@ -8,9 +8,9 @@
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -21,16 +21,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
+use super::host::{PATIENCE, wait_for_answer};
 use crate::operators::sip::cluster::requests::{ANSWER, CONSOLE, Listener, Opening, READY};
 
-/// The controller comes within: it asks the BMC only then.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// What it has for its part of the greeting.
 const GREETING: Duration = Duration::from_secs(10);
 /// Time for the BMC.
 const OPENING: Duration = Duration::from_secs(120);
-/// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(500);
 /// Ctrl-], as telnet and virsh have it: `~.` is SSH's own.
 const ESCAPE: u8 = 0x1d;
 /// Most bytes of what the controller says before the line itself.
@@ -51,9 +48,13 @@ pub async fn open(api: &Api<ConfigMap>, map: &str, name: &str, pod: &str) -> any
     let (mut hangup, mut term) = (signal(SignalKind::hangup())?, signal(SignalKind::terminate())?);
     let line = tokio::select! {
         line = come(&listener, &wish.key) => Ok(line),
-        said = answered(api, map, &answer) => said.and_then(|said| bail!("{said}")),
-        _ = hangup.recv() => bail_with("the session has ended"),
-        _ = term.recv() => bail_with("ended by a signal"),
+        // What the controller writes down, if it cannot come.
+        said = wait_for_answer(api, map, &request, &answer) => said.and_then(|said| match said {
+            Some(said) => bail!("{said}"),
+            None => bail!("the controller has not answered within {} s", PATIENCE.as_secs()),
+        }),
+        _ = hangup.recv() => Err(anyhow!("the session has ended")),
+        _ = term.recv() => Err(anyhow!("ended by a signal")),
     };
     if line.is_err() {
         // Nothing is left of a request that nobody waits for.
@@ -61,10 +62,6 @@ pub async fn open(api: &Api<ConfigMap>, map: &str, name: &str, pod: &str) -> any
         api.patch(map, &PatchParams::default(), &Patch::Merge(data)).await.context("withdrawing the request")?;
     }
     opened(line?, name).await
-}
-
-fn bail_with<T>(why: &'static str) -> anyhow::Result<T> {
-    Err(anyhow::Error::msg(why))
 }
 
 /// The connection of the controller: the first that says the key.
@@ -79,19 +76,6 @@ async fn come(listener: &TcpListener, key: &str) -> TcpStream {
             return stream;
         }
     }
-}
-
-/// What the controller writes down, if it cannot come.
-async fn answered(api: &Api<ConfigMap>, map: &str, answer: &str) -> anyhow::Result<String> {
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
-        tokio::time::sleep(LOOK).await;
-        let now = api.get(map).await.context("waiting for an answer")?;
-        if let Some(said) = now.data.and_then(|mut data| data.remove(answer)) {
-            return Ok(said);
-        }
-    }
-    bail!("the controller has not answered within {} s", PATIENCE.as_secs())
 }
 
 /// The line, once the controller has it.

@@ -19,7 +19,7 @@ use crate::operators::sip::cluster::requests::{ANSWER, REBOOT};
 use crate::terminal::show;
 
 /// Longest wait for the controller's answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -103,19 +103,31 @@ impl Host {
         let (api, map) = self.requests()?;
         let (request, answer) = (format!("{name}{REBOOT}"), format!("{name}{ANSWER}"));
         let wish = json!({"data": {request.clone(): jiff::Timestamp::now().to_string(), answer.clone(): null}});
-        let begun = Instant::now();
-        let mut map_now = api.patch(map, &PatchParams::default(), &Patch::Merge(&wish)).await.context("asking")?;
-        loop {
-            if let Some(said) = answered(map_now.data.as_ref(), &request, &answer) {
-                return Ok(said);
-            }
-            if begun.elapsed() > PATIENCE {
-                bail!("the controller has not answered within {} s; it is still asked", PATIENCE.as_secs());
-            }
-            tokio::time::sleep(LOOK).await;
-            map_now = api.get(map).await.context("waiting for an answer")?;
+        api.patch(map, &PatchParams::default(), &Patch::Merge(&wish)).await.context("asking")?;
+        let said = wait_for_answer(&api, map, &request, &answer).await?;
+        said.with_context(|| {
+            format!("the controller has not answered within {} s; it is still asked", PATIENCE.as_secs())
+        })
+    }
+}
+
+/// The answer to a request, or `None` when none came in [`PATIENCE`].
+pub(super) async fn wait_for_answer(
+    api: &Api<ConfigMap>,
+    map: &str,
+    request: &str,
+    answer: &str,
+) -> anyhow::Result<Option<String>> {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        tokio::time::sleep(LOOK).await;
+        let now = api.get(map).await.context("waiting for an answer")?;
+        let said = answered(now.data.as_ref(), request, answer);
+        if said.is_some() {
+            return Ok(said);
         }
     }
+    Ok(None)
 }
 
 fn is_known(known: &[Known], name: &str) -> anyhow::Result<()> {
