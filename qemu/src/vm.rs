@@ -8,7 +8,8 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::net::SendFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use serde_json::{Value, json};
 
 use crate::argv::{BootSource, CD_DRIVE, Order, drive_device, nic_device};
@@ -182,7 +183,7 @@ impl Vm {
     pub(crate) fn serial_type(&self, bytes: &[u8]) {
         if let Some(port) = &self.serial_in {
             // A machine that has ended hears nothing.
-            let _ = rustix::net::send(port, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            let _ = type_into(port, bytes);
         }
     }
 
@@ -367,5 +368,12 @@ impl Drop for Vm {
             // Past the test harness, which shows the output of a test only in part.
             let _ = writeln!(io::stderr(), "{kept}");
         }
+    }
+}
+/// Writes as much as fits now. An error when nobody is at the other end.
+pub(crate) fn type_into(port: &UnixStream, bytes: &[u8]) -> io::Result<()> {
+    match send(port, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -1,57 +1,14 @@
 //! Consoles on loopback, asked by a client over SSH; a socket pair stands in for QEMU's serial port.
 
-use std::path::Path;
-
 use russh::client::{self, Handle};
 use russh::keys::PublicKeyOrCertificate;
 use russh::keys::ssh_key::LineEnding;
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::bmc::{
-    Act, Bmc, Boot, Enclosure, EnclosureOptions, Machine, MemoryPower, Options, PowerError, Profile, SerialLine,
-};
+use crate::bmc::{Bmc, Enclosure, EnclosureOptions, Machine, MemoryPower, Options, Profile};
 
 const PASSWORD: &str = "a password of this test";
-
-/// A machine whose serial line the test holds the other end of.
-#[derive(Debug, Default)]
-struct Wired {
-    power: MemoryPower,
-    ends: Mutex<Vec<UnixStream>>,
-}
-
-impl Wired {
-    /// The machine's end of the line that was opened last.
-    async fn end(&self) -> UnixStream {
-        loop {
-            if let Some(end) = lock(&self.ends).pop() {
-                return end;
-            }
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-impl Power for Wired {
-    fn is_on(&self) -> bool {
-        self.power.is_on()
-    }
-
-    fn act(&self, act: Act, boot: Boot) -> Result<(), PowerError> {
-        self.power.act(act, boot)
-    }
-
-    fn insert(&self, image: Option<&Path>) -> Result<(), PowerError> {
-        self.power.insert(image)
-    }
-
-    fn serial(&self) -> Result<Option<Box<dyn SerialLine>>, PowerError> {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
-        lock(&self.ends).push(theirs);
-        Ok(Some(Box::new(ours)))
-    }
-}
 
 struct Anybody;
 
@@ -99,7 +56,7 @@ async fn heard(end: &mut UnixStream, wanted: &str) {
     assert_eq!(String::from_utf8_lossy(&bytes), wanted);
 }
 
-fn a_bmc(power: &Arc<Wired>, tasks: &mut JoinSet<()>) -> (Bmc, u16) {
+fn a_bmc(power: &Arc<MemoryPower>, tasks: &mut JoinSet<()>) -> (Bmc, u16) {
     let profile = Profile::known("generic").expect("a profile");
     let machine = Machine { serial_line: true, ..Machine::default() };
     let options = Options { machine, ..Options::on_loopback(profile, PASSWORD, power.clone()) };
@@ -110,12 +67,12 @@ fn a_bmc(power: &Arc<Wired>, tasks: &mut JoinSet<()>) -> (Bmc, u16) {
 
 #[tokio::test]
 async fn a_console_is_joined_to_the_line_both_ways_and_is_one_users() {
-    let (power, mut tasks) = (Arc::new(Wired::default()), JoinSet::new());
+    let (power, mut tasks) = (Arc::new(MemoryPower::default()), JoinSet::new());
     let (_bmc, port) = a_bmc(&power, &mut tasks);
     assert!(Entered::at(port, "another").await.is_none(), "its password is needed");
 
     let mut first = Entered::at(port, PASSWORD).await.expect("let in");
-    let mut line = power.end().await;
+    let mut line = power.line().await;
     line.write_all(b"login: ").await.expect("said");
     first.until("login: ").await;
     first.stream.write_all(b"root\r").await.expect("typed");
@@ -128,12 +85,12 @@ async fn a_console_is_joined_to_the_line_both_ways_and_is_one_users() {
     let mut rest = Vec::new();
     line.read_to_end(&mut rest).await.expect("the line is let go");
     let _third = Entered::at(port, PASSWORD).await.expect("let in");
-    power.end().await;
+    power.line().await;
 }
 
 #[tokio::test]
 async fn a_system_says_how_its_console_is_reached_if_it_has_one() {
-    let (power, mut tasks) = (Arc::new(Wired::default()), JoinSet::new());
+    let (power, mut tasks) = (Arc::new(MemoryPower::default()), JoinSet::new());
     let (bmc, port) = a_bmc(&power, &mut tasks);
     let system = bmc.service.document(&crate::bmc::place::Place::System).await.expect("a document");
     let expected = json!({"MaxConcurrentSessions": 1, "SSH": {"ServiceEnabled": true, "Port": port, "SharedWithManagerCLI": false}});
@@ -154,10 +111,10 @@ async fn machines_of_an_enclosure_are_asked_for_by_name() {
     let guard = Arc::new(crate::bmc::change::Account { user: "admin".to_owned(), password: PASSWORD.to_owned() });
     let options = EnclosureOptions { guard, consoles: Some(port), images: media.path().to_owned() };
     let enclosure = Enclosure::new(options).expect("an enclosure");
-    let power = Arc::new(Wired::default());
+    let power = Arc::new(MemoryPower::default());
     for name in ["one", "two"] {
         let machine = Machine { name: name.to_owned(), serial_line: true, ..Machine::default() };
-        enclosure.put(machine, if name == "two" { power.clone() } else { Arc::new(Wired::default()) });
+        enclosure.put(machine, if name == "two" { power.clone() } else { Arc::new(MemoryPower::default()) });
     }
     let key = new_key().expect("a key").to_openssh(LineEnding::LF).expect("a text").to_string();
     let mut tasks = JoinSet::new();
@@ -167,7 +124,7 @@ async fn machines_of_an_enclosure_are_asked_for_by_name() {
     });
     let mut client = Entered::at(port, PASSWORD).await.expect("let in");
     client.stream.write_all(b"console two\r").await.expect("typed");
-    let mut line = power.end().await;
+    let mut line = power.line().await;
     line.write_all(b"two# ").await.expect("said");
     client.until("two# ").await;
     for (command, words) in

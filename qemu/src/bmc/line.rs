@@ -8,9 +8,9 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::vm::type_into;
 
 /// A serial line: what is written is typed at the machine, what is read is what it says.
 pub trait SerialLine: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -41,14 +41,6 @@ impl Tap {
     fn lock(&self) -> MutexGuard<'_, Vec<UnixStream>> {
         // A list of whole listeners, whoever panicked.
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Writes as much as fits now. An error when nobody is at the other end.
-fn type_into(port: &UnixStream, bytes: &[u8]) -> io::Result<()> {
-    match send(port, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        Ok(_) | Err(Errno::AGAIN) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -6,10 +6,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
 
 use super::line::SerialLine;
+
+/// Pause between two looks for a line of a machine in memory.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Why the machine did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +136,7 @@ pub(super) fn steps(reset: &str, on: bool) -> Option<&'static [Act]> {
     Some(steps)
 }
 
-/// A machine in memory: does at once what it is told, and remembers it.
+/// A machine in memory: does at once what it is told, and remembers it. Its serial lines end at [`MemoryPower::line`].
 #[derive(Debug, Default)]
 pub struct MemoryPower {
     state: Mutex<Memory>,
@@ -142,6 +147,7 @@ struct Memory {
     on: bool,
     boots: Vec<Boot>,
     image: Option<PathBuf>,
+    lines: Vec<UnixStream>,
 }
 
 impl MemoryPower {
@@ -158,6 +164,17 @@ impl MemoryPower {
     /// What lies in the CD drive.
     pub fn image(&self) -> Option<PathBuf> {
         self.lock().image.clone()
+    }
+
+    /// The machine's end of the serial line that was opened last, once it is opened. Each line is given out once.
+    pub async fn line(&self) -> UnixStream {
+        loop {
+            let line = self.lock().lines.pop();
+            if let Some(line) = line {
+                return line;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
@@ -186,6 +203,14 @@ impl Power for MemoryPower {
     fn insert(&self, image: Option<&Path>) -> Result<(), PowerError> {
         self.lock().image = image.map(Path::to_owned);
         Ok(())
+    }
+
+    fn serial(&self) -> Result<Option<Box<dyn SerialLine>>, PowerError> {
+        let pair = UnixStream::pair();
+        let (theirs, own) =
+            pair.map_err(|error| PowerError { doing: "opening the serial line", source: error.into() })?;
+        self.lock().lines.push(own);
+        Ok(Some(Box::new(theirs)))
     }
 }
 

@@ -44,18 +44,13 @@ impl VmPower {
     /// `patience`: how long its system has for shutting down when it is asked to.
     pub fn new(builder: VmBuilder, patience: Duration) -> Self {
         let tap = Arc::new(Tap::default());
+        let told = Arc::clone(&tap);
         let builder = match builder.serial_port().clone() {
-            Serial::Recorded => {
-                let tap = Arc::clone(&tap);
-                builder.serial(Serial::Mirrored(Arc::new(move |bytes| tap.say(bytes))))
-            }
-            Serial::Mirrored(mirror) => {
-                let tap = Arc::clone(&tap);
-                builder.serial(Serial::Mirrored(Arc::new(move |bytes| {
-                    tap.say(bytes);
-                    mirror(bytes);
-                })))
-            }
+            Serial::Recorded => builder.serial(Serial::Mirrored(Arc::new(move |bytes| told.say(bytes)))),
+            Serial::Mirrored(mirror) => builder.serial(Serial::Mirrored(Arc::new(move |bytes| {
+                told.say(bytes);
+                mirror(bytes);
+            }))),
             Serial::Stuck | Serial::Absent => builder,
         };
         Self { builder, patience, held: Arc::default(), tap }

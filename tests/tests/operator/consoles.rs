@@ -1,22 +1,22 @@
 //! `host console` of a jump host: the real API server in the middle, a real emulated BMC with a serial line, and what a
 //! kubelet does with a port of a pod. A socket pair stands in for the serial port of QEMU.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foothold_agent::operators::kit::command;
 use foothold_agent::operators::sip::pod::console;
-use foothold_qemu::bmc::{Act, Bmc, Boot, Machine, MemoryPower, Options, Power, PowerError, Profile, SerialLine};
+use foothold_qemu::bmc::{Bmc, Machine, MemoryPower, Options, Profile};
 use futures_util::{SinkExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Message;
@@ -32,45 +32,6 @@ const POD: &str = "jumphost-one-7d9f-abcde";
 const REQUESTS: &str = "/api/v1/namespaces/tenants/configmaps/jumphost-one-requests";
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGimgw04ltNn+hU5H6x+XkMg2BMksbtU+C69OAc9EizS somebody@example.org";
-
-/// A machine whose serial line the test holds the other end of.
-#[derive(Debug, Default)]
-struct Wired {
-    power: MemoryPower,
-    ends: Mutex<Vec<UnixStream>>,
-}
-
-impl Wired {
-    /// The machine's end of the line that was opened last.
-    async fn end(&self) -> UnixStream {
-        loop {
-            if let Some(end) = self.ends.lock().expect("a lock").pop() {
-                return end;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-}
-
-impl Power for Wired {
-    fn is_on(&self) -> bool {
-        self.power.is_on()
-    }
-
-    fn act(&self, act: Act, boot: Boot) -> Result<(), PowerError> {
-        self.power.act(act, boot)
-    }
-
-    fn insert(&self, image: Option<&Path>) -> Result<(), PowerError> {
-        self.power.insert(image)
-    }
-
-    fn serial(&self) -> Result<Option<Box<dyn SerialLine>>, PowerError> {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
-        self.ends.lock().expect("a lock").push(theirs);
-        Ok(Some(Box::new(ours)))
-    }
-}
 
 /// What a kubelet does with `portForward`, by the web socket's protocol `v4.channel.k8s.io`; each port is one of this machine.
 async fn kubelet(tasks: &mut JoinSet<()>) -> u16 {
@@ -148,7 +109,7 @@ async fn forward(stream: impl AsyncRead + AsyncWrite + Unpin) {
 
 struct Scene {
     tenants: Tenants,
-    power: Arc<Wired>,
+    power: Arc<MemoryPower>,
     _tasks: JoinSet<()>,
 }
 
@@ -157,7 +118,7 @@ impl Scene {
     async fn set() -> Self {
         let mut tenants = Tenants::prepare().await;
         let mut tasks = JoinSet::new();
-        let power = Arc::new(Wired::default());
+        let power = Arc::new(MemoryPower::default());
         let machine = Machine { name: "h0".to_owned(), serial_line: true, ..Machine::default() };
         let profile = Profile::known("generic").expect("a profile");
         let options = Options { machine, ..Options::on_loopback(profile, PASSWORD, power.clone()) };
@@ -265,7 +226,7 @@ async fn a_user_of_the_jump_host_has_the_serial_line_of_a_host_until_he_leaves()
     let requests = scene.requests_of("jumphost-one").await;
 
     let mut console = opened(&requests, "h0").await.expect("a console");
-    let mut line = scene.power.end().await;
+    let mut line = scene.power.line().await;
     passes(&mut line, &mut console, "login: ").await;
     passes(&mut console, &mut line, "root\r").await;
     passes(&mut line, &mut console, "root\r\nPassword: ").await;
@@ -285,7 +246,7 @@ async fn a_user_of_the_jump_host_has_the_serial_line_of_a_host_until_he_leaves()
 
     // It is free again, and goes with the cluster.
     let mut console = opened_when_free(&requests, "h0").await;
-    let mut line = scene.power.end().await;
+    let mut line = scene.power.line().await;
     passes(&mut line, &mut console, "# ").await;
     scene.tenants.api.delete(&format!("{CLUSTERS}/one")).await.expect("deleted");
     let mut said = String::new();
