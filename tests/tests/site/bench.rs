@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -189,7 +189,8 @@ impl Site {
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let digests = files.iter().map(|held| (held.path.clone(), held.digest.clone())).collect();
         serve(&mut tasks, &bench, files, &stop);
-        let segment = (with == Dhcp::Guarded).then(|| dhcp(&bench, dir.path(), &stop));
+        let segment = (with == Dhcp::Guarded)
+            .then(|| dhcp(&bench.at(provisioning::dhcp::STATE), bench.loaders(), dir.path().join(HOSTS), &stop));
         let cluster = Cluster::start();
         let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
         define_metal3(&api).await;
@@ -547,16 +548,17 @@ fn serve(tasks: &mut JoinSet<anyhow::Result<()>>, bench: &Bench, files: Vec<Held
     http::start(tasks, &[(BOX, ports::CONTENT).into()], content, tls, stop);
 }
 
-/// DHCP and TFTP, on a thread of their own: dnsmasq ends with the thread that started it.
-fn dhcp(bench: &Bench, dir: &Path, stop: &CancellationToken) -> std::thread::JoinHandle<()> {
+/// DHCP and TFTP, on a thread of their own: dnsmasq ends with the thread that started it. `state` and `loaders` are folders,
+/// `hosts` is a file that need not be there yet.
+pub fn dhcp(state: &Path, loaders: PathBuf, hosts: PathBuf, stop: &CancellationToken) -> std::thread::JoinHandle<()> {
     let text =
         format!("server: {BOX}\nranges: [ {{ start: 172.22.0.10, end: 172.22.0.100, netmask: 255.255.255.0 }} ]\n");
     let segment = Segment {
         interface: BRIDGE.to_owned(),
         settings: segment::settings::Settings::parse(&text).expect("settings"),
-        state_dir: bench.at(provisioning::dhcp::STATE),
-        hosts: Some(dir.join(HOSTS)),
-        loaders: bench.loaders(),
+        state_dir: state.to_owned(),
+        hosts: Some(hosts),
+        loaders,
         program: Tools::program_or_make("usr/sbin/dnsmasq").expect("dnsmasq is in the toolbox"),
     };
     let stop = stop.clone();

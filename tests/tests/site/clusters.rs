@@ -1,5 +1,6 @@
-//! Servers of a site become a Kubernetes cluster: a box that boots, and machines that run our node image, which is all that
-//! they have of the box at first.
+//! Servers of a site become a Kubernetes cluster: machines that run our node image, which is all that they have of the box at
+//! first. The box is a machine that boots, or its half is made of processes of this machine ([`Formed`]), which cannot run
+//! the Job of a `Release`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{NODE, in_namespace, lan};
 use crate::booted::Booted;
+use crate::formed::{Formed, Made};
 
 /// What emulated machines take for a cluster, beside each other.
 const FORMED: Duration = Duration::from_secs(3600);
@@ -165,17 +167,37 @@ fn mac(number: u8) -> String {
     format!("52:54:00:22:00:{number:02x}")
 }
 
+/// The node image.
+fn node_image() -> PathBuf {
+    let workshop = Workshop::open().unwrap_or_else(|error| panic!("opening the workshop: {error:#}"));
+    let made =
+        workshop.make(NODE, &[DiskFormat::Qcow2], &workshop.builder.cache).unwrap_or_else(|error| panic!("{error:#}"));
+    workshop.path(made.file("qcow2").expect("the file"))
+}
+
+#[test]
+fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let definition = definition(dir.path());
+    let make = move || (Made::of(&definition), node_image(), dir);
+    in_namespace(make, |(made, image, dir)| async move {
+        let begun = Instant::now();
+        let formed = Formed::start(&made).await;
+        let site = Site { api: formed.api.clone(), begun };
+        site.say("the box is ready");
+        let nodes: &[Wished] = &[("master-0", 0x20, 2560)];
+        let more = json!({"workers": [{"master-0": {"mac-address": mac(0x20)}}]});
+        let known = |host: &Value| formed.known(host);
+        let nodes = forms(&site, nodes, more, (&image, dir.path()), known).await;
+        runs_software(&site).await;
+        goes(&site, &nodes).await;
+    });
+}
+
 fn become_a_cluster(nodes: &'static [Wished], more: Value) {
     let dir = tempfile::tempdir().expect("a folder");
     let definition = definition(dir.path());
-    let make = move || {
-        let workshop = Workshop::open().unwrap_or_else(|error| panic!("opening the workshop: {error:#}"));
-        let made = workshop
-            .make(NODE, &[DiskFormat::Qcow2], &workshop.builder.cache)
-            .unwrap_or_else(|error| panic!("{error:#}"));
-        let image = workshop.path(made.file("qcow2").expect("the file"));
-        (Appliance::of(&definition), image, dir)
-    };
+    let make = move || (Appliance::of(&definition), node_image(), dir);
     in_namespace(make, move |(appliance, image, dir)| {
         let begun = Instant::now();
         let booted = Booted::on(appliance);
@@ -183,19 +205,30 @@ fn become_a_cluster(nodes: &'static [Wished], more: Value) {
         async move {
             let site = Site { api: Api::new(&kubeconfig).expect("a client"), begun };
             site.say("the box is ready");
-            forms_and_goes(&site, nodes, more, (&image, dir.path())).await;
+            let nodes = forms(&site, nodes, more, (&image, dir.path()), |_| ()).await;
+            runs_software(&site).await;
+            runs_a_release(&site).await;
+            goes(&site, &nodes).await;
             drop(booted);
         }
     });
 }
 
-async fn forms_and_goes(site: &Site, wished: &[Wished], more: Value, (image, dir): (&Path, &Path)) {
+/// A cluster of such machines runs a Deployment. `known` hears of each host.
+async fn forms(
+    site: &Site,
+    wished: &[Wished],
+    more: Value,
+    (image, dir): (&Path, &Path),
+    known: impl Fn(&Value),
+) -> Vec<Node> {
     let (private, public) = ssh::new_key("test").expect("a key");
     site.create("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "metal3"}}))
         .await;
     for (name, number, _) in wished {
         let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
             "metadata": {"name": name, "namespace": "metal3"}, "spec": {"online": true, "bootMACAddress": mac(*number)}});
+        known(&host);
         site.create(HOSTS, host).await;
     }
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ssh-key-secret"}, "stringData": {"id_rsa": private}});
@@ -215,12 +248,15 @@ async fn forms_and_goes(site: &Site, wished: &[Wished], more: Value, (image, dir
     );
     let cluster = Site { api: cluster_of(site, "one").await, begun: site.begun };
     answers(&cluster, &nodes).await;
-    runs_software(site).await;
-    runs_a_release(site, &cluster).await;
+    nodes
+}
 
+/// The cluster is deleted: its servers are nobody's, and nothing of it is left.
+async fn goes(site: &Site, nodes: &[Node]) {
+    let one = format!("{PROVISIONINGS}/one");
     site.api.delete(&one).await.expect("deleted");
     site.until(&one, "the cluster is gone", STEP, Value::is_null).await;
-    for node in &nodes {
+    for node in nodes {
         let host = site.api.get(&format!("{HOSTS}/{}", node.name)).await.expect("asked").expect("there");
         assert!(host["spec"]["consumerRef"].is_null(), "{host:#}");
         assert!(host["metadata"]["annotations"]["bpa.akraino.org/node"].is_null(), "{host:#}");
@@ -245,18 +281,19 @@ async fn runs_software(site: &Site) {
 }
 
 /// Real Helm installs a manifest of the box, looks after it, and takes it away.
-async fn runs_a_release(site: &Site, cluster: &Site) {
+async fn runs_a_release(site: &Site) {
+    let cluster = cluster_of(site, "one").await;
     let object = json!({"apiVersion": "kpa.foothold.dev/v1alpha1", "kind": "Release", "metadata": {"name": "names"},
         "spec": {"clusterRef": {"name": "one"}, "targetNamespace": "names", "manifests": ["files/names.yaml"]}});
     site.create(RELEASES, object).await;
     let one = format!("{RELEASES}/names");
     site.until(&one, "the release is installed", STEP, is_ready).await;
     let deployment = "/apis/apps/v1/namespaces/names/deployments/names";
-    let found = cluster.api.get(deployment).await.expect("asked").expect("the Deployment");
+    let found = cluster.get(deployment).await.expect("asked").expect("the Deployment");
     assert_eq!(found["status"]["availableReplicas"], 1, "{found:#}");
     site.api.delete(&one).await.expect("deleted");
     site.until(&one, "the release is gone", STEP, Value::is_null).await;
-    assert_eq!(cluster.api.get(deployment).await.expect("asked"), None);
+    assert_eq!(cluster.get(deployment).await.expect("asked"), None);
 }
 
 /// A Deployment with an image that only the box has answers through a port of every node.

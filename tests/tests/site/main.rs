@@ -20,6 +20,7 @@ mod clusters;
 mod cuts;
 mod faults;
 mod foreign;
+mod formed;
 #[path = "../provisioning/mod.rs"]
 mod provisioning;
 mod ramdisk;
