@@ -26,6 +26,8 @@ const STEP: Duration = Duration::from_secs(1200);
 /// A node comes after the box, as in nice(1): a box that gets too little of two processors to look after its own cluster
 /// starts its own API server again and again, and nothing goes on.
 const BEHIND_THE_BOX: u8 = 3;
+/// How often the controller is killed.
+const KILLS: usize = 8;
 /// Namespace of the clusters.
 const NAMESPACE: &str = "default";
 /// On every node, of the Deployment that answers.
@@ -182,7 +184,7 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
     let make = move || (Made::of(&definition), node_image(), dir);
     in_namespace(make, |(made, image, dir)| async move {
         let begun = Instant::now();
-        let formed = Formed::start(&made).await;
+        let formed = Formed::start(made).await;
         let site = Site { api: formed.api.clone(), begun };
         site.say("the box is ready");
         let nodes: &[Wished] = &[("master-0", 0x20, 2560)];
@@ -192,6 +194,73 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
         runs_software(&site).await;
         goes(&site, &nodes).await;
     });
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site lives_on -- --ignored --nocapture`"]
+fn a_cluster_lives_on_without_the_box_and_its_controller_may_end_at_any_instant() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let definition = definition(dir.path());
+    let make = move || (Made::of(&definition), node_image(), dir);
+    in_namespace(make, |(made, image, dir)| async move {
+        let begun = Instant::now();
+        let formed = Formed::start(made).await;
+        let site = Site { api: formed.api.clone(), begun };
+        let worker = json!({"workers": [{"worker-0": {"mac-address": mac(0x21)}}]});
+        let wished: &[Wished] = &[("master-0", 0x20, 2560), ("worker-0", 0x21, 1536)];
+        let nodes = tokio::select! {
+            nodes = forms(&site, wished, worker, (&image, dir.path()), |host| formed.known(host)) => nodes,
+            () = kill_again_and_again(&site, &formed) => unreachable!("it goes on"),
+        };
+
+        let cluster = Site { api: cluster_of(&site, "one").await, begun };
+        let before = boots(&cluster).await;
+        formed.switch_off();
+        for node in &nodes {
+            node.vm.reset().expect("its power is cut");
+        }
+        site.say("the box is off, and the nodes lost their power");
+        while boots(&cluster).await.iter().any(|boot| before.contains(boot)) {
+            assert!(begun.elapsed() < FORMED, "the nodes did not come back: {before:?}");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        site.say("the nodes are back");
+        serves(&cluster, &nodes).await;
+
+        formed.switch_on();
+        let one = format!("{PROVISIONINGS}/one");
+        let alone = json!({"spec": {"workers": [{"master-0": {"mac-address": mac(0x20)}}]}});
+        site.api.merge(&one, &alone).await.expect("changed");
+        let left = |object: &Value| is_ready(object) && object["status"]["summary"] == "1/1";
+        site.until(&one, "the worker left", STEP, left).await;
+        let host = site.api.get(&format!("{HOSTS}/worker-0")).await.expect("asked").expect("there");
+        assert!(host["spec"]["consumerRef"].is_null(), "{host:#}");
+        goes(&site, &nodes).await;
+    });
+}
+
+/// The controller is killed at random instants while the cluster is made.
+async fn kill_again_and_again(site: &Site, formed: &Formed) {
+    for _ in 0..KILLS {
+        tokio::time::sleep(Duration::from_millis(rand::random_range(5_000..60_000))).await;
+        formed.kill_controller();
+        site.say("the controller is killed");
+    }
+    std::future::pending().await
+}
+
+/// Which boot each node runs, once all of them are Ready.
+async fn boots(cluster: &Site) -> Vec<String> {
+    loop {
+        let all = cluster.api.get("/api/v1/nodes").await.ok().flatten().unwrap_or_default();
+        let nodes = all["items"].as_array().cloned().unwrap_or_default();
+        if !nodes.is_empty() && nodes.iter().all(is_ready) {
+            let boot = |node: &Value| node["status"]["nodeInfo"]["bootID"].to_string();
+            return nodes.iter().map(boot).collect();
+        }
+        assert!(cluster.begun.elapsed() < FORMED, "the nodes are not Ready: {all:#}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
 }
 
 fn become_a_cluster(nodes: &'static [Wished], more: Value) {
@@ -313,6 +382,12 @@ async fn answers(cluster: &Site, nodes: &[Node]) {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
         "spec": {"type": "NodePort", "selector": labels, "ports": [{"port": 53, "targetPort": 5353, "nodePort": PORT}]}});
     cluster.create("/api/v1/namespaces/default/services", service).await;
+    serves(cluster, nodes).await;
+}
+
+/// Its port answers on every node.
+async fn serves(cluster: &Site, nodes: &[Node]) {
+    let all = cluster.api.get("/api/v1/nodes").await.expect("asked").expect("nodes");
     for node in all["items"].as_array().expect("items") {
         let addresses = node["status"]["addresses"].as_array().expect("addresses");
         let address = addresses.iter().find(|one| one["type"] == "InternalIP").expect("an address");

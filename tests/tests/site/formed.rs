@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use agent_api::boot::MEDIUM;
 use agent_api::ports;
@@ -71,24 +71,30 @@ impl Made {
 pub struct Formed {
     /// Its API.
     pub api: Api,
-    operator: Option<Running>,
-    tasks: JoinSet<anyhow::Result<()>>,
-    segment: Option<std::thread::JoinHandle<()>>,
-    stop: CancellationToken,
+    made: Made,
+    /// The controller's command line.
+    controller: Run,
+    /// Some, but while the box is away.
+    half: Mutex<Option<Half>>,
     dir: TempDir,
     // Last, so that it ends after what asks it.
     _cluster: Cluster,
 }
 
+/// What ends when the box is switched off. Its API server stays, for nobody on the servers asks it.
+struct Half {
+    controller: Running,
+    tasks: JoinSet<anyhow::Result<()>>,
+    segment: Option<std::thread::JoinHandle<()>>,
+    stop: CancellationToken,
+}
+
 impl Formed {
     /// Starts it, at the box's address on the segment.
-    pub async fn start(made: &Made) -> Self {
+    pub async fn start(made: Made) -> Self {
         lan().address(&format!("{BOX}/24")).expect("an address");
-        let (dir, stop, mut tasks) = (tempfile::tempdir().expect("a folder"), CancellationToken::new(), JoinSet::new());
-        serve(&mut tasks, made, dir.path(), &stop);
-        let (state, loaders) = (dir.path().join("dhcp"), dir.path().join("loaders"));
-        fs_err::create_dir(&loaders).expect("a folder");
-        let segment = dhcp(&state, loaders, dir.path().join(HOSTS), &stop);
+        let dir = tempfile::tempdir().expect("a folder");
+        fs_err::create_dir(dir.path().join("loaders")).expect("a folder");
         let cluster = Cluster::start();
         let api = client(&cluster.places, kubeconfig::SUPER_ADMIN).await;
         define_metal3(&api).await;
@@ -96,12 +102,35 @@ impl Formed {
         let agent = dir.path().join("foothold-agent");
         fs_err::copy(&made.agent, &agent).expect("copied");
         fs_err::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a program");
-        let run = Run::new(&agent)
+        let controller = Run::new(&agent)
             .args(["operator", "bpa", "--box", &BOX.to_string(), "--kubernetes", &made.release.kubernetes.version])
             .args([Path::new("--kubeconfig"), &admin(&cluster), Path::new("--clusters"), &dir.path().join("clusters")])
-            .args([Path::new("--leases"), &state.join(LEASES)]);
-        let operator = Some(run.start().expect("started"));
-        Self { api, operator, tasks, segment: Some(segment), stop, dir, _cluster: cluster }
+            .args([Path::new("--leases"), &dir.path().join("dhcp").join(LEASES)]);
+        let formed = Self { api, made, controller, half: Mutex::default(), dir, _cluster: cluster };
+        formed.switch_on();
+        formed
+    }
+
+    /// Its content, its DHCP and its controller run.
+    pub fn switch_on(&self) {
+        let (stop, mut tasks, dir) = (CancellationToken::new(), JoinSet::new(), self.dir.path());
+        serve(&mut tasks, &self.made, dir, &stop);
+        let segment = Some(dhcp(&dir.join("dhcp"), dir.join("loaders"), dir.join(HOSTS), &stop));
+        let controller = self.controller.start().expect("started");
+        *self.half.lock().expect("no panic") = Some(Half { controller, tasks, segment, stop });
+    }
+
+    /// Its content, its DHCP and its controller are gone.
+    pub fn switch_off(&self) {
+        drop(self.half.lock().expect("no panic").take());
+    }
+
+    /// The controller is killed, and started anew.
+    pub fn kill_controller(&self) {
+        let mut half = self.half.lock().expect("no panic");
+        let half = half.as_mut().expect("it is on");
+        // What it was before is killed when it is dropped.
+        half.controller = self.controller.start().expect("started");
     }
 
     /// DHCP answers this host from now on.
@@ -113,18 +142,13 @@ impl Formed {
     }
 }
 
-impl Drop for Formed {
+impl Drop for Half {
     #[expect(clippy::print_stderr, reason = "for who reads why it failed")]
     fn drop(&mut self) {
-        self.stop.cancel();
-        if let Some(mut operator) = self.operator.take() {
-            if std::thread::panicking()
-                && let Some(said) = operator.ended()
-            {
-                eprintln!("the controller has ended: {said}");
-            }
-            operator.stop(std::time::Duration::from_secs(20));
+        if let Some(said) = self.controller.ended() {
+            eprintln!("the controller has ended: {said}");
         }
+        self.stop.cancel();
         self.tasks.abort_all();
         if let Some(segment) = self.segment.take() {
             let _ = segment.join();
@@ -136,7 +160,10 @@ impl Drop for Formed {
 fn serve(tasks: &mut JoinSet<anyhow::Result<()>>, made: &Made, root: &Path, stop: &CancellationToken) {
     let store = root.join(MEDIUM.trim_start_matches('/')).join(MEDIUM_ROOT).join("store");
     fs_err::create_dir_all(&store).expect("a folder");
-    fs_err::os::unix::fs::symlink(&made.blobs, store.join("sha256")).expect("a link");
+    let link = store.join("sha256");
+    if !link.exists() {
+        fs_err::os::unix::fs::symlink(&made.blobs, link).expect("a link");
+    }
     let sources: Vec<Arc<dyn Source>> = vec![Arc::new(made.content())];
     let content = Arc::new(Content::new(sources, Path::new("/nowhere"), made.release.built));
     let recorder = pulls::start(tasks, &Bus::in_memory(), stop);
