@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde::de::DeserializeOwned;
 
 use super::plan::{NodePlan, SoftwarePlan};
-use super::{LOCK, Server, check, kubernetes, reset, run, software};
+use super::{LOCK, Server, address, check, kubernetes, reset, run, software};
 use crate::host::{System, files};
 use crate::terminal::show;
 
@@ -77,6 +77,7 @@ impl Node {
                 let _alone = files::lock(&server.path(LOCK))?;
                 reset::reset(&server)?;
                 reset::forget(&server)?;
+                address::give_back(&server)?;
             }
         }
         Ok(())

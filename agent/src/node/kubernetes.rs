@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 
 use super::plan::{INTERFACE, Invitation, NodeFile, NodePlan, PREFIX, Task};
 use super::{SHORT, Server, reset};
@@ -92,9 +92,7 @@ pub fn put_files(server: &Server, plan: &NodePlan, meant: impl Fn(&str) -> bool)
     if meant.is_empty() {
         return Ok(false);
     }
-    let addresses = crate::host::addresses()?;
-    let own = addresses.iter().find(|own| own.address == plan.address);
-    let own = own.with_context(|| format!("no interface has the address {}", plan.address))?;
+    let own = super::interface_with(plan.address)?;
     let mut changed = false;
     for NodeFile { path, text } in meant {
         let text = text.replace(INTERFACE, &own.interface).replace(PREFIX, &own.prefix.to_string());

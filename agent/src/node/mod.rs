@@ -10,6 +10,7 @@
 //! Plans come on standard input, answers go to standard output, both as JSON: nothing secret is on a command line. Every
 //! step can be cut and repeated. kubeadm makes the cluster; this module brings what kubeadm needs, and calls it.
 
+mod address;
 pub mod check;
 pub mod command;
 mod kubernetes;
@@ -23,11 +24,14 @@ mod system;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::host::Runner;
+use anyhow::Context as _;
+
+use crate::host::{InterfaceAddress, Runner};
 
 /// Steps that are done, on the server.
 const LEDGER: &str = "var/lib/foothold/node/ledger.json";
@@ -35,6 +39,12 @@ const LEDGER: &str = "var/lib/foothold/node/ledger.json";
 const LOCK: &str = "run/foothold-node.lock";
 /// Longest run of a program of the system.
 const SHORT: Duration = Duration::from_secs(120);
+
+/// The interface that has the server's address now.
+fn interface_with(address: IpAddr) -> anyhow::Result<InterfaceAddress> {
+    let own = crate::host::addresses()?.into_iter().find(|own| own.address == address);
+    own.with_context(|| format!("no interface has the address {address}"))
+}
 
 /// The server, or a folder that stands for its root in tests.
 #[derive(Clone, Debug)]

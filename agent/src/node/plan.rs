@@ -74,6 +74,8 @@ pub struct NodePlan {
     pub node: String,
     /// Its address.
     pub address: IpAddr,
+    /// Whether the box leased it that address: it keeps it as its own.
+    pub keeps_address: bool,
     /// Version of Kubernetes, such as `v1.36.4`.
     pub version: String,
     /// containerd's `hosts.toml` for every registry: the box.

@@ -9,7 +9,7 @@ use agent_api::ports;
 use serde_json::json;
 
 use super::plan::{Line, NodePlan, Program, Task};
-use super::{LEDGER, Server, kubernetes, programs, runtime, system};
+use super::{LEDGER, Server, address, interface_with, kubernetes, programs, runtime, system};
 use crate::events::Bus;
 use crate::steps::{Key, Ledger, Outcome, Pace, Step, Steps, blocking};
 
@@ -21,6 +21,8 @@ const fn step(phase: &'static str, name: &'static str, log: &'static str) -> Ste
 
 /// What the server lacks is fetched from the box.
 const PROGRAMS: Step = step("system", "programs", "");
+/// The address that the box leased to the server becomes its own.
+const ADDRESS: Step = step("system", "address", "journalctl -u systemd-networkd");
 /// Modules and settings of the kernel.
 const KERNEL: Step = step("system", "kernel", "journalctl -k");
 /// containerd runs.
@@ -45,12 +47,13 @@ pub const CLUSTER: &str = "cluster";
 
 /// Steps of a plan.
 fn steps_of(plan: &NodePlan) -> usize {
-    match &plan.task {
+    let steps = match &plan.task {
+        Task::Renew => return 2,
         Task::Upgrade { .. } => 6,
-        Task::Renew => 2,
         Task::Init { manifests, .. } if !manifests.is_empty() => 5,
         Task::Init { .. } | Task::Join { .. } => 4,
-    }
+    };
+    steps + usize::from(plan.keeps_address)
 }
 
 /// Pause between two signs of life. Without them neither side would notice a lost connection.
@@ -116,6 +119,10 @@ async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Res
         steps.perform(&UPGRADE, || with(server, plan, have_made)).await;
     }
     let renewed = steps.perform(&PROGRAMS, || bring(server, plan, |_| true)).await;
+    if plan.keeps_address {
+        let keep = |server: &Server, plan: &NodePlan| address::keep(server, &interface_with(plan.address)?);
+        steps.perform(&ADDRESS, || with(server, plan, keep)).await;
+    }
     steps.perform(&KERNEL, || with(server, plan, |server, plan| Ok(told(system::set_up(server, plan.address)?)))).await;
     steps
         .perform(&CONTAINERD, || {

@@ -12,31 +12,31 @@ use crate::steps::Ledger;
 
 const OWN: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(172, 22, 0, 20));
 
-struct Bench {
+pub struct Bench {
     dir: tempfile::TempDir,
-    runner: Arc<FakeRunner>,
-    server: Server,
+    pub runner: Arc<FakeRunner>,
+    pub server: Server,
 }
 
 impl Bench {
-    fn new(runner: FakeRunner) -> Self {
+    pub fn new(runner: FakeRunner) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let runner = Arc::new(runner);
         let server = Server { root: dir.path().to_owned(), runner: Arc::clone(&runner) as Arc<_> };
         Self { dir, runner, server }
     }
 
-    fn put(&self, path: &str, text: &str) {
+    pub fn put(&self, path: &str, text: &str) {
         let path = self.dir.path().join(path);
         fs_err::create_dir_all(path.parent().expect("a parent")).expect("a folder");
         fs_err::write(path, text).expect("written");
     }
 
-    fn text(&self, path: &str) -> String {
+    pub fn text(&self, path: &str) -> String {
         fs_err::read_to_string(self.dir.path().join(path)).unwrap_or_default()
     }
 
-    fn called(&self, prefix: &str) -> usize {
+    pub fn called(&self, prefix: &str) -> usize {
         self.runner.calls().iter().filter(|call| call.starts_with(prefix)).count()
     }
 }
@@ -46,6 +46,7 @@ fn plan(task: Task) -> NodePlan {
         cluster: "default/one/1".to_owned(),
         node: "m".to_owned(),
         address: [172, 22, 0, 20].into(),
+        keeps_address: false,
         version: "v1.36.4".to_owned(),
         hosts_toml: "server = \"http://172.22.0.1:5000\"\n".to_owned(),
         programs: Vec::new(),

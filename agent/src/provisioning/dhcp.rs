@@ -54,8 +54,10 @@ pub fn machine(host: &Value) -> Value {
         "spec": {"bootMACAddress": host["spec"]["bootMACAddress"]},
         "status": {"hardware": {"nics": booted}},
     });
-    if let Some(address) = metadata["annotations"][known::ADDRESS].as_str() {
-        known["metadata"]["annotations"] = json!({known::ADDRESS: address});
+    for annotation in known::ADDRESSES {
+        if let Some(address) = metadata["annotations"][annotation].as_str() {
+            known["metadata"]["annotations"][annotation] = json!(address);
+        }
     }
     known
 }
@@ -101,6 +103,15 @@ mod tests {
             known(&[machine(&host)]).machines.iter().map(|one| one.mac_address.to_string()).collect();
         assert_eq!(macs, ["52:54:00:00:00:0a", "52:54:00:00:00:0b"]);
         assert_eq!(known(&[]), Known::default());
+        // The user's address comes before that of a node.
+        for (annotations, kept) in [
+            (json!({"bpa.akraino.org/address": "172.22.0.9"}), [172, 22, 0, 9]),
+            (json!({"bpa.akraino.org/address": "172.22.0.9", known::ADDRESS: "172.22.0.8"}), [172, 22, 0, 8]),
+        ] {
+            let mut node = host.clone();
+            node["metadata"]["annotations"] = annotations;
+            assert_eq!(known(&[machine(&node)]).machines[0].address, Some(kept.into()));
+        }
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub const FINALIZER: &str = "provisioning.bpa.akraino.org/cluster";
 pub const CLUSTER_LABEL: &str = "cluster";
 /// Annotation of a claimed `BareMetalHost`: what its node is called in the cluster.
 pub const NODE_ANNOTATION: &str = "bpa.akraino.org/node";
+/// Annotation of a claimed `BareMetalHost`: the address that the box's DHCP leased to its node, and keeps for it.
+pub const ADDRESS_ANNOTATION: &str = "bpa.akraino.org/address";
 /// Condition: every node of the cluster runs.
 pub const READY: &str = "Ready";
 /// Condition: each node has a server.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
+use agent_api::clusters::provisioning::ADDRESS_ANNOTATION;
 use agent_api::metal3::Nic;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -13,6 +14,8 @@ use agent_api::net::MacAddress;
 
 /// Annotation of a `BareMetalHost`: the address that DHCP keeps for it.
 pub const ADDRESS: &str = "foothold.dev/provisioning-address";
+/// Annotations with such an address: the user's own, and that of a host which is a node of a cluster.
+pub const ADDRESSES: [&str; 2] = [ADDRESS, ADDRESS_ANNOTATION];
 
 /// Machines that are known, and errors of their hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,8 +64,9 @@ impl Known {
         if let Some(mac) = &host.spec.boot_mac_address {
             // Only the interface that is booted from has the host's name: it can stand for one address only.
             let hostname = Some(name.replace(['.', '_'], "-")).filter(|name| (1..=63).contains(&name.len()));
-            let address = host.metadata.annotations.as_ref().and_then(|all| all.get(ADDRESS));
-            self.add(name, mac, address.map(String::as_str), hostname);
+            let annotations = host.metadata.annotations.as_ref();
+            let named = |name: &'static str| Some((name, annotations?.get(name)?.as_str()));
+            self.add(name, mac, ADDRESSES.into_iter().find_map(named), hostname);
         }
         let nics = host.status.hardware.as_ref().and_then(|found| found.nics.as_ref());
         for nic in nics.into_iter().flatten() {
@@ -72,7 +76,8 @@ impl Known {
         }
     }
 
-    fn add(&mut self, name: &str, mac: &str, address: Option<&str>, hostname: Option<String>) {
+    /// `address`: with the annotation that has it.
+    fn add(&mut self, name: &str, mac: &str, address: Option<(&str, &str)>, hostname: Option<String>) {
         let mac_address: MacAddress = match mac.parse() {
             Ok(mac) => mac,
             Err(error) => return self.problems.push(format!("host `{name}`: {error}; it is not known")),
@@ -80,7 +85,7 @@ impl Known {
         if !self.macs.insert(mac_address) {
             return;
         }
-        let address = address.and_then(|text| {
+        let address = address.and_then(|(annotation, text)| {
             let kept = match text.parse() {
                 // dnsmasq would leave out the whole second machine.
                 Ok(address) if self.addresses.insert(address) => Ok(address),
@@ -89,7 +94,7 @@ impl Known {
             };
             let tell = |why| {
                 self.problems
-                    .push(format!("host `{name}`: annotation `{ADDRESS}`: `{text}` {why}; it gets any address"));
+                    .push(format!("host `{name}`: annotation `{annotation}`: `{text}` {why}; it gets any address"));
             };
             kept.map_err(tell).ok()
         });

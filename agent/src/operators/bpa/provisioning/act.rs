@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use agent_api::clusters::provisioning::{
-    Cni, FINALIZER, NODE_ANNOTATION, NodePhase, NodeRole, NodeStatus, Provisioning,
+    ADDRESS_ANNOTATION, Cni, FINALIZER, NODE_ANNOTATION, NodePhase, NodeRole, NodeStatus, Provisioning,
 };
 use agent_api::metal3::BareMetalHost;
 use futures_util::future::join_all;
@@ -46,14 +46,18 @@ impl Controller {
     pub(super) async fn claim(&self, object: &Provisioning, chosen: &[Chosen]) -> Result<bool, ObjectError> {
         for node in chosen {
             let Some(host) = self.host(&node.host).await? else { return Ok(false) };
-            if is_of(&host, object) && host.annotations().get(NODE_ANNOTATION) == Some(&node.name) {
+            // DHCP keeps it for the node.
+            let address = node.leased.then(|| node.ip.to_string());
+            let noted = host.annotations().get(NODE_ANNOTATION) == Some(&node.name)
+                && host.annotations().get(ADDRESS_ANNOTATION) == address.as_ref();
+            if is_of(&host, object) && noted {
                 continue;
             }
             if host.spec.consumer_ref.is_some() && !is_of(&host, object) {
                 return Ok(false);
             }
             let change = json!({
-                "metadata": {"annotations": {NODE_ANNOTATION: node.name}},
+                "metadata": {"annotations": {NODE_ANNOTATION: node.name, ADDRESS_ANNOTATION: address}},
                 "spec": {"consumerRef": reference(object)},
             });
             match self.common.base.objects.merge(&host, change).await {
@@ -225,7 +229,8 @@ impl Controller {
     }
 
     async fn release(&self, host: &BareMetalHost) -> Result<(), ObjectError> {
-        let change = json!({"metadata": {"annotations": {NODE_ANNOTATION: null}}, "spec": {"consumerRef": null}});
+        let annotations = json!({NODE_ANNOTATION: null, ADDRESS_ANNOTATION: null});
+        let change = json!({"metadata": {"annotations": annotations}, "spec": {"consumerRef": null}});
         match self.common.base.objects.merge(host, change).await {
             Err(error) if error.is_gone() => Ok(()),
             released => released.map(drop),

@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use agent_api::clusters::provisioning::{NODE_ANNOTATION, NodeRole, NodeStatus, NotChosen, Provisioning};
+use agent_api::clusters::provisioning::{
+    ADDRESS_ANNOTATION, NODE_ANNOTATION, NodeRole, NodeStatus, NotChosen, Provisioning,
+};
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{BareMetalHost, Nic, ObjectReference, ProvisioningState};
 use agent_api::net::MacAddress;
@@ -59,6 +61,8 @@ pub struct Chosen {
     pub mac: MacAddress,
     /// Its address.
     pub ip: IpAddr,
+    /// Whether the box's DHCP leased it that address: the server would lose it when the box is away.
+    pub leased: bool,
 }
 
 /// The result of choosing.
@@ -132,6 +136,7 @@ pub fn choose(object: &Provisioning, wanted: &Wanted, hosts: &[Arc<BareMetalHost
                     host: host.key(),
                     mac,
                     ip,
+                    leased: is_leased(host, mac, ip, leases),
                 });
             }
             Err(why) => choice.lacking.push(why),
@@ -371,12 +376,29 @@ fn card_of(host: &BareMetalHost, node: &WantedNode, leases: &Leases) -> Result<(
             Ok(ip) => return Ok((*mac, ip.into())),
             Err(_) => expired |= leases.all.iter().any(|lease| lease.mac == *mac),
         }
+        // A node keeps its address, and asks for no lease any more.
+        if let Some(ip) = kept_address(host, *mac) {
+            return Ok((*mac, ip));
+        }
     }
     Err(if expired {
         format!("No active ip address lease found for MAC address {written}")
     } else {
         format!("IP address not found for host with MAC address {written}")
     })
+}
+
+/// The address that DHCP keeps for the card that a node boots from.
+fn kept_address(host: &BareMetalHost, mac: MacAddress) -> Option<IpAddr> {
+    let boot = host.spec.boot_mac_address.as_deref().and_then(MacAddress::from_any);
+    host.annotations().get(ADDRESS_ANNOTATION)?.parse().ok().filter(|_| boot == Some(mac))
+}
+
+/// Whether the box's DHCP leased that address. Only for the card that a host boots from it can be kept.
+fn is_leased(host: &BareMetalHost, mac: MacAddress, ip: IpAddr, leases: &Leases) -> bool {
+    let boot = host.spec.boot_mac_address.as_deref().and_then(MacAddress::from_any);
+    let leased = || leases.all.iter().any(|lease| lease.mac == mac && IpAddr::from(lease.address) == ip);
+    kept_address(host, mac) == Some(ip) || (boot == Some(mac) && leased())
 }
 
 /// Whether an address cannot be reached by other machines.

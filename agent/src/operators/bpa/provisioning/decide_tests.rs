@@ -20,6 +20,7 @@ pub fn chosen(name: &str, number: u8, roles: &[NodeRole]) -> Chosen {
         host: ("metal3".to_owned(), name.to_owned()),
         mac: MacAddress([0x52, 0x54, 0, 0, 0, number]),
         ip: [172, 22, 0, number].into(),
+        leased: false,
     }
 }
 
@@ -174,6 +175,29 @@ fn a_host_that_cannot_be_used_is_not_and_the_reason_is_told() {
 fn a_host_without_a_bmc_runs_what_its_user_gave_it() {
     let hosts = [host(1, 1, &json!({"/spec/bmc": null, "/status/provisioning/state": "unmanaged"}))];
     assert_eq!(names(&choice(&by_mac("52:54:00:00:00:01"), &hosts, "")), [("m", "host1")]);
+}
+
+#[test]
+fn a_node_keeps_the_address_that_the_box_leased_it_when_there_is_no_lease_any_more() {
+    let nics = json!([{"mac": "52:54:00:00:00:01"}, {"mac": "52:54:00:00:00:aa"}]);
+    let bare =
+        |annotations: Value| host(1, 1, &json!({"/status/hardware/nics": nics, "/metadata/annotations": annotations}));
+    let of = |mac: &str, host: Arc<BareMetalHost>, leases: &str| {
+        let choice = choice(&by_mac(mac), &[host], leases);
+        choice.chosen.first().map(|chosen| (chosen.ip.to_string(), chosen.leased))
+    };
+    let (boot, other) = ("52:54:00:00:00:01", "52:54:00:00:00:aa");
+    let lease = |mac: &str| format!("2000 {mac} 172.22.0.9 * *");
+    let leased = |yes: bool| Some(("172.22.0.9".to_owned(), yes));
+    let kept = json!({"bpa.akraino.org/address": "172.22.0.9"});
+    assert_eq!(of(boot, bare(json!({})), &lease(boot)), leased(true));
+    assert_eq!(of(boot, bare(kept.clone()), ""), leased(true));
+    // DHCP keeps addresses for the card that a host boots from, and for no other.
+    assert_eq!(of(other, bare(json!({})), &lease(other)), leased(false));
+    assert_eq!(of(other, bare(kept), ""), None);
+    // Somebody else gave it this address.
+    let own = host(1, 1, &json!({}));
+    assert_eq!(of(boot, own, &lease(boot)), Some(("172.22.0.1".to_owned(), false)));
 }
 
 #[test]

@@ -259,6 +259,7 @@ pub(super) async fn apply(
         cluster: order.id.clone(),
         node: name.clone(),
         address: server.node.ip,
+        keeps_address: server.node.leased,
         version: order.version.clone(),
         hosts_toml: order.goods.hosts_toml.clone(),
         programs: order.goods.programs.clone(),
