@@ -26,6 +26,8 @@ const STEP: Duration = Duration::from_secs(1200);
 /// A node comes after the box, as in nice(1): a box that gets too little of two processors to look after its own cluster
 /// starts its own API server again and again, and nothing goes on.
 const BEHIND_THE_BOX: u8 = 3;
+/// A box that forms clusters, with a package and a manifest for them, below the images.
+const DEFINITION: &str = "simulation/cluster-appliance.yaml";
 /// How often the controller is killed.
 const KILLS: usize = 8;
 /// Namespace of the clusters.
@@ -139,10 +141,14 @@ async fn cluster_of(site: &Site, name: &str) -> Api {
     Api::new(&parsed).expect("a client")
 }
 
-/// A box that forms clusters, with a package and a manifest for them.
+fn images() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").canonicalize().expect("the images")
+}
+
+/// The same box, in a folder of its own.
 fn definition(dir: &Path) -> PathBuf {
-    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").canonicalize().expect("the images");
-    let example = fs_err::read_to_string(images.join("simulation/cluster-appliance.yaml")).expect("the example");
+    let images = images();
+    let example = fs_err::read_to_string(images.join(DEFINITION)).expect("the example");
     fs_err::copy(images.join("simulation/cluster.names.yaml"), dir.join("cluster.names.yaml")).expect("copied");
     let path = dir.join("appliance.yaml");
     fs_err::write(&path, example.replace("../os/", &format!("{}/os/", images.display()))).expect("written");
@@ -179,9 +185,7 @@ fn node_image() -> PathBuf {
 
 #[test]
 fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let definition = definition(dir.path());
-    let make = move || (Made::of(&definition), node_image(), dir);
+    let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
     in_namespace(make, |(made, image, dir)| async move {
         let begun = Instant::now();
         let formed = Formed::start(made).await;
@@ -199,9 +203,7 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site lives_on -- --ignored --nocapture`"]
 fn a_cluster_lives_on_without_the_box_and_its_controller_may_end_at_any_instant() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let definition = definition(dir.path());
-    let make = move || (Made::of(&definition), node_image(), dir);
+    let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
     in_namespace(make, |(made, image, dir)| async move {
         let begun = Instant::now();
         let formed = Formed::start(made).await;
