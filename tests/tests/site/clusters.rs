@@ -1,6 +1,6 @@
 //! Servers of a site become a Kubernetes cluster: machines that run our node image, which is all that they have of the box at
-//! first. The box is a machine that boots, or its half is made of processes of this machine ([`Formed`]), which cannot run
-//! the Job of a `Release`.
+//! first. The box is a machine that boots, or its half is made of processes of this machine ([`Formed`]); that cannot run the Job
+//! of a `Release`, so the cluster itself does.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{NODE, in_namespace, lan};
 use crate::booted::Booted;
+use crate::cluster::define;
 use crate::formed::{Formed, Made};
 
 /// What emulated machines take for a cluster, beside each other.
@@ -131,14 +132,17 @@ fn is_ready(object: &Value) -> bool {
 }
 
 /// The kubeconfig of a cluster, from its Secret.
-async fn cluster_of(site: &Site, name: &str) -> Api {
+async fn kubeconfig_of(site: &Site, name: &str) -> String {
     use base64::Engine as _;
     let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}-kubeconfig");
     let secret = site.api.get(&path).await.expect("asked").expect("a Secret");
     let text = secret["data"]["value"].as_str().expect("a kubeconfig");
     let text = base64::engine::general_purpose::STANDARD.decode(text).expect("base64");
-    let parsed = kubeconfig::parse(&String::from_utf8(text).expect("text")).expect("a kubeconfig");
-    Api::new(&parsed).expect("a client")
+    String::from_utf8(text).expect("text")
+}
+
+fn client_of(text: &str) -> Api {
+    Api::new(&kubeconfig::parse(text).expect("a kubeconfig")).expect("a client")
 }
 
 fn images() -> PathBuf {
@@ -196,6 +200,15 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
         let known = |host: &Value| formed.known(host);
         let nodes = forms(&site, nodes, more, (&image, dir.path()), known).await;
         runs_software(&site).await;
+        // A cluster without a box of its own has the part of the box that installs software, too.
+        let kubeconfig = kubeconfig_of(&site, "one").await;
+        let there = Site { api: client_of(&kubeconfig), begun };
+        define(&there.api, &agent_api::clusters::crds::all()).await;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there"}, "stringData": {"value": kubeconfig}});
+        there.create(&format!("/api/v1/namespaces/{NAMESPACE}/secrets"), secret).await;
+        let controller = formed.controller_of_releases(&kubeconfig);
+        runs_a_release(&there, &there.api, json!({"kubeConfig": {"secretRef": {"name": "there"}}})).await;
+        drop(controller);
         goes(&site, &nodes).await;
     });
 }
@@ -215,7 +228,7 @@ fn a_cluster_lives_on_without_the_box_and_its_controller_may_end_at_any_instant(
             () = kill_again_and_again(&site, &formed) => unreachable!("it goes on"),
         };
 
-        let cluster = Site { api: cluster_of(&site, "one").await, begun };
+        let cluster = Site { api: client_of(&kubeconfig_of(&site, "one").await), begun };
         let before = boots(&cluster).await;
         formed.switch_off();
         for node in &nodes {
@@ -278,7 +291,8 @@ fn become_a_cluster(nodes: &'static [Wished], more: Value) {
             site.say("the box is ready");
             let nodes = forms(&site, nodes, more, (&image, dir.path()), |_| ()).await;
             runs_software(&site).await;
-            runs_a_release(&site).await;
+            let cluster = client_of(&kubeconfig_of(&site, "one").await);
+            runs_a_release(&site, &cluster, json!({"clusterRef": {"name": "one"}})).await;
             goes(&site, &nodes).await;
             drop(booted);
         }
@@ -317,7 +331,7 @@ async fn forms(
         (&json!(format!("{0}/{0}", nodes.len())), &json!("v1.36.4")),
         "{ready:#}"
     );
-    let cluster = Site { api: cluster_of(site, "one").await, begun: site.begun };
+    let cluster = Site { api: client_of(&kubeconfig_of(site, "one").await), begun: site.begun };
     answers(&cluster, &nodes).await;
     nodes
 }
@@ -351,11 +365,13 @@ async fn runs_software(site: &Site) {
     site.until(&one, "packages are forgotten", STEP, Value::is_null).await;
 }
 
-/// Real Helm installs a manifest of the box, looks after it, and takes it away.
-async fn runs_a_release(site: &Site) {
-    let cluster = cluster_of(site, "one").await;
-    let object = json!({"apiVersion": "kpa.foothold.dev/v1alpha1", "kind": "Release", "metadata": {"name": "names"},
-        "spec": {"clusterRef": {"name": "one"}, "targetNamespace": "names", "manifests": ["files/names.yaml"]}});
+/// Real Helm installs a manifest of the box on `cluster`, looks after it, and takes it away. `at` is how the release names it.
+async fn runs_a_release(site: &Site, cluster: &Api, at: Value) {
+    let mut object = json!({"apiVersion": "kpa.foothold.dev/v1alpha1", "kind": "Release", "metadata": {"name": "names"},
+        "spec": {"targetNamespace": "names", "manifests": ["files/names.yaml"]}});
+    for (key, value) in at.as_object().expect("a map") {
+        object["spec"][key] = value.clone();
+    }
     site.create(RELEASES, object).await;
     let one = format!("{RELEASES}/names");
     site.until(&one, "the release is installed", STEP, is_ready).await;

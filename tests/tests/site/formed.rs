@@ -19,6 +19,7 @@ use foothold_agent::door::{self, Gate};
 use foothold_agent::events::Bus;
 use foothold_agent::provisioning::segment::dnsmasq::LEASES;
 use foothold_agent::registry::Front;
+use foothold_agent::services::clusters::HELM;
 use foothold_agent::{http, pulls};
 use foothold_tests::appliance;
 use foothold_tests::programs::program;
@@ -73,6 +74,8 @@ pub struct Formed {
     /// Its API.
     pub api: Api,
     made: Made,
+    /// The agent of the release.
+    agent: PathBuf,
     /// The controller's command line.
     controller: Run,
     /// Some, but while the box is away.
@@ -107,7 +110,7 @@ impl Formed {
             .args(["operator", "bpa", "--box", &BOX.to_string(), "--kubernetes", &made.release.kubernetes.version])
             .args([Path::new("--kubeconfig"), &admin(&cluster), Path::new("--clusters"), &dir.path().join("clusters")])
             .args([Path::new("--leases"), &dir.path().join("dhcp").join(LEASES)]);
-        let formed = Self { api, made, controller, half: Mutex::default(), dir, _cluster: cluster };
+        let formed = Self { api, made, agent, controller, half: Mutex::default(), dir, _cluster: cluster };
         formed.switch_on();
         formed
     }
@@ -132,6 +135,17 @@ impl Formed {
         let half = half.as_mut().expect("it is on");
         // What it was before is killed when it is dropped.
         half.controller = self.controller.start().expect("started");
+    }
+
+    /// The controller of releases, in another cluster than the box's, whose administrator's kubeconfig this is: its Jobs need a
+    /// kubelet.
+    pub fn controller_of_releases(&self, kubeconfig: &str) -> Running {
+        let path = self.dir.path().join("releases.conf");
+        fs_err::write(&path, kubeconfig).expect("written");
+        let images = &self.made.release.images;
+        let helm = images.iter().find(|image| image.reference.starts_with(HELM)).expect("an image with Helm");
+        let run = Run::new(&self.agent).args(["operator", "kpa", "--box", &BOX.to_string(), "--helm", &helm.reference]);
+        run.args([Path::new("--kubeconfig"), &path]).start().expect("started")
     }
 
     /// DHCP answers this host from now on.
