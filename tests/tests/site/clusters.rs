@@ -21,33 +21,31 @@ use crate::cluster::define;
 use crate::formed::{Formed, Made};
 
 /// What emulated machines take for a cluster, beside each other.
-const FORMED: Duration = Duration::from_secs(3600);
+pub const FORMED: Duration = Duration::from_secs(3600);
 /// What they take for one step of it.
-const STEP: Duration = Duration::from_secs(1200);
+pub const STEP: Duration = Duration::from_secs(1200);
 /// A node comes after the box, as in nice(1): a box that gets too little of two processors to look after its own cluster
 /// starts its own API server again and again, and nothing goes on.
 const BEHIND_THE_BOX: u8 = 3;
 /// A box that forms clusters, with a package and a manifest for them, below the images.
-const DEFINITION: &str = "simulation/cluster-appliance.yaml";
-/// How often the controller is killed.
-const KILLS: usize = 8;
+pub const DEFINITION: &str = "simulation/cluster-appliance.yaml";
 /// Namespace of the clusters.
 const NAMESPACE: &str = "default";
 /// On every node, of the Deployment that answers.
 const PORT: u16 = 30_053;
-const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/provisionings";
+pub const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/provisionings";
 const SOFTWARES: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/softwares";
 const RELEASES: &str = "/apis/kpa.foothold.dev/v1alpha1/namespaces/default/releases";
-const HOSTS: &str = "/apis/metal3.io/v1alpha1/namespaces/metal3/baremetalhosts";
+pub const HOSTS: &str = "/apis/metal3.io/v1alpha1/namespaces/metal3/baremetalhosts";
 
 /// A machine that runs the node image, and has a name and a key from its seed.
-struct Node {
-    name: &'static str,
-    vm: Vm,
+pub struct Node {
+    pub name: &'static str,
+    pub vm: Vm,
 }
 
 impl Node {
-    fn start(image: &Path, dir: &Path, (name, number, memory): Wished, key: &str) -> Self {
+    pub fn start(image: &Path, dir: &Path, (name, number, memory): Wished, key: &str) -> Self {
         let mac = mac(number);
         let user_data = format!("#cloud-config\nssh_authorized_keys: [\"{}\"]\n", key.trim());
         let meta_data = format!("instance-id: {name}-1\nlocal-hostname: {name}\n");
@@ -73,13 +71,13 @@ impl Node {
 }
 
 /// The box's API, asked until it says what is expected; what happened when is told.
-struct Site {
-    api: Api,
-    begun: Instant,
+pub struct Site {
+    pub api: Api,
+    pub begun: Instant,
 }
 
 impl Site {
-    async fn until(&self, path: &str, what: &str, within: Duration, mut done: impl FnMut(&Value) -> bool) -> Value {
+    pub async fn until(&self, path: &str, what: &str, within: Duration, mut done: impl FnMut(&Value) -> bool) -> Value {
         let (begun, mut last, mut told) = (Instant::now(), Value::Null, String::new());
         while begun.elapsed() < within {
             if let Ok(found) = self.api.get(path).await {
@@ -100,12 +98,12 @@ impl Site {
     }
 
     #[expect(clippy::print_stderr, reason = "for who reads what took how long")]
-    fn say(&self, what: &str) {
+    pub fn say(&self, what: &str) {
         eprintln!("{:7.1} s  {what}", self.begun.elapsed().as_secs_f64());
     }
 
     /// Asks until it is there: machines that boot beside it leave the box little of the processors.
-    async fn create(&self, path: &str, object: Value) {
+    pub async fn create(&self, path: &str, object: Value) {
         let begun = Instant::now();
         let one = format!("{path}/{}", object["metadata"]["name"].as_str().expect("a name"));
         while let Err(error) = self.api.create(path, &object).await {
@@ -126,26 +124,31 @@ fn message(object: &Value) -> &str {
         .unwrap_or_default()
 }
 
-fn is_ready(object: &Value) -> bool {
+pub fn is_ready(object: &Value) -> bool {
     let all = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// The kubeconfig of a cluster, from its Secret.
-async fn kubeconfig_of(site: &Site, name: &str) -> String {
+pub async fn kubeconfig_of(site: &Site, name: &str) -> String {
+    secret_of(site, &format!("{name}-kubeconfig"), "value").await
+}
+
+/// A text of a Secret.
+async fn secret_of(site: &Site, name: &str, key: &str) -> String {
     use base64::Engine as _;
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}-kubeconfig");
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
     let secret = site.api.get(&path).await.expect("asked").expect("a Secret");
-    let text = secret["data"]["value"].as_str().expect("a kubeconfig");
+    let text = secret["data"][key].as_str().expect("it has that key");
     let text = base64::engine::general_purpose::STANDARD.decode(text).expect("base64");
     String::from_utf8(text).expect("text")
 }
 
-fn client_of(text: &str) -> Api {
+pub fn client_of(text: &str) -> Api {
     Api::new(&kubeconfig::parse(text).expect("a kubeconfig")).expect("a client")
 }
 
-fn images() -> PathBuf {
+pub fn images() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").canonicalize().expect("the images")
 }
 
@@ -160,27 +163,42 @@ fn definition(dir: &Path) -> PathBuf {
 }
 
 /// A node's name, the end of its MAC address, MiB of its memory.
-type Wished = (&'static str, u8, u32);
+pub type Wished = (&'static str, u8, u32);
 
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site a_server_becomes -- --ignored --nocapture`"]
 fn a_server_becomes_a_cluster_runs_software_and_a_release_and_is_given_back() {
-    become_a_cluster(&[("master-0", 0x20, 2560)], json!({"workers": [{"master-0": {"mac-address": mac(0x20)}}]}));
+    become_a_cluster(&[("master-0", 0x20, 2560)], alone());
 }
 
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site servers_become -- --ignored --nocapture`"]
 fn servers_become_a_cluster_run_software_and_a_release_and_are_given_back() {
-    let worker = json!({"workers": [{"worker-0": {"mac-address": mac(0x21)}}]});
-    become_a_cluster(&[("master-0", 0x20, 2560), ("worker-0", 0x21, 1536)], worker);
+    become_a_cluster(&[("master-0", 0x20, 2560), ("worker-0", 0x21, 1536)], with_worker());
 }
 
-fn mac(number: u8) -> String {
+pub fn mac(number: u8) -> String {
     format!("52:54:00:22:00:{number:02x}")
 }
 
+/// A node of a spec: its name, the end of its MAC address.
+pub fn wish(name: &str, number: u8) -> Value {
+    // In any spelling.
+    json!({name: {"mac-address": mac(number).to_uppercase()}})
+}
+
+/// A master that runs pods, too.
+pub fn alone() -> Value {
+    json!({"masters": [wish("master-0", 0x20)], "workers": [wish("master-0", 0x20)]})
+}
+
+/// A master and a worker.
+pub fn with_worker() -> Value {
+    json!({"masters": [wish("master-0", 0x20)], "workers": [wish("worker-0", 0x21)]})
+}
+
 /// The node image.
-fn node_image() -> PathBuf {
+pub fn node_image() -> PathBuf {
     let workshop = Workshop::open().unwrap_or_else(|error| panic!("opening the workshop: {error:#}"));
     let made =
         workshop.make(NODE, &[DiskFormat::Qcow2], &workshop.builder.cache).unwrap_or_else(|error| panic!("{error:#}"));
@@ -196,9 +214,8 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
         let site = Site { api: formed.api.clone(), begun };
         site.say("the box is ready");
         let nodes: &[Wished] = &[("master-0", 0x20, 2560)];
-        let more = json!({"workers": [{"master-0": {"mac-address": mac(0x20)}}]});
         let known = |host: &Value| formed.known(host);
-        let nodes = forms(&site, nodes, more, (&image, dir.path()), known).await;
+        let nodes = forms(&site, nodes, alone(), (&image, dir.path()), known).await;
         runs_software(&site).await;
         // A cluster without a box of its own has the part of the box that installs software, too.
         let kubeconfig = kubeconfig_of(&site, "one").await;
@@ -213,72 +230,7 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
     });
 }
 
-#[test]
-#[ignore = "slow: `cargo test -p foothold-tests --test site lives_on -- --ignored --nocapture`"]
-fn a_cluster_lives_on_without_the_box_and_its_controller_may_end_at_any_instant() {
-    let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
-    in_namespace(make, |(made, image, dir)| async move {
-        let begun = Instant::now();
-        let formed = Formed::start(made).await;
-        let site = Site { api: formed.api.clone(), begun };
-        let worker = json!({"workers": [{"worker-0": {"mac-address": mac(0x21)}}]});
-        let wished: &[Wished] = &[("master-0", 0x20, 2560), ("worker-0", 0x21, 1536)];
-        let nodes = tokio::select! {
-            nodes = forms(&site, wished, worker, (&image, dir.path()), |host| formed.known(host)) => nodes,
-            () = kill_again_and_again(&site, &formed) => unreachable!("it goes on"),
-        };
-
-        let cluster = Site { api: client_of(&kubeconfig_of(&site, "one").await), begun };
-        let before = boots(&cluster).await;
-        formed.switch_off();
-        for node in &nodes {
-            node.vm.reset().expect("its power is cut");
-        }
-        site.say("the box is off, and the nodes lost their power");
-        while boots(&cluster).await.iter().any(|boot| before.contains(boot)) {
-            assert!(begun.elapsed() < FORMED, "the nodes did not come back: {before:?}");
-            tokio::time::sleep(Duration::from_secs(2)).await;
-        }
-        site.say("the nodes are back");
-        serves(&cluster, &nodes).await;
-
-        formed.switch_on();
-        let one = format!("{PROVISIONINGS}/one");
-        let alone = json!({"spec": {"workers": [{"master-0": {"mac-address": mac(0x20)}}]}});
-        site.api.merge(&one, &alone).await.expect("changed");
-        let left = |object: &Value| is_ready(object) && object["status"]["summary"] == "1/1";
-        site.until(&one, "the worker left", STEP, left).await;
-        let host = site.api.get(&format!("{HOSTS}/worker-0")).await.expect("asked").expect("there");
-        assert!(host["spec"]["consumerRef"].is_null(), "{host:#}");
-        goes(&site, &nodes).await;
-    });
-}
-
-/// The controller is killed at random instants while the cluster is made.
-async fn kill_again_and_again(site: &Site, formed: &Formed) {
-    for _ in 0..KILLS {
-        tokio::time::sleep(Duration::from_millis(rand::random_range(5_000..60_000))).await;
-        formed.kill_controller();
-        site.say("the controller is killed");
-    }
-    std::future::pending().await
-}
-
-/// Which boot each node runs, once all of them are Ready.
-async fn boots(cluster: &Site) -> Vec<String> {
-    loop {
-        let all = cluster.api.get("/api/v1/nodes").await.ok().flatten().unwrap_or_default();
-        let nodes = all["items"].as_array().cloned().unwrap_or_default();
-        if !nodes.is_empty() && nodes.iter().all(is_ready) {
-            let boot = |node: &Value| node["status"]["nodeInfo"]["bootID"].to_string();
-            return nodes.iter().map(boot).collect();
-        }
-        assert!(cluster.begun.elapsed() < FORMED, "the nodes are not Ready: {all:#}");
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
-}
-
-fn become_a_cluster(nodes: &'static [Wished], more: Value) {
+fn become_a_cluster(nodes: &'static [Wished], spec: Value) {
     let dir = tempfile::tempdir().expect("a folder");
     let definition = definition(dir.path());
     let make = move || (Appliance::of(&definition), node_image(), dir);
@@ -289,7 +241,7 @@ fn become_a_cluster(nodes: &'static [Wished], more: Value) {
         async move {
             let site = Site { api: Api::new(&kubeconfig).expect("a client"), begun };
             site.say("the box is ready");
-            let nodes = forms(&site, nodes, more, (&image, dir.path()), |_| ()).await;
+            let nodes = forms(&site, nodes, spec, (&image, dir.path()), |_| ()).await;
             runs_software(&site).await;
             let cluster = client_of(&kubeconfig_of(&site, "one").await);
             runs_a_release(&site, &cluster, json!({"clusterRef": {"name": "one"}})).await;
@@ -300,29 +252,26 @@ fn become_a_cluster(nodes: &'static [Wished], more: Value) {
 }
 
 /// A cluster of such machines runs a Deployment. `known` hears of each host.
-async fn forms(
+pub async fn forms(
     site: &Site,
     wished: &[Wished],
-    more: Value,
+    mut spec: Value,
     (image, dir): (&Path, &Path),
     known: impl Fn(&Value),
 ) -> Vec<Node> {
     let (private, public) = ssh::new_key("test").expect("a key");
     site.create("/api/v1/namespaces", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "metal3"}}))
         .await;
-    for (name, number, _) in wished {
-        let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
-            "metadata": {"name": name, "namespace": "metal3"}, "spec": {"online": true, "bootMACAddress": mac(*number)}});
-        known(&host);
-        site.create(HOSTS, host).await;
-    }
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ssh-key-secret"}, "stringData": {"id_rsa": private}});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ssh-key-secret"},
+        "stringData": {"id_rsa": private, "public": public}});
     site.create(&format!("/api/v1/namespaces/{NAMESPACE}/secrets"), secret).await;
-    let nodes: Vec<Node> = wished.iter().map(|wished| Node::start(image, dir, *wished, &public)).collect();
-    let mut object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
-    "metadata": {"name": "one", "labels": {"cluster": "one", "owner": "c1"}},
-    "spec": {"masters": [{"master-0": {"mac-address": mac(0x20).to_uppercase()}}], "ssh": {"user": "debian"}}});
-    object["spec"]["workers"] = more["workers"].clone();
+    let mut nodes = Vec::new();
+    for wished in wished {
+        nodes.push(joins(site, *wished, (image, dir), &known).await);
+    }
+    spec["ssh"] = json!({"user": "debian"});
+    let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
+        "metadata": {"name": "one", "labels": {"cluster": "one", "owner": "c1"}}, "spec": spec});
     site.create(PROVISIONINGS, object).await;
     let one = format!("{PROVISIONINGS}/one");
     let ready = site.until(&one, "the cluster is Ready", FORMED, is_ready).await;
@@ -336,8 +285,18 @@ async fn forms(
     nodes
 }
 
+/// A machine more on the site. The Secret of [`forms`] has the key that it lets in.
+pub async fn joins(site: &Site, wished: Wished, (image, dir): (&Path, &Path), known: impl Fn(&Value)) -> Node {
+    let (name, number, _) = wished;
+    let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": {"name": name, "namespace": "metal3"}, "spec": {"online": true, "bootMACAddress": mac(number)}});
+    known(&host);
+    site.create(HOSTS, host).await;
+    Node::start(image, dir, wished, &secret_of(site, "ssh-key-secret", "public").await)
+}
+
 /// The cluster is deleted: its servers are nobody's, and nothing of it is left.
-async fn goes(site: &Site, nodes: &[Node]) {
+pub async fn goes(site: &Site, nodes: &[Node]) {
     let one = format!("{PROVISIONINGS}/one");
     site.api.delete(&one).await.expect("deleted");
     site.until(&one, "the cluster is gone", STEP, Value::is_null).await;
@@ -404,7 +363,7 @@ async fn answers(cluster: &Site, nodes: &[Node]) {
 }
 
 /// Its port answers on every node.
-async fn serves(cluster: &Site, nodes: &[Node]) {
+pub async fn serves(cluster: &Site, nodes: &[Node]) {
     let all = cluster.api.get("/api/v1/nodes").await.expect("asked").expect("nodes");
     for node in all["items"].as_array().expect("items") {
         let addresses = node["status"]["addresses"].as_array().expect("addresses");

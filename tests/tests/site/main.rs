@@ -21,6 +21,7 @@ mod cuts;
 mod faults;
 mod foreign;
 mod formed;
+mod lives;
 #[path = "../provisioning/mod.rs"]
 mod provisioning;
 mod ramdisk;

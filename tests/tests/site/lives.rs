@@ -1,0 +1,143 @@
+//! The life of a cluster: without the box, without its controller, without a master. The box's half is processes of this
+//! machine ([`Formed`]).
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::bench::in_namespace;
+use crate::clusters::{
+    DEFINITION, FORMED, HOSTS, Node, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, images,
+    is_ready, joins, kubeconfig_of, node_image, serves, wish, with_worker,
+};
+use crate::formed::{Formed, Made};
+
+/// How often the controller is killed.
+const KILLS: usize = 8;
+/// Common address of three masters.
+const VIRTUAL: &str = "172.22.0.200";
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site lives_on -- --ignored --nocapture`"]
+fn a_cluster_lives_on_without_the_box_and_its_controller_may_end_at_any_instant() {
+    let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
+    in_namespace(make, |(made, image, dir)| async move {
+        let begun = Instant::now();
+        let formed = Formed::start(made).await;
+        let site = Site { api: formed.api.clone(), begun };
+        let wished: &[Wished] = &[("master-0", 0x20, 2560), ("worker-0", 0x21, 1536)];
+        let nodes = tokio::select! {
+            nodes = forms(&site, wished, with_worker(), (&image, dir.path()), |host| formed.known(host)) => nodes,
+            () = kill_again_and_again(&site, &formed) => unreachable!("it goes on"),
+        };
+
+        let cluster = Site { api: client_of(&kubeconfig_of(&site, "one").await), begun };
+        let before = boots(&cluster).await;
+        formed.switch_off();
+        for node in &nodes {
+            node.vm.reset().expect("its power is cut");
+        }
+        site.say("the box is off, and the nodes lost their power");
+        while boots(&cluster).await.iter().any(|boot| before.contains(boot)) {
+            assert!(begun.elapsed() < FORMED, "the nodes did not come back: {before:?}");
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        site.say("the nodes are back");
+        serves(&cluster, &nodes).await;
+
+        formed.switch_on();
+        let one = format!("{PROVISIONINGS}/one");
+        site.api.merge(&one, &json!({"spec": alone()})).await.expect("changed");
+        let left = |object: &Value| is_ready(object) && object["status"]["summary"] == "1/1";
+        site.until(&one, "the worker left", STEP, left).await;
+        let host = site.api.get(&format!("{HOSTS}/worker-0")).await.expect("asked").expect("there");
+        assert!(host["spec"]["consumerRef"].is_null(), "{host:#}");
+        goes(&site, &nodes).await;
+    });
+}
+
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site loses_its_first_master -- --ignored --nocapture`"]
+fn a_control_plane_of_three_loses_its_first_master_and_gets_another() {
+    let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
+    in_namespace(make, |(made, image, dir)| async move {
+        let begun = Instant::now();
+        let formed = Formed::start(made).await;
+        let site = Site { api: formed.api.clone(), begun };
+        let known = |host: &Value| formed.known(host);
+        let wished: &[Wished] = &[("master-0", 0x20, 2304), ("master-1", 0x21, 2304), ("master-2", 0x22, 2304)];
+        let masters = [wish("master-0", 0x20), wish("master-1", 0x21), wish("master-2", 0x22)];
+        let spec = json!({"masters": masters, "kubernetes": {"virtualIP": VIRTUAL}});
+        let mut nodes = forms(&site, wished, spec, (&image, dir.path()), known).await;
+        let cluster = Site { api: client_of(&kubeconfig_of(&site, "one").await), begun };
+
+        let first = nodes.remove(0);
+        let asked = tokio::join!(answers_through(&cluster), async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            first.vm.kill().expect("its power is cut");
+            site.say("the first master lost its power");
+        });
+        site.say(&format!("the API at {VIRTUAL}: {}", asked.0));
+        // It never comes back: another machine takes its place.
+        drop(first);
+        let host = format!("{HOSTS}/master-0");
+        site.api.delete(&host).await.expect("deleted");
+        nodes.push(joins(&site, ("master-3", 0x23, 2304), (&image, dir.path()), known).await);
+        let masters = [wish("master-3", 0x23), wish("master-1", 0x21), wish("master-2", 0x22)];
+        let change =
+            json!({"metadata": {"annotations": {"bpa.akraino.org/abandon": "true"}}, "spec": {"masters": masters}});
+        let one = format!("{PROVISIONINGS}/one");
+        site.api.merge(&one, &change).await.expect("changed");
+        let is_whole = |object: &Value| {
+            let nodes = object["status"]["nodes"].as_array().cloned().unwrap_or_default();
+            is_ready(object)
+                && nodes.len() == 3
+                && nodes.iter().any(|node| node["name"] == "master-3" && node["phase"] == "Installed")
+        };
+        site.until(&one, "the control plane is whole again", FORMED, is_whole).await;
+        serves(&cluster, &nodes).await;
+        goes(&site, &nodes).await;
+    });
+}
+
+/// The API is asked twice a second for two minutes, as a client with a second's patience. Returns what came of it, in words.
+async fn answers_through(cluster: &Site) -> String {
+    let (begun, mut asked, mut lost, mut away, mut since) = (Instant::now(), 0, 0, Duration::ZERO, None::<Instant>);
+    while begun.elapsed() < Duration::from_secs(120) {
+        let answer = tokio::time::timeout(Duration::from_secs(1), cluster.api.get("/api/v1/namespaces/default")).await;
+        asked += 1;
+        if matches!(answer, Ok(Ok(Some(_)))) {
+            away = away.max(since.take().map(|since| since.elapsed()).unwrap_or_default());
+        } else {
+            lost += 1;
+            since.get_or_insert_with(Instant::now);
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(since.is_none(), "the API does not answer any more: {lost} of {asked} requests lost");
+    format!("{lost} of {asked} requests lost, {:.1} s away at most", away.as_secs_f64())
+}
+
+/// The controller is killed at random instants while the cluster is made.
+async fn kill_again_and_again(site: &Site, formed: &Formed) {
+    for _ in 0..KILLS {
+        tokio::time::sleep(Duration::from_millis(rand::random_range(5_000..60_000))).await;
+        formed.kill_controller();
+        site.say("the controller is killed");
+    }
+    std::future::pending().await
+}
+
+/// Which boot each node runs, once all of them are Ready.
+async fn boots(cluster: &Site) -> Vec<String> {
+    loop {
+        let all = cluster.api.get("/api/v1/nodes").await.ok().flatten().unwrap_or_default();
+        let nodes = all["items"].as_array().cloned().unwrap_or_default();
+        if !nodes.is_empty() && nodes.iter().all(is_ready) {
+            let boot = |node: &Value| node["status"]["nodeInfo"]["bootID"].to_string();
+            return nodes.iter().map(boot).collect();
+        }
+        assert!(cluster.begun.elapsed() < FORMED, "the nodes are not Ready: {all:#}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
