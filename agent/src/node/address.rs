@@ -123,7 +123,7 @@ fn drop_in(leased: &Leased<'_>) -> String {
             let _ = writeln!(text, "{key}={server}");
         }
     }
-    for route in routes.iter() {
+    for route in *routes {
         // Without a gateway it is the interface's own subnet, or a part of it.
         let Some(gateway) = &route.gateway else { continue };
         let _ = write!(text, "\n[Route]\nGateway={gateway}\n");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use super::plan::{INTERFACE, Invitation, NodeFile, NodePlan, PREFIX, Task};
 use super::{SHORT, Server, reset};

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::bench::in_namespace;
 use crate::clusters::{
-    DEFINITION, FORMED, HOSTS, Node, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, images,
-    is_ready, joins, kubeconfig_of, node_image, serves, wish, with_worker,
+    DEFINITION, FORMED, HOSTS, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, images, is_ready,
+    joins, kubeconfig_of, node_image, serves, wish, with_worker,
 };
 use crate::formed::{Formed, Made};
 
@@ -125,7 +125,7 @@ async fn kill_again_and_again(site: &Site, formed: &Formed) {
         formed.kill_controller();
         site.say("the controller is killed");
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Which boot each node runs, once all of them are Ready.

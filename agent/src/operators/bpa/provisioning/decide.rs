@@ -397,8 +397,8 @@ fn kept_address(host: &BareMetalHost, mac: MacAddress) -> Option<IpAddr> {
 /// Whether the box's DHCP leased that address. Only for the card that a host boots from it can be kept.
 fn is_leased(host: &BareMetalHost, mac: MacAddress, ip: IpAddr, leases: &Leases) -> bool {
     let boot = host.spec.boot_mac_address.as_deref().and_then(MacAddress::from_any);
-    let leased = || leases.all.iter().any(|lease| lease.mac == mac && IpAddr::from(lease.address) == ip);
-    kept_address(host, mac) == Some(ip) || (boot == Some(mac) && leased())
+    let known = || leases.all.iter().any(|lease| lease.mac == mac && IpAddr::from(lease.address) == ip);
+    kept_address(host, mac) == Some(ip) || (boot == Some(mac) && known())
 }
 
 /// Whether an address cannot be reached by other machines.
