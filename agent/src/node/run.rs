@@ -154,7 +154,14 @@ async fn perform(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Res
 /// Runs a task of kubeadm on a complete node.
 fn have_made(server: &Server, plan: &NodePlan) -> anyhow::Result<Outcome<()>> {
     kubernetes::make(server, plan, true)?;
+    settle();
     Ok(Outcome::Done((), json!({"version": plan.version})))
+}
+
+/// Waits until what kubeadm wrote is on the disk. kubeadm does not wait for that, and the ledger must not say more than is true
+/// after a power cut.
+fn settle() {
+    nix::unistd::sync();
 }
 
 fn told(changed: bool) -> Outcome<()> {
@@ -216,6 +223,7 @@ async fn member(server: &Server, plan: &NodePlan, steps: &Steps) -> anyhow::Resu
             kubernetes::make(server, plan, true)?;
         }
         let changed = kubernetes::put_files(server, plan, |_| true)?;
+        settle();
         Ok(if done { told(changed) } else { Outcome::Done((), json!({"version": plan.version})) })
     };
     let outcome = with(server, plan, made).await?;

@@ -281,6 +281,13 @@ pub async fn forms(
         "{ready:#}"
     );
     let cluster = Site { api: client_of(&kubeconfig_of(site, "one").await), begun: site.begun };
+    // DHCP leased the addresses, and keeps them.
+    for node in &nodes {
+        let host = site.api.get(&format!("{HOSTS}/{}", node.name)).await.expect("asked").expect("there");
+        let of = |told: &&Value| told["name"] == node.name;
+        let told = ready["status"]["nodes"].as_array().expect("nodes").iter().find(of).expect("it is told");
+        assert_eq!(host["metadata"]["annotations"]["bpa.akraino.org/address"], told["ip"], "{host:#}");
+    }
     answers(&cluster, &nodes).await;
     nodes
 }
@@ -303,7 +310,9 @@ pub async fn goes(site: &Site, nodes: &[Node]) {
     for node in nodes {
         let host = site.api.get(&format!("{HOSTS}/{}", node.name)).await.expect("asked").expect("there");
         assert!(host["spec"]["consumerRef"].is_null(), "{host:#}");
-        assert!(host["metadata"]["annotations"]["bpa.akraino.org/node"].is_null(), "{host:#}");
+        for annotation in ["bpa.akraino.org/node", "bpa.akraino.org/address"] {
+            assert!(host["metadata"]["annotations"][annotation].is_null(), "{host:#}");
+        }
     }
     for secret in ["one-kubeconfig", "one-ssh"] {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{secret}");

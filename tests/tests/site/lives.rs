@@ -13,7 +13,7 @@ use crate::clusters::{
 use crate::formed::{Formed, Made};
 
 /// How often the controller is killed.
-const KILLS: usize = 8;
+const KILLS: usize = 5;
 /// Common address of three masters.
 const VIRTUAL: &str = "172.22.0.200";
 
