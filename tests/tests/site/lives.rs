@@ -69,10 +69,9 @@ fn a_control_plane_of_three_loses_its_first_master_and_gets_another() {
         let masters = [wish("master-0", 0x20), wish("master-1", 0x21), wish("master-2", 0x22)];
         let spec = json!({"masters": masters, "kubernetes": {"virtualIP": VIRTUAL}});
         let mut nodes = forms(&site, wished, spec, (&image, dir.path()), known).await;
-        let cluster = Site { api: client_of(&kubeconfig_of(&site, "one").await), begun };
-
         let first = nodes.remove(0);
-        let asked = tokio::join!(answers_through(&cluster), async {
+        let kubeconfig = kubeconfig_of(&site, "one").await;
+        let asked = tokio::join!(answers_through(&kubeconfig), async {
             tokio::time::sleep(Duration::from_secs(10)).await;
             first.vm.kill().expect("its power is cut");
             site.say("the first master lost its power");
@@ -95,16 +94,20 @@ fn a_control_plane_of_three_loses_its_first_master_and_gets_another() {
                 && nodes.iter().any(|node| node["name"] == "master-3" && node["phase"] == "Installed")
         };
         site.until(&one, "the control plane is whole again", FORMED, is_whole).await;
+        let cluster = Site { api: client_of(&kubeconfig), begun };
         serves(&cluster, &nodes).await;
         goes(&site, &nodes).await;
     });
 }
 
-/// The API is asked twice a second for two minutes, as a client with a second's patience. Returns what came of it, in words.
-async fn answers_through(cluster: &Site) -> String {
+/// The API is asked twice a second for two minutes, each time by a new client with a second's patience. Returns what came of it,
+/// in words.
+async fn answers_through(kubeconfig: &str) -> String {
     let (begun, mut asked, mut lost, mut away, mut since) = (Instant::now(), 0, 0, Duration::ZERO, None::<Instant>);
     while begun.elapsed() < Duration::from_secs(120) {
-        let answer = tokio::time::timeout(Duration::from_secs(1), cluster.api.get("/api/v1/namespaces/default")).await;
+        // A connection that is kept would lead to a machine that is gone.
+        let client = client_of(kubeconfig);
+        let answer = tokio::time::timeout(Duration::from_secs(1), client.get("/api/v1/namespaces/default")).await;
         asked += 1;
         if matches!(answer, Ok(Ok(Some(_)))) {
             away = away.max(since.take().map(|since| since.elapsed()).unwrap_or_default());
