@@ -370,6 +370,7 @@ impl Drop for Vm {
         }
     }
 }
+
 /// Writes as much as fits now. An error when nobody is at the other end.
 pub(crate) fn type_into(port: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     match send(port, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {

@@ -340,12 +340,16 @@ fn memory(host: &BareMetalHost) -> i64 {
 
 /// MAC addresses of a host: the card that it boots from first, then those that were found in it.
 fn macs(host: &BareMetalHost) -> Vec<MacAddress> {
-    let boot = host.spec.boot_mac_address.as_deref().and_then(MacAddress::from_any);
     let found = nics(host).filter_map(|nic| MacAddress::from_any(nic.mac.as_deref()?));
-    let mut all: Vec<MacAddress> = boot.into_iter().chain(found).collect();
+    let mut all: Vec<MacAddress> = boot_mac(host).into_iter().chain(found).collect();
     let mut seen = BTreeSet::new();
     all.retain(|mac| seen.insert(*mac));
     all
+}
+
+/// The card that a host boots from.
+fn boot_mac(host: &BareMetalHost) -> Option<MacAddress> {
+    host.spec.boot_mac_address.as_deref().and_then(MacAddress::from_any)
 }
 
 /// The card of a host and its address: as its network data has it where a `SIPCluster` chose it, else as inspection found
@@ -390,15 +394,13 @@ fn card_of(host: &BareMetalHost, node: &WantedNode, leases: &Leases) -> Result<(
 
 /// The address that DHCP keeps for the card that a node boots from.
 fn kept_address(host: &BareMetalHost, mac: MacAddress) -> Option<IpAddr> {
-    let boot = host.spec.boot_mac_address.as_deref().and_then(MacAddress::from_any);
-    host.annotations().get(ADDRESS_ANNOTATION)?.parse().ok().filter(|_| boot == Some(mac))
+    host.annotations().get(ADDRESS_ANNOTATION)?.parse().ok().filter(|_| boot_mac(host) == Some(mac))
 }
 
 /// Whether the box's DHCP leased that address. Only for the card that a host boots from it can be kept.
 fn is_leased(host: &BareMetalHost, mac: MacAddress, ip: IpAddr, leases: &Leases) -> bool {
-    let boot = host.spec.boot_mac_address.as_deref().and_then(MacAddress::from_any);
     let known = || leases.all.iter().any(|lease| lease.mac == mac && IpAddr::from(lease.address) == ip);
-    kept_address(host, mac) == Some(ip) || (boot == Some(mac) && known())
+    kept_address(host, mac) == Some(ip) || (boot_mac(host) == Some(mac) && known())
 }
 
 /// Whether an address cannot be reached by other machines.
