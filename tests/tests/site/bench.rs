@@ -49,7 +49,7 @@ pub const NODE: &str = "debian-node";
 /// Namespace of the hosts.
 const NAMESPACE: &str = "metal3";
 /// Hosts that DHCP knows, in the site's folder.
-const HOSTS: &str = "hosts.yaml";
+pub const HOSTS: &str = "hosts.yaml";
 /// Hosts are looked at after so long, whatever the last look took.
 const LOOK: Duration = Duration::from_secs(20);
 /// Password of the BMCs.
@@ -325,10 +325,7 @@ impl Site {
 
     /// DHCP answers it at once from now on, as it does where a box tells it of its hosts.
     fn known(&self, host: &Value) {
-        let path = self.dir.path().join(HOSTS);
-        let mut all = fs_err::read_to_string(&path).unwrap_or_default();
-        let _ = writeln!(all, "---\n{host}");
-        fs_err::write(&path, all).expect("written");
+        make_known(&self.dir.path().join(HOSTS), host);
     }
 
     /// An OS image as a host names it. The builder lays checksums beside the images of a box; of its parts alone each is
@@ -566,6 +563,13 @@ pub fn dhcp(state: &Path, loaders: PathBuf, hosts: PathBuf, stop: &CancellationT
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(segment::serve(&segment, &stop, &mut |_| ())).expect("DHCP");
     })
+}
+
+/// Adds a host to the file of those that DHCP answers.
+pub fn make_known(hosts: &Path, host: &Value) {
+    let mut all = fs_err::read_to_string(hosts).unwrap_or_default();
+    let _ = writeln!(all, "---\n{host}");
+    fs_err::write(hosts, all).expect("written");
 }
 
 /// Where the box serves an OS image.

@@ -14,6 +14,7 @@ use foothold_qemu::{Disk, Firmware, Nic, Tools, Vm, VmBuilder, Writes};
 use foothold_tests::Appliance;
 use foothold_tests::os_image::{self, Workshop};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::bench::{NODE, in_namespace, lan};
 use crate::booted::Booted;
@@ -28,7 +29,7 @@ pub const STEP: Duration = Duration::from_secs(1200);
 /// starts its own API server again and again, and nothing goes on.
 const BEHIND_THE_BOX: u8 = 3;
 /// A box that forms clusters, with a package and a manifest for them, below the images.
-pub const DEFINITION: &str = "simulation/cluster-appliance.yaml";
+const DEFINITION: &str = "simulation/cluster-appliance.yaml";
 /// Namespace of the clusters.
 const NAMESPACE: &str = "default";
 /// On every node, of the Deployment that answers.
@@ -148,7 +149,7 @@ pub fn client_of(text: &str) -> Api {
     Api::new(&kubeconfig::parse(text).expect("a kubeconfig")).expect("a client")
 }
 
-pub fn images() -> PathBuf {
+fn images() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").canonicalize().expect("the images")
 }
 
@@ -198,28 +199,37 @@ pub fn with_worker() -> Value {
 }
 
 /// The node image.
-pub fn node_image() -> PathBuf {
+fn node_image() -> PathBuf {
     let workshop = Workshop::open().unwrap_or_else(|error| panic!("opening the workshop: {error:#}"));
     let made =
         workshop.make(NODE, &[DiskFormat::Qcow2], &workshop.builder.cache).unwrap_or_else(|error| panic!("{error:#}"));
     workshop.path(made.file("qcow2").expect("the file"))
 }
 
-#[test]
-fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
+/// Runs a test with a box of processes of this machine, the node image, and a folder for machines.
+pub fn with_formed_box<F: Future<Output = ()>>(
+    test: impl FnOnce(Formed, Site, PathBuf, TempDir) -> F + Send + 'static,
+) {
     let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
     in_namespace(make, |(made, image, dir)| async move {
         let begun = Instant::now();
         let formed = Formed::start(made).await;
         let site = Site { api: formed.api.clone(), begun };
         site.say("the box is ready");
+        test(formed, site, image, dir).await;
+    });
+}
+
+#[test]
+fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
+    with_formed_box(|formed, site, image, dir| async move {
         let nodes: &[Wished] = &[("master-0", 0x20, 2560)];
         let known = |host: &Value| formed.known(host);
         let nodes = forms(&site, nodes, alone(), (&image, dir.path()), known).await;
         runs_software(&site).await;
         // A cluster without a box of its own has the part of the box that installs software, too.
         let kubeconfig = kubeconfig_of(&site, "one").await;
-        let there = Site { api: client_of(&kubeconfig), begun };
+        let there = Site { api: client_of(&kubeconfig), begun: site.begun };
         define(&there.api, &agent_api::clusters::crds::all()).await;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there"}, "stringData": {"value": kubeconfig}});
         there.create(&format!("/api/v1/namespaces/{NAMESPACE}/secrets"), secret).await;

@@ -1,7 +1,6 @@
 //! The box's half of a cluster as processes of this machine: a real API server, the controller of clusters as the release has
 //! it, its content and images, and DHCP. Only the servers are machines, so that two processors do for them.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -28,11 +27,8 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::bench::{BOX, dhcp, lan};
+use crate::bench::{BOX, HOSTS, dhcp, lan, make_known};
 use crate::cluster::{Cluster, admin, client, define, define_metal3};
-
-/// Hosts that DHCP knows.
-const HOSTS: &str = "hosts.yaml";
 
 /// A release in the builder's cache.
 pub struct Made {
@@ -150,10 +146,7 @@ impl Formed {
 
     /// DHCP answers this host from now on.
     pub fn known(&self, host: &Value) {
-        let path = self.dir.path().join(HOSTS);
-        let mut all = fs_err::read_to_string(&path).unwrap_or_default();
-        let _ = writeln!(all, "---\n{host}");
-        fs_err::write(&path, all).expect("written");
+        make_known(&self.dir.path().join(HOSTS), host);
     }
 }
 

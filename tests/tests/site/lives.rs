@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::bench::in_namespace;
 use crate::clusters::{
-    DEFINITION, FORMED, HOSTS, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, images, is_ready,
-    joins, kubeconfig_of, node_image, serves, wish, with_worker,
+    FORMED, HOSTS, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, is_ready, joins, kubeconfig_of,
+    serves, wish, with_formed_box, with_worker,
 };
-use crate::formed::{Formed, Made};
+use crate::formed::Formed;
 
 /// How often the controller is killed.
 const KILLS: usize = 5;
@@ -20,11 +19,8 @@ const VIRTUAL: &str = "172.22.0.200";
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site lives_on -- --ignored --nocapture`"]
 fn a_cluster_lives_on_without_the_box_and_its_controller_may_end_at_any_instant() {
-    let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
-    in_namespace(make, |(made, image, dir)| async move {
-        let begun = Instant::now();
-        let formed = Formed::start(made).await;
-        let site = Site { api: formed.api.clone(), begun };
+    with_formed_box(|formed, site, image, dir| async move {
+        let begun = site.begun;
         let wished: &[Wished] = &[("master-0", 0x20, 2560), ("worker-0", 0x21, 1536)];
         let nodes = tokio::select! {
             nodes = forms(&site, wished, with_worker(), (&image, dir.path()), |host| formed.known(host)) => nodes,
@@ -59,11 +55,8 @@ fn a_cluster_lives_on_without_the_box_and_its_controller_may_end_at_any_instant(
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site loses_its_first_master -- --ignored --nocapture`"]
 fn a_control_plane_of_three_loses_its_first_master_and_gets_another() {
-    let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
-    in_namespace(make, |(made, image, dir)| async move {
-        let begun = Instant::now();
-        let formed = Formed::start(made).await;
-        let site = Site { api: formed.api.clone(), begun };
+    with_formed_box(|formed, site, image, dir| async move {
+        let begun = site.begun;
         let known = |host: &Value| formed.known(host);
         let wished: &[Wished] = &[("master-0", 0x20, 2304), ("master-1", 0x21, 2304), ("master-2", 0x22, 2304)];
         let masters = [wish("master-0", 0x20), wish("master-1", 0x21), wish("master-2", 0x22)];
