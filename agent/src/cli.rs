@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use agent_api::boot::{EVENTS, SITE_STATUS};
 use agent_api::events::{Event, Status};
-use agent_api::rest::SiteStatus;
+use agent_api::rest::{SiteStatus, done_about};
 use anyhow::Context;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -169,9 +169,11 @@ fn site_lines(site: &SiteStatus) -> String {
     for object in &site.objects {
         let name = format!("{} {}/{}", object.kind, object.namespace, object.name);
         let since = object.since.as_deref().unwrap_or_default();
-        let _ = writeln!(text, "{name:<40} {:<14} {since:<20} {}", object.state, object.message.replace('\n', "; "));
+        let state = format!("{}{}", object.state, done_about(object.eta.as_deref()));
+        let _ = writeln!(text, "{name:<40} {state:<14} {since:<20} {}", object.message.replace('\n', "; "));
         for node in &object.nodes {
-            let _ = writeln!(text, "  {:<24} {:<15} {} {}", node.name, node.ip, node.state, node.message);
+            let state = format!("{}{}", node.state, done_about(node.eta.as_deref()));
+            let _ = writeln!(text, "  {:<24} {:<15} {state} {}", node.name, node.ip, node.message);
         }
     }
     text
@@ -248,6 +250,7 @@ mod tests {
             name: own("w-0"),
             ip: own("192.0.2.11"),
             state: own("kubernetes/join (7 of 9)"),
+            eta: Some(own("2027-01-15T08:04:20Z")),
             ..SiteNode::default()
         };
         let cluster = SiteObject {
@@ -264,7 +267,7 @@ mod tests {
         let words: Vec<Vec<&str>> = lines.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["servers:", "2", "provisioned"]);
         assert_eq!(words[1], ["Provisioning", "default/one", "Installing", "w-0", "joins;", "and", "more"]);
-        assert_eq!(words[2], ["w-0", "192.0.2.11", "kubernetes/join", "(7", "of", "9)"]);
+        assert_eq!(words[2], ["w-0", "192.0.2.11", "kubernetes/join", "(7", "of", "9),", "done", "about", "08:04", "UTC"]);
         assert_eq!(site_lines(&SiteStatus::default()), "");
     }
 

@@ -163,6 +163,9 @@ pub struct SiteObject {
     /// Since when it is Ready or is not, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// When it will be done, by what earlier work took, RFC 3339. Absent where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<String>,
     /// Its nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<SiteNode>,
@@ -182,6 +185,15 @@ pub struct SiteNode {
     /// What is wrong, one line.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// When it will be done, by what earlier nodes took, RFC 3339. Absent where nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<String>,
+}
+
+/// An estimate in words, to be put behind a state: `, done about 12:03 UTC`. Empty without one.
+pub fn done_about(eta: Option<&str>) -> String {
+    let time = eta.and_then(|eta| eta.split_once('T')?.1.get(..5));
+    time.map(|time| format!(", done about {time} UTC")).unwrap_or_default()
 }
 
 /// Memory of the box.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use agent_api::boot::Mode;
 use agent_api::events::{DHCP_STEP, Event, Phase, State, StepStatus};
-use agent_api::rest::SiteObject;
+use agent_api::rest::{SiteObject, done_about};
 use serde_json::Value;
 
 use super::View;
@@ -333,14 +333,16 @@ fn site(view: &View, width: usize, lines: &mut Vec<Line>) {
     all.sort_by_key(|object| object.ready);
     for object in all.iter().take(MOST_OF_SITE) {
         let style = if object.ready { Style::Good } else { Style::Warn };
-        let SiteObject { kind, namespace, name, state, .. } = object;
+        let SiteObject { kind, namespace, name, state, eta, .. } = object;
+        let state = format!("{state}{}", done_about(eta.as_deref()));
         lines.push(head(of_site(kind)).and(Style::Plain, format!("{namespace}/{name} ")).and(style, state));
         if !object.ready {
             indent(&object.message, Style::Plain, width, lines);
         }
         for node in object.nodes.iter().filter(|_| !object.ready) {
             let style = if node.message.is_empty() { Style::Dim } else { Style::Warn };
-            indent(&format!("{:<16} {}", node.name, node.state), style, width, lines);
+            let eta = done_about(node.eta.as_deref());
+            indent(&format!("{:<16} {}{eta}", node.name, node.state), style, width, lines);
         }
     }
     if all.len() > MOST_OF_SITE {

@@ -189,7 +189,7 @@ fn forming() -> View {
         servers: [(own("provisioned"), 3), (own("error"), 1)].into(),
         objects: vec![
             object("BareMetalHost", "server-4", false, "error", "the BMC refuses the password"),
-            SiteObject { nodes, ..cluster },
+            SiteObject { nodes, eta: Some(own("2027-01-15T08:04:20Z")), ..cluster },
             object("Release", "names", true, "Installed", "1 object"),
         ],
     };

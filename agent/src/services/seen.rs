@@ -118,9 +118,11 @@ fn cluster(object: &Value) -> SiteObject {
         state: or(&node["step"], node["phase"].as_str().unwrap_or_default()),
         ip: text(&node["ip"]),
         message: text(&node["error"]),
+        eta: node["eta"].as_str().map(str::to_owned),
     };
     let told = by_condition(object);
-    SiteObject { state: or(&object["status"]["phase"], &told.state), nodes: nodes(object, node), ..told }
+    let eta = object["status"]["eta"].as_str().map(str::to_owned);
+    SiteObject { state: or(&object["status"]["phase"], &told.state), eta, nodes: nodes(object, node), ..told }
 }
 
 fn software(object: &Value) -> SiteObject {

@@ -188,6 +188,7 @@ pub struct ClusterReference {
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.summary"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version"}"#,
+    printcolumn = r#"{"name":"ETA","type":"string","jsonPath":".status.eta"}"#,
     printcolumn = r#"{"name":"Endpoint","type":"string","jsonPath":".status.endpoint","priority":1}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].message","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -303,6 +304,9 @@ pub struct NodeStatus {
     /// When that step began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+    /// When it will be done, by what earlier nodes took. Absent where nobody knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eta: Option<Time>,
     /// What went wrong last, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -360,6 +364,9 @@ pub struct ProvisioningStatus {
     /// When every node was Ready for the first time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
+    /// When it will be Ready, by what earlier work took. Absent where nobody knows, and when nothing is worked on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eta: Option<Time>,
     /// Its nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeStatus>,

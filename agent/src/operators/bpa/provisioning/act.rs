@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::controller::Controller;
 use super::day_one;
+use super::eta::Schedule;
 use super::decide::{Chosen, has_system, is_of, is_written_anew, reference};
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
@@ -129,9 +130,14 @@ impl Controller {
         };
         let mut before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
         before.retain(|node| !self.is_written_anew(node));
-        let work = Arc::new(Work::new(&nodes, &before));
+        // What another's image does, and in which order, nobody knows.
+        let schedule = match &doing {
+            Doing::Ours(_) => Schedule::of(&nodes, &before),
+            Doing::Job(_) => Schedule::unknown(),
+        };
+        let work = Arc::new(Work::new(&nodes, &before, schedule, Arc::clone(&self.history)));
         self.works.lock().unwrap_or_else(PoisonError::into_inner).insert(object.key(), Arc::clone(&work));
-        self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Installing, work.sentence()) }).await?;
+        self.tell(object, work.told(What::Installing)).await?;
         let (wake, key) = (self.wake.clone(), object.key());
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that have ended are done with.
@@ -246,8 +252,7 @@ impl Controller {
         // What runs is not cut off in the middle of kubeadm: a reset waits on the server until that has ended.
         if let Some(work) = self.work(&key) {
             if work.ended().is_none() {
-                self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Deleting, work.sentence()) })
-                    .await?;
+                self.tell(object, work.told(What::Deleting)).await?;
                 return Ok(Next::requeue(Duration::from_secs(3)));
             }
             self.works.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::decide::{Choice, choose, consumer};
+use super::eta::History;
 use super::install::Work;
 use super::tell::{Told, What};
 use super::tenant::is_tenants;
@@ -42,6 +43,8 @@ pub(super) struct Controller {
     pub works: Mutex<HashMap<Key, Arc<Work>>>,
     /// Tasks of that work; they end with the controller.
     pub tasks: Mutex<JoinSet<()>>,
+    /// What earlier work took.
+    pub history: Arc<History>,
     /// Sends a cluster into the queue.
     pub wake: mpsc::UnboundedSender<Key>,
 }
@@ -70,6 +73,7 @@ pub async fn run(common: Common, host_writer: Writer<BareMetalHost>) {
         all: store.clone(),
         works: Mutex::default(),
         tasks: Mutex::default(),
+        history: Arc::new(History::open(&common.folder)),
         wake,
     };
     common.base.run(controller, store, vec![changed, of_hosts, woken]).await;
@@ -154,8 +158,7 @@ impl Controller {
     /// Tells how far the work is, and takes its result when it has ended.
     async fn follow(&self, object: &Provisioning, work: &Work) -> Result<Next, ObjectError> {
         let Some(ended) = work.ended() else {
-            self.tell(object, Told { nodes: Some(work.nodes()), ..Told::new(What::Installing, work.sentence()) })
-                .await?;
+            self.tell(object, work.told(What::Installing)).await?;
             return Ok(Next::requeue(PROGRESS));
         };
         let told = match ended {

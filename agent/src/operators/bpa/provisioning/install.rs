@@ -19,7 +19,9 @@ use kube::{Api, Client};
 
 use super::act::ABANDON;
 use super::decide::Chosen;
+use super::eta::{Estimate, History, Part, Schedule};
 use super::reach::{Reached, Server, check, first_master, reach};
+use super::tell::{Told, What};
 use super::wishes::Wanted;
 use super::{balance, day_one, kubeadm, login, lost, route, upgrade};
 use crate::cluster::follow;
@@ -74,6 +76,7 @@ pub(super) struct Made {
 /// Work that runs, as turns of the controller see it.
 pub(super) struct Work {
     state: Mutex<Shared>,
+    history: Arc<History>,
 }
 
 struct Shared {
@@ -81,12 +84,14 @@ struct Shared {
     nodes: Vec<NodeStatus>,
     sentence: String,
     steps: BTreeMap<String, (usize, usize)>,
+    schedule: Schedule,
     ended: Option<Result<Made, String>>,
 }
 
 impl Work {
-    /// Work on these nodes that has not begun. `before`: the status of nodes that need no work.
-    pub fn new(chosen: &[Chosen], before: &[NodeStatus]) -> Self {
+    /// Work on these nodes that has not begun. `before`: the status of nodes that need no work. `schedule`: what is to be
+    /// done, as far as times are known.
+    pub fn new(chosen: &[Chosen], before: &[NodeStatus], schedule: Schedule, history: Arc<History>) -> Self {
         let known = |name: &str| before.iter().find(|node| node.name == name);
         let node = |chosen: &Chosen| NodeStatus {
             name: chosen.name.clone(),
@@ -97,6 +102,7 @@ impl Work {
             phase: NodePhase::Waiting,
             step: None,
             since: None,
+            eta: None,
             error: None,
             // A host that was exchanged has another key.
             host_key: known(&chosen.name)
@@ -107,7 +113,8 @@ impl Work {
         };
         let sentence = "reaching the servers by SSH".to_owned();
         let nodes = chosen.iter().map(node).collect();
-        Self { state: Mutex::new(Shared { nodes, sentence, steps: BTreeMap::new(), ended: None }) }
+        let shared = Shared { nodes, sentence, steps: BTreeMap::new(), schedule, ended: None };
+        Self { state: Mutex::new(shared), history }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
@@ -120,9 +127,35 @@ impl Work {
         self.lock().nodes.clone()
     }
 
-    /// What it does, in words.
-    pub fn sentence(&self) -> String {
-        self.lock().sentence.clone()
+    /// What the status says of it while it runs.
+    pub fn told(&self, what: What) -> Told {
+        let shared = self.lock();
+        let Estimate { cluster, nodes: etas } = shared.schedule.estimate(Timestamp::now(), &self.history);
+        let mut nodes = shared.nodes.clone();
+        for node in &mut nodes {
+            node.eta = etas.get(&node.name).copied().map(Time);
+        }
+        Told { nodes: Some(nodes), eta: cluster, ..Told::new(what, shared.sentence.clone()) }
+    }
+
+    /// A part of the work begins; `node` is empty when it is about the whole cluster.
+    pub fn begin(&self, part: Part, node: &str) {
+        self.lock().schedule.begin(part, node, Timestamp::now());
+    }
+
+    /// That part came to its end.
+    pub fn done(&self, part: Part, node: &str) {
+        self.lock().schedule.end(part, node, Timestamp::now(), &self.history);
+    }
+
+    /// That part has nothing to do.
+    pub fn skip(&self, part: Part, node: &str) {
+        self.lock().schedule.skip(part, node);
+    }
+
+    /// More is to be done, node by node, before one of these parts.
+    pub fn insert(&self, part: Part, nodes: impl IntoIterator<Item = String>, before: &[Part]) {
+        self.lock().schedule.insert(part, nodes, before);
     }
 
     /// Its result, once it has ended.
@@ -146,8 +179,17 @@ impl Work {
     }
 
     /// Takes over what a line of the server says.
-    fn hear(&self, name: &str, line: &Line) {
+    fn hear(&self, name: &str, part: Option<Part>, line: &Line) {
         let mut shared = self.lock();
+        if let (Some(part), Line::Event(event)) = (part, line) {
+            let (step, now) = (format!("{}/{}", event.phase, event.step), Timestamp::now());
+            match event.state {
+                State::Started => shared.schedule.step(part, name, &step, now, &self.history),
+                State::Done => shared.schedule.done(part, name, true, now, &self.history),
+                State::Skipped => shared.schedule.done(part, name, false, now, &self.history),
+                State::Failed | State::Progress | State::Waiting => {}
+            }
+        }
         let counted = shared.steps.get(name).copied().unwrap_or_default();
         match line {
             Line::Steps(all) => {
@@ -182,10 +224,13 @@ impl Work {
 
 /// Does the work.
 pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> {
+    work.insert(Part::Remove, order.leaving.iter().map(|node| node.name.clone()), &[Part::Ready]);
+    work.begin(Part::Check, "");
     let mut reached = reach(order, work).await?;
     work.say("checking the servers");
     check(order, &mut reached.servers).await?;
     let first_at = first_master(order, &reached)?;
+    work.done(Part::Check, "");
     let Reached { servers, away } = reached;
     let first = &servers[first_at];
     // What is left undone on nodes that do not answer.
@@ -208,8 +253,10 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     work.say("removing nodes that are not wanted any more");
     remove(order, work, &servers[first_at]).await?;
     work.say("waiting for the nodes to be Ready");
+    work.begin(Part::Ready, "");
     let awaited: Vec<Chosen> = servers.iter().map(|server| server.node.clone()).collect();
     until_ready(order, &awaited, work, &kubeconfig).await?;
+    work.done(Part::Ready, "");
     for server in servers {
         server.session.close().await;
     }
@@ -244,6 +291,26 @@ async fn join(order: &Order, work: &Work, servers: &[Server<'_>], first_at: usiz
     Ok(())
 }
 
+/// Says that a server's part of the work begins. `None`: there is nothing to estimate.
+fn begin(work: &Work, server: &Server<'_>, task: &Task) -> Option<Part> {
+    let name = &server.node.name;
+    let part = match task {
+        Task::Renew => return None,
+        // It has begun with the drain.
+        Task::Upgrade { .. } => return Some(Part::Upgrade),
+        Task::Init { .. } => Part::Init,
+        Task::Join { control_plane: true, .. } => Part::JoinMaster,
+        Task::Join { control_plane: false, .. } => Part::JoinWorker,
+    };
+    // A member only has looked at what it has.
+    if server.facts.member {
+        work.skip(part, name);
+        return None;
+    }
+    work.begin(part, name);
+    Some(part)
+}
+
 /// Starts a server's part of the work and follows it. Returns the kubeconfig, if the server prints one.
 pub(super) async fn apply(
     order: &Order,
@@ -255,6 +322,7 @@ pub(super) async fn apply(
     let mut files = balance::files(&order.wanted, &order.chosen, server.node);
     files.push(route::file(&order.wanted, server.node));
     files.extend(login::file(&order.wanted, server.node));
+    let part = begin(work, server, &task);
     let plan = NodePlan {
         cluster: order.id.clone(),
         node: name.clone(),
@@ -275,7 +343,7 @@ pub(super) async fn apply(
             if let Line::Event(event) = &line {
                 log.push(format!("{} {}", Timestamp::now(), serde_json::json!(event)));
             }
-            work.hear(name, &line);
+            work.hear(name, part, &line);
         }
         Err(_) => log.push(text.to_owned()),
     };
@@ -287,6 +355,9 @@ pub(super) async fn apply(
             status.error = Some(crate::steps::chain(&error));
         });
         return Err(error.into());
+    }
+    if let Some(part) = part {
+        work.done(part, name);
     }
     let secs = Timestamp::now().as_second() - begun.as_second();
     work.change(name, |status| {
@@ -320,8 +391,10 @@ fn write_log(order: &Order, node: &str, lines: &[String]) {
 async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Result<()> {
     for node in &order.leaving {
         work.say(format!("draining {}", node.name));
+        work.begin(Part::Remove, &node.name);
         let there = first.kubectl(&["get", "node", &node.name, "--ignore-not-found", "-o", "name"]).await?;
         if there.is_empty() {
+            work.skip(Part::Remove, &node.name);
             continue;
         }
         if !order.abandon {
@@ -338,6 +411,7 @@ async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Resul
                 return Err(error.context(format!("{} is not reset; hint: {hint}", node.name)));
             }
         }
+        work.done(Part::Remove, &node.name);
     }
     Ok(())
 }

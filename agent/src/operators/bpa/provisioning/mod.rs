@@ -17,6 +17,7 @@
 //!                                            login      the OIDC provider that API servers trust
 //!                                            day_one    the metrics API, volumes
 //! tenant   nodes that a SIPCluster chose     job        the user's own installer, in place of `install`
+//! eta      when it will be done
 //! ```
 //! The only records are `consumerRef` and an annotation on each host, and the ledger on each server. The status is made
 //! from them, and a restarted operator goes on from there.
@@ -26,6 +27,7 @@ mod balance;
 mod controller;
 mod day_one;
 mod decide;
+mod eta;
 mod install;
 mod inventory;
 mod job;

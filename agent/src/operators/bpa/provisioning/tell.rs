@@ -73,11 +73,13 @@ pub(super) struct Told {
     pub nodes: Option<Vec<NodeStatus>>,
     pub not_chosen: Vec<NotChosen>,
     pub made: Option<Made>,
+    /// When it will be Ready, as far as that is known.
+    pub eta: Option<Timestamp>,
 }
 
 impl Told {
     pub fn new(what: What, why: impl Into<String>) -> Self {
-        Self { what, why: why.into(), nodes: None, not_chosen: Vec::new(), made: None }
+        Self { what, why: why.into(), nodes: None, not_chosen: Vec::new(), made: None, eta: None }
     }
 }
 
@@ -111,7 +113,11 @@ impl Controller {
 fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStatus {
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
-    let nodes = told.nodes.unwrap_or_else(|| before.nodes.clone());
+    let mut nodes = told.nodes.unwrap_or_else(|| before.nodes.clone());
+    if told.eta.is_none() && told.what != What::Installing {
+        // Nothing is worked on by a schedule.
+        nodes.iter_mut().for_each(|node| node.eta = None);
+    }
     let runs = |node: &&NodeStatus| node.phase == NodePhase::Installed && node.error.is_none();
     let running = nodes.iter().filter(runs).count();
     let message = if told.what == What::Ready { format!("{running} nodes run") } else { told.why };
@@ -148,6 +154,7 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
         kubeconfig_secret: made.as_ref().map(|_| super::act::kubeconfig_name(object)).or(before.kubeconfig_secret),
         started_at: begun,
         finished_at: done,
+        eta: told.eta.map(Time),
         nodes,
         not_chosen: told.not_chosen,
     }

@@ -5,10 +5,14 @@ use agent_api::clusters::provisioning::NodeRole;
 use serde_json::Value;
 
 use super::decide::Chosen;
+use super::eta::Part;
 use super::install::{Order, Work, apply};
 use super::lost::etcdctl;
 use super::reach::Server;
 use crate::node::plan::Task;
+
+/// What comes after an upgrade.
+const AFTER: [Part; 5] = [Part::Init, Part::JoinMaster, Part::JoinWorker, Part::Remove, Part::Ready];
 
 /// Upgrades what has not the version of the order: the cluster and its first master, other masters, workers. `first` is a
 /// master that runs. Returns what could not be done because nodes do not answer.
@@ -26,29 +30,33 @@ pub(super) async fn upgrade(
     let cluster = version_of(&String::from_utf8_lossy(&config));
     let members: Vec<&Server<'_>> = servers.iter().filter(|server| server.facts.member).collect();
     let alone = members.len() < 2;
-    for server in in_turn(&members, first.node.name.as_str(), |server| (server.node.name.as_str(), server.is_master()))
-    {
+    let is_first = |name: &str| name == first.node.name && cluster.as_deref() != Some(&order.version);
+    let lags = |name: &str| is_first(name) || kubelet_of(&nodes, name).as_deref() != Some(&*order.version);
+    let turns = in_turn(&members, &first.node.name, |server| (server.node.name.as_str(), server.is_master()));
+    let lagging = turns.iter().map(|server| server.node.name.clone()).filter(|name| lags(name));
+    work.insert(Part::Upgrade, lagging, &AFTER);
+    for server in turns {
         let name = server.node.name.as_str();
-        let is_first = name == first.node.name && cluster.as_deref() != Some(&order.version);
-        if !is_first && kubelet_of(&nodes, name).as_deref() == Some(&*order.version) {
+        if !lags(name) {
             // One that was drained when the work was cut off takes pods again.
             if is_cordoned(&nodes, name) {
                 first.kubectl(&["uncordon", name]).await?;
             }
             continue;
         }
+        work.begin(Part::Upgrade, name);
         if !alone {
             work.say(format!("draining {name} for {}", order.version));
             first.drain(name).await?;
         }
-        if is_first {
+        if is_first(name) {
             // It lies beside the data, and outlives the pod.
             work.say(format!("keeping a copy of etcd before {}", order.version));
             let path = format!("/var/lib/etcd/before-{}.db", order.version);
             etcdctl(first, &["snapshot", "save", &path]).await?;
         }
         work.say(format!("upgrading {name} to {}", order.version));
-        apply(order, work, server, Task::Upgrade { first: is_first }).await?;
+        apply(order, work, server, Task::Upgrade { first: is_first(name) }).await?;
         first.kubectl(&["wait", "--for=condition=Ready", &format!("node/{name}"), "--timeout=100s"]).await?;
         first.kubectl(&["uncordon", name]).await?;
     }

@@ -181,6 +181,7 @@ mod tests {
             phase: NodePhase::Installed,
             step: None,
             since: None,
+            eta: None,
             error: None,
             host_key: None,
             secs: None,

@@ -114,6 +114,7 @@ function drawEvents(events) {
   });
   $('events').tBodies[0].replaceChildren(...rows);
 }
+function doneAbout(time) { return time ? ', done about ' + time.slice(11, 16) + ' UTC' : ''; }
 function at(time) { return time ? time.slice(0, 19).replace('T', ' ') : ''; }
 function drawHosts(list) {
   const rows = list.hosts.map(host => {
@@ -145,13 +146,13 @@ function drawSite(site) {
     const path = 'clusters/' + named;
     const cluster = object.kind === 'Provisioning';
     if (cluster && object.ready) more.append(button('Kubeconfig', path + '/kubeconfig', object.name + '.kubeconfig.yaml'));
-    row.append(el('td', (CALLED[object.kind] || object.kind) + ' ' + named, 's'), el('td', object.state, object.ready ? 's is-done' : 's is-waiting'),
+    row.append(el('td', (CALLED[object.kind] || object.kind) + ' ' + named, 's'), el('td', object.state + doneAbout(object.eta), object.ready ? 's is-done' : 's is-waiting'),
       el('td', at(object.since), 't'), el('td', object.message || '', 'd'), more);
     rows.push(row);
     for (const node of object.nodes || []) {
       const sub = el('tr'), log = el('td');
       if (cluster) log.append(button('Log', path + '/files/' + node.name + '.log', node.name + '.log'));
-      sub.append(el('td', '\u00a0\u00a0' + node.name + (node.ip ? ' ' + node.ip : ''), 's'), el('td', node.state, 's'), el('td', '', 't'),
+      sub.append(el('td', '\u00a0\u00a0' + node.name + (node.ip ? ' ' + node.ip : ''), 's'), el('td', node.state + doneAbout(node.eta), 's'), el('td', '', 't'),
         el('td', node.message || '', node.message ? 'd is-failed' : 'd'), log);
       rows.push(sub);
     }
