@@ -267,7 +267,10 @@ mod tests {
         let words: Vec<Vec<&str>> = lines.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["servers:", "2", "provisioned"]);
         assert_eq!(words[1], ["Provisioning", "default/one", "Installing", "w-0", "joins;", "and", "more"]);
-        assert_eq!(words[2], ["w-0", "192.0.2.11", "kubernetes/join", "(7", "of", "9),", "done", "about", "08:04", "UTC"]);
+        assert_eq!(
+            words[2],
+            ["w-0", "192.0.2.11", "kubernetes/join", "(7", "of", "9),", "done", "about", "08:04", "UTC"]
+        );
         assert_eq!(site_lines(&SiteStatus::default()), "");
     }
 

@@ -57,6 +57,12 @@ impl Step {
         }
     }
 
+    /// How far it is, and more in words. It is always said.
+    pub fn count_noting(&self, done: u64, total: u64, unit: &str, note: &str) {
+        let number = details([("done", done.into()), ("total", total.into()), ("unit", unit.into())]);
+        self.emit(State::Progress, number.into_iter().chain(details([("note", note.into())])).collect());
+    }
+
     /// What it is doing, such as the last line of a tool.
     pub fn note(&self, text: &str) {
         if self.is_due(false) {

@@ -3,16 +3,20 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
+use super::course::Course;
 use super::{KEY, LOCK, Results, Stage};
 use crate::builder::Builder;
 use crate::host::cancel::Together;
 use crate::store::Made;
 
 /// Stages that are made at the same time: the three long roads of a first build are Debian, Go and Rust.
-const AT_ONCE: usize = 3;
+pub(super) const AT_ONCE: usize = 3;
+/// Builds that end sooner do not say how far they are; others say it so often.
+const TELL: Duration = Duration::from_secs(10);
 
 /// How far the work is.
 struct Progress<'s, 'a> {
@@ -22,6 +26,9 @@ struct Progress<'s, 'a> {
     compiling: bool,
     failed: bool,
     results: Results,
+    course: Course<'s>,
+    /// Workers that have not ended.
+    workers: usize,
 }
 
 impl<'s, 'a> Progress<'s, 'a> {
@@ -37,6 +44,7 @@ impl<'s, 'a> Progress<'s, 'a> {
         let stage = self.waiting.remove(place);
         self.running += 1;
         self.compiling |= stage.go;
+        self.course.begins(&stage.name);
         Some(stage)
     }
 }
@@ -50,14 +58,18 @@ pub fn make(at: &Builder, stages: &[Stage<'_>]) -> Result<Results> {
         compiling: false,
         failed: false,
         results: Results::default(),
+        course: Course::new(stages, &at.cache),
+        workers: 0,
     };
     let first: Vec<_> = std::iter::from_fn(|| progress.next()).take(AT_ONCE).collect();
+    progress.workers = first.len();
     let work = Work { at, progress: Mutex::new(progress), changed: Condvar::new(), together: Together::default() };
     let shared = &work;
     std::thread::scope(|scope| {
         for stage in first {
             scope.spawn(move || shared.run(stage));
         }
+        shared.tell();
     });
     let Work { progress, together, .. } = work;
     together.outcome()?;
@@ -82,14 +94,48 @@ impl<'s, 'a> Work<'s, 'a> {
         let mut next = Some(first);
         while let Some(stage) = next {
             let results = self.progress().results.clone();
-            let work = || self.together.run(|| self.at.stage(&stage.name, |say| stage.make(&results, say)));
+            let begun = Instant::now();
+            let mut took = None;
+            let mut make = |say: super::Say<'_>| {
+                let made = stage.make(&results, say);
+                took = made.as_ref().is_ok_and(|(_, cached)| !cached).then(|| begun.elapsed().as_secs_f64());
+                made
+            };
+            let work = || self.together.run(|| self.at.stage(&stage.name, &mut make));
             // A worker that ended without a word would leave the others waiting for its stage.
             let made = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
                 self.together.fail(anyhow!("making `{}` panicked", stage.name));
                 None
             });
-            self.end(stage, made);
+            self.end(stage, made, took);
             next = self.wait();
+        }
+        self.progress().workers -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Says how far the stages are until all workers have ended.
+    fn tell(&self) {
+        let mut step = None;
+        let mut told = Instant::now();
+        let mut progress = self.progress();
+        while progress.workers > 0 {
+            let rest = TELL.saturating_sub(told.elapsed());
+            progress = self.changed.wait_timeout(progress, rest).map_or_else(|held| held.into_inner().0, |held| held.0);
+            if told.elapsed() < TELL || progress.workers == 0 {
+                continue;
+            }
+            told = Instant::now();
+            let left = progress.course.left(told);
+            let step = step.get_or_insert_with(|| self.at.report.step("build", "stages"));
+            step.count_noting(left.made, left.all, "stages", &left.words());
+        }
+        let failed = progress.failed;
+        drop(progress);
+        match step {
+            Some(step) if failed => step.failed("a stage failed"),
+            Some(step) => step.done(),
+            None => {}
         }
     }
 
@@ -97,12 +143,14 @@ impl<'s, 'a> Work<'s, 'a> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, stage: &Stage<'_>, made: Option<Made>) {
+    /// `took`: seconds, unless it was in the cache.
+    fn end(&self, stage: &Stage<'_>, made: Option<Made>, took: Option<f64>) {
         let mut progress = self.progress();
         progress.running -= 1;
         progress.compiling &= !stage.go;
         match made {
             Some(made) => {
+                progress.course.is_made(&stage.name, took);
                 progress.results.0.insert(stage.name.clone(), made);
             }
             None => progress.failed = true,

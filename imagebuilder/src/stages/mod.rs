@@ -8,6 +8,7 @@
 //! and what runs at the same time follow from the list.
 
 mod carried;
+mod course;
 mod make;
 mod system;
 

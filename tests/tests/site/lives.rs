@@ -48,6 +48,22 @@ fn a_cluster_lives_on_without_the_box_and_its_controller_may_end_at_any_instant(
         site.until(&one, "the worker left", STEP, left).await;
         let host = site.api.get(&format!("{HOSTS}/worker-0")).await.expect("asked").expect("there");
         assert!(host["spec"]["consumerRef"].is_null(), "{host:#}");
+
+        // It comes back, and everything that is to be done was seen before: the status says when it will be done.
+        let (mut estimate, mut of_node) = (Value::Null, Value::Null);
+        site.api.merge(&one, &json!({"spec": with_worker()})).await.expect("changed");
+        let back = |object: &Value| {
+            let status = &object["status"];
+            if estimate.is_null() && !status["eta"].is_null() {
+                site.say(&format!("Ready at about {}", status["eta"]));
+                (estimate, of_node) = (status["eta"].clone(), status["nodes"][1]["eta"].clone());
+            }
+            is_ready(object) && status["summary"] == "2/2"
+        };
+        let ready = site.until(&one, "the worker is back", STEP, back).await;
+        assert!(estimate.is_string() && of_node.is_string(), "no estimate: {ready:#}");
+        assert!(ready["status"]["eta"].is_null() && ready["status"]["nodes"][1]["eta"].is_null(), "{ready:#}");
+        site.say(&format!("now it is {}", jiff::Timestamp::now()));
         goes(&site, &nodes).await;
     });
 }

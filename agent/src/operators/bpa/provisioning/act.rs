@@ -16,8 +16,8 @@ use serde_json::json;
 
 use super::controller::Controller;
 use super::day_one;
-use super::eta::Schedule;
 use super::decide::{Chosen, has_system, is_of, is_written_anew, reference};
+use super::eta::Schedule;
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
 use super::job::{self, JobOrder};

@@ -312,7 +312,7 @@ mod tests {
     }
 
     /// An item that takes so long, from its begin to its end.
-    fn run(schedule: &mut Schedule, history: &History, part: Part, node: &str, begin: i64, steps: &[(&str, i64)]) -> i64 {
+    fn run(schedule: &mut Schedule, history: &History, part: Part, node: &str, begin: i64, steps: &[(&str, i64)]) {
         schedule.begin(part, node, at(begin));
         let mut now = begin;
         for (step, secs) in steps {
@@ -321,7 +321,6 @@ mod tests {
             schedule.done(part, node, true, at(now), history);
         }
         schedule.end(part, node, at(now), history);
-        now
     }
 
     fn whole(history: &History) {
@@ -373,7 +372,10 @@ mod tests {
         let first = cluster(&schedule, 1010).expect("an estimate");
         assert_eq!(cluster(&schedule, 1045), Some(first));
         // 20 s late.
-        assert_eq!(cluster(&schedule, 1070), Some(first.saturating_add(SignedDuration::from_secs(20)).expect("a time")));
+        assert_eq!(
+            cluster(&schedule, 1070),
+            Some(first.saturating_add(SignedDuration::from_secs(20)).expect("a time"))
+        );
         // A step that begins again, after a failure, goes on from its first begin.
         schedule.step(Part::Init, "m-0", "system/programs", at(1065), &history);
         schedule.done(Part::Init, "m-0", true, at(1070), &history);
