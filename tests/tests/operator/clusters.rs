@@ -1,8 +1,12 @@
 //! Application clusters (`Provisioning`) on a real API server, as far as they go without servers: what is refused, who is
 //! chosen, what is said. The box's content does not answer, so no server is entered.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use foothold_agent::cluster::api::Api;
 use foothold_agent::operators::bpa::{self, Parts, Place, Settings};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -11,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{admin, define};
 use crate::site::{PATIENCE, condition};
-use crate::tenants::{HOSTS, Tenants, network};
+use crate::tenants::{HOSTS, Tenants, network, writes};
 
 const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/tenants/provisionings";
 
@@ -30,8 +34,13 @@ impl Drop for Operator {
 }
 
 impl Operator {
+    /// With the kinds of clusters.
     async fn start(tenants: &Tenants) -> Self {
         define(&tenants.api, &agent_api::clusters::crds::all()).await;
+        Self::run(tenants)
+    }
+
+    fn run(tenants: &Tenants) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let settings = Settings {
             kubeconfig: Some(admin(&tenants.cluster)),
@@ -168,4 +177,124 @@ async fn samples_of_icn_are_taken_and_what_is_wrong_is_told() {
         assert!(refused.contains(expected), "{refused}");
     }
     drop(operator);
+}
+
+/// Nodes of each cluster of [`many`].
+const NODES: usize = 4;
+
+/// Which host is which node of which cluster, by the host's name.
+async fn nodes_of(api: &Api) -> Option<BTreeMap<String, (String, String)>> {
+    let all = api.get(&format!("{HOSTS}?limit=1000")).await.ok().flatten()?;
+    let one = |host: &Value| {
+        let cluster = host["spec"]["consumerRef"]["name"].as_str()?.to_owned();
+        let node = host["metadata"]["annotations"]["bpa.akraino.org/node"].as_str().expect("a half claimed host");
+        Some((host["metadata"]["name"].as_str()?.to_owned(), (cluster, node.to_owned())))
+    };
+    Some(all["items"].as_array().into_iter().flatten().filter_map(one).collect())
+}
+
+/// Looks all the time that no host goes from one node to another, and that no node has two hosts.
+async fn watch(api: Arc<Api>, ended: Arc<AtomicBool>, looks: Arc<AtomicUsize>) {
+    let mut before = BTreeMap::new();
+    while !ended.load(Ordering::Relaxed) {
+        // An answer that did not come in time says nothing.
+        let Some(now) = nodes_of(&api).await else { continue };
+        for (host, node) in &now {
+            assert_eq!(before.get(host).unwrap_or(node), node, "{host} went from one node to another");
+        }
+        let nodes: BTreeSet<_> = now.values().collect();
+        assert_eq!(nodes.len(), now.len(), "a node has two hosts: {now:?}");
+        before = now;
+        looks.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Memory of this process in MiB: operator and test.
+fn memory() -> u64 {
+    let status = fs_err::read_to_string("/proc/self/status").expect("read");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
+}
+
+/// Clusters that ask for all hosts there are, all at once and all of them for the same ones first; the operator is killed again
+/// and again on the way. One more cluster comes too late and gets nothing.
+#[expect(clippy::print_stdout, reason = "how long it took")]
+async fn many(clusters: usize, restarts: usize) {
+    let tenants = Tenants::prepare().await;
+    define(&tenants.api, &agent_api::clusters::crds::all()).await;
+    for number in 0..clusters * NODES {
+        let (name, mac) = (format!("h{number:03}"), format!("52:54:00:01:{:02x}:{:02x}", number >> 8, number & 0xff));
+        tenants.host(&name, json!({}), json!({"bootMACAddress": mac})).await;
+        let nic = json!({"mac": mac, "ip": format!("10.0.{}.{}", number / 200, number % 200 + 1)});
+        let hardware = json!({"cpu": {"count": 8}, "ramMebibytes": 16384, "nics": [nic]});
+        let status = json!({"hardware": hardware, "provisioning": {"state": "unmanaged", "ID": "", "image": {"url": ""}},
+            "operationalStatus": "OK", "errorMessage": "", "errorCount": 0, "poweredOn": true});
+        tenants.api.merge(&format!("{HOSTS}/{name}/status"), &json!({"status": status})).await.expect("a status");
+    }
+    tenants.secret("tenants", "ssh-key-secret", json!({"password": "of-the-servers"})).await;
+    let (ended, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    #[expect(clippy::disallowed_methods, reason = "it is joined")]
+    let watched = tokio::spawn(watch(Arc::clone(&tenants.api), Arc::clone(&ended), Arc::clone(&looks)));
+    let node = |name: &str| json!({name: {"cpu": 4, "memory": 8192}});
+    let spec = json!({"masters": [node("m")], "workers": [node("w-0"), node("w-1"), node("w-2")]});
+    for number in 0..clusters {
+        tenants.api.create(PROVISIONINGS, &object(&format!("c{number:02}"), spec.clone())).await.expect("made");
+    }
+    let (begun, before, mut on_the_way) = (Instant::now(), memory(), 0);
+    for number in 0..restarts {
+        let operator = Operator::run(&tenants);
+        // Not always at the same place.
+        let millis = 60 + 3 * clusters + 40 * (number % 7);
+        tokio::time::sleep(Duration::from_millis(u64::try_from(millis).expect("a pause"))).await;
+        drop(operator);
+        let claimed = nodes_of(&tenants.api).await.expect("asked").len();
+        on_the_way += usize::from(claimed > 0 && claimed < NODES * clusters);
+    }
+    let operator = Operator::run(&tenants);
+    for number in 0..clusters {
+        let path = format!("{PROVISIONINGS}/c{number:02}");
+        tenants.until(&path, "begun", says("Ready", "asking the box for `http://127.0.0.1:6180")).await;
+    }
+    let (took, more) = (begun.elapsed(), memory().saturating_sub(before));
+    let mut count: BTreeMap<String, usize> = BTreeMap::new();
+    for (cluster, _) in nodes_of(&tenants.api).await.expect("asked").into_values() {
+        *count.entry(cluster).or_default() += 1;
+    }
+    assert_eq!(count.len(), clusters);
+    assert!(count.values().all(|hosts| *hosts == NODES), "{count:?}");
+    let late = format!("{PROVISIONINGS}/late");
+    tenants.api.create(PROVISIONINGS, &object("late", spec)).await.expect("made");
+    tenants.until(&late, "told", says("Ready", "can be used: hosts/h000: it is ")).await;
+    tenants.api.delete(&late).await.expect("deleted");
+    tenants.until(&late, "gone", Value::is_null).await;
+    ended.store(true, Ordering::Relaxed);
+    watched.await.expect("nobody had what was another one's");
+    assert!(looks.load(Ordering::Relaxed) > 10, "it was looked at");
+    println!(
+        "{clusters} clusters of {NODES} on {} hosts in {took:.1?}, {restarts} restarts, {on_the_way} of them while hosts were \
+         being claimed, {} looks, {} API writes, {more} MiB of memory more",
+        clusters * NODES,
+        looks.load(Ordering::Relaxed),
+        writes(&tenants.api, "provisionings").await
+    );
+    for number in 0..clusters {
+        tenants.api.delete(&format!("{PROVISIONINGS}/c{number:02}")).await.expect("deleted");
+    }
+    for number in 0..clusters {
+        tenants.until(&format!("{PROVISIONINGS}/c{number:02}"), "gone", Value::is_null).await;
+    }
+    assert!(nodes_of(&tenants.api).await.expect("asked").is_empty());
+    drop(operator);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_clusters_on_forty_hosts_share_none_whatever_ends_the_controller() {
+    many(10, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a benchmark of minutes"]
+async fn fifty_clusters_on_two_hundred_hosts_share_none_whatever_ends_the_controller() {
+    many(50, 20).await;
 }

@@ -176,10 +176,10 @@ async fn watch(api: Arc<Api>, most: usize, racks: usize, ended: Arc<AtomicBool>,
     }
 }
 
-/// Requests of the controller that changed something, as the API server counts them.
-async fn writes(api: &Api) -> f64 {
+/// Requests of the controller of a kind that changed something, as the API server counts them.
+pub async fn writes(api: &Api, kind: &str) -> f64 {
     let (_, text) = api.health("/metrics").await.expect("asked");
-    let ours = ["baremetalhosts", "sipclusters", "events", "deployments", "services", "secrets", "configmaps"];
+    let ours = ["baremetalhosts", kind, "events", "deployments", "services", "secrets", "configmaps"];
     let lines = text.lines().filter(|line| {
         line.starts_with("apiserver_request_total")
             && ["PUT", "PATCH", "APPLY", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))
@@ -228,7 +228,7 @@ async fn many(clusters: usize, hosts: usize, restarts: usize) {
     }
     assert_eq!(count.len(), clusters);
     assert!(count.values().all(|hosts| *hosts == 4), "{count:?}");
-    let writes = writes(&tenants.api).await;
+    let writes = writes(&tenants.api, "sipclusters").await;
     println!(
         "{clusters} clusters of 4 on {hosts} hosts in {took:.1?}, {restarts} restarts, {on_the_way} of them while hosts were \
          being claimed, {} looks, {writes} API writes",

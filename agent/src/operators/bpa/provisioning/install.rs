@@ -37,6 +37,8 @@ const NODE_READY: Duration = Duration::from_secs(1800);
 const POD_CIDR: &str = "{podCIDR}";
 /// Namespace of flannel in its manifest.
 const FLANNEL: &str = "kube-flannel";
+/// Most bytes of a node's log.
+const LOG: usize = 1 << 20;
 /// Pause between two looks at the nodes.
 const LOOK: Duration = Duration::from_secs(3);
 
@@ -373,17 +375,24 @@ pub(super) async fn apply(
     Ok(kubeconfig)
 }
 
-/// Writes a line of a node's log. If that fails, the work goes on.
+/// Writes lines of a node's log. If that fails, the work goes on.
 fn write_log(order: &Order, node: &str, lines: &[String]) {
     let path = order.logs.join(format!("{node}.log"));
     let written = fs_err::create_dir_all(&order.logs).and_then(|()| {
         let mut text = fs_err::read_to_string(&path).unwrap_or_default();
         text.extend(lines.iter().map(|line| format!("{line}\n")));
-        crate::host::files::replace(&path, text.as_bytes())
+        crate::host::files::replace(&path, newest(&text).as_bytes())
     });
     if let Err(error) = written {
         log::warn!("{error}");
     }
+}
+
+/// The newest whole lines of a log that grows with each attempt.
+fn newest(log: &str) -> &str {
+    let from = log.ceil_char_boundary(log.len().saturating_sub(LOG));
+    let line = if from == 0 { Some(0) } else { log[from..].find('\n').map(|end| from + end + 1) };
+    line.map_or("", |line| &log[line..])
 }
 
 /// Nodes that are not wanted any more are drained, as `PodDisruptionBudget`s let it, and leave the cluster. Their servers are
@@ -493,7 +502,15 @@ mod tests {
     use serde_json::json;
 
     use super::super::decide::tests::chosen;
-    use super::{flannel, missing, unready_deployment, unready_set};
+    use super::{LOG, flannel, missing, newest, unready_deployment, unready_set};
+
+    #[test]
+    fn a_nodes_log_keeps_its_newest_lines() {
+        assert_eq!(newest("one\ntwo\n"), "one\ntwo\n");
+        let long = "é".repeat(LOG);
+        assert_eq!(newest(&format!("{long}\nlast\n")), "last\n");
+        assert_eq!(newest(&long), "", "half a line says nothing");
+    }
 
     #[test]
     fn flannels_own_manifest_gets_the_addresses_of_the_cluster() {
