@@ -166,10 +166,8 @@ impl<'a> Course<'a> {
                 let open = |need: &String| {
                     self.stages.iter().zip(&left).any(|(other, left)| other.name == need && left.is_some())
                 };
-                let can = left[at].is_some() && !runs[at] && !full && !(stage.go && compiles);
-                if can && !stage.needs.iter().any(open) {
-                    runs[at] = true;
-                }
+                let held_up = runs[at] || full || stage.go && compiles || stage.needs.iter().any(open);
+                runs[at] |= left[at].is_some() && !held_up;
             }
             let ends = left.iter().zip(&runs).filter(|(_, runs)| **runs).filter_map(|(left, _)| *left);
             let Some(step) = ends.reduce(f64::min) else { return now };

@@ -96,12 +96,12 @@ impl<'s, 'a> Work<'s, 'a> {
             let results = self.progress().results.clone();
             let begun = Instant::now();
             let mut took = None;
-            let mut make = |say: super::Say<'_>| {
+            let mut timed = |say: super::Say<'_>| {
                 let made = stage.make(&results, say);
                 took = made.as_ref().is_ok_and(|(_, cached)| !cached).then(|| begun.elapsed().as_secs_f64());
                 made
             };
-            let work = || self.together.run(|| self.at.stage(&stage.name, &mut make));
+            let work = || self.together.run(|| self.at.stage(&stage.name, &mut timed));
             // A worker that ended without a word would leave the others waiting for its stage.
             let made = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
                 self.together.fail(anyhow!("making `{}` panicked", stage.name));

@@ -390,9 +390,13 @@ fn write_log(order: &Order, node: &str, lines: &[String]) {
 
 /// The newest whole lines of a log that grows with each attempt.
 fn newest(log: &str) -> &str {
-    let from = log.ceil_char_boundary(log.len().saturating_sub(LOG));
-    let line = if from == 0 { Some(0) } else { log[from..].find('\n').map(|end| from + end + 1) };
-    line.map_or("", |line| &log[line..])
+    let from = log.len().saturating_sub(LOG);
+    let ends = log.bytes().skip(from).position(|byte| byte == b'\n');
+    match (from, ends) {
+        (0, _) => log,
+        (_, Some(end)) => &log[from + end + 1..],
+        (_, None) => "",
+    }
 }
 
 /// Nodes that are not wanted any more are drained, as `PodDisruptionBudget`s let it, and leave the cluster. Their servers are

@@ -116,7 +116,9 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
     let mut nodes = told.nodes.unwrap_or_else(|| before.nodes.clone());
     if told.eta.is_none() && told.what != What::Installing {
         // Nothing is worked on by a schedule.
-        nodes.iter_mut().for_each(|node| node.eta = None);
+        for node in &mut nodes {
+            node.eta = None;
+        }
     }
     let runs = |node: &&NodeStatus| node.phase == NodePhase::Installed && node.error.is_none();
     let running = nodes.iter().filter(runs).count();
