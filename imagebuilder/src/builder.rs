@@ -22,8 +22,34 @@ pub struct Builder {
     pub helper: PathBuf,
     /// How the network may be used.
     pub network: Network,
+    /// How the agent is compiled.
+    pub agent: AgentProfile,
     /// Where progress goes.
     pub report: Report,
+}
+
+/// How the agent is compiled: one of the profiles of the workspace's Cargo.toml.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentProfile {
+    /// Small, and the same bytes on every machine.
+    #[default]
+    Site,
+    /// For who works on it: soon compiled again after a change. No site gets it.
+    Development,
+}
+
+impl AgentProfile {
+    /// What a development build is, in words.
+    pub const DEVELOPMENT: &str =
+        "a development build: bigger, slower, not the same bytes on another machine: not for a site";
+
+    /// The profile's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Site => "agent",
+            Self::Development => "agent-development",
+        }
+    }
 }
 
 impl Builder {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use crate::builder::AgentProfile;
 use crate::config::{ByteSize, Format, SecretReference};
 use crate::report::Show;
 
@@ -117,6 +118,22 @@ pub struct Sources {
     pub authfile: Option<PathBuf>,
 }
 
+/// How the agent of the image is compiled.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Agent {
+    /// Compile the agent for development: much sooner done after a change in it, but bigger and slower. Such an image is not
+    /// for a site
+    #[arg(long)]
+    pub development: bool,
+}
+
+impl Agent {
+    /// The profile it asks for.
+    pub const fn profile(self) -> AgentProfile {
+        if self.development { AgentProfile::Development } else { AgentProfile::Site }
+    }
+}
+
 /// The virtual machine.
 #[derive(Clone, Debug, Args)]
 pub struct Machine {
@@ -159,6 +176,9 @@ pub struct Up {
     /// Where the images go
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
+    /// How the agent is compiled
+    #[command(flatten)]
+    pub agent: Agent,
     /// Where things are kept
     #[command(flatten)]
     pub sources: Sources,
@@ -210,6 +230,9 @@ pub struct Simulate {
     /// End when the last condition of the simulation is met, instead of going on until Ctrl-C
     #[arg(long, value_enum)]
     pub until: Option<UntilDone>,
+    /// How the agent is compiled
+    #[command(flatten)]
+    pub agent: Agent,
     /// Where the toolbox is kept
     #[command(flatten)]
     pub sources: Sources,
@@ -249,6 +272,9 @@ pub struct Plan {
     /// Only these formats; may be given several times
     #[arg(long, value_name = "F", value_enum)]
     pub format: Vec<Format>,
+    /// How the agent is compiled
+    #[command(flatten)]
+    pub agent: Agent,
     /// Where things are kept
     #[command(flatten)]
     pub sources: Sources,
@@ -302,6 +328,9 @@ pub struct Build {
     /// Where the images go
     #[arg(long, value_name = "DIR", default_value = "out")]
     pub out: PathBuf,
+    /// How the agent is compiled
+    #[command(flatten)]
+    pub agent: Agent,
     /// Where things are kept
     #[command(flatten)]
     pub sources: Sources,

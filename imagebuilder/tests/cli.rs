@@ -107,6 +107,45 @@ fn parts_and_addresses_are_checked_before_anything_is_read() {
     }
 }
 
+/// `plan` looks, with no cache; what makes something for a site does not know the flag.
+#[test]
+fn a_development_build_is_asked_for_where_an_image_is_built_and_nowhere_else() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let cache = dir.path().join("cache").to_str().expect("UTF-8").to_owned();
+    for command in ["build", "up", "plan", "simulate"] {
+        let ran = foothold(&[command, "--help"]);
+        assert!(ran.stdout.contains("--development") && ran.stdout.contains("not for a site"), "{}", ran.stdout);
+    }
+    for args in [
+        &["export", RIGHT, "--to", "x", "--development"][..],
+        &["offline-bundle", RIGHT, "--to", "x", "--development"],
+        &["prove", "x.qcow2", "--development"],
+        &["lock", RIGHT, "--development"],
+    ] {
+        let ran = foothold(args);
+        assert_eq!(ran.code, Some(64), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("unexpected argument '--development'"), "{args:?}: {}", ran.stderr);
+    }
+    let ran = foothold(&["simulate", "../images/simulation/simulation.yaml", "--development"]);
+    assert_eq!(ran.code, Some(64), "{}", ran.stderr);
+    assert!(ran.stderr.contains("there is no agent to compile"), "{}", ran.stderr);
+    let file = dir.path().join("appliance.yaml");
+    let text = "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: { name: edge, version: 1.4.0 }\n";
+    fs_err::write(&file, text).expect("written");
+    let plan = || foothold(&["plan", file.to_str().expect("UTF-8"), "--cache", &cache, "--offline", "--development"]);
+    let ran = plan();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("a development build: bigger, slower"), "{}", ran.stdout);
+    fs_err::write(&file, format!("{text}sign: {{ key: \"env:RELEASE_KEY\" }}\n")).expect("written");
+    let ran = plan();
+    assert_eq!(ran.code, Some(64), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("a key for releases") && ran.stderr.contains("hint: leave `sign` out"),
+        "{}",
+        ran.stderr
+    );
+}
+
 #[test]
 fn help_and_version_are_data() {
     for args in [["--help"], ["--version"], ["help"]] {

@@ -99,7 +99,7 @@ impl Workshop {
             lock.modules.insert(set.name.to_owned(), set.digest(&at.packages())?);
         }
         let mut programs = pipeline::programs(at, &appliance, &lock, &self.toolbox)?;
-        programs.files.extend(agent::make(&at.cache, &at.workspace, false, &|_| ())?.0.files);
+        programs.files.extend(agent::make(&at.cache, &at.workspace, at.agent, false, &|_| ())?.0.files);
         Ok(programs)
     }
 

@@ -399,7 +399,7 @@ fn pause_program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         let at = builder()?;
-        let (made, _) = agent::make(&at.cache, &at.workspace, false, &|_| ())?;
+        let (made, _) = agent::make(&at.cache, &at.workspace, at.agent, false, &|_| ())?;
         place(&at, "pause", made.file("pause")?)
     };
     BUILT.get_or_init(|| build().unwrap_or_else(|error: anyhow::Error| panic!("building `pause`: {error:#}")))

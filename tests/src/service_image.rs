@@ -95,7 +95,7 @@ pub fn deploy_ramdisk() -> Result<Vec<(ContentFile, PathBuf)>> {
     let programs = if kit.ramdisk.recipe.programs.is_empty() {
         Made::default()
     } else {
-        at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.network.offline, say))?
+        at.stage("agent", |say| agent::make(&at.cache, &at.workspace, at.agent, at.network.offline, say))?
     };
     let (lock, lists) = (&kit.lock, at.packages());
     let input = ramdisk::Input { lock, toolbox: &toolbox, toolbox_key: &toolbox_key, programs: &programs, lists };

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::builder::Builder;
+use crate::builder::{AgentProfile, Builder};
 use crate::cli;
 use crate::config::Format;
 use crate::format::OutputFile;
@@ -17,16 +17,25 @@ pub fn run(args: &cli::Build, report: &Report) -> Result<Outcome, CommandError> 
     let started = Instant::now();
     let mut job = Job::load(&args.definition.file)?;
     job.only(&args.format);
-    let at = builder(&args.sources, report)?;
+    let at = Builder { agent: args.agent.profile(), ..builder(&args.sources, report)? };
     let files = build(&at, &job, &args.out)?;
-    Ok(Outcome::Built { outputs: files.into_iter().map(shown).collect(), secs: started.elapsed().as_secs_f64() })
+    Ok(Outcome::Built {
+        outputs: files.into_iter().map(shown).collect(),
+        development_agent: at.agent == AgentProfile::Development,
+        secs: started.elapsed().as_secs_f64(),
+    })
 }
 
 /// Builds the job's images into `out`.
 pub fn build(at: &Builder, job: &Job, out: &Path) -> anyhow::Result<Vec<OutputFile>> {
+    job.check_agent(at.agent)?;
     let lock = locked(at, job, false)?;
     let built = pipeline::release(at, &job.appliance, &lock)?;
-    pipeline::outputs(at, &job.appliance, &lock, &built, out)
+    let files = pipeline::outputs(at, &job.appliance, &lock, &built, out)?;
+    if at.agent == AgentProfile::Development {
+        at.report.warn(&format!("the agent in it is {}", AgentProfile::DEVELOPMENT));
+    }
+    Ok(files)
 }
 
 fn shown(file: OutputFile) -> BuiltOutput {

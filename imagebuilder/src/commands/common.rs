@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::builder::{self, Builder, workspace};
+use crate::builder::{self, AgentProfile, Builder, workspace};
 use crate::cli::Sources;
 use crate::config::{self, Appliance};
+use crate::error::WrongUsage;
 use crate::host::{environment, userns};
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
@@ -30,6 +31,21 @@ impl Job {
         let file = definition_file(path);
         let appliance = config::load(&file)?;
         Ok(Self { file, appliance })
+    }
+
+    /// Refuses to sign a development build of the agent with the definition's own key, which boxes of a site trust.
+    pub fn check_agent(&self, agent: AgentProfile) -> Result<(), WrongUsage> {
+        let Some(key) = self.appliance.sign.as_ref().filter(|_| agent == AgentProfile::Development) else {
+            return Ok(());
+        };
+        Err(WrongUsage {
+            message: format!(
+                "`--development` makes no release for a site, and `sign.key` of `{}` names a key for releases: {key}",
+                self.file.display()
+            ),
+            hint: "leave `sign` out of the definition to sign with your development key, or leave `--development` out"
+                .into(),
+        })
     }
 
     /// Where its lock lies.
@@ -70,6 +86,7 @@ pub fn builder(sources: &Sources, report: &Report) -> Result<Builder> {
             mirror: sources.mirror.clone(),
             authfile: sources.authfile.clone(),
         },
+        agent: AgentProfile::Site,
         report: report.clone(),
     })
 }

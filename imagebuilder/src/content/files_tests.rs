@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use agent_api::release::Digest;
 
 use super::{bring, look};
-use crate::builder::Builder;
+use crate::builder::{AgentProfile, Builder};
 use crate::config::Origin;
 use crate::lock::fetch::Network;
 use crate::lock::testserver::Server;
@@ -27,6 +27,7 @@ impl Bench {
             workspace: PathBuf::new(),
             helper: PathBuf::new(),
             network: Network::default(),
+            agent: AgentProfile::Site,
             report: Report::silent(),
         };
         Self { dir, at }

@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use agent_api::release::Digest;
 use anyhow::{Context, Result, bail};
 
+use crate::builder::AgentProfile;
 use crate::host::command::Run;
 use crate::host::{files, flock};
 use crate::store::{Cache, Made, StageKey, hash};
 
 /// What the box is compiled for: glibc, linked statically.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Profile of the workspace's Cargo.toml.
-const PROFILE: &str = "agent";
 /// Programs and the names they have among the stage's files.
 const PROGRAMS: &[&str] = &["foothold-agent", "pause"];
 /// The workspace's own crates among what they are compiled from. The emulator of BMCs is that of `ViNO`'s
@@ -53,27 +52,37 @@ const KEPT_ENV: [&str; 18] = [
 const KEPT_CARGO: [&str; 5] = ["CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_", "CARGO_SOURCE_"];
 
 /// Compiles them, or takes them from the cache.
-pub fn make(cache: &Cache, workspace: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<(Made, bool)> {
+pub fn make(
+    cache: &Cache,
+    workspace: &Path,
+    profile: AgentProfile,
+    offline: bool,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<(Made, bool)> {
     let compiler = Run::new("rustc").arg("-vV").output().context("asking for the Rust compiler's version")?;
-    let mut key = StageKey::new("agent", 3).with("rustc", String::from_utf8_lossy(&compiler).replace('\n', " "));
     let sources = sources(workspace)?;
-    for (part, digest) in &sources {
-        key = key.with(part, digest);
-    }
+    let key = key(profile, &String::from_utf8_lossy(&compiler), &sources);
     cache.stage(&key, &mut || say("another build is compiling the agent"), |work| {
-        let target = cache.path("agent-target");
-        fs_err::create_dir_all(&target)?;
-        let _held = flock::lock(&cache.path("locks").join("agent-target"), &mut || say("another build compiles"))?;
-        forget_another_clone(workspace, &target)?;
-        while_they_are(workspace, &sources, || compile(workspace, &target, offline, say))?;
+        let name = format!("{}-target", profile.name());
+        let _held = flock::lock(&cache.path("locks").join(&name), &mut || say("another build compiles"))?;
+        let target = Target { folder: cache.path(&name), profile };
+        fs_err::create_dir_all(&target.folder)?;
+        target.forget_another_clone(workspace)?;
+        while_they_are(workspace, &sources, || target.compile(workspace, offline, say))?;
         let mut made = Made::default();
         for program in PROGRAMS {
             let copy = work.path().join(program);
-            fs_err::copy(target.join(TARGET).join(PROFILE).join(program), &copy)?;
+            fs_err::copy(target.folder.join(TARGET).join(profile.name()).join(program), &copy)?;
             made.files.insert((*program).to_owned(), cache.adopt(&copy)?);
         }
         Ok(made)
     })
+}
+
+/// Each profile has a name of its own in the cache, and a target folder.
+fn key(profile: AgentProfile, compiler: &str, sources: &[(String, Digest)]) -> StageKey {
+    let key = StageKey::new(profile.name(), 3).with("rustc", compiler.replace('\n', " "));
+    sources.iter().fold(key, |key, (part, digest)| key.with(part, digest))
 }
 
 /// What the programs are compiled from, each part with the digest of its files.
@@ -109,23 +118,6 @@ fn while_they_are<T>(workspace: &Path, sources: &[(String, Digest)], work: impl 
     }
 }
 
-/// Removes what was compiled of the own crates from another clone's sources: cargo names them alike in every clone and
-/// tells old from new by the times of files, which say nothing from one clone to the next.
-fn forget_another_clone(workspace: &Path, target: &Path) -> Result<()> {
-    let mark = target.join("compiled-from");
-    let here = workspace.as_os_str().as_bytes();
-    if fs_err::read(&mark).is_ok_and(|clone| clone == here) {
-        return Ok(());
-    }
-    // Without the mark nobody knows from where, should the power go now.
-    if mark.exists() {
-        fs_err::remove_file(&mark)?;
-    }
-    let run = cargo_in(target, "clean", workspace).arg("--quiet").args(OWN.iter().flat_map(|own| ["--package", own]));
-    run.output().context("removing what was compiled from another clone")?;
-    Ok(files::write_whole(&mark, here)?)
-}
-
 /// A command of cargo for the box's programs, with nothing of the caller's that would change the result.
 pub(crate) fn cargo(command: &str, workspace: &Path) -> Run {
     let run = Run::new("cargo").args([command, "--locked", "--target", TARGET]).cwd(workspace).clear_env();
@@ -139,40 +131,69 @@ fn is_kept(variable: &str) -> bool {
     KEPT_ENV.contains(&variable) || KEPT_CARGO.iter().any(|begin| variable.starts_with(begin))
 }
 
-/// One that works on what is compiled.
-fn cargo_in(target: &Path, command: &str, workspace: &Path) -> Run {
-    let run = cargo(command, workspace).args(["--profile", PROFILE]);
-    run.env("CARGO_TARGET_DIR", target).env("CARGO_TERM_COLOR", "never")
+/// Where cargo keeps what it compiles, and by which profile.
+struct Target {
+    folder: PathBuf,
+    profile: AgentProfile,
 }
 
-fn compile(workspace: &Path, target: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
-    let cargo_home = std::env::var_os("CARGO_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")))
-        .context("neither CARGO_HOME nor HOME is set")?;
-    // The workspace's own paths are relative for rustc. None of these names the workspace: another clone compiles its own
-    // crates only.
-    let flags = [
-        "-Ctarget-feature=+crt-static".to_owned(),
-        "-Clink-arg=-Wl,--build-id=none".to_owned(),
-        format!("--remap-path-prefix={}=/target", target.display()),
-        format!("--remap-path-prefix={}=/cargo", cargo_home.display()),
-    ];
-    let mut run = cargo_in(target, "build", workspace)
-        .args(["--package", "foothold-agent", "--bins"])
-        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
-    if offline {
-        run = run.arg("--offline");
+impl Target {
+    /// Removes what was compiled of the own crates from another clone's sources: cargo names them alike in every clone and
+    /// tells old from new by the times of files, which say nothing from one clone to the next.
+    fn forget_another_clone(&self, workspace: &Path) -> Result<()> {
+        let mark = self.folder.join("compiled-from");
+        let here = workspace.as_os_str().as_bytes();
+        if fs_err::read(&mark).is_ok_and(|clone| clone == here) {
+            return Ok(());
+        }
+        // Without the mark nobody knows from where, should the power go now.
+        if mark.exists() {
+            fs_err::remove_file(&mark)?;
+        }
+        let own = OWN.iter().flat_map(|own| ["--package", own]);
+        let run = self.cargo("clean", workspace).arg("--quiet").args(own);
+        run.output().context("removing what was compiled from another clone")?;
+        Ok(files::write_whole(&mark, here)?)
     }
-    run.output_with(&mut |line| say(line.trim())).context("compiling the agent")?;
-    Ok(())
+
+    /// A command of cargo that works on what is compiled.
+    fn cargo(&self, command: &str, workspace: &Path) -> Run {
+        let run = cargo(command, workspace).args(["--profile", self.profile.name()]);
+        run.env("CARGO_TARGET_DIR", &self.folder).env("CARGO_TERM_COLOR", "never")
+    }
+
+    fn compile(&self, workspace: &Path, offline: bool, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+        let cargo_home = std::env::var_os("CARGO_HOME")
+            .map(PathBuf::from)
+            .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")))
+            .context("neither CARGO_HOME nor HOME is set")?;
+        // The workspace's own paths are relative for rustc. None of these names the workspace: another clone compiles its
+        // own crates only.
+        let flags = [
+            "-Ctarget-feature=+crt-static".to_owned(),
+            "-Clink-arg=-Wl,--build-id=none".to_owned(),
+            format!("--remap-path-prefix={}=/target", self.folder.display()),
+            format!("--remap-path-prefix={}=/cargo", cargo_home.display()),
+        ];
+        let mut run = self
+            .cargo("build", workspace)
+            .args(["--package", "foothold-agent", "--bins"])
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+        if offline {
+            run = run.arg("--offline");
+        }
+        run.output_with(&mut |line| say(line.trim())).context("compiling the agent")?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use super::{OWN, forget_another_clone, is_kept, sources, while_they_are};
+    use super::{OWN, Target, is_kept, key, sources, while_they_are};
+    use crate::builder::AgentProfile;
+    use crate::store::StageKey;
 
     /// The workspace that this crate is of.
     fn workspace() -> PathBuf {
@@ -209,6 +230,25 @@ mod tests {
         }
     }
 
+    /// Caches that are filled stay good: the first key is as it was when there was one profile.
+    #[test]
+    fn a_development_build_has_another_key_than_the_agent_of_a_site() {
+        let sources = sources(&workspace()).expect("hashed");
+        let keys =
+            [AgentProfile::Site, AgentProfile::Development].map(|profile| key(profile, "rustc 1\nhost\n", &sources));
+        let first = StageKey::new("agent", 3).with("rustc", "rustc 1 host ");
+        assert_eq!(keys[0], sources.iter().fold(first, |key, (part, digest)| key.with(part, digest)));
+        assert_ne!(keys[0], keys[1]);
+    }
+
+    #[test]
+    fn each_profile_is_one_of_the_workspace() {
+        let manifest = fs_err::read_to_string(workspace().join("Cargo.toml")).expect("a manifest");
+        for profile in [AgentProfile::Site, AgentProfile::Development] {
+            assert!(manifest.contains(&format!("[profile.{}]\n", profile.name())), "{profile:?}");
+        }
+    }
+
     #[test]
     fn what_was_compiled_from_another_clone_is_not_taken() {
         let (dir, here) = (tempfile::tempdir().expect("a folder"), workspace());
@@ -218,11 +258,12 @@ mod tests {
             fs_err::write(&kept, clone).expect("written");
             fs_err::write(dir.path().join("compiled-from"), clone).expect("written");
         };
+        let target = Target { folder: dir.path().to_owned(), profile: AgentProfile::Site };
         compiled(here.to_str().expect("text"));
-        forget_another_clone(&here, dir.path()).expect("nothing to do");
+        target.forget_another_clone(&here).expect("nothing to do");
         assert!(kept.exists(), "its own is kept");
         compiled("/another/clone");
-        forget_another_clone(&here, dir.path()).expect("removed");
+        target.forget_another_clone(&here).expect("removed");
         assert!(!kept.exists(), "another clone's is removed");
         assert_eq!(
             fs_err::read_to_string(dir.path().join("compiled-from")).expect("read"),

@@ -1,6 +1,7 @@
 //! The last line of a command.
 
 use std::fmt;
+use std::ops::Not;
 use std::path::PathBuf;
 
 use agent_api::proof::Proof;
@@ -21,6 +22,9 @@ pub enum Outcome {
     Built {
         /// One a format.
         outputs: Vec<BuiltOutput>,
+        /// Whether the agent in them is a development build.
+        #[serde(skip_serializing_if = "Not::not")]
+        development_agent: bool,
         /// Seconds since the start.
         secs: f64,
     },
@@ -207,7 +211,7 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Built { outputs, secs } => {
+            Self::Built { outputs, secs, .. } => {
                 for output in outputs {
                     writeln!(f, "{}  {}  sha256:{}", output.file.display(), HumanBytes(output.bytes), output.sha256)?;
                 }

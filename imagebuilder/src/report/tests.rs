@@ -75,12 +75,15 @@ fn parallel_steps_never_mix_their_lines() {
 fn the_last_line_is_the_result() {
     let (report, data, _) = report();
     let output = BuiltOutput { format: "raw".into(), file: "out/a.raw".into(), bytes: 7, sha256: "00".into() };
-    let exit = report.finish(&Ok(Outcome::Built { outputs: vec![output], secs: 1.5 }));
+    let built = |development_agent| Outcome::Built { outputs: vec![output.clone()], development_agent, secs: 1.5 };
+    let exit = report.finish(&Ok(built(false)));
     assert_eq!(exit, Exit::Done);
     assert_eq!(
         data.lines()[0],
         r#"{"result":"built","outputs":[{"format":"raw","file":"out/a.raw","bytes":7,"sha256":"00"}],"secs":1.5}"#
     );
+    report.finish(&Ok(built(true)));
+    assert!(data.lines()[1].contains(r#","developmentAgent":true,"#), "{:?}", data.lines());
 }
 
 #[test]

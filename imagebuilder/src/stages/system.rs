@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::carried::helm_of_charts;
 use super::{CLUSTER_STATE, LOCK, Results, Site, Stage, with_programs};
+use crate::builder::AgentProfile;
 use crate::kubernetes::binaries::{self, Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet};
 use crate::kubernetes::templates as rendered;
@@ -93,8 +94,13 @@ pub(super) fn module_set<'a>(site: &'a Site<'_>, set: &'a ModuleSet) -> Result<S
 }
 
 fn agent_programs<'a>(site: &'a Site<'_>) -> Stage<'a> {
-    Stage::new("agent", "the box's own program", [""; 0], move |_, say| {
-        agent::make(&site.at.cache, &site.at.workspace, site.offline(), say)
+    let profile = site.at.agent;
+    let note = match profile {
+        AgentProfile::Site => "the box's own program".to_owned(),
+        AgentProfile::Development => format!("the box's own program, {}", AgentProfile::DEVELOPMENT),
+    };
+    Stage::new("agent", note, [""; 0], move |_, say| {
+        agent::make(&site.at.cache, &site.at.workspace, profile, site.offline(), say)
     })
 }
 

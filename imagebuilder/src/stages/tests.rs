@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::builder::{Builder, workspace};
+use crate::builder::{AgentProfile, Builder, workspace};
 use crate::config;
 use crate::lock::Lock;
 use crate::lock::fetch::Network;
@@ -20,6 +20,7 @@ fn offline(cache: &Path, report: Report) -> Builder {
         workspace: workspace().expect("the sources"),
         helper: "foothold".into(),
         network: Network { offline: true, ..Network::default() },
+        agent: AgentProfile::Site,
         report,
     }
 }

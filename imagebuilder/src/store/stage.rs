@@ -11,7 +11,7 @@ use super::{Cache, WorkDir, hash};
 use crate::host::flock;
 
 /// What a stage is made from. Every input that can change the result must be in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageKey {
     name: &'static str,
     text: String,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_api::release::Image;
-use foothold::builder::Builder;
+use foothold::builder::{AgentProfile, Builder};
 use foothold::config::{self, Appliance};
 use foothold::content::images;
 use foothold::lock::Lock;
@@ -39,6 +39,7 @@ impl Bench {
             workspace: foothold::builder::workspace().expect("the sources"),
             helper: PathBuf::from("foothold"),
             network: Network::default(),
+            agent: AgentProfile::Site,
             report: Report::to_writers(Box::new(std::io::sink()), Box::new(std::io::sink())),
         };
         Self { dir, at, appliance }

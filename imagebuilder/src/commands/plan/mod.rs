@@ -10,7 +10,7 @@ use serde_json::json;
 use self::survey::{Row, State, Survey, survey};
 use super::common::Job;
 use super::table::{row, table};
-use crate::builder::{Builder, workspace};
+use crate::builder::{AgentProfile, Builder, workspace};
 use crate::cli;
 use crate::config::Output;
 use crate::lock::Lock;
@@ -27,7 +27,9 @@ pub fn run(args: &cli::Plan, report: &Report) -> Result<Outcome, CommandError> {
         Some(dir) => dir.clone(),
         None => Cache::default_root()?,
     };
-    let at = looking(Cache::look(&root), args.sources.offline)?;
+    let agent = args.agent.profile();
+    job.check_agent(agent)?;
+    let at = Builder { agent, ..looking(Cache::look(&root), args.sources.offline)? };
     let path = job.lock_path();
     let lock = Lock::read(&path)?;
     if lock.is_none() {
@@ -59,6 +61,7 @@ fn looking(cache: Cache, offline: bool) -> anyhow::Result<Builder> {
         workspace: workspace()?,
         helper: "foothold".into(),
         network: Network { offline, ..Network::default() },
+        agent: AgentProfile::Site,
         report: Report::silent(),
     })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use agent_api::release::Blob;
 
 use super::survey::{State, survey};
-use super::{Builder, Job, looking, text, workspace};
+use super::{AgentProfile, Builder, Job, looking, text, workspace};
 use crate::kubernetes::modules::{KUBERNETES, SETS};
 use crate::lock::{Deb, Lock};
 use crate::store::Cache;
@@ -121,4 +121,32 @@ fn a_lock_of_another_source_says_what_to_do() {
     let job = job_from(dir.path(), "from: upstream, url: \"https://mirror.example\"");
     let error = survey(&sources(&dir.path().join("cache")), &job.appliance, Some(&lock())).expect_err("no programs");
     assert!(format!("{error:#}").contains("`foothold lock --update`"), "{error:#}");
+}
+
+#[test]
+fn the_plan_says_that_a_development_build_is_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let job = job(dir.path());
+    let told = |agent| {
+        let at = Builder { agent, ..sources(&dir.path().join("cache")) };
+        let survey = survey(&at, &job.appliance, None).expect("a plan");
+        survey.stages.into_iter().find(|stage| stage.name == "agent").expect("the agent").note
+    };
+    assert_eq!(told(AgentProfile::Site), "the box's own program");
+    let note = told(AgentProfile::Development);
+    for word in ["development build", "bigger", "slower", "not the same bytes", "not for a site"] {
+        assert!(note.contains(word), "{note}");
+    }
+}
+
+#[test]
+fn a_key_of_releases_signs_no_development_build() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut job = job(dir.path());
+    job.check_agent(AgentProfile::Site).expect("the key is for it");
+    let refused = job.check_agent(AgentProfile::Development).expect_err("refused");
+    assert!(refused.message.contains("appliance.yaml` names a key for releases: file:"), "{refused}");
+    assert!(refused.hint.contains("your development key"), "{refused}");
+    job.appliance.sign = None;
+    job.check_agent(AgentProfile::Development).expect("a development key signs it");
 }

@@ -45,11 +45,17 @@ pub fn run(args: &cli::Simulate, report: &Report) -> Result<Outcome, CommandErro
         let hint = "name conditions in `until`, or leave the flag out".to_owned();
         return Err(WrongUsage { message, hint }.into());
     }
-    let at = builder(&args.sources, report)?;
+    let builds = plan.appliance.as_ref().is_some_and(|it| matches!(it.image, BoxImage::Definition(_)));
+    if args.agent.development && !builds {
+        let message = format!("`{}` names no definition, so there is no agent to compile", args.file.display());
+        let hint = "name a definition in `box.definition`, or leave `--development` out".to_owned();
+        return Err(WrongUsage { message, hint }.into());
+    }
+    let at = Builder { agent: args.agent.profile(), ..builder(&args.sources, report)? };
     let mut stages = Vec::new();
     let begun = Instant::now();
     let image = plan.appliance.as_ref().map(|it| image_of(&at, &it.image)).transpose()?;
-    if plan.appliance.as_ref().is_some_and(|it| matches!(it.image, BoxImage::Definition(_))) {
+    if builds {
         stages.push(SimulatedStage { name: "build".to_owned(), secs: begun.elapsed().as_secs_f64() });
     }
     let tools = machine::tools_with(&at, &PROGRAMS)?;
