@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
 use crate::boot;
-use crate::builder::{Builder, SETS, package_names};
+use crate::builder::{AgentProfile, Builder, SETS, package_names};
 use crate::config::{Appliance, ByteSize};
 use crate::content::{self, Carried};
 use crate::disk::{Content, SourceFile};
@@ -165,7 +165,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     let carried = content::gather(input)?;
     images.extend(carried.images.iter().cloned());
     let carried = Carried { images, ..carried };
-    let manifest = manifest(appliance, lock, &signer, &results, carried)?;
+    let manifest = manifest(at.agent, appliance, lock, &signer, &results, carried)?;
     let consoles = appliance.boot.consoles.iter().map(ToString::to_string).collect();
     let tools = ImageTools { toolbox: &toolbox, time: lock.made };
     let exports = results.services(&site.services)?.exports;
@@ -209,6 +209,7 @@ impl Built {
 
 /// The manifest of the release, a pure function of what was made.
 fn manifest(
+    agent: AgentProfile,
     appliance: &Appliance,
     lock: &Lock,
     signer: &Signer,
@@ -226,6 +227,7 @@ fn manifest(
         architecture: "amd64".into(),
         built: lock.made,
         development_key: signer.development,
+        development_agent: agent == AgentProfile::Development,
         layers,
         boot: vec![BootEntry {
             name: "default".into(),

@@ -4,6 +4,7 @@
 //! `release.json.minisig`. The id is the SHA-256 of the file's bytes in hex.
 
 use std::fmt;
+use std::ops::Not;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
@@ -334,6 +335,9 @@ pub struct Release {
     pub built: u64,
     /// Whether the signing key is one that the builder made for development.
     pub development_key: bool,
+    /// Whether the agent is a development build: no release for a site has one.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub development_agent: bool,
     /// Layers, bottom first.
     pub layers: Vec<Layer>,
     /// Ways to start.

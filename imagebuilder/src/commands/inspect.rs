@@ -8,6 +8,7 @@ use indicatif::HumanBytes;
 use serde_json::{Value, json};
 
 use super::table::table;
+use crate::builder::AgentProfile;
 use crate::cli;
 use crate::error::WrongUsage;
 use crate::medium::keys::{Keys, Verdict};
@@ -109,6 +110,7 @@ fn describe(medium: &Medium, found: &Found, release: &Release, verdict: &Verdict
         ("proof", proof.sentence()),
         ("kubernetes", kubernetes(release)),
     ];
+    rows.extend(release.development_agent.then(|| ("agent", AgentProfile::DEVELOPMENT.to_owned())));
     for entry in &release.boot {
         rows.push(("kernel", format!("{}, {}", entry.kernel_release, HumanBytes(entry.kernel.size))));
         rows.push(("initrd", HumanBytes(entry.initrd.size).to_string()));

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum as _;
 use foothold_qemu::Accel;
 
-use crate::builder::Builder;
+use crate::builder::{AgentProfile, Builder};
 use crate::cli;
 use crate::format::{self, Format};
 use crate::medium::proof::Reserved;
@@ -39,7 +39,7 @@ pub fn run(args: &cli::Prove, report: &Report) -> Result<Outcome, CommandError> 
     let at = builder(&args.sources, report)?;
     let medium = open(&args.image)?;
     let (found, release) = only_release(&medium)?;
-    let seal = if args.no_sign { None } else { Some(Seal::new(args, &medium, &found)?) };
+    let seal = if args.no_sign { None } else { Some(Seal::new(args, &medium, (&found, &release))?) };
     let work = at.cache.work_dir()?;
     let overlay = work.path().join("disk.qcow2");
     let plan = Plan::alone(&args.image, args.attach, args.machine, &overlay);
@@ -80,6 +80,12 @@ fn only_release(medium: &Medium) -> Result<(Found, Release)> {
     Ok((found, release))
 }
 
+/// Why such a release is not proved, and what to do: it is not what a site will run.
+fn no_proof_of(release: &Release) -> Option<String> {
+    let build = AgentProfile::DEVELOPMENT;
+    release.development_agent.then(|| format!("its agent is {build}\nhint: build it without `--development`"))
+}
+
 /// Who signs, and where it goes.
 struct Seal {
     signer: Signer,
@@ -87,8 +93,11 @@ struct Seal {
 }
 
 impl Seal {
-    fn new(args: &cli::Prove, medium: &Medium, found: &Found) -> Result<Self> {
+    fn new(args: &cli::Prove, medium: &Medium, (found, release): (&Found, &Release)) -> Result<Self> {
         let without = "or measure only: `--no-sign`";
+        if let Some(why) = no_proof_of(release) {
+            bail!("`{}` gets no proof: {why}, {without}", args.image.display());
+        }
         let signer = Signer::open(args.key.as_ref())?;
         let signature = found.signature.as_deref().context("the release has no signature")?;
         sign::verify(&signer.public_key, &found.json, signature).map_err(|_| {

@@ -5,7 +5,7 @@ use agent_api::release::Budgets;
 use foothold_qemu::Accel;
 use serde_json::json;
 
-use super::{Boot, NotProved, budgets, judge};
+use super::{Boot, NotProved, budgets, judge, no_proof_of};
 use crate::commands::measure::{Load, hit};
 use crate::fixtures::proof_of;
 use crate::release::testbench::Sample;
@@ -74,4 +74,13 @@ fn a_broken_budget_and_a_missing_image_fail_the_proof_and_are_named() {
     release.budgets = Budgets { image_bytes: Some(1 << 20), memory_bytes: Some(2 << 30), ready_within_secs: None };
     proof.budgets = budgets(&release, &proof);
     assert_eq!(judge(&proof, &[]), Vec::<String>::new());
+}
+
+#[test]
+fn a_development_build_of_the_agent_gets_no_proof() {
+    let mut release = Sample::new().release;
+    assert_eq!(no_proof_of(&release), None);
+    release.development_agent = true;
+    let why = no_proof_of(&release).expect("refused");
+    assert!(why.contains("not for a site\nhint: build it without `--development`"), "{why}");
 }

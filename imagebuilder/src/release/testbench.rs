@@ -189,6 +189,7 @@ fn release(layer: Layer, kernel: Blob, initrd: Blob, images: Vec<Image>) -> Rele
         architecture: "amd64".into(),
         built: BUILT.into(),
         development_key: false,
+        development_agent: false,
         layers: vec![layer],
         boot: vec![BootEntry {
             name: "default".into(),
