@@ -6,6 +6,7 @@
 //! <cache>/checked/<hex>.json   what the blob's inode said when it last hashed to its name
 //! <cache>/downloads/<hex>      what has come of a program that is being downloaded
 //! <cache>/locks/<key>          held while a stage is being made: two builds share the work
+//! <cache>/stage-secs.json      how long stages took the last time: for estimates only
 //! <cache>/tmp/<pid>-<n>/       work in progress, removed by its owner, or by the next build
 //! ```
 //! Safe to delete at any time. A blob that was changed is found when it is used, and made anew; before blobs are copied
