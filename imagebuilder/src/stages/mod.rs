@@ -132,6 +132,8 @@ type Make<'a> = Box<dyn Fn(&Results, Say<'_>) -> Result<(Made, bool)> + Send + S
 pub struct Stage<'a> {
     /// Its name, as `build` reports it.
     pub name: String,
+    /// Under which name its times are kept: what is made in two ways takes two times.
+    pub timed_as: String,
     /// What it is about, for the plan.
     pub note: String,
     /// Stages whose results it is made from; [`LOCK`] and [`KEY`] count, too.
@@ -154,8 +156,10 @@ impl<'a> Stage<'a> {
         needs: impl IntoIterator<Item = impl Into<String>>,
         make: impl Fn(&Results, Say<'_>) -> Result<(Made, bool)> + Send + Sync + 'a,
     ) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            timed_as: name.clone(),
+            name,
             note: note.into(),
             needs: needs.into_iter().map(Into::into).collect(),
             debs: Vec::new(),

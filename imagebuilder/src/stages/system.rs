@@ -99,9 +99,10 @@ fn agent_programs<'a>(site: &'a Site<'_>) -> Stage<'a> {
         AgentProfile::Site => "the box's own program".to_owned(),
         AgentProfile::Development => format!("the box's own program, {}", AgentProfile::DEVELOPMENT),
     };
-    Stage::new("agent", note, [""; 0], move |_, say| {
+    let make = move |_: &Results, say: super::Say<'_>| {
         agent::make(&site.at.cache, &site.at.workspace, profile, site.offline(), say)
-    })
+    };
+    Stage { timed_as: profile.name().to_owned(), ..Stage::new("agent", note, [""; 0], make) }
 }
 
 /// What kubeadm renders.
