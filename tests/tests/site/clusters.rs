@@ -226,6 +226,12 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
         let nodes: &[Wished] = &[("master-0", 0x20, 2560)];
         let known = |host: &Value| formed.known(host);
         let nodes = forms(&site, nodes, alone(), (&image, dir.path()), known).await;
+        // The next cluster's estimate.
+        let seen = &formed.durations()["parts"];
+        for part in ["check", "init", "ready"] {
+            assert_eq!(seen[part]["ended"], true, "{part}: {seen:#}");
+        }
+        assert!(seen["init"]["steps"]["kubernetes/member"][0].as_f64().is_some_and(|secs| secs > 10.0), "{seen:#}");
         runs_software(&site).await;
         // A cluster without a box of its own has the part of the box that installs software, too.
         let kubeconfig = kubeconfig_of(&site, "one").await;

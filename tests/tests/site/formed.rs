@@ -144,6 +144,12 @@ impl Formed {
         run.args([Path::new("--kubeconfig"), &path]).start().expect("started")
     }
 
+    /// What the controller knows of the times of parts of its work: for estimates.
+    pub fn durations(&self) -> Value {
+        let text = fs_err::read(self.dir.path().join("clusters/.durations.json")).expect("it was written");
+        serde_json::from_slice(&text).expect("JSON")
+    }
+
     /// DHCP answers this host from now on.
     pub fn known(&self, host: &Value) {
         make_known(&self.dir.path().join(HOSTS), host);
