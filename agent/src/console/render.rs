@@ -333,11 +333,11 @@ fn site(view: &View, width: usize, lines: &mut Vec<Line>) {
     all.sort_by_key(|object| object.ready);
     for object in all.iter().take(MOST_OF_SITE) {
         let style = if object.ready { Style::Good } else { Style::Warn };
-        let SiteObject { kind, namespace, name, state, eta, .. } = object;
-        let state = format!("{state}{}", done_about(eta.as_deref()));
+        let SiteObject { kind, namespace, name, state, .. } = object;
         lines.push(head(of_site(kind)).and(Style::Plain, format!("{namespace}/{name} ")).and(style, state));
         if !object.ready {
-            indent(&object.message, Style::Plain, width, lines);
+            let eta = done_about(object.eta.as_deref());
+            indent(&format!("{}{eta}", object.message), Style::Plain, width, lines);
         }
         for node in object.nodes.iter().filter(|_| !object.ready) {
             let style = if node.message.is_empty() { Style::Dim } else { Style::Warn };
