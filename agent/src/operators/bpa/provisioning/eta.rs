@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_api::clusters::provisioning::{NodeRole, NodeStatus};
 use jiff::{SignedDuration, Timestamp};
@@ -27,7 +27,7 @@ const GRAIN: i64 = 10;
 /// The only step of a part that has no steps.
 const WHOLE: &str = "";
 
-/// A part of the work on a cluster.
+/// A part of the work on a cluster, in the order of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Part {
@@ -56,13 +56,13 @@ pub(super) struct History {
     known: Mutex<Known>,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Known {
     #[serde(default)]
     parts: BTreeMap<Part, Seen>,
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Seen {
     /// Whether the part was seen to its end: then all of its steps are known.
     #[serde(default)]
@@ -90,8 +90,13 @@ impl History {
         Self { path, known: Mutex::new(known) }
     }
 
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Each change is whole: a panic elsewhere leaves it valid.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Known)) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         change(&mut known);
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let text = serde_json::to_vec(&*known).unwrap_or_default();
@@ -110,10 +115,6 @@ impl History {
 
     fn ended(&self, part: Part) {
         self.change(|known| known.parts.entry(part).or_default().ended = true);
-    }
-
-    fn now(&self) -> Known {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -174,10 +175,10 @@ impl Schedule {
         Self { groups: vec![vec![Item { part: Part::Unknown, node: String::new(), run: None }]] }
     }
 
-    /// Puts one part of each of these nodes, one after the other, before a part.
-    pub fn insert(&mut self, part: Part, nodes: impl IntoIterator<Item = String>, before: &[Part]) {
-        let is_before = |group: &Vec<Item>| group.iter().any(|item| before.contains(&item.part));
-        let at = self.groups.iter().position(is_before).unwrap_or(self.groups.len());
+    /// Puts one part of each of these nodes, one after the other, before what comes later in the work.
+    pub fn insert(&mut self, part: Part, nodes: impl IntoIterator<Item = String>) {
+        let is_later = |group: &Vec<Item>| group.iter().any(|item| item.part > part);
+        let at = self.groups.iter().position(is_later).unwrap_or(self.groups.len());
         let group = |node| vec![Item { part, node, run: None }];
         self.groups.splice(at..at, nodes.into_iter().map(group));
     }
@@ -244,7 +245,7 @@ impl Schedule {
 
     /// When all of it will be done.
     pub fn estimate(&self, now: Timestamp, history: &History) -> Estimate {
-        let known = history.now();
+        let known = history.known();
         let mut found = Estimate::default();
         // Seconds from now until a group begins, as long as everything before it is known.
         let mut at = Some(0.0_f64);
@@ -379,7 +380,7 @@ mod tests {
         // A step that begins again, after a failure, goes on from its first begin.
         schedule.step(Part::Init, "m-0", "system/programs", at(1065), &history);
         schedule.done(Part::Init, "m-0", true, at(1070), &history);
-        assert_eq!(history.now().parts[&Part::Init].steps["system/programs"], [40.0, 60.0]);
+        assert_eq!(history.known().parts[&Part::Init].steps["system/programs"], [40.0, 60.0]);
     }
 
     #[test]
@@ -399,7 +400,7 @@ mod tests {
         assert_eq!(found.nodes.keys().collect::<Vec<_>>(), ["w-1"]);
         assert_eq!(found.cluster, Some(after(at(0), 140.0)));
         // Nobody has seen how long it takes to remove a node: what comes before is known still.
-        schedule.insert(Part::Remove, ["w-9".to_owned()], &[Part::Ready]);
+        schedule.insert(Part::Remove, ["w-9".to_owned()]);
         let found = schedule.estimate(at(0), &history);
         assert_eq!((found.nodes.keys().map(|name| &**name).collect::<Vec<_>>(), found.cluster), (vec!["w-1"], None));
         // It is gone already.
@@ -407,7 +408,7 @@ mod tests {
         assert!(schedule.estimate(at(0), &history).cluster.is_some());
         // An upgrade is drained first: that counts, too.
         let mut upgrade = Schedule::of(&all, &all.iter().map(status).collect::<Vec<_>>());
-        upgrade.insert(Part::Upgrade, ["m-0".to_owned(), "m-1".to_owned()], &[Part::Ready]);
+        upgrade.insert(Part::Upgrade, ["m-0".to_owned(), "m-1".to_owned()]);
         schedule_check(&mut upgrade, &history, 0, 10);
         upgrade.begin(Part::Upgrade, "m-0", at(10));
         upgrade.step(Part::Upgrade, "m-0", "upgrade/kubeadm", at(40), &history);
@@ -425,8 +426,8 @@ mod tests {
         for secs in 1..=9 {
             history.took(Part::Check, WHOLE, f64::from(secs));
         }
-        let known = History::open(folder.path()).now();
-        assert_eq!(known.parts[&Part::Check].steps[WHOLE], [5.0, 6.0, 7.0, 8.0, 9.0]);
+        let history = History::open(folder.path());
+        assert_eq!(history.known().parts[&Part::Check].steps[WHOLE], [5.0, 6.0, 7.0, 8.0, 9.0]);
         assert_eq!((median(&[3.0, 9.0, 1.0]), median(&[2.0, 4.0]), median(&[])), (3.0, 4.0, 0.0));
     }
 }

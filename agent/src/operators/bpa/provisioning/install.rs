@@ -19,7 +19,7 @@ use kube::{Api, Client};
 
 use super::act::ABANDON;
 use super::decide::Chosen;
-use super::eta::{Estimate, History, Part, Schedule};
+use super::eta::{History, Part, Schedule};
 use super::reach::{Reached, Server, check, first_master, reach};
 use super::tell::{Told, What};
 use super::wishes::Wanted;
@@ -132,12 +132,8 @@ impl Work {
     /// What the status says of it while it runs.
     pub fn told(&self, what: What) -> Told {
         let shared = self.lock();
-        let Estimate { cluster, nodes: etas } = shared.schedule.estimate(Timestamp::now(), &self.history);
-        let mut nodes = shared.nodes.clone();
-        for node in &mut nodes {
-            node.eta = etas.get(&node.name).copied().map(Time);
-        }
-        Told { nodes: Some(nodes), eta: cluster, ..Told::new(what, shared.sentence.clone()) }
+        let eta = shared.schedule.estimate(Timestamp::now(), &self.history);
+        Told { nodes: Some(shared.nodes.clone()), eta, ..Told::new(what, shared.sentence.clone()) }
     }
 
     /// A part of the work begins; `node` is empty when it is about the whole cluster.
@@ -155,9 +151,9 @@ impl Work {
         self.lock().schedule.skip(part, node);
     }
 
-    /// More is to be done, node by node, before one of these parts.
-    pub fn insert(&self, part: Part, nodes: impl IntoIterator<Item = String>, before: &[Part]) {
-        self.lock().schedule.insert(part, nodes, before);
+    /// More is to be done, node by node.
+    pub fn insert(&self, part: Part, nodes: impl IntoIterator<Item = String>) {
+        self.lock().schedule.insert(part, nodes);
     }
 
     /// Its result, once it has ended.
@@ -226,7 +222,7 @@ impl Work {
 
 /// Does the work.
 pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> {
-    work.insert(Part::Remove, order.leaving.iter().map(|node| node.name.clone()), &[Part::Ready]);
+    work.insert(Part::Remove, order.leaving.iter().map(|node| node.name.clone()));
     work.begin(Part::Check, "");
     let mut reached = reach(order, work).await?;
     work.say("checking the servers");

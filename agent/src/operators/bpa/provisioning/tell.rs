@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::Resource as _;
 
 use super::controller::Controller;
+use super::eta::Estimate;
 use super::install::Made;
 use crate::operators::kit::conditions::merge;
 use crate::operators::kit::{Event, NewCondition, Object as _, ObjectError, Reason};
@@ -73,13 +74,13 @@ pub(super) struct Told {
     pub nodes: Option<Vec<NodeStatus>>,
     pub not_chosen: Vec<NotChosen>,
     pub made: Option<Made>,
-    /// When it will be Ready, as far as that is known.
-    pub eta: Option<Timestamp>,
+    /// When it and its nodes will be done, as far as that is known.
+    pub eta: Estimate,
 }
 
 impl Told {
     pub fn new(what: What, why: impl Into<String>) -> Self {
-        Self { what, why: why.into(), nodes: None, not_chosen: Vec::new(), made: None, eta: None }
+        Self { what, why: why.into(), nodes: None, not_chosen: Vec::new(), made: None, eta: Estimate::default() }
     }
 }
 
@@ -114,11 +115,8 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let mut nodes = told.nodes.unwrap_or_else(|| before.nodes.clone());
-    if told.eta.is_none() && told.what != What::Installing {
-        // Nothing is worked on by a schedule.
-        for node in &mut nodes {
-            node.eta = None;
-        }
+    for node in &mut nodes {
+        node.eta = told.eta.nodes.get(&node.name).copied().map(Time);
     }
     let runs = |node: &&NodeStatus| node.phase == NodePhase::Installed && node.error.is_none();
     let running = nodes.iter().filter(runs).count();
@@ -156,7 +154,7 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
         kubeconfig_secret: made.as_ref().map(|_| super::act::kubeconfig_name(object)).or(before.kubeconfig_secret),
         started_at: begun,
         finished_at: done,
-        eta: told.eta.map(Time),
+        eta: told.eta.cluster.map(Time),
         nodes,
         not_chosen: told.not_chosen,
     }

@@ -11,9 +11,6 @@ use super::lost::etcdctl;
 use super::reach::Server;
 use crate::node::plan::Task;
 
-/// What comes after an upgrade.
-const AFTER: [Part; 5] = [Part::Init, Part::JoinMaster, Part::JoinWorker, Part::Remove, Part::Ready];
-
 /// Upgrades what has not the version of the order: the cluster and its first master, other masters, workers. `first` is a
 /// master that runs. Returns what could not be done because nodes do not answer.
 pub(super) async fn upgrade(
@@ -34,7 +31,7 @@ pub(super) async fn upgrade(
     let lags = |name: &str| is_first(name) || kubelet_of(&nodes, name).as_deref() != Some(&*order.version);
     let turns = in_turn(&members, &first.node.name, |server| (server.node.name.as_str(), server.is_master()));
     let lagging = turns.iter().map(|server| server.node.name.clone()).filter(|name| lags(name));
-    work.insert(Part::Upgrade, lagging, &AFTER);
+    work.insert(Part::Upgrade, lagging);
     for server in turns {
         let name = server.node.name.as_str();
         if !lags(name) {
