@@ -29,10 +29,9 @@ pub struct Builder {
 }
 
 /// How the agent is compiled: one of the profiles of the workspace's Cargo.toml.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentProfile {
     /// Small, and the same bytes on every machine.
-    #[default]
     Site,
     /// For who works on it: soon compiled again after a change. No site gets it.
     Development,

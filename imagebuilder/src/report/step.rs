@@ -50,17 +50,15 @@ impl Step {
     /// How far it is, in things of that name: `step.count(3, 12, "modules")`.
     pub fn count(&self, done: u64, total: u64, unit: &str) {
         if self.is_due(done == total) {
-            self.emit(
-                State::Progress,
-                details([("done", done.into()), ("total", total.into()), ("unit", unit.into())]),
-            );
+            self.emit(State::Progress, counted(done, total, unit));
         }
     }
 
     /// How far it is, and more in words. It is always said.
     pub fn count_noting(&self, done: u64, total: u64, unit: &str, note: &str) {
-        let number = details([("done", done.into()), ("total", total.into()), ("unit", unit.into())]);
-        self.emit(State::Progress, number.into_iter().chain(details([("note", note.into())])).collect());
+        let mut detail = counted(done, total, unit);
+        detail.insert("note".to_owned(), note.into());
+        self.emit(State::Progress, detail);
     }
 
     /// What it is doing, such as the last line of a tool.
@@ -124,6 +122,10 @@ impl Step {
         self.ended = true;
         self.emit(state, detail);
     }
+}
+
+fn counted(done: u64, total: u64, unit: &str) -> Map<String, Value> {
+    details([("done", done.into()), ("total", total.into()), ("unit", unit.into())])
 }
 
 impl Drop for Step {

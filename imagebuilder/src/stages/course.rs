@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Stage;
 use super::make::AT_ONCE;
@@ -102,10 +102,11 @@ impl<'a> Course<'a> {
         Self { stages, path: (!cache.only_looks()).then_some(path), kept }
     }
 
-    fn change(&mut self, name: &str, state: State) {
-        if let Some(stage) = self.stages.iter_mut().find(|stage| stage.name == name) {
-            stage.state = state;
-        }
+    /// Says how far a stage is. Returns under which name its times are kept.
+    fn change(&mut self, name: &str, state: State) -> Option<&'a str> {
+        let planned = self.stages.iter_mut().find(|planned| planned.name == name)?;
+        planned.state = state;
+        Some(planned.timed_as)
     }
 
     /// A stage is looked for, and made if it is not there.
@@ -115,10 +116,9 @@ impl<'a> Course<'a> {
 
     /// It is there. `secs`: what it took, unless it was there before.
     pub fn is_made(&mut self, name: &str, secs: Option<f64>) {
-        self.change(name, State::Made(secs));
-        let stage = self.stages.iter().find(|stage| stage.name == name);
-        let (Some(path), Some(secs), Some(stage)) = (&self.path, secs, stage) else { return };
-        self.kept.insert(stage.timed_as.to_owned(), (secs * 10.0).round() / 10.0);
+        let timed_as = self.change(name, State::Made(secs));
+        let (Some(path), Some(secs), Some(timed_as)) = (&self.path, secs, timed_as) else { return };
+        self.kept.insert(timed_as.to_owned(), (secs * 10.0).round() / 10.0);
         let text = serde_json::to_vec_pretty(&self.kept).unwrap_or_default();
         if let Err(error) = files::write_whole(path, &text) {
             log::debug!("{error}");
@@ -198,7 +198,7 @@ impl Left {
 }
 
 fn secs(since: Instant, now: Instant) -> f64 {
-    now.saturating_duration_since(since).max(Duration::ZERO).as_secs_f64()
+    now.saturating_duration_since(since).as_secs_f64()
 }
 
 /// Seconds of a stage that was never made here.
@@ -211,7 +211,18 @@ fn first(name: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+
     use super::*;
+
+    /// An empty cache, as long as its folder is kept.
+    fn cache() -> (TempDir, Cache) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(dir.path()).expect("a cache");
+        (dir, cache)
+    }
 
     fn stage(name: &str, needs: &[&str], go: bool) -> Stage<'static> {
         Stage { go, ..Stage::new(name, "", needs.to_vec(), |_, _| anyhow::bail!("it is never made here")) }
@@ -229,8 +240,7 @@ mod tests {
 
     #[test]
     fn the_longest_road_counts_and_a_slower_machine_gets_more_time() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let cache = Cache::open(dir.path()).expect("a cache");
+        let (_dir, cache) = cache();
         let stages = stages();
         let mut course = Course::new(&stages, &cache);
         let now = Instant::now();
@@ -256,8 +266,7 @@ mod tests {
 
     #[test]
     fn what_is_made_in_two_ways_has_two_times() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let cache = Cache::open(dir.path()).expect("a cache");
+        let (_dir, cache) = cache();
         let quick = [Stage { timed_as: "agent-development".to_owned(), ..stage("agent", &[], false) }];
         Course::new(&quick, &cache).is_made("agent", Some(20.0));
         let known = |stages: &[Stage<'_>]| Course::new(stages, &cache).stages[0].known.to_string();
@@ -266,8 +275,7 @@ mod tests {
 
     #[test]
     fn what_is_in_the_cache_takes_no_time_and_says_nothing_of_the_pace() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let cache = Cache::open(dir.path()).expect("a cache");
+        let (_dir, cache) = cache();
         let stages = stages();
         let mut course = Course::new(&stages, &cache);
         for name in ["kubernetes", "coredns", "agent"] {
