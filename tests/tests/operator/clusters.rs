@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use foothold_agent::cluster::api::Api;
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{admin, define};
 use crate::site::{PATIENCE, condition};
-use crate::tenants::{HOSTS, Tenants, network, writes};
+use crate::tenants::{HOSTS, Tenants, Watch, all_hosts, network, writes};
 
 const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/tenants/provisionings";
 
@@ -183,31 +182,22 @@ async fn samples_of_icn_are_taken_and_what_is_wrong_is_told() {
 const NODES: usize = 4;
 
 /// Which host is which node of which cluster, by the host's name.
-async fn nodes_of(api: &Api) -> Option<BTreeMap<String, (String, String)>> {
-    let all = api.get(&format!("{HOSTS}?limit=1000")).await.ok().flatten()?;
+fn named(all: &Value) -> BTreeMap<String, (String, String)> {
     let one = |host: &Value| {
         let cluster = host["spec"]["consumerRef"]["name"].as_str()?.to_owned();
         let node = host["metadata"]["annotations"]["bpa.akraino.org/node"].as_str().expect("a half claimed host");
         Some((host["metadata"]["name"].as_str()?.to_owned(), (cluster, node.to_owned())))
     };
-    Some(all["items"].as_array().into_iter().flatten().filter_map(one).collect())
+    all["items"].as_array().into_iter().flatten().filter_map(one).collect()
 }
 
-/// Looks all the time that no host goes from one node to another, and that no node has two hosts.
-async fn watch(api: Arc<Api>, ended: Arc<AtomicBool>, looks: Arc<AtomicUsize>) {
-    let mut before = BTreeMap::new();
-    while !ended.load(Ordering::Relaxed) {
-        // An answer that did not come in time says nothing.
-        let Some(now) = nodes_of(&api).await else { continue };
-        for (host, node) in &now {
-            assert_eq!(before.get(host).unwrap_or(node), node, "{host} went from one node to another");
-        }
-        let nodes: BTreeSet<_> = now.values().collect();
-        assert_eq!(nodes.len(), now.len(), "a node has two hosts: {now:?}");
-        before = now;
-        looks.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+async fn nodes_of(api: &Api) -> BTreeMap<String, (String, String)> {
+    named(&api.get(&all_hosts()).await.expect("asked").expect("a list"))
+}
+
+/// No node has two hosts.
+fn one_each(nodes: &BTreeMap<String, (String, String)>) {
+    assert_eq!(nodes.values().collect::<BTreeSet<_>>().len(), nodes.len(), "a node has two hosts: {nodes:?}");
 }
 
 /// Memory of this process in MiB: operator and test.
@@ -233,9 +223,7 @@ async fn many(clusters: usize, restarts: usize) {
         tenants.api.merge(&format!("{HOSTS}/{name}/status"), &json!({"status": status})).await.expect("a status");
     }
     tenants.secret("tenants", "ssh-key-secret", json!({"password": "of-the-servers"})).await;
-    let (ended, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    #[expect(clippy::disallowed_methods, reason = "it is joined")]
-    let watched = tokio::spawn(watch(Arc::clone(&tenants.api), Arc::clone(&ended), Arc::clone(&looks)));
+    let watch = Watch::start(Arc::clone(&tenants.api), named, one_each);
     let node = |name: &str| json!({name: {"cpu": 4, "memory": 8192}});
     let spec = json!({"masters": [node("m")], "workers": [node("w-0"), node("w-1"), node("w-2")]});
     for number in 0..clusters {
@@ -248,7 +236,7 @@ async fn many(clusters: usize, restarts: usize) {
         let millis = 60 + 3 * clusters + 40 * (number % 7);
         tokio::time::sleep(Duration::from_millis(u64::try_from(millis).expect("a pause"))).await;
         drop(operator);
-        let claimed = nodes_of(&tenants.api).await.expect("asked").len();
+        let claimed = nodes_of(&tenants.api).await.len();
         on_the_way += usize::from(claimed > 0 && claimed < NODES * clusters);
     }
     let operator = Operator::run(&tenants);
@@ -258,7 +246,7 @@ async fn many(clusters: usize, restarts: usize) {
     }
     let (took, more) = (begun.elapsed(), memory().saturating_sub(before));
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
-    for (cluster, _) in nodes_of(&tenants.api).await.expect("asked").into_values() {
+    for (cluster, _) in nodes_of(&tenants.api).await.into_values() {
         *count.entry(cluster).or_default() += 1;
     }
     assert_eq!(count.len(), clusters);
@@ -268,14 +256,11 @@ async fn many(clusters: usize, restarts: usize) {
     tenants.until(&late, "told", says("Ready", "can be used: hosts/h000: it is ")).await;
     tenants.api.delete(&late).await.expect("deleted");
     tenants.until(&late, "gone", Value::is_null).await;
-    ended.store(true, Ordering::Relaxed);
-    watched.await.expect("nobody had what was another one's");
-    assert!(looks.load(Ordering::Relaxed) > 10, "it was looked at");
+    let looks = watch.end().await;
     println!(
         "{clusters} clusters of {NODES} on {} hosts in {took:.1?}, {restarts} restarts, {on_the_way} of them while hosts were \
-         being claimed, {} looks, {} API writes, {more} MiB of memory more",
+         being claimed, {looks} looks, {} API writes, {more} MiB of memory more",
         clusters * NODES,
-        looks.load(Ordering::Relaxed),
         writes(&tenants.api, "provisionings").await
     );
     for number in 0..clusters {
@@ -284,7 +269,7 @@ async fn many(clusters: usize, restarts: usize) {
     for number in 0..clusters {
         tenants.until(&format!("{PROVISIONINGS}/c{number:02}"), "gone", Value::is_null).await;
     }
-    assert!(nodes_of(&tenants.api).await.expect("asked").is_empty());
+    assert!(nodes_of(&tenants.api).await.is_empty());
     drop(operator);
 }
 

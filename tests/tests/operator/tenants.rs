@@ -2,6 +2,7 @@
 //! their pods.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -131,7 +132,11 @@ fn object(name: &str, spec: Value) -> Value {
 
 /// Hosts that are somebody's, with his name.
 async fn owners(api: &Api) -> BTreeMap<String, String> {
-    named(&api.get(&format!("{HOSTS}?limit=1000")).await.expect("asked").expect("a list"))
+    named(&api.get(&all_hosts()).await.expect("asked").expect("a list"))
+}
+
+pub fn all_hosts() -> String {
+    format!("{HOSTS}?limit=1000")
 }
 
 fn named(all: &Value) -> BTreeMap<String, String> {
@@ -150,29 +155,62 @@ fn workers(active: i64, standby: i64) -> Value {
         "count": {"active": active, "standby": standby}}})
 }
 
-/// Looks all the time that no host goes from one cluster to another, that none has too many, and none two of a rack.
-async fn watch(api: Arc<Api>, most: usize, racks: usize, ended: Arc<AtomicBool>, looks: Arc<AtomicUsize>) {
-    let mut before = BTreeMap::new();
-    while !ended.load(Ordering::Relaxed) {
-        // An answer that did not come in time says nothing.
-        let Ok(Some(all)) = api.get(&format!("{HOSTS}?limit=1000")).await else { continue };
-        let now = named(&all);
-        for (host, owner) in &now {
-            let had: &String = before.get(host).unwrap_or(owner);
-            assert_eq!(had, owner, "{host} went from one cluster to another");
-        }
-        let mut of: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
-        for (host, owner) in &now {
-            let number: usize = host.trim_start_matches('h').parse().expect("a number");
-            of.entry(owner).or_default().push(number % racks);
-        }
-        for (owner, places) in of {
-            assert!(places.len() <= most, "{owner} has {} hosts", places.len());
-            assert_eq!(places.iter().collect::<BTreeSet<_>>().len(), places.len(), "{owner} has two of one rack");
-        }
-        before = now;
-        looks.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(20)).await;
+/// Looks all the time at whose the hosts are.
+pub struct Watch {
+    ended: Arc<AtomicBool>,
+    looks: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    /// No host goes from one owner to another, and `right` finds nothing wrong in what `named` reads of the list of hosts: the
+    /// owner by the host's name.
+    pub fn start<T: PartialEq + Debug + Send + Sync + 'static>(
+        api: Arc<Api>,
+        named: fn(&Value) -> BTreeMap<String, T>,
+        right: impl Fn(&BTreeMap<String, T>) + Send + 'static,
+    ) -> Self {
+        let (ended, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, seen) = (Arc::clone(&ended), Arc::clone(&looks));
+        #[expect(clippy::disallowed_methods, reason = "it is joined")]
+        let task = tokio::spawn(async move {
+            let mut before = BTreeMap::new();
+            while !stop.load(Ordering::Relaxed) {
+                // An answer that did not come in time says nothing.
+                let Ok(Some(all)) = api.get(&all_hosts()).await else { continue };
+                let now = named(&all);
+                for (host, owner) in &now {
+                    assert_eq!(before.get(host).unwrap_or(owner), owner, "{host} went from one to another");
+                }
+                right(&now);
+                before = now;
+                seen.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        Self { ended, looks, task }
+    }
+
+    /// Nothing was wrong. Returns how often it was looked.
+    pub async fn end(self) -> usize {
+        self.ended.store(true, Ordering::Relaxed);
+        self.task.await.expect("nobody had what was another one's");
+        let looks = self.looks.load(Ordering::Relaxed);
+        assert!(looks > 10, "it was looked at");
+        looks
+    }
+}
+
+/// No cluster has too many hosts, and none two of a rack.
+fn spread(owners: &BTreeMap<String, String>, most: usize, racks: usize) {
+    let mut of: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
+    for (host, owner) in owners {
+        let number: usize = host.trim_start_matches('h').parse().expect("a number");
+        of.entry(owner).or_default().push(number % racks);
+    }
+    for (owner, places) in of {
+        assert!(places.len() <= most, "{owner} has {} hosts", places.len());
+        assert_eq!(places.iter().collect::<BTreeSet<_>>().len(), places.len(), "{owner} has two of one rack");
     }
 }
 
@@ -197,9 +235,7 @@ async fn many(clusters: usize, hosts: usize, restarts: usize) {
         let labels = json!({"flavor": "worker", "rack": format!("r{}", number % racks)});
         tenants.host(&format!("h{number:03}"), labels, json!({})).await;
     }
-    let (ended, looks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    #[expect(clippy::disallowed_methods, reason = "it is joined")]
-    let watched = tokio::spawn(watch(Arc::clone(&tenants.api), 4, racks, Arc::clone(&ended), Arc::clone(&looks)));
+    let watch = Watch::start(Arc::clone(&tenants.api), named, move |owners| spread(owners, 4, racks));
     for number in 0..clusters {
         tenants.cluster(&format!("t{number}"), json!({"nodes": workers(3, 1), "services": {}})).await;
     }
@@ -219,9 +255,7 @@ async fn many(clusters: usize, hosts: usize, restarts: usize) {
         tenants.says(&format!("t{number}"), "True", "ReconciliationSucceeded").await;
     }
     let took = begun.elapsed();
-    ended.store(true, Ordering::Relaxed);
-    watched.await.expect("nobody had what was another one's");
-    assert!(looks.load(Ordering::Relaxed) > 10, "it was looked at");
+    let looks = watch.end().await;
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
     for owner in tenants.owners().await.into_values() {
         *count.entry(owner).or_default() += 1;
@@ -231,8 +265,7 @@ async fn many(clusters: usize, hosts: usize, restarts: usize) {
     let writes = writes(&tenants.api, "sipclusters").await;
     println!(
         "{clusters} clusters of 4 on {hosts} hosts in {took:.1?}, {restarts} restarts, {on_the_way} of them while hosts were \
-         being claimed, {} looks, {writes} API writes",
-        looks.load(Ordering::Relaxed)
+         being claimed, {looks} looks, {writes} API writes"
     );
     // All of it goes, though no user named a finalizer.
     for number in 0..clusters {
