@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::Node as KubernetesNode;
 use kube::api::ListParams;
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
+use serde_json::json;
 
 use super::act::ABANDON;
 use super::decide::Chosen;
@@ -37,6 +38,8 @@ const NODE_READY: Duration = Duration::from_secs(1800);
 const POD_CIDR: &str = "{podCIDR}";
 /// Namespace of flannel in its manifest.
 const FLANNEL: &str = "kube-flannel";
+/// What stands between two objects of a manifest.
+const DOCUMENT: &str = "\n---\n";
 /// Most bytes of a node's log.
 const LOG: usize = 1 << 20;
 /// Pause between two looks at the nodes.
@@ -241,8 +244,9 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
         undone.extend(upgrade::renew(order, work, &servers, &away).await?);
     }
     work.say(format!("making {} the control plane", first.node.name));
-    let flannel = order.goods.flannel.iter().map(|text| flannel(text, &order.wanted.pod_cidr));
-    let manifests = flannel.chain(order.day_one.iter().cloned()).collect();
+    let api = kubeadm::host_and_port(&order.wanted, first.node);
+    let flannel = order.goods.flannel.as_ref().map(|text| flannel(text, &order.wanted.pod_cidr, api)).transpose()?;
+    let manifests = flannel.into_iter().chain(order.day_one.iter().cloned()).collect();
     let config = kubeadm::init(&order.wanted, &order.version, first.node);
     let kubeconfig = apply(order, work, first, Task::Init { config, manifests }).await?;
     let kubeconfig = kubeconfig.ok_or_else(|| anyhow::anyhow!("{} gave no kubeconfig", first.node.name))?;
@@ -425,9 +429,18 @@ async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Resul
     Ok(())
 }
 
-/// flannel's manifest, for this cluster's addresses.
-fn flannel(manifest: &str, pod_cidr: &str) -> String {
-    manifest.replace(POD_CIDR, pod_cidr)
+/// flannel's manifest, for this cluster's addresses. It is told where the API answers, because kube-proxy's rules may come
+/// later than it does: the `ConfigMap` stands right behind the namespace, so that no pod runs before it is there.
+fn flannel(manifest: &str, pod_cidr: &str, (host, port): (String, u16)) -> anyhow::Result<String> {
+    let (namespace, others) =
+        manifest.split_once(DOCUMENT).ok_or_else(|| anyhow::anyhow!("flannel's manifest is a single object"))?;
+    let endpoint = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kubernetes-services-endpoint", "namespace": FLANNEL},
+        "data": {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port.to_string()},
+    });
+    Ok([namespace, &endpoint.to_string(), others].join(DOCUMENT).replace(POD_CIDR, pod_cidr))
 }
 
 /// Asks the new cluster until all expected nodes are Ready.
@@ -499,7 +512,7 @@ pub(super) fn missing(chosen: &[Chosen], nodes: &[KubernetesNode], network: bool
 mod tests {
     use agent_api::clusters::provisioning::NodeRole;
     use k8s_openapi::api::core::v1::Node as KubernetesNode;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::decide::tests::chosen;
     use super::{LOG, flannel, missing, newest, unready_deployment, unready_set};
@@ -513,10 +526,22 @@ mod tests {
     }
 
     #[test]
-    fn flannels_own_manifest_gets_the_addresses_of_the_cluster() {
+    fn flannels_own_manifest_gets_the_addresses_of_the_cluster_and_of_its_api() {
         let carried = include_str!("../../../../../packages/flannel/kube-flannel.yaml");
-        let applied = flannel(carried, "10.9.0.0/16");
+        let applied = flannel(carried, "10.9.0.0/16", ("fd00::1".to_owned(), 8443)).expect("a manifest");
         assert!(applied.contains(r#""Network": "10.9.0.0/16""#) && !applied.contains("\"{podCIDR}\""), "{applied}");
+        // flannel asks for the address of the API by the name under which it is written, in its own namespace.
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&applied).expect("YAML");
+        let kinds: Vec<&str> = objects.iter().filter_map(|object| object["kind"].as_str()).collect();
+        assert_eq!(kinds[..3], ["Namespace", "ConfigMap", "ServiceAccount"], "{applied}");
+        let (told, set) = (&objects[1], objects.last().expect("one"));
+        let asks = &set["spec"]["template"]["spec"]["containers"][0]["envFrom"][0]["configMapRef"];
+        assert_eq!(
+            (&asks["name"], &set["metadata"]["namespace"]),
+            (&told["metadata"]["name"], &told["metadata"]["namespace"])
+        );
+        assert_eq!(told["data"], json!({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "8443"}));
+        assert!(flannel("kind: Namespace\n", "10.9.0.0/16", (String::new(), 0)).is_err());
     }
 
     #[test]

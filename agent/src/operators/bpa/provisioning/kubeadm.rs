@@ -1,7 +1,5 @@
 //! kubeadm's configurations (`kubeadm.k8s.io/v1beta4`), made from what is wanted. Pure.
 
-use std::net::IpAddr;
-
 use agent_api::clusters::provisioning::NodeRole;
 use serde_json::{Value, json};
 
@@ -31,15 +29,18 @@ const ETCD: [(&str, &str); 2] = [("etcd-healthcheck-timeout", "10s"), ("etcd-rea
 
 /// `HOST:PORT` of the API.
 pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
-    match &wanted.endpoint {
-        Some((host, port)) if host.contains(':') => format!("[{host}]:{port}"),
-        Some((host, port)) => format!("{host}:{port}"),
-        None => wanted.virtual_ip.map_or_else(|| address(first.ip, 6443), |shared| address(shared, balance::PORT)),
+    match host_and_port(wanted, first) {
+        (host, port) if host.contains(':') => format!("[{host}]:{port}"),
+        (host, port) => format!("{host}:{port}"),
     }
 }
 
-fn address(ip: IpAddr, port: u16) -> String {
-    std::net::SocketAddr::new(ip, port).to_string()
+/// Name or address of the API, and its port.
+pub fn host_and_port(wanted: &Wanted, first: &Chosen) -> (String, u16) {
+    wanted.endpoint.clone().unwrap_or_else(|| match wanted.virtual_ip {
+        Some(shared) => (shared.to_string(), balance::PORT),
+        None => (first.ip.to_string(), 6443),
+    })
 }
 
 /// Flags of a component of the control plane.
