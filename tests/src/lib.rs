@@ -18,6 +18,7 @@ pub mod fixture;
 pub mod kept;
 pub mod objects;
 pub mod os_image;
+pub mod pods;
 pub mod programs;
 pub mod registry;
 pub mod service_image;

@@ -55,7 +55,7 @@ pub struct Input<'a> {
 
 /// Makes the layer or takes it from the cache. Facts: `layer`, `images`; the images' blobs are files of the stage.
 pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("containers", 9)
+    let mut key = StageKey::new("containers", 10)
         .with("toolbox", input.toolbox_key)
         .with("version", input.version)
         .with("built", input.built)

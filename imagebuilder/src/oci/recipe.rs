@@ -267,6 +267,12 @@ impl Kitchen<'_> {
                     fs_err::os::unix::fs::symlink(target, root.join(link))?;
                 }
             }
+            // Programs of packages write there. On a machine, Debian's `base-files` and systemd make these folders.
+            for (folder, mode) in [("run", 0o755), ("tmp", 0o1777)] {
+                let folder = root.join(folder);
+                fs_err::create_dir_all(&folder)?;
+                fs_err::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+            }
         }
         Ok(())
     }

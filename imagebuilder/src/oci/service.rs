@@ -178,7 +178,7 @@ pub struct Input<'a> {
 impl Input<'_> {
     /// Key of an image's stage.
     pub fn key(&self, image: &Declared) -> Result<StageKey> {
-        let mut key = StageKey::new("service-image", 1)
+        let mut key = StageKey::new("service-image", 2)
             .with("toolbox", self.toolbox_key)
             .with("recipe", serde_json::to_string(&image.recipe)?)
             .with("folder", hash::tree(&image.folder)?)

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent_api::release::Vino;
 use agent_api::vino::values::{Accelerator, NodeReport, NodeValues};
@@ -19,6 +19,7 @@ use foothold_agent::vino_node::builder::{Builder, Given};
 use foothold_agent::vino_node::redfish::serve::{self, Htpasswd};
 use foothold_agent::vino_node::virsh::Virsh;
 use foothold_agent::vino_node::{Paths, libvirt};
+use foothold_tests::pods::{child_of, wait_for};
 use foothold_tests::service_image::ServiceImage;
 use serde_json::Value;
 
@@ -92,7 +93,7 @@ impl TestNode {
         let log = fs_err::File::create(root.join("libvirtd.log")).expect("a log").into_parts().0;
         let log_too = log.try_clone().expect("a log");
         let mut init = outer.stdin(Stdio::null()).stdout(log).stderr(log_too).spawn().expect("started");
-        let inside = wait_for("the first process", || {
+        let inside = wait_for("the first process", PATIENCE, || {
             if let Ok(Some(status)) = init.try_wait() {
                 let log = fs_err::read_to_string(root.join("libvirtd.log")).unwrap_or_default();
                 panic!("the node ended, {status}: {log}");
@@ -100,7 +101,7 @@ impl TestNode {
             child_of(init.id())
         });
         let virsh = Virsh::new(Arc::new(Inside { init: inside }));
-        wait_for("libvirt to answer", || virsh.run(&["list"]).ok());
+        wait_for("libvirt to answer", PATIENCE, || virsh.run(&["list"]).ok());
         let builder = Builder { virsh, paths, node_ip: "192.0.2.1".to_owned(), interface: None };
         Self { init, inside, image, builder }
     }
@@ -159,7 +160,7 @@ impl TestNode {
 
     /// Waits.
     pub fn wait(what: &str, is: impl Fn() -> bool) {
-        wait_for(what, || is().then_some(()));
+        wait_for(what, PATIENCE, || is().then_some(()));
     }
 
     /// Has the node the firewall of a box, and its bridges show it what they forward, where the kernel can.
@@ -192,7 +193,7 @@ impl TestNode {
             address
         });
         let redfish = Redfish { runtime, address };
-        wait_for("Redfish to have the machines", || {
+        wait_for("Redfish to have the machines", PATIENCE, || {
             let all = redfish.get("/redfish/v1/Systems");
             all["Members"].as_array().is_some_and(|members| !members.is_empty()).then_some(())
         });
@@ -214,23 +215,6 @@ impl Drop for TestNode {
         }
         let _ = self.init.kill();
         let _ = self.init.wait();
-    }
-}
-
-fn child_of(parent: u32) -> Option<u32> {
-    let path = format!("/proc/{parent}/task/{parent}/children");
-    fs_err::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
-}
-
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < until, "waited {} s for {what}", PATIENCE.as_secs());
-        #[expect(clippy::disallowed_methods, reason = "another process does it")]
-        std::thread::sleep(Duration::from_millis(200));
     }
 }
 

@@ -71,7 +71,7 @@ pub fn make(input: &Input<'_>, image: &CarriedImage, folder: &Path) -> Result<Im
     let recipe = read(folder, image)?;
     let debs: &[Deb] = if recipe.debian.is_empty() { &[] } else { lock.packages_for(&set(image), &asked(&recipe))? };
     let version = input.appliance.kubernetes.version.to_string();
-    let mut key = StageKey::new("recipe", 2)
+    let mut key = StageKey::new("recipe", 3)
         .with("recipe", serde_json::to_string(&recipe)?)
         .with("folder", hash::tree(folder)?)
         .with("version", &version)
