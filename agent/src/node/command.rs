@@ -1,6 +1,7 @@
 //! `foothold-agent node`.
 
 use std::io::Read as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -21,9 +22,9 @@ pub enum Node {
     Apply,
     /// Print how others join the cluster of this server.
     Invite {
-        /// As members of the control plane.
-        #[arg(long)]
-        control_plane: bool,
+        /// As members of the control plane, too. This is the address of this one.
+        #[arg(long, value_name = "ADDRESS")]
+        control_plane: Option<IpAddr>,
     },
     /// Ask whether the API at an address is ready (called by keepalived).
     Answers {

@@ -1,6 +1,7 @@
 //! kubeadm on the server: init, join, and whether that is done. A run that was cut is reset first: nobody can have used
 //! that node yet.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -123,24 +124,39 @@ pub fn kubeconfig(server: &Server) -> anyhow::Result<String> {
     Ok(fs_err::read_to_string(server.path(ADMIN))?)
 }
 
-/// How others join. kubeadm forgets the token after a quarter of an hour, and the certificates after two hours.
-pub fn invite(server: &Server, control_plane: bool) -> anyhow::Result<Invitation> {
+/// How others join; members of the control plane, too, where the address of this one is given. kubeadm forgets the token
+/// after a quarter of an hour, and the certificates after two hours.
+pub fn invite(server: &Server, control_plane: Option<IpAddr>) -> anyhow::Result<Invitation> {
     let token = ["kubeadm", "--kubeconfig", ADMIN, "token", "create", "--ttl", "15m", "--print-join-command"];
     let command = server.call(&token, SHORT)?;
     let words: Vec<&str> = command.split_whitespace().collect();
     let after = |flag: &str| words.iter().position(|word| *word == flag).and_then(|at| words.get(at + 1)).copied();
     let of =
         |flag: &str| after(flag).map(str::to_owned).with_context(|| format!("kubeadm's join command has no `{flag}`"));
-    let certificate_key = if control_plane {
-        let argv = ["kubeadm", "init", "phase", "upload-certs", "--upload-certs", "--kubeconfig", ADMIN];
-        let said = server.call(&argv, SHORT)?;
-        let key = said
-            .lines()
-            .map(str::trim)
-            .find(|line| line.len() == 64 && line.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        Some(key.context("kubeadm printed no certificate key")?.to_owned())
-    } else {
-        None
-    };
+    let certificate_key = control_plane.map(|address| upload_certificates(server, address)).transpose()?;
     Ok(Invitation { token: of("--token")?, ca_hash: of("--discovery-token-ca-cert-hash")?, certificate_key })
+}
+
+/// Puts the certificates that all members of the control plane share into the cluster, encrypted. Returns the key.
+fn upload_certificates(server: &Server, address: IpAddr) -> anyhow::Result<String> {
+    let version = server.call(&["kubeadm", "version", "--output", "short"], SHORT)?;
+    server.write(CONFIG, &told_to_upload(address, version.trim()), 0o600)?;
+    let argv =
+        ["kubeadm", "init", "phase", "upload-certs", "--upload-certs", "--config", CONFIG, "--kubeconfig", ADMIN];
+    let said = server.call(&argv, SHORT);
+    fs_err::remove_file(server.path(CONFIG))?;
+    let said = said?;
+    let is_key = |line: &&str| line.len() == 64 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let key = said.lines().map(str::trim).find(is_key);
+    Ok(key.context("kubeadm printed no certificate key")?.to_owned())
+}
+
+/// What kubeadm would look for itself: the server's address by its default route, which a site without a gateway has not,
+/// and the newest version on the internet.
+fn told_to_upload(address: IpAddr, version: &str) -> String {
+    let api = "apiVersion: kubeadm.k8s.io/v1beta4";
+    format!(
+        "{api}\nkind: InitConfiguration\nlocalAPIEndpoint: {{ advertiseAddress: \"{address}\" }}\n---\n\
+         {api}\nkind: ClusterConfiguration\nkubernetesVersion: {version}\n"
+    )
 }

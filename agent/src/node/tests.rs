@@ -175,13 +175,21 @@ fn an_invitation_is_read_from_what_kubeadm_prints() {
         "[upload-certs] Storing the certificates in Secret \"kubeadm-certs\"\n[upload-certs] Using certificate key:\n{key}\n"
     );
     let bench = Bench::new(
-        FakeRunner::default().answer("kubeadm --kubeconfig", command).answer("kubeadm init phase upload-certs", &said),
+        FakeRunner::default()
+            .answer("kubeadm --kubeconfig", command)
+            .answer("kubeadm version", "v1.36.4\n")
+            .answer("kubeadm init phase upload-certs", &said),
     );
-    let invitation = kubernetes::invite(&bench.server, true).expect("invited");
+    let own = Some([172, 22, 0, 20].into());
+    let invitation = kubernetes::invite(&bench.server, own).expect("invited");
+    // A server without a default route has kubeadm told what it cannot find.
+    let with = "kubeadm init phase upload-certs --upload-certs --config /run/foothold-node/kubeadm.yaml";
+    assert_eq!(bench.called(with), 1);
+    assert!(!bench.dir.path().join("run/foothold-node/kubeadm.yaml").exists());
     assert_eq!((&*invitation.token, &*invitation.ca_hash), ("abcdef.0123456789abcdef", "sha256:00ff"));
     assert_eq!(invitation.certificate_key.as_deref(), Some(key));
     let dumb = Bench::new(FakeRunner::default());
-    assert!(kubernetes::invite(&dumb.server, false).is_err(), "kubeadm printed nothing");
+    assert!(kubernetes::invite(&dumb.server, None).is_err(), "kubeadm printed nothing");
 }
 
 #[test]

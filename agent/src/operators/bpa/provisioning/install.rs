@@ -278,7 +278,8 @@ async fn join(order: &Order, work: &Work, servers: &[Server<'_>], first_at: usiz
     };
     for master in others().filter(|server| server.is_master()) {
         work.say(format!("{} joins the control plane", master.node.name));
-        let invitation: Invitation = first.ask(&["invite", "--control-plane"], b"").await?;
+        let own = first.node.ip.to_string();
+        let invitation: Invitation = first.ask(&["invite", "--control-plane", &own], b"").await?;
         one(master, &invitation).await?;
     }
     let workers: Vec<&Server<'_>> = others().filter(|server| !server.is_master()).collect();
