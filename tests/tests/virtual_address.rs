@@ -1,11 +1,12 @@
-//! Real keepalived, out of the image that the builder makes, as the static pods of a cluster's masters run it: the virtual
-//! address is with a master that answers.
+//! Real keepalived and `HAProxy`, out of the images that the builder makes, as the static pods of a cluster's masters run
+//! them: the virtual address is with a master that answers.
 
 use std::path::Path;
 use std::time::Duration;
 
 use agent_api::release::Clusters;
 use foothold::config::{Provisioning, Services};
+use foothold::rootfs::trim;
 use foothold_tests::pods::{Pod, wait_for};
 use foothold_tests::service_image::ServiceImage;
 use serde_json::Value;
@@ -25,6 +26,12 @@ fn written(name: &str) -> String {
     text.splitn(3, "---\n").nth(2).expect("what was written").to_owned()
 }
 
+fn image(name: &str) -> ServiceImage {
+    let clusters = Some(Clusters::default());
+    let services = Services { provisioning: Some(Provisioning::default()), clusters, ..Services::default() };
+    ServiceImage::of_packages(&services, name).expect("an image")
+}
+
 /// A master: keepalived in its image.
 struct Master {
     image: ServiceImage,
@@ -34,9 +41,7 @@ struct Master {
 impl Master {
     /// That whose configuration this is, of those at `.10` and `.11`.
     fn start(own: &str, config: &str) -> Self {
-        let clusters = Some(Clusters::default());
-        let services = Services { provisioning: Some(Provisioning::default()), clusters, ..Services::default() };
-        let image = ServiceImage::of_packages(&services, "keepalived").expect("an image");
+        let image = image("keepalived");
         let root = image.tree.path();
         let pod: Value = serde_json::from_str(&written("keepalived_pod")).expect("a pod");
         let container = &pod["spec"]["containers"][0];
@@ -103,9 +108,33 @@ fn the_virtual_address_is_with_a_master_that_answers() {
     with(second, Some(first), "the second one to have it, because the first does not answer");
     first.answers(true);
     with(first, Some(second), "the first one to have it again");
+    // Nobody is better than a master that is busy.
+    first.answers(false);
+    second.answers(false);
+    wait_for("both to say that they do not answer", PATIENCE, || {
+        [first, second].iter().all(|master| master.said().trim_end().contains("now returning 1")).then_some(())
+    });
+    with(first, Some(second), "the first one to have it still, or again");
+    first.answers(true);
+    second.answers(true);
     let said = [first, second].map(Master::said).join("\n");
     assert!(!["Unable", "Couldn't", "Error", "exited due"].iter().any(|word| said.contains(word)), "{said}");
     let [first, second] = &mut masters;
     first.pod.kill();
     with(second, None, "the second one to have it, because the first lost its power");
+}
+
+#[test]
+fn real_haproxy_takes_what_shares_the_api_among_the_masters() {
+    let image = image("haproxy");
+    let check = |config: &str| {
+        fs_err::write(image.tree.path().join("etc/haproxy.cfg"), config).expect("written");
+        let argv = ["/usr/sbin/haproxy", "-c", "-f", "/etc/haproxy.cfg"].map(str::to_owned);
+        let empty = tempfile::tempdir().expect("a folder");
+        trim::run(image.tree.path(), &image.helper, &argv, empty.path(), 1).map_err(|error| format!("{error:#}"))
+    };
+    let config = written("haproxy_cfg");
+    check(&config).unwrap_or_else(|error| panic!("{error}"));
+    let error = check(&config.replace("redispatch", "nonsense")).expect_err("refused");
+    assert!(error.contains("nonsense"), "{error}");
 }

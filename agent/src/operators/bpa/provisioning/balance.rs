@@ -25,6 +25,8 @@ const HAPROXY_CFG: &str = "/etc/haproxy/haproxy.cfg";
 const KEEPALIVED_CONF: &str = "/etc/keepalived/keepalived.conf";
 /// Priority of the first master; each other one has one less.
 const PRIORITY: usize = 150;
+/// What the priority loses while the check fails: more than there can be masters.
+const WEIGHT: usize = 50;
 
 /// The files of a master; none where the cluster has no virtual address.
 pub fn files(wanted: &Wanted, all: &[Chosen], own: &Chosen) -> Vec<NodeFile> {
@@ -59,18 +61,22 @@ pub fn files(wanted: &Wanted, all: &[Chosen], own: &Chosen) -> Vec<NodeFile> {
 fn haproxy(masters: &[&Chosen]) -> String {
     let mut text = format!(
         "global\n  log stdout format raw local0\n\ndefaults\n  mode tcp\n  log global\n  option tcplog\n  option dontlognull\n  \
-         timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n  timeout check 5s\n\nfrontend api\n  bind :::{PORT} v4v6\n  \
+         timeout connect 2s\n  timeout client 1h\n  timeout server 1h\n  timeout check 10s\n\nfrontend api\n  bind :::{PORT} v4v6\n  \
          default_backend masters\n\nbackend masters\n  balance roundrobin\n  option httpchk GET /readyz\n  \
-         http-check expect status 200\n"
+         http-check expect status 200\n  retries 3\n  option redispatch 1\n"
     );
     for master in masters {
         let at = std::net::SocketAddr::new(master.ip, 6443);
         // The check is of this health alone: who asks the API checks its certificate himself.
-        let _ = writeln!(text, "  server {} {at} check check-ssl verify none inter 2s fall 3 rise 2", master.name);
+        let _ = writeln!(text, "  server {} {at} check check-ssl verify none inter 3s fall 3 rise 1", master.name);
     }
+    // When no master answers in time, all of them may just be busy: then the own one is as good as any.
+    text.push_str("  server own 127.0.0.1:6443 backup\n");
     text
 }
 
+/// A master whose check fails has a lower priority than one whose check does not. It keeps the address if no other one is
+/// better: a busy master is better than none.
 fn keepalived(address: IpAddr, masters: &[&Chosen], own: &Chosen) -> String {
     let place = masters.iter().position(|master| master.name == own.name).unwrap_or_default();
     // One number for each address: two clusters of a network do not hear each other.
@@ -89,8 +95,8 @@ fn keepalived(address: IpAddr, masters: &[&Chosen], own: &Chosen) -> String {
     }
     format!(
         "global_defs {{\n  router_id {name}\n  script_user root\n  enable_script_security\n}}\n\n\
-         vrrp_script api {{\n  script \"/usr/bin/foothold-agent node answers 127.0.0.1:{PORT}\"\n  interval 3\n  timeout 5\n  \
-         fall 3\n  rise 1\n}}\n\n\
+         vrrp_script api {{\n  script \"/usr/bin/foothold-agent node answers 127.0.0.1:{PORT}\"\n  interval 5\n  timeout 8\n  \
+         fall 2\n  rise 1\n  weight -{WEIGHT}\n}}\n\n\
          vrrp_instance api {{\n  state BACKUP\n  interface {INTERFACE}\n  virtual_router_id {router}\n  priority {priority}\n  \
          advert_int 1\n{peers}  virtual_ipaddress {{\n    {address}/{PREFIX}\n  }}\n  \
          track_script {{\n    api\n  }}\n}}\n",
