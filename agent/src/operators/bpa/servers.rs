@@ -49,12 +49,20 @@ impl Agent {
 
     /// Runs `node COMMAND` of the agent on a server that is a node. Returns what it printed.
     pub async fn ask(&self, login: &Login, node: &NodeStatus, command: &str, plan: &[u8]) -> anyhow::Result<Vec<u8>> {
-        let address = node.ip.parse().with_context(|| format!("the address `{}`", node.ip))?;
-        let target = login.target(address, node.host_key.clone());
-        let session = Session::connect(&target, &login.identity, ANSWERS).await?;
+        let session = connect(login, node).await?;
         let agent = self.bring(&session).await?;
         let answer = session.output(&[agent, "node", command], plan).await?;
         session.close().await;
         Ok(answer.stdout)
     }
+}
+
+/// Connects to a server that is a node.
+///
+/// # Errors
+/// It does not answer.
+pub async fn connect(login: &Login, node: &NodeStatus) -> anyhow::Result<Session> {
+    let address = node.ip.parse().with_context(|| format!("the address `{}`", node.ip))?;
+    let target = login.target(address, node.host_key.clone());
+    Ok(Session::connect(&target, &login.identity, ANSWERS).await?)
 }

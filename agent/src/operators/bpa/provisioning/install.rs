@@ -251,6 +251,7 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     let kubeconfig = apply(order, work, first, Task::Init { config, manifests }).await?;
     let kubeconfig = kubeconfig.ok_or_else(|| anyhow::anyhow!("{} gave no kubeconfig", first.node.name))?;
     lost::forget_all(order, &servers, &servers[first_at]).await?;
+    lost::make_room(order, &servers, &away, &servers[first_at]).await?;
     join(order, work, &servers, first_at).await?;
     work.say("removing nodes that are not wanted any more");
     remove(order, work, &servers[first_at]).await?;

@@ -1,11 +1,15 @@
 //! Nodes that are lost: the server's OS was written again, or the server is gone for good. They are removed from the
 //! cluster, so that a server can join under the same name.
 
+use agent_api::clusters::provisioning::NodeRole;
 use anyhow::Context as _;
 use serde_json::Value;
 
+use super::act::ABANDON;
+use super::decide::Chosen;
 use super::install::Order;
 use super::reach::Server;
+use crate::operators::bpa::servers;
 
 /// Removes those wanted nodes from the cluster that it still lists although their servers are not nodes any more.
 pub(super) async fn forget_all(order: &Order, servers: &[Server<'_>], first: &Server<'_>) -> anyhow::Result<()> {
@@ -22,6 +26,50 @@ pub(super) async fn forget_all(order: &Order, servers: &[Server<'_>], first: &Se
         }
     }
     Ok(())
+}
+
+/// Before another master joins, those that do not answer must have left: etcd takes no new member while one of its members is
+/// away (etcd's `--strict-reconfig-check`). `away`: nodes that are wanted and do not answer, each with the reason.
+///
+/// # Errors
+/// A master does not answer, and nobody said that it is gone for good.
+pub(super) async fn make_room(
+    order: &Order,
+    all: &[Server<'_>],
+    away: &[(&Chosen, String)],
+    first: &Server<'_>,
+) -> anyhow::Result<()> {
+    if !all.iter().any(|server| server.is_master() && !server.facts.member) {
+        return Ok(());
+    }
+    let mut silent = Vec::new();
+    for node in order.leaving.iter().filter(|node| node.roles.contains(&NodeRole::Master)) {
+        match servers::connect(&order.login, node).await {
+            Ok(session) => session.close().await,
+            Err(error) => silent.push((node.name.as_str(), format!("{error:#}"))),
+        }
+    }
+    let masters = away.iter().filter(|(node, _)| node.roles.contains(&NodeRole::Master));
+    let wanted: Vec<(&str, String)> = masters.map(|(node, why)| (node.name.as_str(), why.clone())).collect();
+    for name in gone(&wanted, &silent, order.abandon)? {
+        log::warn!("{name} does not answer; it leaves the cluster as it is");
+        forget(first, name, true).await?;
+    }
+    Ok(())
+}
+
+/// Which of the masters that do not answer leave. Pure. `wanted` shall stay, `leaving` shall not; each has its reason.
+fn gone<'a>(wanted: &[(&str, String)], leaving: &[(&'a str, String)], abandon: bool) -> anyhow::Result<Vec<&'a str>> {
+    let stays = if abandon { &[][..] } else { leaving };
+    let of = |(name, why): &(&str, String), hint: &str| {
+        format!("{name}: {why}: no other master can join before it answers or leaves, because of etcd; hint: {hint}")
+    };
+    let out = format!("take it out of the spec, and give the Provisioning the annotation `{ABANDON}`");
+    let leave = format!("the annotation `{ABANDON}` of the Provisioning has it leave as it is");
+    let problems: Vec<String> =
+        wanted.iter().map(|node| of(node, &out)).chain(stays.iter().map(|node| of(node, &leave))).collect();
+    anyhow::ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(leaving.iter().map(|(name, _)| *name).collect())
 }
 
 /// Removes a node from the cluster and its member from etcd.
@@ -59,7 +107,18 @@ fn member(list: &Value, name: &str) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use super::member;
+    use super::{gone, member};
+
+    #[test]
+    fn a_master_that_does_not_answer_leaves_before_another_one_joins_only_if_that_was_said() {
+        let silent = |name: &'static str| (name, "no answer in 10 s".to_owned());
+        assert_eq!(gone(&[], &[], false).expect("nothing"), Vec::<&str>::new());
+        assert_eq!(gone(&[], &[silent("m-0")], true).expect("said"), ["m-0"]);
+        let error = gone(&[], &[silent("m-0")], false).expect_err("not said").to_string();
+        assert!(error.contains("m-0: no answer in 10 s") && error.contains("has it leave as it is"), "{error}");
+        let error = gone(&[silent("m-1")], &[silent("m-0")], true).expect_err("m-1 is wanted").to_string();
+        assert!(error.contains("m-1: ") && error.contains("out of the spec") && !error.contains("m-0"), "{error}");
+    }
 
     #[test]
     fn a_member_is_found_by_the_name_of_its_node() {
