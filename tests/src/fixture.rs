@@ -1,5 +1,7 @@
 //! Values that tests start from; each test changes only what it is about.
 
+use std::path::Path;
+
 use agent_api::release::{Kubernetes, Release};
 
 /// A release with nothing in it.
@@ -19,4 +21,16 @@ pub fn release() -> Release {
         },
         ..Release::default()
     }
+}
+
+/// What the agent writes, as its own tests keep it (insta's snapshots). `folder` is below `agent/src` and has the folder
+/// `snapshots`; `name` is that of the snapshot, with its modules below that folder.
+///
+/// # Panics
+/// Where there is none.
+pub fn kept_by_agent(folder: &str, name: &str) -> String {
+    let file = format!("foothold_agent__{}__{name}.snap", folder.replace('/', "__"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../agent/src").join(folder).join("snapshots").join(file);
+    let text = fs_err::read_to_string(path).expect("a snapshot");
+    text.splitn(3, "---\n").nth(2).expect("what was written").to_owned()
 }

@@ -44,17 +44,8 @@ impl Pod {
             .iter()
             .chain(&["SYS_CHROOT"])
             .fold("-all".to_owned(), |all, one| all + ",+" + &one.to_lowercase());
-        #[expect(clippy::disallowed_methods, reason = "the first process of a pod")]
-        let mut outer = Command::new("unshare");
-        outer.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "bash", "-c", INIT, "init"]);
-        outer.arg(tree).args([address, &capabilities]).args(argv);
-        let log = fs_err::File::create(log).expect("a log").into_parts().0;
-        let log_too = log.try_clone().expect("a log");
-        let mut init = outer.stdin(Stdio::null()).stdout(log).stderr(log_too).spawn().expect("started");
-        let inside = wait_for("the first process", Duration::from_secs(30), || {
-            assert!(!matches!(init.try_wait(), Ok(Some(_))), "the pod ended");
-            child_of(init.id())
-        });
+        let arguments = [&[tree.to_str().expect("UTF-8"), address, &capabilities], argv].concat();
+        let (init, inside) = first_process(INIT, &arguments, log);
         let network = fs_err::File::open(format!("/proc/{inside}/ns/net")).expect("its network");
         Self { init, inside, _network: network }
     }
@@ -93,9 +84,30 @@ impl Drop for Pod {
     }
 }
 
-/// The first child of a process, if it has one.
+/// Runs a script of bash as the first process of namespaces for mounts, network and processes, which end with it. What it
+/// says goes to `log`. Returns what ends it, and its id out here.
+///
+/// # Panics
+/// Where it does not start, with what it said. Needs root.
 #[must_use]
-pub fn child_of(parent: u32) -> Option<u32> {
+pub fn first_process(script: &str, arguments: &[&str], log: &Path) -> (Child, u32) {
+    #[expect(clippy::disallowed_methods, reason = "the first process of a node or a pod")]
+    let mut outer = Command::new("unshare");
+    outer.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "bash", "-c", script, "init"]).args(arguments);
+    let out = fs_err::File::create(log).expect("a log").into_parts().0;
+    let err = out.try_clone().expect("a log");
+    let mut init = outer.stdin(Stdio::null()).stdout(out).stderr(err).spawn().expect("started");
+    let inside = wait_for("the first process", Duration::from_secs(90), || {
+        if let Ok(Some(status)) = init.try_wait() {
+            panic!("the first process ended, {status}: {}", fs_err::read_to_string(log).unwrap_or_default());
+        }
+        child_of(init.id())
+    });
+    (init, inside)
+}
+
+/// The first child of a process, if it has one.
+fn child_of(parent: u32) -> Option<u32> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     fs_err::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
 }

@@ -13,6 +13,7 @@ use foothold::lock::Lock;
 use foothold::oci::service::{self, Declared, Images, Input};
 use foothold::pipeline;
 use foothold::ramdisk::{self, Ramdisk};
+use foothold::rootfs::trim;
 use foothold::store::Made;
 use tempfile::TempDir;
 
@@ -63,6 +64,20 @@ impl ServiceImage {
         let input = Input { lock: &lock, toolbox: &toolbox, toolbox_key: &key, programs: &Made::default() };
         let made = at.stage(&set, |say| service::make(&at, &image, &input, say))?;
         Self::unpacked(&at, &image, &made)
+    }
+
+    /// Runs a program of it, which may write to `/etc`, `/usr`, `/var` and scratch folders. Fails with what it says.
+    pub fn run(&self, argv: &[&str]) -> Result<(), String> {
+        let argv: Vec<String> = argv.iter().map(|argument| (*argument).to_owned()).collect();
+        let empty = tempfile::tempdir().map_err(|error| error.to_string())?;
+        trim::run(self.tree.path(), &self.helper, &argv, empty.path(), 1).map_err(|error| format!("{error:#}"))
+    }
+
+    /// Whether its `HAProxy` takes this configuration.
+    pub fn check_haproxy(&self, config: &str) -> Result<(), String> {
+        let written = fs_err::write(self.tree.path().join("etc/haproxy.cfg"), config);
+        written.map_err(|error| error.to_string())?;
+        self.run(&["/usr/sbin/haproxy", "-c", "-f", "/etc/haproxy.cfg"])
     }
 
     fn unpacked(at: &Builder, declared: &Declared, made: &Made) -> Result<Self> {

@@ -80,10 +80,15 @@ pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
     }
     // The first master's API is reached by what they run; who joins has no pods of its own yet (kubeadm's check).
     put_files(server, plan, |path| verb == "init" || !path.starts_with(MANIFESTS))?;
+    configured(server, config, &["kubeadm", verb, "--config", CONFIG], LONG).map(drop)
+}
+
+/// Calls kubeadm, which finds its configuration in [`CONFIG`] as long as it runs.
+fn configured(server: &Server, config: &str, argv: &[&str], deadline: Duration) -> anyhow::Result<String> {
     server.write(CONFIG, config, 0o600)?;
-    let made = server.call(&["kubeadm", verb, "--config", CONFIG], LONG);
+    let said = server.call(argv, deadline);
     fs_err::remove_file(server.path(CONFIG))?;
-    made.map(drop)
+    said
 }
 
 /// Writes the files of the plan that `meant` selects, with the server's own interface filled in. Returns whether any of
@@ -140,12 +145,9 @@ pub fn invite(server: &Server, control_plane: Option<IpAddr>) -> anyhow::Result<
 /// Puts the certificates that all members of the control plane share into the cluster, encrypted. Returns the key.
 fn upload_certificates(server: &Server, address: IpAddr) -> anyhow::Result<String> {
     let version = server.call(&["kubeadm", "version", "--output", "short"], SHORT)?;
-    server.write(CONFIG, &told_to_upload(address, version.trim()), 0o600)?;
     let argv =
         ["kubeadm", "init", "phase", "upload-certs", "--upload-certs", "--config", CONFIG, "--kubeconfig", ADMIN];
-    let said = server.call(&argv, SHORT);
-    fs_err::remove_file(server.path(CONFIG))?;
-    let said = said?;
+    let said = configured(server, &told_to_upload(address, version.trim()), &argv, SHORT)?;
     let is_key = |line: &&str| line.len() == 64 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
     let key = said.lines().map(str::trim).find(is_key);
     Ok(key.context("kubeadm printed no certificate key")?.to_owned())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use foothold_agent::vino_node::builder::{Builder, Given};
 use foothold_agent::vino_node::redfish::serve::{self, Htpasswd};
 use foothold_agent::vino_node::virsh::Virsh;
 use foothold_agent::vino_node::{Paths, libvirt};
-use foothold_tests::pods::{child_of, wait_for};
+use foothold_tests::pods::{first_process, wait_for};
 use foothold_tests::service_image::ServiceImage;
 use serde_json::Value;
 
@@ -87,19 +87,8 @@ impl TestNode {
         let paths = Paths { shared: root.join("etc/vino"), ..Paths::below(root) };
         fs_err::create_dir_all(&paths.shared).expect("a folder");
         fs_err::write(paths.accelerator(), "tcg").expect("written");
-        #[expect(clippy::disallowed_methods, reason = "the first process of a node")]
-        let mut outer = Command::new("unshare");
-        outer.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "bash", "-c", INIT, "init"]).arg(root);
-        let log = fs_err::File::create(root.join("libvirtd.log")).expect("a log").into_parts().0;
-        let log_too = log.try_clone().expect("a log");
-        let mut init = outer.stdin(Stdio::null()).stdout(log).stderr(log_too).spawn().expect("started");
-        let inside = wait_for("the first process", PATIENCE, || {
-            if let Ok(Some(status)) = init.try_wait() {
-                let log = fs_err::read_to_string(root.join("libvirtd.log")).unwrap_or_default();
-                panic!("the node ended, {status}: {log}");
-            }
-            child_of(init.id())
-        });
+        let log = root.join("libvirtd.log");
+        let (init, inside) = first_process(INIT, &[root.to_str().expect("UTF-8")], &log);
         let virsh = Virsh::new(Arc::new(Inside { init: inside }));
         wait_for("libvirt to answer", PATIENCE, || virsh.run(&["list"]).ok());
         let builder = Builder { virsh, paths, node_ip: "192.0.2.1".to_owned(), interface: None };

@@ -46,8 +46,8 @@ pub fn files(wanted: &Wanted, all: &[Chosen], own: &Chosen) -> Vec<NodeFile> {
                 &["--dont-fork", "--log-console", "--use-file", KEEPALIVED_CONF],
                 KEEPALIVED_CONF,
                 &keepalived,
-                // The last one: it gives up its groups before it runs a script, and takes a script that it cannot run for
-                // one that is content.
+                // `SETGID`: keepalived gives up its groups before it runs the check. A check that it cannot run because of
+                // that counts as good.
                 &["NET_ADMIN", "NET_BROADCAST", "NET_RAW", "SETGID"],
             ),
         ),

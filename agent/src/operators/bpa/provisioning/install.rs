@@ -18,7 +18,6 @@ use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::act::ABANDON;
 use super::decide::Chosen;
 use super::eta::{History, Part, Schedule};
 use super::reach::{Reached, Server, check, first_master, reach};
@@ -422,7 +421,7 @@ async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Resul
                 lost::forget(first, &node.name, node.roles.contains(&NodeRole::Master)).await?;
             }
             Err(error) => {
-                let hint = format!("the annotation `{ABANDON}` of the Provisioning has it leave as it is");
+                let hint = lost::leave_as_it_is();
                 return Err(error.context(format!("{} is not reset; hint: {hint}", node.name)));
             }
         }

@@ -58,6 +58,11 @@ pub(super) async fn make_room(
     Ok(())
 }
 
+/// Hint for a node that shall leave and does not answer.
+pub(super) fn leave_as_it_is() -> String {
+    format!("the annotation `{ABANDON}` of the Provisioning has it leave as it is")
+}
+
 /// Which of the masters that do not answer leave. Pure. `wanted` shall stay, `leaving` shall not; each has its reason.
 fn gone<'a>(wanted: &[(&str, String)], leaving: &[(&'a str, String)], abandon: bool) -> anyhow::Result<Vec<&'a str>> {
     let stays = if abandon { &[][..] } else { leaving };
@@ -65,7 +70,7 @@ fn gone<'a>(wanted: &[(&str, String)], leaving: &[(&'a str, String)], abandon: b
         format!("{name}: {why}: no other master can join before it answers or leaves, because of etcd; hint: {hint}")
     };
     let out = format!("take it out of the spec, and give the Provisioning the annotation `{ABANDON}`");
-    let leave = format!("the annotation `{ABANDON}` of the Provisioning has it leave as it is");
+    let leave = leave_as_it_is();
     let problems: Vec<String> =
         wanted.iter().map(|node| of(node, &out)).chain(stays.iter().map(|node| of(node, &leave))).collect();
     anyhow::ensure!(problems.is_empty(), "{}", problems.join("\n"));
