@@ -7,7 +7,6 @@ use anyhow::Result;
 
 use crate::error::HostLacks;
 use crate::host::cancel;
-use crate::lock::Lock;
 use crate::lock::fetch::Network;
 use crate::report::Report;
 use crate::store::{Cache, Made};
@@ -93,14 +92,6 @@ pub fn package_names(path: &Path) -> Result<Vec<String>> {
 
 /// Package sets of the builder's own, and whether Debian's required packages are part of them.
 pub const SETS: [(&str, bool); 3] = [("toolbox", true), ("os", true), ("kernel", false)];
-
-/// An error when a lock was made with other lists of the builder's own packages.
-pub fn check_sets(at: &Builder, lock: &Lock) -> Result<()> {
-    for (set, _) in SETS {
-        lock.packages_for(set, &package_names(&at.packages().join(set).join("packages.txt"))?)?;
-    }
-    Ok(())
-}
 
 /// The workspace that holds `packages/`, `images/`, `overlay/` and the agent's sources: the one this program was
 /// compiled from, or the one around the working directory.

@@ -78,6 +78,18 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
     })
 }
 
+/// An error when the package sets of a lock were resolved from other lists or recipes than those of now. It comes before
+/// anything is made.
+pub fn check(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<()> {
+    for (set, _) in SETS {
+        lock.packages_for(set, &package_names(&at.packages().join(set).join("packages.txt"))?)?;
+    }
+    for image in service::declared(&at.images(), &appliance.services)? {
+        image.packages(lock)?;
+    }
+    content::check(at, appliance, lock)
+}
+
 /// Makes the toolbox of the lock, fetching what it is made of.
 pub fn toolbox(at: &Builder, lock: &Lock) -> Result<(Toolbox, String)> {
     let debs = lock.packages("toolbox")?;

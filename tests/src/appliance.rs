@@ -9,11 +9,13 @@ use agent_api::events::Event;
 use agent_api::ports;
 use foothold::builder::Builder;
 use foothold::cli::{Attach, MachineFirmware, Network, Sources};
+use foothold::commands::build;
+use foothold::commands::common::{self, Job};
 use foothold::commands::machine::{self, Plan, Session};
-use foothold::commands::{build, common};
 use foothold::config::ByteSize;
 use foothold::error::Cancel;
 use foothold::kubernetes::templates::Stock;
+use foothold::lock::Lock;
 use foothold::pipeline;
 use foothold::report::{Report, Show};
 use foothold_qemu::{Nic, Patience};
@@ -198,6 +200,11 @@ pub fn builder() -> anyhow::Result<Builder> {
     // The tests' own program cannot enter the toolbox; `cargo test --workspace` has built the one that can.
     builder.helper = program();
     Ok(builder)
+}
+
+/// The lock of a definition of the working tree. One of other sources or recipes than those of today is made anew.
+pub fn locked(at: &Builder, job: &Job) -> anyhow::Result<Lock> {
+    common::locked(at, job, false).or_else(|_| common::locked(at, job, true))
 }
 
 /// The `foothold` program beside this test's own.

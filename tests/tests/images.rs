@@ -5,11 +5,13 @@ mod common;
 use std::time::{Duration, SystemTime};
 
 use common::{Bench, FlakyProxy};
+use foothold::commands::common::Job;
 use foothold::lock::Lock;
+use foothold::pipeline;
 use foothold::store::hash;
 use foothold_agent::registry::collect::{Collected, Trees, collect};
-use foothold_tests::Registry;
 use foothold_tests::registry::{TestImage, Wants, tarball};
+use foothold_tests::{Registry, appliance};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -258,6 +260,37 @@ fn a_lock_of_other_images_is_refused_by_name() {
     assert!(told(by_digest.make(&moved)).contains("the lock has sha256:"));
     assert!(told(by_digest.lock()).contains(&other_digest), "the registry has no such manifest");
     drop(bench);
+}
+
+#[test]
+fn a_lock_whose_packages_are_of_another_recipe_is_refused_before_anything_is_made() {
+    let at = appliance::builder().expect("a builder");
+    let mut job = Job::load("images/simulation/cluster-appliance.yaml".as_ref()).expect("a definition");
+    let mut lock = appliance::locked(&at, &job).expect("a lock");
+    // It has all kinds of recipes but one.
+    let recipe = "debian: [jq]\nentrypoint: [/usr/bin/jq]\n";
+    let carrying = from_here("app", |dir| {
+        fs_err::create_dir(dir.join("app")).expect("made");
+        fs_err::write(dir.join("app/image.yaml"), recipe).expect("written");
+    });
+    job.appliance.content.images.clone_from(&carrying.appliance.content.images);
+    let set = format!("image/{APP}");
+    lock.asked.insert(set.clone(), vec!["jq".to_owned()]);
+    lock.debian.insert(set, Vec::new());
+    pipeline::check(&at, &job.appliance, &lock).expect("nothing has changed");
+    let mut kinds: Vec<_> = lock.asked.keys().map(|set| set.split_once('/').map_or(&**set, |(kind, _)| kind)).collect();
+    kinds.dedup();
+    assert_eq!(kinds, ["image", "kernel", "os", "os-image", "ramdisk", "repository", "service-image", "toolbox"]);
+    for set in lock.asked.keys() {
+        let mut other = lock.clone();
+        other.asked.insert(set.clone(), vec!["another".to_owned()]);
+        assert_eq!(
+            told(pipeline::check(&at, &job.appliance, &other)),
+            format!(
+                "the lock's package set `{set}` was not made for what is asked for now\nhint: `foothold lock --update`"
+            )
+        );
+    }
 }
 
 /// An OCI layout of an image, in a folder.

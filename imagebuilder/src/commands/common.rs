@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::builder::{self, AgentProfile, Builder, workspace};
+use crate::builder::{AgentProfile, Builder, workspace};
 use crate::cli::Sources;
 use crate::config::{self, Appliance};
 use crate::error::WrongUsage;
@@ -96,7 +96,7 @@ pub fn locked(at: &Builder, job: &Job, update: bool) -> Result<Lock> {
     let path = job.lock_path();
     if !update {
         if let Some(lock) = Lock::read(&path)? {
-            builder::check_sets(at, &lock).with_context(|| format!("using `{}`", path.display()))?;
+            pipeline::check(at, &job.appliance, &lock).with_context(|| format!("using `{}`", path.display()))?;
             return Ok(lock);
         }
         if at.network.offline {

@@ -46,6 +46,14 @@ pub fn resolve(appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> 
     Ok(())
 }
 
+/// An error when the lock's packages are not those that the definition asks for.
+pub fn check(appliance: &Appliance, lock: &Lock) -> Result<()> {
+    match appliance.content.debian_packages.as_slice() {
+        [] => Ok(()),
+        names => lock.packages_for(SET, names).map(drop),
+    }
+}
+
 /// What the stage made, as it is served.
 pub fn files(made: &Made) -> Result<Vec<ContentFile>> {
     let file =

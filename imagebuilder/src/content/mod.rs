@@ -71,6 +71,16 @@ pub fn resolve(at: &Builder, appliance: &Appliance, apt: &Apt, lock: &mut Lock) 
     images::resolve(at, appliance, apt, lock)
 }
 
+/// An error when the package sets of a lock are not those of this definition and of its recipes.
+pub fn check(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<()> {
+    debian::check(appliance, lock)?;
+    os_images::check(appliance, lock)?;
+    if let Some(ramdisk) = Ramdisk::declared(&at.images(), &appliance.services)? {
+        ramdisk.packages(lock)?;
+    }
+    images::recipe::check(&appliance.content.images, lock)
+}
+
 /// All content of the lock: what stages made, and what is fetched as it is.
 pub fn gather(mut input: Input<'_>) -> Result<Carried> {
     let mut files = std::mem::take(&mut input.served);

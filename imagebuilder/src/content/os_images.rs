@@ -32,6 +32,15 @@ pub fn resolve(appliance: &Appliance, apt: &Apt, lock: &mut Lock) -> Result<()> 
     Ok(())
 }
 
+/// An error when the lock's packages are not those of the recipes.
+pub fn check(appliance: &Appliance, lock: &Lock) -> Result<()> {
+    for image in &appliance.content.os_images {
+        let OsImageSource::Recipe { directory, .. } = &image.source else { continue };
+        lock.packages_for(&set(image.name.as_str()), &Recipe::read(directory)?.packages)?;
+    }
+    Ok(())
+}
+
 /// Resolves the packages of one recipe.
 pub fn resolve_recipe(name: &str, recipe: &Recipe, apt: &Apt, lock: &mut Lock) -> Result<()> {
     let debs = apt

@@ -44,8 +44,7 @@ impl Made {
         program("kubernetes", "kube-apiserver");
         let make = || -> anyhow::Result<Self> {
             let (at, job) = (appliance::builder()?, common::Job::load(definition)?);
-            // What was resolved for other sources than those of today is resolved anew.
-            let lock = common::locked(&at, &job, false).or_else(|_| common::locked(&at, &job, true))?;
+            let lock = appliance::locked(&at, &job)?;
             let built = pipeline::release(&at, &job.appliance, &lock)?;
             let agent = at.cache.blob_path(&built.programs.file("foothold-agent")?.digest);
             Ok(Self { release: built.release, blobs: at.cache.path("blobs/sha256"), agent })

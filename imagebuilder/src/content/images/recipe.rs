@@ -65,11 +65,28 @@ fn asked(recipe: &Recipe) -> Vec<String> {
     recipe.debian.iter().cloned().chain(with).collect()
 }
 
+/// The packages of an image.
+fn packages<'a>(lock: &'a Lock, image: &CarriedImage, recipe: &Recipe) -> Result<&'a [Deb]> {
+    if recipe.debian.is_empty() {
+        return Ok(&[]);
+    }
+    lock.packages_for(&set(image), &asked(recipe))
+}
+
+/// An error when the lock's packages are not those of the recipes.
+pub fn check(images: &[CarriedImage], lock: &Lock) -> Result<()> {
+    for image in images {
+        let Some(folder) = folder(image) else { continue };
+        packages(lock, image, &read(folder, image)?)?;
+    }
+    Ok(())
+}
+
 /// Makes an image, or takes it from the cache.
 pub fn make(input: &Input<'_>, image: &CarriedImage, folder: &Path) -> Result<Image> {
     let (at, lock) = (input.at, input.lock);
     let recipe = read(folder, image)?;
-    let debs: &[Deb] = if recipe.debian.is_empty() { &[] } else { lock.packages_for(&set(image), &asked(&recipe))? };
+    let debs = packages(lock, image, &recipe)?;
     let version = input.appliance.kubernetes.version.to_string();
     let mut key = StageKey::new("recipe", 3)
         .with("recipe", serde_json::to_string(&recipe)?)
