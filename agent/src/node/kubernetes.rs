@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use super::plan::{INTERFACE, Invitation, NodeFile, NodePlan, PREFIX, Task};
+use super::plan::{INTERFACE, Invitation, NodeFile, NodePlan, PATCHES, PREFIX, Task};
 use super::{SHORT, Server, reset};
 
 /// Where kubeadm finds its configuration while it runs: in memory, for it has tokens.
@@ -17,6 +17,17 @@ const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
 const MANIFESTS: &str = "/etc/kubernetes/manifests/";
 /// Static pods of kubeadm, by their label `component`.
 const CONTROL_PLANE: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+/// Patches of static pods, those of the box: a pod that is Ready is not asked each second. That would be half of what the kubelet
+/// of an emulated server does.
+const PROBES: [(&str, &str); 4] = [
+    ("etcd", include_str!("../../../packages/kubernetes/patches/etcd+strategic.yaml")),
+    ("kube-apiserver", include_str!("../../../packages/kubernetes/patches/kube-apiserver+strategic.yaml")),
+    (
+        "kube-controller-manager",
+        include_str!("../../../packages/kubernetes/patches/kube-controller-manager+strategic.yaml"),
+    ),
+    ("kube-scheduler", include_str!("../../../packages/kubernetes/patches/kube-scheduler+strategic.yaml")),
+];
 /// How long the API may take to say that it is ready.
 const ANSWER: Duration = Duration::from_secs(4);
 /// kubeadm pulls images and waits for a control plane that starts cold.
@@ -49,8 +60,12 @@ pub fn has_traces(server: &Server) -> bool {
 /// Runs kubeadm's upgrade of this server. On the `first` server it upgrades the cluster before. This also renews
 /// certificates.
 fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
-    let argv: &[&str] =
-        if first { &["kubeadm", "upgrade", "apply", version, "--yes"] } else { &["kubeadm", "upgrade", "node"] };
+    put_patches(server)?;
+    let argv: &[&str] = if first {
+        &["kubeadm", "upgrade", "apply", version, "--yes", "--patches", PATCHES]
+    } else {
+        &["kubeadm", "upgrade", "node", "--patches", PATCHES]
+    };
     server.call(argv, LONG).map(drop)
 }
 
@@ -80,7 +95,15 @@ pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
     }
     // The first master's API is reached by what they run; who joins has no pods of its own yet (kubeadm's check).
     put_files(server, plan, |path| verb == "init" || !path.starts_with(MANIFESTS))?;
+    put_patches(server)?;
     configured(server, config, &["kubeadm", verb, "--config", CONFIG], LONG).map(drop)
+}
+
+fn put_patches(server: &Server) -> anyhow::Result<()> {
+    for (component, patch) in PROBES {
+        server.write(&format!("{PATCHES}/{component}+strategic.yaml"), patch, 0o644)?;
+    }
+    Ok(())
 }
 
 /// Calls kubeadm, which finds its configuration in [`CONFIG`] as long as it runs.

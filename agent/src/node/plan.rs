@@ -45,6 +45,9 @@ pub enum Task {
     Renew,
 }
 
+/// Where the server has the patches for kubeadm's objects (`patches.directory` of its configuration) while kubeadm runs.
+pub const PATCHES: &str = "/run/foothold-node/patches";
+
 /// Placeholder in a [`NodeFile`]: the interface that has the server's address.
 pub const INTERFACE: &str = "{interface}";
 /// Placeholder in a [`NodeFile`]: the length of that address's prefix.

@@ -79,6 +79,10 @@ async fn a_new_server_is_set_up_and_kubeadm_called_once() {
     assert!(bench.text("etc/containerd/certs.d/_default/hosts.toml").contains("172.22.0.1:5000"));
     assert!(bench.text("etc/containerd/config.toml").contains("certs.d"));
     assert!(!bench.dir.path().join("run/foothold-node/kubeadm.yaml").exists(), "it may hold tokens");
+    for component in ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+        let patch = bench.text(&format!("run/foothold-node/patches/{component}+strategic.yaml"));
+        assert!(patch.contains(&format!("- name: {component}\n")), "{component}: {patch}");
+    }
     assert_eq!(bench.runner.stdin_of(at("kubectl --kubeconfig /etc/kubernetes/admin.conf apply")), b"kind: Namespace");
 }
 
@@ -139,9 +143,15 @@ async fn an_upgrade_is_kubeadms_and_the_kubelet_comes_behind_it() {
     perform(&bench.server, &newer).await.expect("upgraded");
     let calls = bench.runner.calls();
     let at = |prefix: &str| calls.iter().position(|call| call.starts_with(prefix)).expect(prefix);
-    assert!(at("kubeadm upgrade apply v1.36.5 --yes") < at("systemctl restart kubelet.service"));
+    assert!(
+        at("kubeadm upgrade apply v1.36.5 --yes --patches /run/foothold-node/patches")
+            < at("systemctl restart kubelet.service")
+    );
     perform(&bench.server, &plan(Task::Upgrade { first: false })).await.expect("upgraded");
-    assert_eq!((bench.called("kubeadm upgrade node"), bench.called("kubeadm reset")), (1, 0));
+    assert_eq!(
+        (bench.called("kubeadm upgrade node --patches /run/foothold-node/patches"), bench.called("kubeadm reset")),
+        (1, 0)
+    );
 }
 
 #[test]

@@ -22,6 +22,9 @@ const PROGRAMS: &[&str] = &["foothold-agent", "pause"];
 const OWN: [&str; 3] = ["foothold-agent", "agent-api", "foothold-qemu"];
 /// Folders whose files they are compiled from.
 const FOLDERS: [&str; 2] = ["agent", "qemu"];
+/// What is compiled into them from elsewhere (`include_str!`).
+const INCLUDED: [&str; 3] =
+    ["images/os/debian-node/overlay", "packages/flannel/kube-flannel.yaml", "packages/kubernetes/patches"];
 /// Folders of the crate from which nothing of them is compiled.
 const BESIDE: [&str; 3] = ["benches", "examples", "tests"];
 
@@ -87,7 +90,7 @@ fn key(profile: AgentProfile, compiler: &str, sources: &[(String, Digest)]) -> S
 
 /// What the programs are compiled from, each part with the digest of its files.
 fn sources(workspace: &Path) -> Result<Vec<(String, Digest)>> {
-    let mut parts = vec!["Cargo.toml".to_owned(), "Cargo.lock".to_owned()];
+    let mut parts: Vec<String> = ["Cargo.toml", "Cargo.lock"].into_iter().chain(INCLUDED).map(str::to_owned).collect();
     for folder in FOLDERS {
         for entry in fs_err::read_dir(workspace.join(folder))? {
             let name = entry?.file_name();
@@ -189,6 +192,7 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::{Path, PathBuf};
 
     use super::{OWN, Target, is_kept, key, sources, while_they_are};
@@ -283,6 +287,41 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_is_compiled_in_from_elsewhere_is_known() {
+        let workspace = workspace();
+        let mut met = BTreeSet::new();
+        for file in super::FOLDERS.iter().flat_map(|folder| sources_below(&workspace.join(folder))) {
+            let text = fs_err::read_to_string(&file).expect("a source");
+            for include in ["include_str!(", "include_bytes!("] {
+                for rest in text.split(include).skip(1) {
+                    let path = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
+                    let path = path.unwrap_or_else(|| panic!("`{}`: a path as it is", file.display()));
+                    let path = file.parent().expect("a folder").join(path);
+                    let path = fs_err::canonicalize(path).expect("it is there");
+                    met.insert(path.strip_prefix(&workspace).expect("of the workspace").to_owned());
+                }
+            }
+        }
+        let elsewhere = |path: &&PathBuf| !super::FOLDERS.iter().any(|folder| path.starts_with(folder));
+        // What lies in `tests` is compiled into tests alone.
+        let elsewhere: Vec<_> = met.iter().filter(elsewhere).filter(|path| !path.starts_with("tests")).collect();
+        for path in &elsewhere {
+            let known = super::INCLUDED.iter().any(|included| path.starts_with(included));
+            assert!(known, "`{}` is compiled into the agent: name it in INCLUDED", path.display());
+        }
+        for included in super::INCLUDED {
+            assert!(elsewhere.iter().any(|path| path.starts_with(included)), "nothing of `{included}` is compiled in");
+        }
+    }
+
+    /// All Rust files below a folder.
+    fn sources_below(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs_err::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+        let below = |path: PathBuf| if path.is_dir() { sources_below(&path) } else { vec![path] };
+        entries.flat_map(below).filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+    }
+
     /// Each `Cargo.toml` in a folder and its children.
     fn walkdir(folder: &Path) -> Vec<PathBuf> {
         let children = fs_err::read_dir(folder).expect("a folder").map(|child| child.expect("a child").path());
@@ -293,7 +332,8 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_sources_that_change_meanwhile() {
         let dir = tempfile::tempdir().expect("a folder");
-        for name in ["agent/src/main.rs", "agent/tests/main.rs", "qemu/src/lib.rs", "Cargo.toml", "Cargo.lock"] {
+        let own = ["agent/src/main.rs", "agent/tests/main.rs", "qemu/src/lib.rs", "Cargo.toml", "Cargo.lock"];
+        for name in own.into_iter().chain(super::INCLUDED) {
             let file = dir.path().join(name);
             fs_err::create_dir_all(file.parent().expect("a folder")).expect("folders");
             fs_err::write(file, name).expect("written");
@@ -304,5 +344,8 @@ mod tests {
         while_they_are(dir.path(), &before, || edit("agent/tests/main.rs")).expect("nothing is compiled from tests");
         let error = while_they_are(dir.path(), &before, || edit("agent/src/main.rs")).expect_err("edited").to_string();
         assert!(error.contains("agent/src` has changed while"), "{error}");
+        let before = sources(dir.path()).expect("hashed");
+        let error = while_they_are(dir.path(), &before, || edit(super::INCLUDED[1])).expect_err("edited").to_string();
+        assert!(error.contains("kube-flannel.yaml` has changed while"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use super::balance;
 use super::decide::Chosen;
 use super::login;
 use super::wishes::Wanted;
-use crate::node::plan::Invitation;
+use crate::node::plan::{Invitation, PATCHES};
 
 const API: &str = "kubeadm.k8s.io/v1beta4";
 const SOCKET: &str = "unix:///run/containerd/containerd.sock";
@@ -16,16 +16,20 @@ const PATIENCE: &str = "20m0s";
 /// A token is needed while nodes join, and no longer.
 const TOKEN: &str = "15m0s";
 
-/// The scheduler and the controller manager end when they cannot renew their lease in time. On a slow server they get more
-/// time, because nobody else could take over. They also write it less often.
-const ALONE: [(&str, &str); 3] = [
+/// The scheduler and the controller manager end when they cannot renew their lease in time: on a slow server they get more
+/// time than the ten seconds of the default. They also write it less often. Who takes over from a master that has died does
+/// so after a minute at most; the API does not wait for that.
+const LEASES: [(&str, &str); 3] = [
     ("leader-elect-lease-duration", "60s"),
     ("leader-elect-renew-deadline", "40s"),
     ("leader-elect-retry-period", "10s"),
 ];
 /// etcd that is slow for a moment is not dead: with the two seconds of the default, the kubelet would start the API server
 /// anew, which makes a busy server busier.
-const ETCD: [(&str, &str); 2] = [("etcd-healthcheck-timeout", "10s"), ("etcd-readycheck-timeout", "10s")];
+const ETCD_CHECKS: [(&str, &str); 2] = [("etcd-healthcheck-timeout", "10s"), ("etcd-readycheck-timeout", "10s")];
+/// Members of etcd, milliseconds. With the 100 and 1000 of the default, members on slow servers elect a leader over and over,
+/// and every election stops all writing. Ten heartbeats make an election, as etcd's page on tuning asks for.
+const ELECTIONS: [(&str, &str); 2] = [("heartbeat-interval", "500"), ("election-timeout", "5000")];
 
 /// `HOST:PORT` of the API.
 pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
@@ -85,26 +89,24 @@ pub fn init(wanted: &Wanted, version: &str, first: &Chosen) -> String {
         }],
         "localAPIEndpoint": {"advertiseAddress": first.ip, "bindPort": 6443},
         "nodeRegistration": registration(first),
+        "patches": {"directory": PATCHES},
         "timeouts": timeouts(),
     });
     let login = login::flags(wanted);
-    let mut cluster = json!({
+    let cluster = json!({
         "apiVersion": API,
         "kind": "ClusterConfiguration",
-        "apiServer": flags(ETCD.into_iter().chain(login.iter().flatten().map(|(name, value)| (*name, &**value)))),
+        "apiServer": flags(ETCD_CHECKS.into_iter().chain(login.iter().flatten().map(|(name, value)| (*name, &**value)))),
         "clusterName": wanted.cluster,
+        "controllerManager": flags(LEASES),
         "controlPlaneEndpoint": endpoint(wanted, first),
         // The keys of the box's own cluster, too: RSA costs a small server seconds for each key, and each handshake more.
         "encryptionAlgorithm": "ECDSA-P256",
+        "etcd": {"local": flags(ELECTIONS)},
         "kubernetesVersion": version,
         "networking": {"podSubnet": wanted.pod_cidr, "serviceSubnet": wanted.service_cidr},
+        "scheduler": flags(LEASES),
     });
-    let masters = wanted.nodes.iter().filter(|node| node.roles.contains(&NodeRole::Master));
-    if masters.count() == 1 {
-        for component in ["controllerManager", "scheduler"] {
-            cluster[component] = flags(ALONE);
-        }
-    }
     let kubelet = json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "systemd"});
     let proxy =
         json!({"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables"});
@@ -125,6 +127,7 @@ pub fn join(wanted: &Wanted, first: &Chosen, node: &Chosen, invitation: &Invitat
             "tlsBootstrapToken": invitation.token,
         },
         "nodeRegistration": registration(node),
+        "patches": {"directory": PATCHES},
         "timeouts": timeouts(),
     });
     if node.roles.contains(&NodeRole::Master) {
@@ -150,7 +153,6 @@ pub(super) mod tests {
 
     use super::{Invitation, Wanted, init, join};
     use crate::operators::bpa::provisioning::decide::tests::chosen;
-    use crate::operators::bpa::provisioning::wishes::WantedNode;
 
     /// What is wanted, as tests of what follows from it need it.
     pub fn wanted(endpoint: Option<(&str, u16)>) -> Wanted {
@@ -173,14 +175,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_leads_alone_is_given_time() {
-        let node = |name: &str| WantedNode { name: name.to_owned(), roles: vec![Master], ..WantedNode::default() };
-        let made = |nodes: Vec<WantedNode>| {
-            let all = read(&init(&Wanted { nodes, ..wanted(None) }, "v1.36.4", &chosen("m", 10, &[Master])));
-            all[1]["scheduler"]["extraArgs"].clone()
-        };
-        assert_eq!(made(vec![node("m")])[0], json!({"name": "leader-elect-lease-duration", "value": "60s"}));
-        assert_eq!(made(vec![node("m"), node("n"), node("o")]), Value::Null, "kubeadm's own");
+    fn slow_servers_are_given_time_to_lead() {
+        let all = read(&init(&wanted(None), "v1.36.4", &chosen("m", 10, &[Master])));
+        for component in ["controllerManager", "scheduler"] {
+            let lease = json!({"name": "leader-elect-lease-duration", "value": "60s"});
+            assert_eq!(all[1][component]["extraArgs"][0], lease);
+        }
+        let elections = json!([
+            {"name": "heartbeat-interval", "value": "500"},
+            {"name": "election-timeout", "value": "5000"},
+        ]);
+        assert_eq!(all[1]["etcd"]["local"]["extraArgs"], elections);
+        assert_eq!(all[0]["patches"]["directory"], "/run/foothold-node/patches");
     }
 
     #[test]
@@ -222,6 +228,7 @@ pub(super) mod tests {
         );
         let master = &read(&join(&wanted(None), &first, &chosen("n", 12, &[Master]), &invitation))[0];
         assert_eq!(master["controlPlane"]["certificateKey"], "k");
+        assert_eq!(master["patches"]["directory"], "/run/foothold-node/patches");
         assert_eq!(master["controlPlane"]["localAPIEndpoint"]["advertiseAddress"], "172.22.0.12");
     }
 }
