@@ -92,8 +92,24 @@ impl Drop for Pod {
 #[must_use]
 pub fn first_process(script: &str, arguments: &[&str], log: &Path) -> (Child, u32) {
     #[expect(clippy::disallowed_methods, reason = "the first process of a node or a pod")]
-    let mut outer = Command::new("unshare");
-    outer.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "bash", "-c", script, "init"]).args(arguments);
+    let mut outer = Command::new("setpriv");
+    // With the thread that asks for it, so that nothing of it outlives a test that is killed.
+    outer
+        .args([
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "bash",
+            "-c",
+            script,
+            "init",
+        ])
+        .args(arguments);
     let out = fs_err::File::create(log).expect("a log").into_parts().0;
     let err = out.try_clone().expect("a log");
     let mut init = outer.stdin(Stdio::null()).stdout(out).stderr(err).spawn().expect("started");
@@ -125,5 +141,24 @@ pub fn wait_for<T>(what: &str, within: Duration, mut look: impl FnMut() -> Optio
         assert!(Instant::now() < until, "waited {} s for {what}", within.as_secs());
         #[expect(clippy::disallowed_methods, reason = "another process does it")]
         std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{first_process, wait_for};
+
+    #[test]
+    fn a_process_ends_with_the_thread_that_asked_for_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let log = dir.path().join("log");
+        let started = std::thread::spawn(move || first_process("sleep 600 & wait", &[], &log));
+        let (mut init, inside) = started.join().expect("started");
+        wait_for("it to end", Duration::from_secs(90), || init.try_wait().expect("looked at"));
+        wait_for("what it was for to end", Duration::from_secs(90), || {
+            (!std::path::Path::new(&format!("/proc/{inside}")).exists()).then_some(())
+        });
     }
 }

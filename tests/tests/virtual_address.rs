@@ -1,30 +1,47 @@
 //! Real keepalived and `HAProxy`, out of the images that the builder makes, as the static pods of a cluster's masters run
-//! them: the virtual address is with a master that answers.
+//! them: the virtual address is with a master that answers. And a control plane of three, with real etcd and API servers:
+//! it answers there while one of them loses its power.
 
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use agent_api::release::Clusters;
 use foothold::config::{Provisioning, Services};
+use foothold_agent::http::client;
+use foothold_qemu::Tools;
+use foothold_qemu::site::{BRIDGE, Lan, Namespace};
 use foothold_tests::fixture::kept_by_agent;
-use foothold_tests::pods::{Pod, wait_for};
+use foothold_tests::pods::{Pod, first_process, wait_for};
+use foothold_tests::programs::program;
 use foothold_tests::service_image::ServiceImage;
-use serde_json::Value;
+use reqwest::Client;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 const VIRTUAL: &str = "172.22.0.250";
 /// Stands for the agent in the image: tells what it was asked, and whether the master answers.
 const ASKED: &str = "#!/usr/bin/sh\necho \"$@\" > /run/asked\ntest -e /run/answers\n";
-/// Two failures in a row at intervals of five seconds, on a busy host.
+/// Two failures in a row at intervals of ten seconds, on a busy host.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A pod's manifest or configuration, as the controller of clusters writes it.
 fn written(name: &str) -> String {
-    kept_by_agent("operators/bpa/provisioning", &format!("balance__tests__{name}"))
+    kept_by_agent("operators/bpa/provisioning", name)
 }
 
 fn image(name: &str) -> ServiceImage {
     let clusters = Some(Clusters::default());
     let services = Services { provisioning: Some(Provisioning::default()), clusters, ..Services::default() };
     ServiceImage::of_packages(&services, name).expect("an image")
+}
+
+/// Puts a script in the place of the agent that is in the image.
+fn stands_in(image: &ServiceImage, script: &str) {
+    let program = image.tree.path().join("usr/bin/foothold-agent");
+    fs_err::write(&program, script).expect("written");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs_err::set_permissions(program, open).expect("a program");
 }
 
 /// A master: keepalived in its image.
@@ -38,15 +55,13 @@ impl Master {
     fn start(own: &str, config: &str) -> Self {
         let image = image("keepalived");
         let root = image.tree.path();
-        let pod: Value = serde_json::from_str(&written("keepalived_pod")).expect("a pod");
+        let pod: Value = serde_json::from_str(&written("balance__tests__keepalived_pod")).expect("a pod");
         let container = &pod["spec"]["containers"][0];
         let words = |list: &Value| -> Vec<String> { serde_json::from_value(list.clone()).expect("words") };
         let path = container["volumeMounts"][0]["mountPath"].as_str().expect("a path").trim_start_matches('/');
         fs_err::write(root.join(path), config.replace("{interface}", "eth0").replace("{prefix}", "24"))
             .expect("written");
-        fs_err::write(root.join("usr/bin/foothold-agent"), ASKED).expect("written");
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs_err::set_permissions(root.join("usr/bin/foothold-agent"), open).expect("a program");
+        stands_in(&image, ASKED);
         let capabilities = words(&container["securityContext"]["capabilities"]["add"]);
         let capabilities: Vec<&str> = capabilities.iter().map(String::as_str).collect();
         let told = words(&container["args"]);
@@ -87,7 +102,7 @@ impl Drop for Master {
 
 #[test]
 fn the_virtual_address_is_with_a_master_that_answers() {
-    let second = written("keepalived_conf");
+    let second = written("balance__tests__keepalived_conf");
     let first = second.replace("172.22.0.11", "?").replace("172.22.0.10", "172.22.0.11").replace('?', "172.22.0.10");
     let first = first.replace("router_id m-1", "router_id m-0").replace("priority 149", "priority 150");
     let mut masters = [Master::start("172.22.0.10", &first), Master::start("172.22.0.11", &second)];
@@ -129,8 +144,246 @@ fn the_virtual_address_is_with_a_master_that_answers() {
 #[test]
 fn real_haproxy_takes_what_shares_the_api_among_the_masters() {
     let image = image("haproxy");
-    let config = written("haproxy_cfg");
+    let config = written("balance__tests__haproxy_cfg");
     image.check_haproxy(&config).unwrap_or_else(|error| panic!("{error}"));
     let error = image.check_haproxy(&config.replace("redispatch", "nonsense")).expect_err("refused");
     assert!(error.contains("nonsense"), "{error}");
+}
+
+/// A master of three: etcd, an API server, `HAProxy` and keepalived, each started anew when it ends. etcd speaks without TLS.
+const THREE: &str = r#"
+set -e
+own=$1 place=$2 dir=$3 etcd=$4 api=$5 haproxy=$6 keepalived=$7 etcd_flags=$8 api_flags=$9
+mount --make-rprivate /
+ip link set lo up
+for tree in "$haproxy" "$keepalived"; do
+  mkdir -p "$tree/proc" "$tree/dev"
+  mount -t proc proc "$tree/proc"
+  mount --rbind /dev "$tree/dev"
+done
+until ip link set eth0 up 2> /dev/null; do sleep 0.1; done
+ip address add "$own/24" dev eth0
+again() { while true; do "$@" || true; sleep 1; done; }
+again "$etcd" --name "m-$place" --data-dir "$dir/etcd" $etcd_flags --listen-metrics-urls "http://$own:2381" \
+  --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
+  --listen-peer-urls "http://$own:2380" --initial-advertise-peer-urls "http://$own:2380" --initial-cluster-state new \
+  --initial-cluster m-0=http://172.22.0.10:2380,m-1=http://172.22.0.11:2380,m-2=http://172.22.0.12:2380 &
+again "$api" --advertise-address "$own" --secure-port 6443 --cert-dir "$dir/pki" --etcd-servers http://127.0.0.1:2379 \
+  $api_flags --authorization-mode RBAC --token-auth-file "$dir/tokens" --service-cluster-ip-range 10.96.0.0/12 \
+  --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$dir/sa.pub" \
+  --service-account-signing-key-file "$dir/sa.key" &
+again chroot "$haproxy" /usr/sbin/haproxy -W -db -f /etc/haproxy.cfg &
+again chroot "$keepalived" /usr/sbin/keepalived --dont-fork --log-console --use-file /etc/keepalived.conf &
+wait
+"#;
+/// Of the cluster's administrator.
+const TOKEN: &str = "of-this-test";
+/// How often the API is asked.
+const EACH: Duration = Duration::from_millis(250);
+/// How long who asks waits for an answer, as an impatient client does.
+const IMPATIENT: Duration = Duration::from_secs(5);
+
+/// Flags of a component, as kubeadm is told them.
+fn flags(component: &Value) -> String {
+    let flag = |flag: &Value| {
+        format!("--{}={} ", flag["name"].as_str().expect("a name"), flag["value"].as_str().expect("a value"))
+    };
+    component["extraArgs"].as_array().expect("flags").iter().map(flag).collect()
+}
+
+/// One of three masters, on the bridge of this thread's namespace.
+struct OfThree {
+    init: Child,
+    place: usize,
+    log: PathBuf,
+    _trees: [ServiceImage; 2],
+}
+
+impl OfThree {
+    fn start(place: usize, dir: &Path, shared: &[(&str, String)]) -> Self {
+        let dir = dir.join(format!("m-{place}"));
+        fs_err::create_dir(&dir).expect("made");
+        for (name, text) in shared {
+            fs_err::write(dir.join(name), text).expect("written");
+        }
+        let (haproxy, keepalived) = (image("haproxy"), image("keepalived"));
+        fs_err::write(haproxy.tree.path().join("etc/haproxy.cfg"), written("balance__tests__haproxy_cfg"))
+            .expect("written");
+        // That of the second is kept: each one's peers are the other two.
+        let own = format!("172.22.0.1{place}");
+        let second = written("balance__tests__keepalived_conf");
+        let config = second.replace(&own, "?").replace("172.22.0.11", &own).replace('?', "172.22.0.11");
+        let config = config.replace("router_id m-1", &format!("router_id m-{place}"));
+        let config = config.replace("priority 149", &format!("priority {}", 150 - place));
+        let config = config.replace("{interface}", "eth0").replace("{prefix}", "24");
+        fs_err::write(keepalived.tree.path().join("etc/keepalived.conf"), config).expect("written");
+        stands_in(&keepalived, "#!/usr/bin/sh\nexit 0\n");
+        let kubeadm = written("kubeadm__tests__init");
+        let cluster: Value = serde_json::from_str(kubeadm.split("---\n").nth(1).expect("a document")).expect("JSON");
+        let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        let (etcd, api) = (program("etcd", "server"), program("kubernetes", "kube-apiserver"));
+        let told = [
+            own,
+            place.to_string(),
+            path(&dir),
+            path(&etcd),
+            path(&api),
+            path(haproxy.tree.path()),
+            path(keepalived.tree.path()),
+            flags(&cluster["etcd"]["local"]),
+            flags(&cluster["apiServer"]),
+        ];
+        let told: Vec<&str> = told.iter().map(String::as_str).collect();
+        let log = dir.join("log");
+        let (init, inside) = first_process(THREE, &told, &log);
+        let cable = Self::cable(place);
+        let peer = inside.to_string();
+        ip(&["link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &peer]);
+        ip(&["link", "set", &cable, "master", BRIDGE, "up"]);
+        Self { init, place, log, _trees: [haproxy, keepalived] }
+    }
+
+    fn cable(place: usize) -> String {
+        format!("to-m-{place}")
+    }
+
+    /// Nobody answers there any more, not even with a refusal.
+    fn lose_power(&mut self) {
+        ip(&["link", "delete", &Self::cable(self.place)]);
+        let _ = self.init.kill();
+        let _ = self.init.wait();
+    }
+}
+
+impl Drop for OfThree {
+    #[expect(clippy::print_stderr, reason = "for who reads why it failed")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let said = fs_err::read_to_string(&self.log).unwrap_or_default();
+            let last: Vec<&str> = said.lines().rev().take(60).collect();
+            eprintln!("m-{}:\n{}", self.place, last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        }
+        let _ = self.init.kill();
+        let _ = self.init.wait();
+    }
+}
+
+/// Runs `ip` in the namespace of this thread.
+fn ip(arguments: &[&str]) {
+    #[expect(clippy::disallowed_methods, reason = "a cable of this test's own namespace")]
+    let output = Command::new("ip").args(arguments).output().expect("ip runs");
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// How long a request took, and when it was made, in seconds since the power was cut; and whether it was answered well.
+type Answer = (f64, Duration, bool);
+
+fn client() -> Client {
+    let made =
+        client::plain().tls_danger_accept_invalid_certs(true).pool_max_idle_per_host(0).timeout(IMPATIENT).build();
+    made.expect("a client")
+}
+
+/// A request of a client of its own: a connection that is kept would lead to a master that is gone.
+async fn ask(write: Option<u64>, cut: Instant) -> Answer {
+    let begun = Instant::now();
+    let client = client();
+    let url = format!("https://{VIRTUAL}:8443/api/v1/namespaces/default");
+    let request = match write {
+        None => client.get(url),
+        Some(number) => client
+            .patch(url)
+            .header("Content-Type", "application/merge-patch+json")
+            .body(json!({"metadata": {"labels": {"number": number.to_string()}}}).to_string()),
+    };
+    let good = request.bearer_auth(TOKEN).send().await.is_ok_and(|answer| answer.status().is_success());
+    let at = if begun < cut { -(cut - begun).as_secs_f64() } else { (begun - cut).as_secs_f64() };
+    (at, begun.elapsed(), good)
+}
+
+/// Reads and writes at a steady rate, from seconds before the power is cut until seconds after that.
+async fn answers_around(before: Duration, after: Duration, cut: impl FnOnce()) -> [Vec<Answer>; 2] {
+    let at = Instant::now() + before;
+    let (mut requests, mut cut, mut number) = (JoinSet::new(), Some(cut), 0);
+    while Instant::now() < at + after {
+        if Instant::now() >= at
+            && let Some(cut) = cut.take()
+        {
+            cut();
+        }
+        number += 1;
+        requests.spawn(async move { (0, ask(None, at).await) });
+        requests.spawn(async move { (1, ask(Some(number), at).await) });
+        tokio::time::sleep(EACH).await;
+    }
+    let mut all = [Vec::new(), Vec::new()];
+    for (kind, answer) in requests.join_all().await {
+        all[kind].push(answer);
+    }
+    for answers in &mut all {
+        answers.sort_by(|one, other| one.0.total_cmp(&other.0));
+    }
+    all
+}
+
+/// Whether the API server there is ready.
+async fn is_ready(place: usize) -> bool {
+    let answer = client().get(format!("https://172.22.0.1{place}:6443/readyz")).send().await;
+    answer.is_ok_and(|answer| answer.status().is_success())
+}
+
+/// Whether the member of etcd there leads.
+async fn leads(place: usize) -> bool {
+    let Ok(answer) = client().get(format!("http://172.22.0.1{place}:2381/metrics")).send().await else { return false };
+    answer.text().await.is_ok_and(|text| text.contains("\netcd_server_is_leader 1\n"))
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "figures")]
+fn three_masters_go_on_without_the_one_that_has_the_address() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let tools = Tools::program_or_make("usr/bin/ip").and_then(|_| Tools::locate()).expect("a toolbox");
+    let dir = tempfile::tempdir().expect("a folder");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let shared = [
+        ("sa.key", key.serialize_pem()),
+        ("sa.pub", key.public_key_pem()),
+        ("tokens", format!("{TOKEN},admin,admin,system:masters\n")),
+    ];
+    program("etcd", "server");
+    program("kubernetes", "kube-apiserver");
+    Namespace::make().unwrap_or_else(|error| panic!("{error}")).run(move || {
+        let lan = Lan::make(&tools).expect("a bridge");
+        lan.address("172.22.0.1/24").expect("an address");
+        let mut masters: Vec<OfThree> = (0..3).map(|place| OfThree::start(place, dir.path(), &shared)).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let begun = Instant::now();
+            while !(is_ready(0).await && is_ready(1).await && is_ready(2).await && ask(Some(0), begun).await.2) {
+                assert!(begun.elapsed() < PATIENCE * 2, "the masters are not ready, or nobody answers at {VIRTUAL}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            let led = leads(0).await;
+            let first = &mut masters[0];
+            let all = answers_around(Duration::from_secs(5), Duration::from_secs(40), || first.lose_power()).await;
+            for (what, answers) in ["reads", "writes"].into_iter().zip(&all) {
+                let lost: Vec<f64> = answers.iter().filter(|answer| !answer.2).map(|answer| answer.0).collect();
+                let slow = answers.iter().filter(|answer| answer.2 && answer.1 > Duration::from_secs(1)).count();
+                let longest = answers.iter().filter(|answer| answer.2).map(|answer| answer.1).max().unwrap_or_default();
+                println!(
+                    "{what}: {} of {} lost, from {:.1} to {:.1} s after the cut; {slow} took more than a second, {:.1} s at \
+                     most; its member of etcd led: {led}",
+                    lost.len(),
+                    answers.len(),
+                    lost.first().unwrap_or(&0.0),
+                    lost.last().unwrap_or(&0.0),
+                    longest.as_secs_f64()
+                );
+                assert!(answers.iter().all(|answer| answer.2 || answer.0 > -1.0), "{what}: {answers:?}");
+                let late: Vec<_> = answers.iter().filter(|answer| answer.0 > 30.0).collect();
+                assert!(!late.is_empty() && late.iter().all(|answer| answer.2), "{what}: {late:?}");
+            }
+        });
+        drop(masters);
+    });
 }

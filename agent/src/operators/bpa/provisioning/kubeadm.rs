@@ -207,8 +207,10 @@ pub(super) mod tests {
         assert!(apart[0]["nodeRegistration"].get("taints").is_none(), "kubeadm's own taint");
         assert_eq!(apart[1]["controlPlaneEndpoint"], "api.site:443");
         let shared = Wanted { virtual_ip: Some([172, 22, 0, 250].into()), ..wanted(None) };
-        let shared = read(&init(&shared, "v1.36.4", &chosen("m", 10, &[Master])));
-        assert_eq!(shared[1]["controlPlaneEndpoint"], "172.22.0.250:8443");
+        let shared = init(&shared, "v1.36.4", &chosen("m", 10, &[Master]));
+        assert_eq!(read(&shared)[1]["controlPlaneEndpoint"], "172.22.0.250:8443");
+        // `tests/tests/virtual_address.rs` has real servers run with its flags.
+        insta::assert_snapshot!("init", shared);
     }
 
     #[test]
