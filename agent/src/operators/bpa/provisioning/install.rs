@@ -21,7 +21,7 @@ use serde_json::json;
 use super::decide::Chosen;
 use super::eta::{History, Part, Schedule};
 use super::reach::{Reached, Server, check, first_master, reach};
-use super::tell::{Told, What};
+use super::tell::{Told, What, with_failing};
 use super::wishes::Wanted;
 use super::{balance, day_one, kubeadm, login, lost, route, upgrade};
 use crate::cluster::follow;
@@ -135,7 +135,8 @@ impl Work {
     pub fn told(&self, what: What) -> Told {
         let shared = self.lock();
         let eta = shared.schedule.estimate(Timestamp::now(), &self.history);
-        Told { nodes: Some(shared.nodes.clone()), eta, ..Told::new(what, shared.sentence.clone()) }
+        let why = with_failing(&shared.sentence, &shared.nodes);
+        Told { nodes: Some(shared.nodes.clone()), eta, ..Told::new(what, why) }
     }
 
     /// A part of the work begins; `node` is empty when it is about the whole cluster.

@@ -84,6 +84,15 @@ impl Told {
     }
 }
 
+/// What is done now, and which nodes have failed at it and try again.
+pub(super) fn with_failing(now: &str, nodes: &[NodeStatus]) -> String {
+    let failing = nodes.iter().filter(|node| node.phase == NodePhase::Failing);
+    failing.fold(now.to_owned(), |told, node| {
+        let error = node.error.as_deref().and_then(|error| error.lines().next()).unwrap_or("it failed");
+        format!("{told}; {} tries again: {error}", node.name)
+    })
+}
+
 impl Controller {
     /// Writes the status if it has changed, and an event if the reason has changed.
     pub(super) async fn tell(&self, object: &Provisioning, told: Told) -> Result<(), ObjectError> {
@@ -157,5 +166,29 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
         eta: told.eta.cluster.map(Time),
         nodes,
         not_chosen: told.not_chosen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::clusters::provisioning::NodeStatus;
+    use serde_json::json;
+
+    use super::with_failing;
+
+    #[test]
+    fn a_node_that_tries_again_is_named_with_what_has_failed() {
+        let node = |name: &str, phase: &str, error: Option<&str>| -> NodeStatus {
+            let node = json!({"name": name, "roles": [], "host": "metal3/m", "macAddress": "52:54:00:22:00:20",
+                "ip": "172.22.0.10", "phase": phase, "error": error});
+            serde_json::from_value(node).expect("a node")
+        };
+        let joins = node("m-2", "Installing", None);
+        assert_eq!(with_failing("m-2 joins", std::slice::from_ref(&joins)), "m-2 joins");
+        let fails = node("m-1", "Failing", Some("`kubeadm join` ended with 1: no answer\nmore"));
+        assert_eq!(
+            with_failing("m-2 joins", &[joins, fails]),
+            "m-2 joins; m-1 tries again: `kubeadm join` ended with 1: no answer"
+        );
     }
 }
