@@ -63,12 +63,7 @@ impl Pod {
     /// Where `ip` fails.
     #[must_use]
     pub fn ip(&self, arguments: &[&str]) -> String {
-        #[expect(clippy::disallowed_methods, reason = "a look into a pod")]
-        let mut enter = Command::new("nsenter");
-        enter.args(["--net", "--target", &self.inside.to_string(), "ip"]).args(arguments);
-        let output = enter.output().expect("nsenter runs");
-        assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        ip_of(self.inside, arguments)
     }
 
     /// Kills it.
@@ -84,6 +79,20 @@ impl Drop for Pod {
     }
 }
 
+/// What `ip` says in the network of a process.
+///
+/// # Panics
+/// Where `ip` fails.
+#[must_use]
+pub fn ip_of(process: u32, arguments: &[&str]) -> String {
+    #[expect(clippy::disallowed_methods, reason = "a look into a pod")]
+    let mut enter = Command::new("nsenter");
+    enter.args(["--net", "--target", &process.to_string(), "ip"]).args(arguments);
+    let output = enter.output().expect("nsenter runs");
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Runs a script of bash as the first process of namespaces for mounts, network and processes, which end with it. What it
 /// says goes to `log`. Returns what ends it, and its id out here.
 ///
@@ -94,22 +103,8 @@ pub fn first_process(script: &str, arguments: &[&str], log: &Path) -> (Child, u3
     #[expect(clippy::disallowed_methods, reason = "the first process of a node or a pod")]
     let mut outer = Command::new("setpriv");
     // With the thread that asks for it, so that nothing of it outlives a test that is killed.
-    outer
-        .args([
-            "--pdeathsig",
-            "KILL",
-            "unshare",
-            "--mount",
-            "--net",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "bash",
-            "-c",
-            script,
-            "init",
-        ])
-        .args(arguments);
+    outer.args(["--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]);
+    outer.args(["bash", "-c", script, "init"]).args(arguments);
     let out = fs_err::File::create(log).expect("a log").into_parts().0;
     let err = out.try_clone().expect("a log");
     let mut init = outer.stdin(Stdio::null()).stdout(out).stderr(err).spawn().expect("started");

@@ -12,7 +12,7 @@ use foothold_agent::http::client;
 use foothold_qemu::Tools;
 use foothold_qemu::site::{BRIDGE, Lan, Namespace};
 use foothold_tests::fixture::kept_by_agent;
-use foothold_tests::pods::{Pod, first_process, wait_for};
+use foothold_tests::pods::{Pod, first_process, ip_of, wait_for};
 use foothold_tests::programs::program;
 use foothold_tests::service_image::ServiceImage;
 use reqwest::Client;
@@ -29,6 +29,27 @@ const PATIENCE: Duration = Duration::from_secs(90);
 fn written(name: &str) -> String {
     kept_by_agent("operators/bpa/provisioning", name)
 }
+
+/// The configuration of keepalived of the master at `.1PLACE`. That of the second one is kept: each one's peers are the others.
+fn keepalived_of(place: usize) -> String {
+    let (second, own) = (written("balance__tests__keepalived_conf"), address_of(place));
+    let config = second.replace(&own, "?").replace("172.22.0.11", &own).replace('?', "172.22.0.11");
+    let config = config.replace("router_id m-1", &format!("router_id m-{place}"));
+    let config = config.replace("priority 149", &format!("priority {}", 150 - place));
+    config.replace("{interface}", "eth0").replace("{prefix}", "24")
+}
+
+fn address_of(place: usize) -> String {
+    format!("172.22.0.1{place}")
+}
+
+/// Whether what `ip` says of a master's addresses has the virtual one.
+fn has_virtual(said: &str) -> bool {
+    said.contains(&format!("{VIRTUAL}/24"))
+}
+
+/// Asks `ip` for the addresses of a master's card.
+const ADDRESSES: [&str; 5] = ["-brief", "address", "show", "dev", "eth0"];
 
 fn image(name: &str) -> ServiceImage {
     let clusters = Some(Clusters::default());
@@ -51,23 +72,21 @@ struct Master {
 }
 
 impl Master {
-    /// That whose configuration this is, of those at `.10` and `.11`.
-    fn start(own: &str, config: &str) -> Self {
+    fn start(place: usize) -> Self {
         let image = image("keepalived");
         let root = image.tree.path();
         let pod: Value = serde_json::from_str(&written("balance__tests__keepalived_pod")).expect("a pod");
         let container = &pod["spec"]["containers"][0];
         let words = |list: &Value| -> Vec<String> { serde_json::from_value(list.clone()).expect("words") };
         let path = container["volumeMounts"][0]["mountPath"].as_str().expect("a path").trim_start_matches('/');
-        fs_err::write(root.join(path), config.replace("{interface}", "eth0").replace("{prefix}", "24"))
-            .expect("written");
+        fs_err::write(root.join(path), keepalived_of(place)).expect("written");
         stands_in(&image, ASKED);
         let capabilities = words(&container["securityContext"]["capabilities"]["add"]);
         let capabilities: Vec<&str> = capabilities.iter().map(String::as_str).collect();
         let told = words(&container["args"]);
         let argv: Vec<&str> = ["/usr/sbin/keepalived"].into_iter().chain(told.iter().map(String::as_str)).collect();
         let log = root.join("keepalived.log");
-        let pod = Pod::start(root, &format!("{own}/24"), &capabilities, &argv, &log);
+        let pod = Pod::start(root, &format!("{}/24", address_of(place)), &capabilities, &argv, &log);
         Self { image, pod }
     }
 
@@ -78,7 +97,7 @@ impl Master {
     }
 
     fn has_the_address(&self) -> bool {
-        self.pod.ip(&["-brief", "address", "show", "dev", "eth0"]).contains(&format!("{VIRTUAL}/24"))
+        has_virtual(&self.pod.ip(&ADDRESSES))
     }
 
     /// How often it has found that the master does not answer.
@@ -102,10 +121,7 @@ impl Drop for Master {
 
 #[test]
 fn the_virtual_address_is_with_a_master_that_answers() {
-    let second = written("balance__tests__keepalived_conf");
-    let first = second.replace("172.22.0.11", "?").replace("172.22.0.10", "172.22.0.11").replace('?', "172.22.0.10");
-    let first = first.replace("router_id m-1", "router_id m-0").replace("priority 149", "priority 150");
-    let mut masters = [Master::start("172.22.0.10", &first), Master::start("172.22.0.11", &second)];
+    let mut masters = [0, 1].map(Master::start);
     let [first, second] = &masters;
     let with = |holder: &Master, other: Option<&Master>, why: &str| {
         wait_for(why, PATIENCE, || {
@@ -194,6 +210,7 @@ fn flags(component: &Value) -> String {
 /// One of three masters, on the bridge of this thread's namespace.
 struct OfThree {
     init: Child,
+    inside: u32,
     place: usize,
     log: PathBuf,
     _trees: [ServiceImage; 2],
@@ -209,21 +226,14 @@ impl OfThree {
         let (haproxy, keepalived) = (image("haproxy"), image("keepalived"));
         fs_err::write(haproxy.tree.path().join("etc/haproxy.cfg"), written("balance__tests__haproxy_cfg"))
             .expect("written");
-        // That of the second is kept: each one's peers are the other two.
-        let own = format!("172.22.0.1{place}");
-        let second = written("balance__tests__keepalived_conf");
-        let config = second.replace(&own, "?").replace("172.22.0.11", &own).replace('?', "172.22.0.11");
-        let config = config.replace("router_id m-1", &format!("router_id m-{place}"));
-        let config = config.replace("priority 149", &format!("priority {}", 150 - place));
-        let config = config.replace("{interface}", "eth0").replace("{prefix}", "24");
-        fs_err::write(keepalived.tree.path().join("etc/keepalived.conf"), config).expect("written");
+        fs_err::write(keepalived.tree.path().join("etc/keepalived.conf"), keepalived_of(place)).expect("written");
         stands_in(&keepalived, "#!/usr/bin/sh\nexit 0\n");
         let kubeadm = written("kubeadm__tests__init");
         let cluster: Value = serde_json::from_str(kubeadm.split("---\n").nth(1).expect("a document")).expect("JSON");
         let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let (etcd, api) = (program("etcd", "server"), program("kubernetes", "kube-apiserver"));
         let told = [
-            own,
+            address_of(place),
             place.to_string(),
             path(&dir),
             path(&etcd),
@@ -237,10 +247,9 @@ impl OfThree {
         let log = dir.join("log");
         let (init, inside) = first_process(THREE, &told, &log);
         let cable = Self::cable(place);
-        let peer = inside.to_string();
-        ip(&["link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &peer]);
+        ip(&["link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &inside.to_string()]);
         ip(&["link", "set", &cable, "master", BRIDGE, "up"]);
-        Self { init, place, log, _trees: [haproxy, keepalived] }
+        Self { init, inside, place, log, _trees: [haproxy, keepalived] }
     }
 
     fn cable(place: usize) -> String {
@@ -250,6 +259,14 @@ impl OfThree {
     /// Nobody answers there any more, not even with a refusal.
     fn lose_power(&mut self) {
         ip(&["link", "delete", &Self::cable(self.place)]);
+        self.kill();
+    }
+
+    fn has_the_address(&self) -> bool {
+        has_virtual(&ip_of(self.inside, &ADDRESSES))
+    }
+
+    fn kill(&mut self) {
         let _ = self.init.kill();
         let _ = self.init.wait();
     }
@@ -263,8 +280,7 @@ impl Drop for OfThree {
             let last: Vec<&str> = said.lines().rev().take(60).collect();
             eprintln!("m-{}:\n{}", self.place, last.into_iter().rev().collect::<Vec<_>>().join("\n"));
         }
-        let _ = self.init.kill();
-        let _ = self.init.wait();
+        self.kill();
     }
 }
 
@@ -275,8 +291,14 @@ fn ip(arguments: &[&str]) {
     assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// How long a request took, and when it was made, in seconds since the power was cut; and whether it was answered well.
-type Answer = (f64, Duration, bool);
+/// What came of a request.
+#[derive(Debug)]
+struct Answer {
+    /// When it was made, in seconds since the power was cut.
+    at: f64,
+    took: Duration,
+    good: bool,
+}
 
 fn client() -> Client {
     let made =
@@ -298,7 +320,7 @@ async fn ask(write: Option<u64>, cut: Instant) -> Answer {
     };
     let good = request.bearer_auth(TOKEN).send().await.is_ok_and(|answer| answer.status().is_success());
     let at = if begun < cut { -(cut - begun).as_secs_f64() } else { (begun - cut).as_secs_f64() };
-    (at, begun.elapsed(), good)
+    Answer { at, took: begun.elapsed(), good }
 }
 
 /// Reads and writes at a steady rate, from seconds before the power is cut until seconds after that.
@@ -321,21 +343,38 @@ async fn answers_around(before: Duration, after: Duration, cut: impl FnOnce()) -
         all[kind].push(answer);
     }
     for answers in &mut all {
-        answers.sort_by(|one, other| one.0.total_cmp(&other.0));
+        answers.sort_by(|one, other| one.at.total_cmp(&other.at));
     }
     all
 }
 
 /// Whether the API server there is ready.
 async fn is_ready(place: usize) -> bool {
-    let answer = client().get(format!("https://172.22.0.1{place}:6443/readyz")).send().await;
+    let answer = client().get(format!("https://{}:6443/readyz", address_of(place))).send().await;
     answer.is_ok_and(|answer| answer.status().is_success())
 }
 
 /// Whether the member of etcd there leads.
 async fn leads(place: usize) -> bool {
-    let Ok(answer) = client().get(format!("http://172.22.0.1{place}:2381/metrics")).send().await else { return false };
+    let Ok(answer) = client().get(format!("http://{}:2381/metrics", address_of(place))).send().await else {
+        return false;
+    };
     answer.text().await.is_ok_and(|text| text.contains("\netcd_server_is_leader 1\n"))
+}
+
+/// How many were lost and when, and how long the others took.
+fn figures(answers: &[Answer]) -> String {
+    let lost: Vec<f64> = answers.iter().filter(|answer| !answer.good).map(|answer| answer.at).collect();
+    let took: Vec<Duration> = answers.iter().filter(|answer| answer.good).map(|answer| answer.took).collect();
+    format!(
+        "{} of {} lost, from {:.1} to {:.1} s after the cut; {} took more than a second, {:.1} s at most",
+        lost.len(),
+        answers.len(),
+        lost.first().unwrap_or(&0.0),
+        lost.last().unwrap_or(&0.0),
+        took.iter().filter(|took| **took > Duration::from_secs(1)).count(),
+        took.iter().max().unwrap_or(&Duration::ZERO).as_secs_f64()
+    )
 }
 
 #[test]
@@ -359,29 +398,18 @@ fn three_masters_go_on_without_the_one_that_has_the_address() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let begun = Instant::now();
-            while !(is_ready(0).await && is_ready(1).await && is_ready(2).await && ask(Some(0), begun).await.2) {
+            while !(is_ready(0).await && is_ready(1).await && is_ready(2).await && ask(Some(0), begun).await.good) {
                 assert!(begun.elapsed() < PATIENCE * 2, "the masters are not ready, or nobody answers at {VIRTUAL}");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            let led = leads(0).await;
-            let first = &mut masters[0];
+            let (led, first) = (leads(0).await, &mut masters[0]);
+            wait_for("the first master to have the address", PATIENCE, || first.has_the_address().then_some(()));
             let all = answers_around(Duration::from_secs(5), Duration::from_secs(40), || first.lose_power()).await;
             for (what, answers) in ["reads", "writes"].into_iter().zip(&all) {
-                let lost: Vec<f64> = answers.iter().filter(|answer| !answer.2).map(|answer| answer.0).collect();
-                let slow = answers.iter().filter(|answer| answer.2 && answer.1 > Duration::from_secs(1)).count();
-                let longest = answers.iter().filter(|answer| answer.2).map(|answer| answer.1).max().unwrap_or_default();
-                println!(
-                    "{what}: {} of {} lost, from {:.1} to {:.1} s after the cut; {slow} took more than a second, {:.1} s at \
-                     most; its member of etcd led: {led}",
-                    lost.len(),
-                    answers.len(),
-                    lost.first().unwrap_or(&0.0),
-                    lost.last().unwrap_or(&0.0),
-                    longest.as_secs_f64()
-                );
-                assert!(answers.iter().all(|answer| answer.2 || answer.0 > -1.0), "{what}: {answers:?}");
-                let late: Vec<_> = answers.iter().filter(|answer| answer.0 > 30.0).collect();
-                assert!(!late.is_empty() && late.iter().all(|answer| answer.2), "{what}: {late:?}");
+                println!("{what}: {}; its member of etcd led: {led}", figures(answers));
+                assert!(answers.iter().all(|answer| answer.good || answer.at > -1.0), "{what}: {answers:?}");
+                let late: Vec<_> = answers.iter().filter(|answer| answer.at > 30.0).collect();
+                assert!(!late.is_empty() && late.iter().all(|answer| answer.good), "{what}: {late:?}");
             }
         });
         drop(masters);

@@ -15,11 +15,9 @@ const ADMIN: &str = "/etc/kubernetes/admin.conf";
 const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
 /// Where the kubelet finds static pods.
 const MANIFESTS: &str = "/etc/kubernetes/manifests/";
-/// Static pods of kubeadm, by their label `component`.
-const CONTROL_PLANE: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
-/// Patches of static pods, those of the box: a pod that is Ready is not asked each second. That would be half of what the kubelet
-/// of an emulated server does.
-const PROBES: [(&str, &str); 4] = [
+/// Static pods of kubeadm, by their label `component`, each with the patch that the box's own has: one that is Ready is not
+/// asked each second. That would be half of what the kubelet of an emulated server does.
+const CONTROL_PLANE: [(&str, &str); 4] = [
     ("etcd", include_str!("../../../packages/kubernetes/patches/etcd+strategic.yaml")),
     ("kube-apiserver", include_str!("../../../packages/kubernetes/patches/kube-apiserver+strategic.yaml")),
     (
@@ -72,7 +70,7 @@ fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
 /// Runs kubeadm's renewal of certificates, and restarts the static pods, which have read the old ones.
 fn renew(server: &Server) -> anyhow::Result<()> {
     server.call(&["kubeadm", "certs", "renew", "all"], SHORT)?;
-    for component in CONTROL_PLANE {
+    for (component, _) in CONTROL_PLANE {
         let found = server.call(&["crictl", "pods", "--label", &format!("component={component}"), "--quiet"], SHORT)?;
         for pod in found.split_whitespace() {
             server.call(&["crictl", "stopp", pod], SHORT)?;
@@ -100,7 +98,7 @@ pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
 }
 
 fn put_patches(server: &Server) -> anyhow::Result<()> {
-    for (component, patch) in PROBES {
+    for (component, patch) in CONTROL_PLANE {
         server.write(&format!("{PATCHES}/{component}+strategic.yaml"), patch, 0o644)?;
     }
     Ok(())

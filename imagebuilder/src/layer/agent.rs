@@ -316,10 +316,9 @@ mod tests {
     }
 
     /// All Rust files below a folder.
-    fn sources_below(folder: &Path) -> Vec<PathBuf> {
-        let entries = fs_err::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-        let below = |path: PathBuf| if path.is_dir() { sources_below(&path) } else { vec![path] };
-        entries.flat_map(below).filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+    fn sources_below(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+        let entries = walkdir::WalkDir::new(folder).into_iter().map(|entry| entry.expect("an entry").into_path());
+        entries.filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
     }
 
     /// Each `Cargo.toml` in a folder and its children.

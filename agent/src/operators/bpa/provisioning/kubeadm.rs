@@ -18,7 +18,7 @@ const TOKEN: &str = "15m0s";
 
 /// The scheduler and the controller manager end when they cannot renew their lease in time: on a slow server they get more
 /// time than the ten seconds of the default. They also write it less often. Who takes over from a master that has died does
-/// so after a minute at most; the API does not wait for that.
+/// so after little more than a minute; the API does not wait for that.
 const LEASES: [(&str, &str); 3] = [
     ("leader-elect-lease-duration", "60s"),
     ("leader-elect-renew-deadline", "40s"),
