@@ -6,7 +6,9 @@ use std::path::Path;
 
 use agent_api::menu::MenuEntry;
 use agent_api::proof::{self, PROOF};
-use agent_api::release::{Blob, BootEntry, Budgets, ContentFile, Image, Kubernetes, Layer, Package, Release, SBOM};
+use agent_api::release::{
+    Blob, BootEntry, Budgets, Clusters, ContentFile, Image, Kubernetes, Layer, Package, Release, SBOM,
+};
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 
@@ -67,6 +69,15 @@ pub fn resolve(at: &Builder, appliance: &Appliance) -> Result<Lock> {
         if let Some(source) = Source::of(&kubernetes.source) {
             let version = kubernetes.version.to_string();
             lock.binaries = elsewhere(at, source, &version, &|line| step.note(line)).resolve()?;
+        }
+        for other in appliance.services.cluster_versions() {
+            let version = other.version.to_string();
+            if let Some(source) = Source::of(&other.source) {
+                let found = elsewhere(at, source, &version, &|line| step.note(line)).resolve()?;
+                lock.cluster_binaries.insert(version, found);
+            } else if let Some(set) = modules::other(&version) {
+                lock.modules.insert(set.name.to_owned(), set.digest(&at.packages())?);
+            }
         }
         service::resolve(&service::declared(&at.images(), &appliance.services)?, &apt, &mut lock)?;
         content::resolve(at, appliance, &apt, &mut lock)?;
@@ -165,6 +176,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
     let mut images: Vec<Image> = results.of("containers-layer")?.fact("images")?;
     content::closure::check_own(&at.cache, &results.templates()?, &images)?;
     images.extend(results.services(&site.services)?.carried);
+    images.extend(stages::images_of_other_versions(&site, &results)?);
     let input = content::Input {
         at,
         appliance,
@@ -186,7 +198,7 @@ pub fn release(at: &Builder, appliance: &Appliance, lock: &Lock) -> Result<Built
         release: &built.release,
         id: &built.id,
         lock,
-        programs: &built.programs,
+        programs: &stages::programs_with_others(&site, &results)?,
         agent: results.of("agent")?,
         parts: &sbom::parts::Parts::read(&at.cache, results.of("sbom")?)?,
         recipes: &site.recipes,
@@ -261,7 +273,9 @@ fn manifest(
         ntp_serve: appliance.services.ntp_serve,
         registry_writable_bytes: appliance.services.registry_writable.map(ByteSize::bytes),
         provisioning: appliance.services.provisioning.clone(),
-        clusters: appliance.services.clusters.clone(),
+        clusters: appliance.services.clusters.as_ref().map(|clusters| Clusters {
+            versions: clusters.versions.iter().map(|other| other.version.to_string()).collect(),
+        }),
         storage: appliance.services.storage,
         sip: appliance.services.sip.clone(),
         vino: appliance.services.vino.clone(),

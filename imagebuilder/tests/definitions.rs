@@ -70,6 +70,36 @@ fn the_network_of_servers_is_one_that_can_be() {
     }
 }
 
+/// Releases of Kubernetes for clusters: each is one that can be brought, and there once.
+#[test]
+fn releases_for_clusters_are_ones_that_can_be_brought() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().display();
+    for (versions, words) in [
+        ("[ { version: v1.35.8 } ]".to_owned(), None),
+        (format!("[ {{ version: v1.36.3, from: directory, path: {at} }}, {{ version: v1.35.8 }} ]"), None),
+        ("[ { version: v1.35.1, from: upstream, url: \"https://mirror.example/kubernetes\" } ]".to_owned(), None),
+        ("[]".to_owned(), None),
+        ("[ { version: v1.35.7 } ]".to_owned(), Some("v1.35.7 is not a release whose modules are pinned")),
+        ("[ { version: v1.36.3 } ]".to_owned(), Some("v1.36.3 is not a release whose modules are pinned")),
+        ("[ { version: 1.35.8 } ]".to_owned(), Some("`1.35.8` is not valid")),
+        ("[ { version: v1.34.9 } ]".to_owned(), Some("not a release that this version of foothold makes clusters of")),
+        ("[ { version: v1.36.4, from: directory, path: . } ]".to_owned(), Some("the box's own release")),
+        ("[ { version: v1.35.8 }, { version: v1.35.8 } ]".to_owned(), Some("v1.35.8 is there twice")),
+        ("[ { version: v1.35.8, from: directory } ]".to_owned(), Some("`from: directory` needs a `path`")),
+        ("[ { version: v1.35.8, path: . } ]".to_owned(), Some("`path` means nothing with `from: modules`")),
+        ("[ { from: modules } ]".to_owned(), Some("has no `version`")),
+        ("[ v1.35.8 ]".to_owned(), Some("")),
+    ] {
+        let servers = "provisioning: { interface: { name: ens4 }, address: 172.22.0.1/24 }";
+        let found = found_in(&format!("services: {{ {servers}, clusters: {{ versions: {versions} }} }}"));
+        match words {
+            None => assert!(found.is_empty(), "{versions}: {found:?}"),
+            Some(words) => assert!(found.len() == 1 && found[0].contains(words), "{versions}: {found:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_url_where_a_path_belongs_is_told_as_one() {
     for lines in [

@@ -55,7 +55,7 @@ fn release() -> Release {
     Release {
         images: names.into_iter().map(image).collect(),
         provisioning: Some(Provisioning { address: Some(address), ..Provisioning::default() }),
-        clusters: Some(Clusters {}),
+        clusters: Some(Clusters::default()),
         sip: Some(Sip {}),
         vino: Some(Vino { interface: None }),
         ..fixture::release()

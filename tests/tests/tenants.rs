@@ -1,8 +1,8 @@
 //! Real `HAProxy` and OpenSSH, out of the images that the builder makes, with what the controller of tenant clusters has them
 //! run.
 
-use agent_api::release::{Clusters, Sip};
-use foothold::config::{Provisioning, Services};
+use agent_api::release::Sip;
+use foothold::config::{Clusters, Provisioning, Services};
 use foothold_tests::fixture::kept_by_agent;
 use foothold_tests::service_image::ServiceImage;
 

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use agent_api::release::Clusters;
-use foothold::config::{Provisioning, Services};
+use foothold::config::{Clusters, Provisioning, Services};
 use foothold_agent::http::client;
 use foothold_qemu::Tools;
 use foothold_qemu::site::{BRIDGE, Lan, Namespace};

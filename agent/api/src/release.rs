@@ -383,7 +383,11 @@ pub struct Release {
 /// Clusters of Kubernetes that the box forms of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Clusters {}
+pub struct Clusters {
+    /// Releases of Kubernetes that they may have beside the box's own, such as `v1.35.8`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<String>,
+}
 
 /// Volumes of the box's own cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

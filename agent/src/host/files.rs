@@ -98,6 +98,19 @@ pub fn lock(path: &Path) -> io::Result<fs_err::File> {
     Ok(file)
 }
 
+/// Whether somebody else holds this file ([`lock`]).
+pub fn is_held(path: &Path) -> io::Result<bool> {
+    let file = match fs_err::OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    match file.file().try_lock() {
+        Ok(()) => Ok(false),
+        Err(std::fs::TryLockError::WouldBlock) => Ok(true),
+        Err(std::fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
 /// Removes a file; one that is gone already is as good.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs_err::remove_file(path) {
@@ -118,7 +131,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::{SECRET, replace_below, write};
+    use super::{SECRET, is_held, lock, replace_below, write};
 
     #[test]
     fn a_file_is_replaced_whole_and_only_when_it_differs() {
@@ -141,5 +154,18 @@ mod tests {
         replace_below(root.path(), &path, b"two").expect("replaced");
         assert_eq!(fs_err::read(&path).expect("read"), b"two");
         assert_eq!(fs_err::read_dir(path.parent().expect("parent")).expect("listing").count(), 1);
+    }
+
+    #[test]
+    fn a_file_is_held_as_long_as_somebody_has_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("lock");
+        assert!(!is_held(&path).expect("looked"), "it is not there");
+        let held = lock(&path).expect("locked");
+        assert!(is_held(&path).expect("looked"));
+        drop(held);
+        assert!(!is_held(&path).expect("looked"));
+        // To look does not hold it.
+        drop(lock(&path).expect("locked"));
     }
 }

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 
 use super::plan::{CheckPlan, NodeFacts};
 use super::run::CLUSTER;
-use super::{LEDGER, Server, kubernetes};
+use super::{LEDGER, LOCK, Server, kubernetes};
+use crate::host::files;
 use crate::steps::Ledger;
 
 /// The message about a server that is a node of another cluster.
@@ -52,6 +53,8 @@ pub struct Seen {
     traces: bool,
     /// The cluster whose node it is, as the ledger says.
     cluster: Option<String>,
+    /// Whether another command changes it at this moment.
+    held: bool,
     now: i64,
 }
 
@@ -88,6 +91,7 @@ pub fn look(server: &Server, plan: &CheckPlan) -> anyhow::Result<Seen> {
         lacking: NEEDED.iter().filter(|name| !there(name) && !brought(name)).map(|name| (*name).to_owned()).collect(),
         traces: kubernetes::has_traces(server),
         cluster: ledger.fact(CLUSTER),
+        held: files::is_held(&server.path(LOCK))?,
         now: Timestamp::now().as_second(),
     })
 }
@@ -178,6 +182,7 @@ pub fn judge(seen: &Seen, plan: &CheckPlan) -> NodeFacts {
         memory_mib: seen.memory_mib,
         free_mib: seen.free_mib,
         member,
+        busy: seen.held,
         problems,
     }
 }

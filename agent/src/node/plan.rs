@@ -125,6 +125,8 @@ pub struct NodeFacts {
     pub free_mib: u64,
     /// Whether it is a node of this cluster already.
     pub member: bool,
+    /// Whether a command that was begun before still changes it: kubeadm is not cut off when the operator ends.
+    pub busy: bool,
     /// Why it cannot become a node: sentences, each with what to do.
     pub problems: Vec<String>,
 }

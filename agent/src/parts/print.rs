@@ -257,7 +257,7 @@ mod tests {
         let references: Vec<String> = names.iter().map(|name| format!("foothold.dev/{name}")).collect();
         Release {
             images: references.iter().map(|reference| image(&reference.as_str())).collect(),
-            clusters: Some(Clusters {}),
+            clusters: Some(Clusters::default()),
             sip: Some(Sip {}),
             vino: Some(Vino { interface: Some("ens5".to_owned()) }),
             ..release()

@@ -1,6 +1,6 @@
 //! `foothold lock`: writes `appliance.lock`, and says what moved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_api::release::Blob;
 use serde_json::json;
@@ -45,6 +45,11 @@ fn changes(before: &Lock, after: &Lock) -> Vec<String> {
         }
     }
     lines.extend(moved("kubernetes", &before.binaries, &after.binaries));
+    let versions: BTreeSet<&String> = before.cluster_binaries.keys().chain(after.cluster_binaries.keys()).collect();
+    for version in versions {
+        let what = format!("kubernetes {version}");
+        lines.extend(moved(&what, before.binaries_of(version), after.binaries_of(version)));
+    }
     lines.extend(moved("content", &before.files, &after.files));
     let images = |lock: &Lock| lock.images.iter().map(|(name, image)| (name.clone(), image.top().blob())).collect();
     lines.extend(moved("images", &images(before), &images(after)));

@@ -32,7 +32,7 @@ pub use self::appliance::{
 };
 pub use self::input::{Closure, Compression, DiskFormat, Format};
 pub use self::schema::json_schema;
-pub use self::services::{ServiceName, Services};
+pub use self::services::{ClusterVersion, Clusters, ServiceName, Services};
 pub use self::types::{
     ByteSize, Console, ImageReference, Invalid, Ipv4Network, KubernetesVersion, Name, SecretReference, Version,
     parse_duration,

@@ -12,15 +12,17 @@
 use std::str::FromStr;
 
 use agent_api::net::is_interface_name;
-use agent_api::release::{Clusters, Sip, Storage, Vino};
+use agent_api::release::{Sip, Storage, Vino};
 use agent_api::servers::{Provisioning, ServersNetwork};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::appliance::KubernetesSource;
 use super::findings::Findings;
+use super::input::KubernetesFrom;
 use super::path::KeyPath;
 use super::site::servers_network;
-use super::types::{ByteSize, Invalid};
+use super::types::{ByteSize, Invalid, KubernetesVersion};
 
 /// What the box offers to its site.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -30,7 +32,7 @@ pub struct ServicesInput {
     /// Network boot and provisioning of servers.
     pub provisioning: Option<ServersNetwork>,
     /// Clusters of Kubernetes that the box forms of the servers it provisions: `{}`. Needs `services.provisioning`.
-    pub clusters: Option<Clusters>,
+    pub clusters: Option<ClustersInput>,
     /// The metrics API, which `kubectl top` and autoscalers ask: `{}`. On the box, and on the clusters that it forms.
     pub metrics: Option<Metrics>,
     /// A default `StorageClass`, whose volumes lie on DATA: `{}`. On the box; on the clusters that it forms volumes lie on their
@@ -46,6 +48,33 @@ pub struct ServicesInput {
     pub registry: Option<Registry>,
     /// Time.
     pub ntp: Option<Ntp>,
+}
+
+/// Clusters of servers.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Clusters")]
+pub struct ClustersInput {
+    /// Releases of Kubernetes that clusters may have beside the box's own: those that run there already get new nodes of
+    /// their own release until they are upgraded. Default: none.
+    pub versions: Option<Vec<OtherKubernetes>>,
+}
+
+/// A release of Kubernetes for clusters.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OtherKubernetes {
+    /// Release such as `v1.35.8`.
+    #[schemars(required, title = "a Kubernetes release such as `v1.35.8`", extend("x-form" = "version"))]
+    pub version: Option<String>,
+    /// Where its programs come from. Default: `modules`.
+    pub from: Option<KubernetesFrom>,
+    /// Directory with the programs, for `from: directory`; relative to this file.
+    #[schemars(title = "a directory")]
+    pub path: Option<String>,
+    /// Release server, for `from: upstream`: `URL/release/v1.35.8/bin/linux/amd64/kubelet`, with `kubelet.sha256` beside it.
+    #[schemars(title = "a URL", extend("x-form" = "uri"))]
+    pub url: Option<String>,
 }
 
 /// The metrics API.
@@ -79,6 +108,25 @@ pub struct Registry {
 pub struct Ntp {
     /// Whether the box serves time. Default: true.
     pub serve: Option<bool>,
+}
+
+/// Clusters of servers, checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Clusters {
+    /// Releases of Kubernetes beside the box's own, in the order of the definition.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<ClusterVersion>,
+}
+
+/// A release of Kubernetes for clusters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterVersion {
+    /// Release.
+    pub version: KubernetesVersion,
+    /// Where its programs come from.
+    pub source: KubernetesSource,
 }
 
 /// What the box offers to its site, checked.
@@ -131,6 +179,11 @@ const OF_SERVERS: [(ServiceName, &str); 3] =
     [(ServiceName::Clusters, "clusters"), (ServiceName::Sip, "sip"), (ServiceName::Vino, "vino")];
 
 impl Services {
+    /// Releases of Kubernetes for clusters, beside the box's own.
+    pub fn cluster_versions(&self) -> &[ClusterVersion] {
+        self.clusters.as_ref().map(|clusters| clusters.versions.as_slice()).unwrap_or_default()
+    }
+
     /// Whether the definition declares it.
     pub fn has(&self, name: ServiceName) -> bool {
         match name {
@@ -159,7 +212,8 @@ pub(super) fn check(input: &ServicesInput, findings: &mut Findings<'_>) -> Servi
         ntp_serve: input.ntp.as_ref().and_then(|ntp| ntp.serve).unwrap_or(true),
         registry_writable: writable.and_then(|text| findings.parse(&writable_path, text, ByteSize::from_str)),
         provisioning: provisioning.map(|input| servers_network(input, findings)),
-        clusters: input.clusters.clone(),
+        // `Validate` fills in their releases.
+        clusters: input.clusters.as_ref().map(|_| Clusters::default()),
         metrics: input.metrics.is_some(),
         storage: input.storage.as_ref().map(|input| storage(input, &path.key("storage"), findings)),
         sip: input.sip.clone(),

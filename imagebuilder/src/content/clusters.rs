@@ -5,7 +5,8 @@
 //! foothold-agent                     in the layer `appliance`  ─┼─► ContentFile, by digest
 //! crictl, runc, flannel; manifest    in the store              ─┘
 //! ```
-//! What the box's own layers hold is read out of them: the medium has no second copy.
+//! What the box's own layers hold is read out of them: the medium has no second copy. Another release of Kubernetes
+//! ([`super::versions`]) has its own kubelet, kubeadm and kubectl in the store, and all else of the box.
 
 use std::path::Path;
 
@@ -67,17 +68,18 @@ pub fn flannel(images: &Path, packages: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Looks up where each program lies, and puts into the store what no layer has. Fact `files`: what is served.
+/// Looks up where each program of a release of Kubernetes lies, and puts into the store what no layer has. `own`: what the box
+/// itself runs. Fact `files`: what is served.
 pub fn make(
     cache: &Cache,
-    programs: &Made,
+    (programs, own): (&Made, &Made),
     version: &str,
     flannel: &str,
     waiting: &(dyn Fn(&str) + Sync),
 ) -> Result<(Made, bool)> {
-    let mut key = StageKey::new("clusters", 2).with("version", version).with(MANIFEST, hash::bytes(flannel.as_bytes()));
+    let mut key = StageKey::new("clusters", 3).with("version", version).with(MANIFEST, hash::bytes(flannel.as_bytes()));
     for name in PROGRAMS {
-        key = key.with(name, &programs.file(name)?.digest);
+        key = key.with(name, &programs.file(name)?.digest).with("own", &own.file(name)?.digest);
     }
     cache.stage(&key, &mut || waiting("another build is making the same"), |_| {
         let (mut made, mut files) = (Made::default(), Vec::new());
@@ -87,7 +89,8 @@ pub fn make(
         }
         all.push((MANIFEST, cache.adopt_bytes(flannel.as_bytes())?));
         for (name, blob) in all {
-            let within = in_layer(programs, name)?;
+            let is_own = own.files.get(name).is_some_and(|other| *other == blob);
+            let within = if is_own { in_layer(own, name)? } else { None };
             let file = ContentFile::stored(format!("kubernetes/{version}/{name}"), ContentKind::Kubernetes, &blob);
             if within.is_none() {
                 made.files.insert(name.to_owned(), blob);
@@ -129,7 +132,7 @@ mod tests {
             let blob = cache.adopt_bytes(name.as_bytes()).expect("a blob");
             programs.files.insert(name.to_owned(), blob);
         }
-        let (made, _) = make(&cache, &programs, "v1.36.4", "kind: Namespace\n", &|_| ()).expect("made");
+        let (made, _) = make(&cache, (&programs, &programs), "v1.36.4", "kind: Namespace\n", &|_| ()).expect("made");
         assert_eq!(made.files.keys().collect::<Vec<_>>(), ["crictl", "flannel", "kube-flannel.yaml", "runc"]);
         let served = files(&made).expect("files");
         let lines: Vec<String> = served
@@ -157,7 +160,7 @@ mod tests {
             let bytes = if name.starts_with("kube") { "kubernetes" } else { name };
             programs.files.insert(name.to_owned(), cache.adopt_bytes(bytes.as_bytes()).expect("a blob"));
         }
-        let (made, _) = make(&cache, &programs, "v1.36.4", "kind: Namespace\n", &|_| ()).expect("made");
+        let (made, _) = make(&cache, (&programs, &programs), "v1.36.4", "kind: Namespace\n", &|_| ()).expect("made");
         let served = files(&made).expect("files");
         let mut of_kubernetes = served.iter().filter(|file| file.path.contains("/kube") && file.within.is_some());
         let places: Vec<String> = of_kubernetes
@@ -166,6 +169,38 @@ mod tests {
             .collect();
         let expected = ["kubeadm", "kubectl", "kubelet"].map(|name| format!("containers:host/usr/bin/{name}"));
         assert_eq!(places, expected);
+    }
+
+    #[test]
+    fn another_release_has_its_own_programs_in_the_store_and_all_else_of_the_box() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(dir.path()).expect("a cache");
+        let of = |version: &str| {
+            let mut programs = Made::default();
+            for name in PROGRAMS {
+                let bytes = if name.starts_with("kube") { version } else { name };
+                programs.files.insert(name.to_owned(), cache.adopt_bytes(bytes.as_bytes()).expect("a blob"));
+            }
+            programs
+        };
+        let (own, other) = (of("v1.36.4"), of("v1.35.8"));
+        let (made, _) = make(&cache, (&other, &own), "v1.35.8", "kind: Namespace\n", &|_| ()).expect("made");
+        let of_kubernetes = ["kubeadm", "kubectl", "kubelet"];
+        let stored = ["crictl", "flannel", "kube-flannel.yaml"].into_iter().chain(of_kubernetes).chain(["runc"]);
+        assert!(made.files.keys().map(String::as_str).eq(stored), "{:?}", made.files.keys());
+        for file in files(&made).expect("files") {
+            let (folder, name) = file.path.rsplit_once('/').expect("a folder");
+            assert_eq!(folder, "kubernetes/v1.35.8");
+            let is_of_box = !of_kubernetes.contains(&name);
+            assert_eq!(file.digest == hash::bytes(b"v1.35.8"), !is_of_box, "{name}");
+            let expected = own.files.get(name).filter(|_| is_of_box).map(|blob| blob.digest.clone());
+            assert!(name == "kube-flannel.yaml" || expected.is_none_or(|digest| digest == file.digest), "{name}");
+        }
+        // The box's own programs lie where they lay.
+        let (made, _) = make(&cache, (&own, &own), "v1.36.4", "kind: Namespace\n", &|_| ()).expect("made");
+        let kubelet =
+            files(&made).expect("files").into_iter().find(|file| file.path.ends_with("/kubelet")).expect("it");
+        assert!(kubelet.within.is_some(), "{kubelet:?}");
     }
 
     #[test]

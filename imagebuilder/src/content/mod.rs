@@ -13,6 +13,7 @@ pub mod images;
 pub mod manifests;
 pub mod os_images;
 pub mod programs;
+pub mod versions;
 
 use std::collections::BTreeMap;
 

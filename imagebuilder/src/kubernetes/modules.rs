@@ -50,6 +50,15 @@ pub const KUBERNETES: ModuleSet = ModuleSet {
     ..PLAIN
 };
 
+/// Other releases of Kubernetes than the box's own that clusters of servers may have: one of each earlier minor that is pinned.
+pub const OTHERS: &[ModuleSet] = &[ModuleSet { name: "kubernetes-1.35", ..KUBERNETES }];
+
+/// The set that has such a release: `v1.35.8` is in `kubernetes-1.35`.
+pub fn other(version: &str) -> Option<&'static ModuleSet> {
+    let (minor, _) = version.trim_start_matches('v').rsplit_once('.')?;
+    OTHERS.iter().find(|set| set.name.strip_prefix("kubernetes-") == Some(minor))
+}
+
 /// All sets, the longest build first.
 pub const SETS: &[ModuleSet] = &[
     KUBERNETES,
@@ -153,7 +162,7 @@ impl ModuleSet {
         let mut flags = "-s -w -buildid=".to_owned();
         let mut set = |name: &str, value: &str| flags.extend([" -X ", name, "=", value]);
         match self.name {
-            "kubernetes" => {
+            _ if self.module == KUBERNETES.module => {
                 let parsed = semver::Version::parse(version.trim_start_matches('v'))
                     .with_context(|| format!("version `{version}` of Kubernetes"))?;
                 for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
@@ -282,7 +291,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use super::{FLANNEL, ModuleSet, ON_DEMAND, PLAIN, SETS, version_in};
+    use super::{FLANNEL, KUBERNETES, ModuleSet, ON_DEMAND, OTHERS, PLAIN, SETS, other, version_in};
 
     #[test]
     fn the_version_is_that_of_the_required_module() {
@@ -333,6 +342,22 @@ mod tests {
                 let built = format!("/{}", set.built_as(program));
                 assert!(tools.iter().any(|tool| tool.ends_with(&built)), "{}: {program}", set.name);
             }
+        }
+    }
+
+    #[test]
+    fn other_releases_of_kubernetes_are_built_as_the_own_one_is() {
+        let packages = Path::new("../packages");
+        let own = KUBERNETES.version(packages).expect("a version");
+        for set in OTHERS {
+            let version = set.version(packages).expect(set.name);
+            let minor = version.rsplit_once('.').map_or("", |(minor, _)| minor);
+            assert_eq!(other(&version).map(|set| set.name), Some(set.name));
+            assert_ne!(minor, own.rsplit_once('.').map_or("", |(minor, _)| minor));
+            // The same program puts it together.
+            assert_eq!(set.files(packages), KUBERNETES.files(packages), "{}", set.name);
+            let flags = set.linker_flags(&version).expect("flags");
+            assert!(flags.contains(&format!("k8s.io/component-base/version.gitVersion={version}")), "{flags}");
         }
     }
 

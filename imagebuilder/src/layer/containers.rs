@@ -77,17 +77,18 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     })
 }
 
-impl Input<'_> {
-    fn deb(&self, name: &str) -> Result<&Deb> {
-        self.debs.iter().find(|deb| deb.name == name).with_context(|| {
-            format!("a recipe unpacks the Debian package `{name}`, which the set `os` does not hold\nhint: add it to packages/os/packages.txt")
-        })
-    }
+/// A package that a recipe unpacks, of the set `os`.
+pub fn deb_of<'a>(os: &'a [Deb], name: &str) -> Result<&'a Deb> {
+    os.iter().find(|deb| deb.name == name).with_context(|| {
+        format!("a recipe unpacks the Debian package `{name}`, which the set `os` does not hold\nhint: add it to packages/os/packages.txt")
+    })
+}
 
+impl Input<'_> {
     /// The packages that the recipes unpack, by name.
     fn unpacked(&self) -> Result<Vec<Deb>> {
         let names: BTreeSet<_> = self.recipes.iter().flat_map(|recipe| &recipe.debian).collect();
-        names.into_iter().map(|name| self.deb(name).cloned()).collect()
+        names.into_iter().map(|name| deb_of(self.debs, name).cloned()).collect()
     }
 
     fn build(&self, work: &WorkDir) -> Result<Made> {
@@ -95,7 +96,7 @@ impl Input<'_> {
         let (cache, programs, built, version) = (self.cache, self.programs, self.built, self.version);
         let kitchen = Kitchen { cache, programs, built, version };
         for recipe in self.recipes {
-            let debs = recipe.debian.iter().map(|name| self.deb(name)).collect::<Result<Vec<_>>>()?;
+            let debs = recipe.debian.iter().map(|name| deb_of(self.debs, name)).collect::<Result<Vec<_>>>()?;
             packed.push(kitchen.make(work, recipe, None, &debs)?);
         }
         packed.extend(self.services.iter().cloned());

@@ -75,6 +75,9 @@ pub struct Lock {
     /// Digest and size of each program of `kubernetes.from: directory` or `upstream`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub binaries: BTreeMap<String, Blob>,
+    /// The same for releases of Kubernetes that only clusters may have (`services.clusters.versions`), by version.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cluster_binaries: BTreeMap<String, BTreeMap<String, Blob>>,
     /// Digest of the files of each entry of `content.manifests` and `content.charts`, by what messages call it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub manifests: BTreeMap<String, Digest>,
@@ -100,11 +103,18 @@ impl Lock {
             asked: BTreeMap::new(),
             modules: BTreeMap::new(),
             binaries: BTreeMap::new(),
+            cluster_binaries: BTreeMap::new(),
             manifests: BTreeMap::new(),
             charts: BTreeMap::new(),
             images: BTreeMap::new(),
             files: BTreeMap::new(),
         }
+    }
+
+    /// Programs of a release of Kubernetes that only clusters may have; none when the lock does not name them.
+    pub fn binaries_of(&self, version: &str) -> &BTreeMap<String, Blob> {
+        static NONE: BTreeMap<String, Blob> = BTreeMap::new();
+        self.cluster_binaries.get(version).unwrap_or(&NONE)
     }
 
     /// `appliance.lock` beside `appliance.yaml`.

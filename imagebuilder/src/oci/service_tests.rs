@@ -1,9 +1,9 @@
 use std::path::Path;
 
-use agent_api::release::{Blob, Clusters, Digest, Image, Sip, Storage, Vino};
+use agent_api::release::{Blob, Digest, Image, Sip, Storage, Vino};
 
 use super::{Declared, Edit, Images, declared};
-use crate::config::{Provisioning, ServiceName, Services};
+use crate::config::{Clusters, Provisioning, ServiceName, Services};
 use crate::lock::{Deb, Lock};
 use crate::oci::recipe::Recipe;
 use crate::store::Made;

@@ -4,7 +4,7 @@ use agent_api::release::InitrdConfig;
 use anyhow::{Context, Result};
 
 use super::system::module_set;
-use super::{CLUSTER_STATE, KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage};
+use super::{CLUSTER_STATE, KEY, LOCK, OS_IMAGE, Results, Say, Site, Stage, versions};
 use crate::config::{OsImage, OsImageSource, ServiceName};
 use crate::content::clusters;
 use crate::content::debian::{self, Repository};
@@ -25,7 +25,7 @@ pub fn carried<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     for image in &site.appliance.content.os_images {
         stages.extend(os_image(site, image)?);
     }
-    stages.extend(cluster_files(site)?);
+    stages.extend(cluster_stages(site)?);
     stages.extend(rendered_manifests(site)?);
     stages.push(initramfs(site));
     Ok(stages)
@@ -48,9 +48,10 @@ fn debian_repository<'a>(site: &'a Site<'_>) -> Option<Stage<'a>> {
 }
 
 fn parts_list<'a>(site: &'a Site<'_>) -> Stage<'a> {
-    Stage::new("sbom", "Go modules and crates of the programs", site.with_all_programs(&[]), move |results, say| {
+    let needs = site.with_all_programs(&[]).into_iter().map(str::to_owned).chain(versions::names(site));
+    Stage::new("sbom", "Go modules and crates of the programs", needs, move |results, say| {
         let at = site.at;
-        sbom::parts::make(&at.cache, &at.workspace, &results.all_programs()?, at.network.offline, say)
+        sbom::parts::make(&at.cache, &at.workspace, &versions::with_others(site, results)?, at.network.offline, say)
     })
 }
 
@@ -85,17 +86,19 @@ fn os_image<'a>(site: &'a Site<'_>, image: &'a OsImage) -> Result<Option<Stage<'
     Ok(Some(Stage::new(format!("{OS_IMAGE}{}", image.name), note, needs, make).of_debs(debs)))
 }
 
-/// What servers become nodes of a cluster with.
-fn cluster_files<'a>(site: &'a Site<'_>) -> Result<Option<Stage<'a>>> {
+/// What servers become nodes of a cluster with: of the box's own release of Kubernetes, and of others.
+fn cluster_stages<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     if !site.appliance.services.has(ServiceName::Clusters) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let flannel = clusters::flannel(&site.at.images(), &site.packages())?;
+    let others = versions::served(site, &flannel);
     let make = move |results: &Results, say: Say<'_>| {
-        clusters::make(&site.at.cache, &results.all_programs()?, &site.version(), &flannel, say)
+        let own = results.all_programs()?;
+        clusters::make(&site.at.cache, (&own, &own), &site.version(), &flannel, say)
     };
-    let stage = Stage::new("clusters", clusters::NOTE, site.with_all_programs(&[]), make);
-    Ok(Some(stage.serving(clusters::files)))
+    let own = Stage::new("clusters", clusters::NOTE, site.with_all_programs(&[]), make).serving(clusters::files);
+    Ok([own].into_iter().chain(others).collect())
 }
 
 /// Helm, when there are charts and nothing else asks for it.

@@ -11,6 +11,7 @@ mod carried;
 mod course;
 mod make;
 mod system;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use anyhow::{Context, Result};
 pub use self::carried::{carried, rendered_manifests};
 pub use self::make::make;
 pub use self::system::{all_programs, cluster_state, programs, system, templates};
+pub use self::versions::{images_made as images_of_other_versions, with_others as programs_with_others};
 
 use crate::builder::Builder;
 use crate::config::Appliance;

@@ -1,16 +1,19 @@
 //! Stages of the box's own system: Debian, programs, what kubeadm renders, layers, images of services.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use agent_api::release::Blob;
 use anyhow::Result;
 
 use super::carried::helm_of_charts;
-use super::{CLUSTER_STATE, LOCK, Results, Site, Stage, with_programs};
+use super::{CLUSTER_STATE, LOCK, Results, Site, Stage, versions, with_programs};
 use crate::builder::AgentProfile;
 use crate::kubernetes::binaries::{self, Binaries, Source};
 use crate::kubernetes::modules::{self, Build, KUBERNETES, ModuleSet};
 use crate::kubernetes::templates as rendered;
 use crate::layer::{agent, appliance, containers, kubernetes, os};
+use crate::lock::Lock;
 use crate::oci::service;
 use crate::problems::count;
 use crate::ramdisk::{self, Ramdisk};
@@ -21,6 +24,7 @@ pub fn system<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let mut stages = vec![os_layer(site)];
     stages.extend(programs(site)?);
     stages.extend(on_demand(site)?);
+    stages.extend(versions::programs(site)?);
     stages.extend([agent_programs(site), templates(site), cluster_state(site), kubernetes_layer(site)]);
     stages.extend(site.services.iter().map(|image| service_image(site, image)));
     stages.extend(Ramdisk::declared(&site.at.images(), &site.appliance.services)?.map(|one| deploy_ramdisk(site, one)));
@@ -49,7 +53,8 @@ fn os_layer<'a>(site: &'a Site<'_>) -> Stage<'a> {
 /// The programs of every box but the agent: Kubernetes' own, which may come from elsewhere, and the module sets.
 pub fn programs<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
     let source = &site.appliance.kubernetes.source;
-    let elsewhere = Source::of(source).map(|source| kubernetes_programs(site, source));
+    let elsewhere = Source::of(source)
+        .map(|source| kubernetes_programs(site, KUBERNETES.name, source, site.version(), |lock| &lock.binaries));
     let sets = modules::of(source).map(|set| module_set(site, set)).collect::<Result<Vec<_>>>()?;
     Ok(elsewhere.into_iter().chain(sets).collect())
 }
@@ -59,22 +64,29 @@ fn on_demand<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
 }
 
 /// Every program that is compiled from Go modules or comes from elsewhere: those of every box, those that the definition
-/// asks for, and Helm for its charts.
+/// asks for, those of other releases of Kubernetes, and Helm for its charts.
 pub fn all_programs<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
-    Ok(programs(site)?.into_iter().chain(on_demand(site)?).chain(helm_of_charts(site)?).collect())
+    let others = versions::programs(site)?;
+    Ok(programs(site)?.into_iter().chain(on_demand(site)?).chain(others).chain(helm_of_charts(site)?).collect())
 }
 
-/// Kubernetes' own programs, when they are not built.
-fn kubernetes_programs<'a>(site: &'a Site<'_>, source: Source<'a>) -> Stage<'a> {
+/// Kubernetes' own programs of a release, when they are not built. `locked`: those of the lock.
+pub(super) fn kubernetes_programs<'a>(
+    site: &'a Site<'_>,
+    name: &str,
+    source: Source<'a>,
+    version: String,
+    locked: impl Fn(&Lock) -> &BTreeMap<String, Blob> + Send + Sync + 'a,
+) -> Stage<'a> {
     let note = format!("{source}: {}", count(KUBERNETES.programs.len(), "program"));
-    Stage::new(KUBERNETES.name, note, [LOCK], move |_, say| {
-        let (cache, version) = (&site.at.cache, site.version());
+    Stage::new(name, note, [LOCK], move |_, say| {
+        let cache = &site.at.cache;
         let binaries =
             Binaries { cache, source: source.clone(), version: &version, offline: site.offline(), waiting: say };
         let ask = |program: &Path| {
             if cache.only_looks() { Err(NotMade.into()) } else { binaries::ask_version(site.toolbox, program) }
         };
-        binaries.make(&site.lock()?.binaries, &ask)
+        binaries.make(locked(site.lock()?), &ask)
     })
 }
 

@@ -48,6 +48,8 @@ fn all_programs_are_those_that_the_definition_asks_for_too() {
     assert_eq!(beside("content: { charts: [ { name: web, namespace: web, chart: ./web } ] }\n"), ["helm"]);
     let clusters = ["helm", "flannel", "cri-tools", "runc", "cni-flannel"];
     assert_eq!(beside(&format!("services: {{ {provisioning}, clusters: {{}} }}\n")), clusters);
+    let versions = format!("services: {{ {provisioning}, clusters: {{ versions: [ {{ version: v1.35.8 }} ] }} }}\n");
+    assert_eq!(beside(&versions), [&clusters[..], &["kubernetes v1.35.8"]].concat());
     let both = format!(
         "content: {{ charts: [ {{ name: web, namespace: web, chart: ./web }} ] }}\nservices: {{ {provisioning}, clusters: {{}} }}\n"
     );

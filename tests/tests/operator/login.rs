@@ -5,11 +5,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use agent_api::release::{Clusters, Sip};
+use agent_api::release::Sip;
 use agent_api::sip::auth::AuthStatus;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use foothold::config::{Provisioning, Services};
+use foothold::config::{Clusters, Provisioning, Services};
 use foothold::host::command::Running;
 use foothold::toolbox::{Tool, Toolbox};
 use foothold_tests::service_image::ServiceImage;

@@ -30,6 +30,8 @@ pub const STEP: Duration = Duration::from_secs(1200);
 const BEHIND_THE_BOX: u8 = 3;
 /// A box that forms clusters, with a package and a manifest for them, below the images.
 const DEFINITION: &str = "simulation/cluster-appliance.yaml";
+/// The box's own release of Kubernetes.
+pub const OWN_VERSION: &str = "v1.36.4";
 /// Namespace of the clusters.
 const NAMESPACE: &str = "default";
 /// On every node, of the Deployment that answers.
@@ -117,7 +119,8 @@ impl Site {
     }
 }
 
-fn message(object: &Value) -> &str {
+/// What its condition `Ready` says.
+pub fn message(object: &Value) -> &str {
     let all = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter()
         .find(|condition| condition["type"] == "Ready")
@@ -153,10 +156,11 @@ fn images() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").canonicalize().expect("the images")
 }
 
-/// The same box, in a folder of its own.
-fn definition(dir: &Path) -> PathBuf {
+/// The same box, in a folder of its own, with these clusters.
+fn definition(dir: &Path, clusters: &str) -> PathBuf {
     let images = images();
     let example = fs_err::read_to_string(images.join(DEFINITION)).expect("the example");
+    let example = example.replace("clusters: {}", &format!("clusters: {clusters}"));
     fs_err::copy(images.join("simulation/cluster.names.yaml"), dir.join("cluster.names.yaml")).expect("copied");
     let path = dir.join("appliance.yaml");
     fs_err::write(&path, example.replace("../os/", &format!("{}/os/", images.display()))).expect("written");
@@ -210,7 +214,25 @@ fn node_image() -> PathBuf {
 pub fn with_formed_box<F: Future<Output = ()>>(
     test: impl FnOnce(Formed, Site, PathBuf, TempDir) -> F + Send + 'static,
 ) {
-    let make = || (Made::of(&images().join(DEFINITION)), node_image(), tempfile::tempdir().expect("a folder"));
+    with_formed(|_| Made::of(&images().join(DEFINITION)), test);
+}
+
+/// The same, with a box whose definition says this of clusters.
+pub fn with_formed_box_of<F: Future<Output = ()>>(
+    clusters: &str,
+    test: impl FnOnce(Formed, Site, PathBuf, TempDir) -> F + Send + 'static,
+) {
+    with_formed(|dir| Made::of(&definition(dir, clusters)), test);
+}
+
+fn with_formed<F: Future<Output = ()>>(
+    make: impl FnOnce(&Path) -> Made,
+    test: impl FnOnce(Formed, Site, PathBuf, TempDir) -> F + Send + 'static,
+) {
+    let make = || {
+        let dir = tempfile::tempdir().expect("a folder");
+        (make(dir.path()), node_image(), dir)
+    };
     in_namespace(make, |(made, image, dir)| async move {
         let begun = Instant::now();
         let formed = Formed::start(made).await;
@@ -248,7 +270,7 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
 
 fn become_a_cluster(nodes: &'static [Wished], spec: Value) {
     let dir = tempfile::tempdir().expect("a folder");
-    let definition = definition(dir.path());
+    let definition = definition(dir.path(), "{}");
     let make = move || (Appliance::of(&definition), node_image(), dir);
     in_namespace(make, move |(appliance, image, dir)| {
         let begun = Instant::now();
@@ -271,8 +293,22 @@ fn become_a_cluster(nodes: &'static [Wished], spec: Value) {
 pub async fn forms(
     site: &Site,
     wished: &[Wished],
+    spec: Value,
+    at: (&Path, &Path),
+    known: impl Fn(&Value),
+) -> Vec<Node> {
+    let version = spec["kubernetes"]["version"].as_str().unwrap_or(OWN_VERSION).to_owned();
+    let nodes = begins(site, wished, spec, at, known).await;
+    ends(site, &nodes, &version).await;
+    nodes
+}
+
+/// Machines are switched on, and are to become a cluster.
+pub async fn begins(
+    site: &Site,
+    wished: &[Wished],
     mut spec: Value,
-    (image, dir): (&Path, &Path),
+    at: (&Path, &Path),
     known: impl Fn(&Value),
 ) -> Vec<Node> {
     let (private, public) = ssh::new_key("test").expect("a key");
@@ -283,29 +319,33 @@ pub async fn forms(
     site.create(&format!("/api/v1/namespaces/{NAMESPACE}/secrets"), secret).await;
     let mut nodes = Vec::new();
     for wished in wished {
-        nodes.push(joins(site, *wished, (image, dir), &known).await);
+        nodes.push(joins(site, *wished, at, &known).await);
     }
     spec["ssh"] = json!({"user": "debian"});
     let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
         "metadata": {"name": "one", "labels": {"cluster": "one", "owner": "c1"}}, "spec": spec});
     site.create(PROVISIONINGS, object).await;
+    nodes
+}
+
+/// What [`begins`] began is a cluster of that release, and runs a Deployment.
+pub async fn ends(site: &Site, nodes: &[Node], version: &str) {
     let one = format!("{PROVISIONINGS}/one");
     let ready = site.until(&one, "the cluster is Ready", FORMED, is_ready).await;
     assert_eq!(
         (&ready["status"]["summary"], &ready["status"]["version"]),
-        (&json!(format!("{0}/{0}", nodes.len())), &json!("v1.36.4")),
+        (&json!(format!("{0}/{0}", nodes.len())), &json!(version)),
         "{ready:#}"
     );
     let cluster = Site { api: client_of(&kubeconfig_of(site, "one").await), begun: site.begun };
     // DHCP leased the addresses, and keeps them.
-    for node in &nodes {
+    for node in nodes {
         let host = site.api.get(&format!("{HOSTS}/{}", node.name)).await.expect("asked").expect("there");
         let of = |told: &&Value| told["name"] == node.name;
         let told = ready["status"]["nodes"].as_array().expect("nodes").iter().find(of).expect("it is told");
         assert_eq!(host["metadata"]["annotations"]["bpa.akraino.org/address"], told["ip"], "{host:#}");
     }
-    answers(&cluster, &nodes).await;
-    nodes
+    answers(&cluster, nodes).await;
 }
 
 /// A machine more on the site. The Secret of [`forms`] has the key that it lets in.

@@ -130,8 +130,8 @@ async fn answers_through(kubeconfig: &str) -> String {
     format!("{lost} of {asked} requests lost, {:.1} s away at most", away.as_secs_f64())
 }
 
-/// The controller is killed at random instants while the cluster is made.
-async fn kill_again_and_again(site: &Site, formed: &Formed) {
+/// The controller is killed at random instants.
+pub async fn kill_again_and_again(site: &Site, formed: &Formed) {
     for _ in 0..KILLS {
         tokio::time::sleep(Duration::from_millis(rand::random_range(5_000..60_000))).await;
         formed.kill_controller();

@@ -27,6 +27,7 @@ mod provisioning;
 mod ramdisk;
 mod server;
 mod several;
+mod upgraded;
 #[path = "../../../agent/tests/segment/wire.rs"]
 mod wire;
 

@@ -87,7 +87,17 @@ pub struct Common {
 #[serde(tag = "type", rename_all = "camelCase")]
 enum Entry {
     File { name: String, digest: Digest },
-    Folder,
+    Folder { name: String },
+}
+
+/// What a folder of the content has; `None`: there is no such folder.
+async fn listing(client: &reqwest::Client, folder: &str) -> anyhow::Result<Option<Vec<Entry>>> {
+    let asked = client.get(folder).header("Accept", "application/json").send().await;
+    let answer = asked.with_context(|| format!("asking the box for `{folder}`"))?;
+    if answer.status() == reqwest::StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    Ok(Some(answer.error_for_status()?.json().await?))
 }
 
 impl Place {
@@ -107,13 +117,20 @@ impl Place {
     /// The box does not answer, or has nothing for that version; it is named.
     pub async fn goods(&self, version: &str) -> anyhow::Result<Goods> {
         let client = crate::http::client::plain().timeout(ANSWER).build()?;
-        let folder = format!("{}/kubernetes/{version}/", self.content());
-        let asked = client.get(&folder).header("Accept", "application/json").send().await;
-        let answer = asked.with_context(|| format!("asking the box for `{folder}`"))?;
-        if answer.status() == reqwest::StatusCode::NOT_FOUND {
-            anyhow::bail!("the box has no Kubernetes {version} for servers; hint: it has {}", self.version);
-        }
-        let entries: Vec<Entry> = answer.error_for_status()?.json().await?;
+        let all = format!("{}/kubernetes/", self.content());
+        let folder = format!("{all}{version}/");
+        let Some(entries) = listing(&client, &folder).await? else {
+            let versions = listing(&client, &all).await?.unwrap_or_default();
+            let names = versions.into_iter().filter_map(|entry| match entry {
+                Entry::Folder { name } => Some(name),
+                Entry::File { .. } => None,
+            });
+            let has = names.collect::<Vec<_>>().join(", ");
+            anyhow::bail!(
+                "the box has no Kubernetes {version} for servers; hint: it has {has}; `services.clusters.versions` of its \
+                 definition brings others"
+            );
+        };
         let mut programs = Vec::new();
         let mut flannel = None;
         for entry in entries {

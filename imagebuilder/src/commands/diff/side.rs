@@ -190,16 +190,22 @@ fn of_lock(lock: &Lock) -> Result<Side> {
     sections.insert(PACKAGES, inside.map(|deb| (deb.name.clone(), entry(&deb.version, None))).collect());
     let sets = lock.modules.iter().map(|(set, digest): (&String, &Digest)| (set.clone(), entry(digest, None)));
     sections.insert(GO_SETS, sets.collect());
-    let programs = lock.binaries.iter().map(|(name, blob)| (name.clone(), entry(&blob.digest, Some(blob.size))));
-    if !lock.binaries.is_empty() {
-        sections.insert(PROGRAMS, programs.collect());
+    let own = lock.binaries.iter().map(|(name, blob)| (name.clone(), blob));
+    let others = lock
+        .cluster_binaries
+        .iter()
+        .flat_map(|(version, programs)| programs.iter().map(move |(name, blob)| (format!("{name} {version}"), blob)));
+    let programs: Section =
+        own.chain(others).map(|(name, blob)| (name, entry(&blob.digest, Some(blob.size)))).collect();
+    if !programs.is_empty() {
+        sections.insert(PROGRAMS, programs);
     }
     let mut more = BTreeMap::new();
     for (set, debs) in lock.debian.iter().filter(|(set, _)| !["os", "kernel"].contains(&set.as_str())) {
         let debs = debs.iter().map(|deb| (deb.name.clone(), entry(&deb.version, None)));
         more.insert(format!("packages of {set}"), debs.collect());
     }
-    let known = ["lockVersion", "made", "debian", "modules", "binaries"];
+    let known = ["lockVersion", "made", "debian", "modules", "binaries", "clusterBinaries"];
     if let Value::Object(whole) = serde_json::to_value(lock)? {
         more.extend(whole.iter().filter(|(key, _)| !known.contains(&key.as_str())).map(|(k, v)| (k.clone(), flat(v))));
     }

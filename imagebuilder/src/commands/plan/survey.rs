@@ -173,13 +173,19 @@ impl Surveyor<'_> {
         if complete { Ok(()) } else { self.survey.fetch.add(&self.site.at.cache, debs) }
     }
 
-    /// Kubernetes' own programs that are downloaded.
+    /// Kubernetes' own programs that are downloaded, of all releases.
     fn binaries(&mut self) -> Result<()> {
-        let Some(Source::Upstream(_)) = Source::of(&self.site.appliance.kubernetes.source) else { return Ok(()) };
-        for blob in self.site.lock.iter().flat_map(|lock| lock.binaries.values()) {
-            if !self.cache().holds(blob)? {
-                self.survey.fetch.programs += 1;
-                self.survey.fetch.program_bytes += blob.size;
+        let (appliance, lock) = (self.site.appliance, self.site.lock);
+        let own = lock.map(|lock| (&appliance.kubernetes.source, &lock.binaries));
+        let others = appliance.services.cluster_versions().iter();
+        let others = others.filter_map(|other| Some((&other.source, lock?.binaries_of(&other.version.to_string()))));
+        for (source, programs) in own.into_iter().chain(others) {
+            let Some(Source::Upstream(_)) = Source::of(source) else { continue };
+            for blob in programs.values() {
+                if !self.cache().holds(blob)? {
+                    self.survey.fetch.programs += 1;
+                    self.survey.fetch.program_bytes += blob.size;
+                }
             }
         }
         Ok(())
@@ -216,6 +222,7 @@ impl Surveyor<'_> {
         }
         let mut images: Vec<Image> = results.of("containers-layer")?.fact("images")?;
         images.extend(results.services(&self.site.services)?.carried);
+        images.extend(stages::images_of_other_versions(self.site, results)?);
         blobs.extend(images.into_iter().flat_map(|image| image.blobs));
         for stage in stages {
             let Some(made) = results.0.get(&stage.name) else { continue };

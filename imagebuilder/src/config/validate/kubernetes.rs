@@ -8,10 +8,15 @@ use super::{Exists, Validate};
 use crate::config::appliance::{Kubernetes, KubernetesSource};
 use crate::config::input::{self, KubernetesFrom};
 use crate::config::path::KeyPath;
+use crate::config::services::{self, ClusterVersion};
 use crate::config::types::{Ipv4Network, KubernetesVersion};
 
 /// The release that `packages/kubernetes` pins, and that is built when the definition names none.
 const DEFAULT_KUBERNETES: &str = "v1.36.4";
+/// The releases that `packages/kubernetes-*` pin: clusters may have them beside the box's own.
+const OTHER_KUBERNETES: [&str; 1] = ["v1.35.8"];
+/// Minor releases that clusters may have: kubeadm of each takes the configuration that the box writes.
+const CLUSTER_MINORS: [u64; 2] = [35, 36];
 /// Minor releases whose layout this version knows.
 const KUBERNETES_MINORS: [u64; 1] = [36];
 const DEFAULT_POD_CIDR: &str = "10.244.0.0/16";
@@ -63,6 +68,59 @@ impl Validate<'_, '_, '_> {
             let found = format!("{version} is not the release whose modules are pinned");
             let hint = format!("write `{DEFAULT_KUBERNETES}`, or take {version} `from: upstream`");
             self.findings.at(path, &found, format!("`{DEFAULT_KUBERNETES}` with `from: modules`"), &hint);
+        }
+        Some(version)
+    }
+
+    /// The releases for clusters. `own`: that of the box.
+    pub(super) fn cluster_versions(
+        &mut self,
+        input: &services::ClustersInput,
+        own: &Kubernetes,
+    ) -> Vec<ClusterVersion> {
+        let list = KeyPath::of("services").key("clusters").key("versions");
+        let mut found: Vec<ClusterVersion> = Vec::new();
+        for (index, entry) in input.versions.iter().flatten().enumerate() {
+            let path = list.index(index);
+            let source = input::Kubernetes {
+                from: entry.from,
+                path: entry.path.clone(),
+                url: entry.url.clone(),
+                ..input::Kubernetes::default()
+            };
+            let source = self.kubernetes_source(&source, &path);
+            let version = self.cluster_version(entry, &path.key("version"));
+            let (Some(version), Some(source)) = (version, source) else { continue };
+            let twice = |other: &str| format!("{version} is {other}");
+            let found_twice = if version == own.version {
+                Some(twice("the box's own release, which clusters have anyway"))
+            } else {
+                found.iter().any(|other| other.version == version).then(|| twice("there twice"))
+            };
+            if let Some(said) = found_twice {
+                self.findings.at(&path.key("version"), &said, "each release once", "remove this entry");
+                continue;
+            }
+            found.push(ClusterVersion { version, source });
+        }
+        found
+    }
+
+    fn cluster_version(&mut self, input: &services::OtherKubernetes, path: &KeyPath) -> Option<KubernetesVersion> {
+        let version = self.parse(path, input.version.as_deref(), KubernetesVersion::from_str)?;
+        let modules = matches!(input.from, None | Some(KubernetesFrom::Modules));
+        let pinned = OTHER_KUBERNETES.map(|pinned| format!("`{pinned}`")).join(", ");
+        if !CLUSTER_MINORS.contains(&version.minor()) {
+            let found = format!("{version} is not a release that this version of foothold makes clusters of");
+            let minors = CLUSTER_MINORS.map(|minor| format!("v1.{minor}.x")).join(" or ");
+            self.findings.at(path, &found, minors, &format!("write {pinned}"));
+            return None;
+        }
+        if modules && !OTHER_KUBERNETES.contains(&&*version.to_string()) {
+            let found = format!("{version} is not a release whose modules are pinned");
+            let hint = format!("write {pinned}, or take {version} `from: upstream` or `from: directory`");
+            self.findings.at(path, &found, format!("{pinned} with `from: modules`"), &hint);
+            return None;
         }
         Some(version)
     }
@@ -167,12 +225,21 @@ pub(super) fn is_url(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::DEFAULT_KUBERNETES;
+    use super::{DEFAULT_KUBERNETES, OTHER_KUBERNETES};
+
+    fn pinned(go_mod: &str) -> &str {
+        let required = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes ")).expect("it");
+        required.trim_end_matches(" // indirect")
+    }
 
     #[test]
     fn the_default_release_is_the_pinned_one() {
-        let pinned = include_str!("../../../../packages/kubernetes/go.mod");
-        let required = pinned.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes ")).expect("it");
-        assert_eq!(required.trim_end_matches(" // indirect"), DEFAULT_KUBERNETES);
+        assert_eq!(pinned(include_str!("../../../../packages/kubernetes/go.mod")), DEFAULT_KUBERNETES);
+    }
+
+    #[test]
+    fn the_other_releases_are_the_pinned_ones() {
+        let others = [include_str!("../../../../packages/kubernetes-1.35/go.mod")];
+        assert_eq!(others.map(pinned), OTHER_KUBERNETES);
     }
 }

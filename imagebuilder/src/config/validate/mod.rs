@@ -33,7 +33,10 @@ pub(super) fn appliance(input: &input::Appliance, directory: &Path, findings: &m
     let boot = check.boot(&input.boot);
     let first_boot = check.first_boot(&input.first_boot, &outputs);
     let content = check.content(&input.content);
-    let services = services::check(&input.services, check.findings);
+    let mut services = services::check(&input.services, check.findings);
+    if let (Some(clusters), Some(input), Some(own)) = (&mut services.clusters, &input.services.clusters, &kubernetes) {
+        clusters.versions = check.cluster_versions(input, own);
+    }
     let budgets = check.budgets(&input.budgets);
     let sign = input.sign.as_ref().and_then(|sign| check.sign(sign));
     let (name, version) = metadata?;

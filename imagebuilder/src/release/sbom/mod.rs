@@ -44,7 +44,7 @@ pub struct Input<'a> {
     pub id: &'a str,
     /// What went in.
     pub lock: &'a Lock,
-    /// The programs, by name.
+    /// The programs, by name; those of another release of Kubernetes than the box's as `NAME-VERSION`.
     pub programs: &'a Made,
     /// The agent, by name.
     pub agent: &'a Made,
@@ -54,6 +54,27 @@ pub struct Input<'a> {
     pub recipes: &'a [Recipe],
     /// Images of declared services.
     pub services: &'a [Declared],
+}
+
+impl<'a> Input<'a> {
+    /// The recipe that makes an image, and the release of Kubernetes that the image is of.
+    fn made_by(&self, reference: &str) -> Option<(&'a Recipe, &'a str)> {
+        let release = self.release;
+        let others = release.clusters.iter().flat_map(|clusters| &clusters.versions);
+        let versions: Vec<&str> =
+            [release.kubernetes.version.as_str()].into_iter().chain(others.map(String::as_str)).collect();
+        let recipes = self.recipes.iter().chain(self.services.iter().map(|service| &service.recipe));
+        recipes.into_iter().find_map(|recipe| {
+            let version = versions.iter().find(|version| recipe.reference_for(version) == reference)?;
+            Some((recipe, *version))
+        })
+    }
+
+    /// Name of a program of that release of Kubernetes.
+    fn program_of(&self, name: &str, version: &str) -> String {
+        let other = format!("{name}-{version}");
+        if self.programs.files.contains_key(&other) { other } else { name.to_owned() }
+    }
 }
 
 /// The release that a list names.
@@ -266,29 +287,25 @@ impl List {
     }
 
     fn images(&mut self, input: &Input<'_>) -> Result<()> {
-        let version = &input.release.kubernetes.version;
         for image in &input.release.images {
             let id = self.image(image);
-            if let Some(service) = input.services.iter().find(|one| one.recipe.reference == image.reference) {
-                for deb in service.packages(input.lock)? {
-                    self.deb(&id, deb);
-                }
-            }
-            let recipes = input.recipes.iter().chain(input.services.iter().map(|service| &service.recipe));
-            for (path, source) in recipes
-                .filter(|recipe| recipe.reference_for(version) == image.reference)
-                .flat_map(|recipe| &recipe.files)
-            {
+            // An image may have several names.
+            let same = |other: &&Image| other.manifest == image.manifest;
+            let made = input.release.images.iter().filter(same).find_map(|image| input.made_by(&image.reference));
+            let Some((recipe, version)) = made else { continue };
+            for (path, source) in &recipe.files {
                 match source.split_once(':') {
-                    Some(("module", name)) => self.program(&id, input, name, path)?,
+                    Some(("module", name)) => self.program(&id, input, &input.program_of(name, version), path)?,
                     Some(("agent", name)) => self.own(&id, input, name, path)?,
                     _ => {}
                 }
             }
-            let Some(recipe) = input.recipes.iter().find(|recipe| recipe.reference_for(version) == image.reference)
-            else {
+            if let Some(service) = input.services.iter().find(|service| service.recipe.reference == recipe.reference) {
+                for deb in service.packages(input.lock)? {
+                    self.deb(&id, deb);
+                }
                 continue;
-            };
+            }
             for name in &recipe.debian {
                 let deb = input.lock.packages("os")?.iter().find(|deb| deb.name == *name);
                 let deb = deb.with_context(|| format!("the recipe of `{}` names `{name}`", recipe.reference))?;
@@ -316,10 +333,12 @@ impl List {
     /// What the box serves, and the packages that no layer holds.
     fn files(&mut self, input: &Input<'_>) -> Result<()> {
         for file in &input.release.content {
-            let name = file.path.rsplit('/').next().unwrap_or_default();
-            if file.kind == ContentKind::Kubernetes && file.within.is_none() && input.programs.files.contains_key(name)
+            let mut parts = file.path.rsplit('/');
+            let (name, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let name = input.program_of(name, version);
+            if file.kind == ContentKind::Kubernetes && file.within.is_none() && input.programs.files.contains_key(&name)
             {
-                self.program(RELEASE, input, name, &file.path)?;
+                self.program(RELEASE, input, &name, &file.path)?;
                 continue;
             }
             let mut item = Item::new("File", &file.path, "");

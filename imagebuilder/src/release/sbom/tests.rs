@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_api::release::{Blob, ContentFile, ContentKind, Digest, Release};
+use agent_api::release::{Blob, Clusters, ContentFile, ContentKind, Digest, Release};
 use serde_json::Value;
 
 use super::go::{Module, Program};
@@ -46,6 +46,14 @@ fn release() -> Release {
     }
     release.images[0].reference = "registry.k8s.io/kube-proxy:v1.36.4".to_owned();
     release.images[1].reference = "docker.io/library/nginx:1.29".to_owned();
+    release.images[1].manifest = hash::bytes(b"nginx");
+    // kubeadm of another release has another name for the same image, and one of its own.
+    let mut renamed = release.images[0].clone();
+    renamed.reference = "registry.k8s.io/kube-proxy:renamed".to_owned();
+    let mut other = release.images[1].clone();
+    (other.reference, other.manifest) = ("registry.k8s.io/kube-proxy:v1.35.8".to_owned(), hash::bytes(b"other"));
+    release.images.extend([renamed, other]);
+    release.clusters = Some(Clusters { versions: vec!["v1.35.8".to_owned()] });
     let digest = hash::bytes(b"tool");
     release.content = vec![ContentFile::stored("files/tool", ContentKind::File, &Blob { digest, size: 4 })];
     release
@@ -61,7 +69,8 @@ fn listed(release: &Release) -> (Vec<u8>, Value) {
     ] {
         lock.debian.insert(set.to_owned(), names.map(deb).to_vec());
     }
-    let names: Vec<&str> = kubernetes::PROGRAMS.iter().map(|(name, _)| *name).chain(["kube-proxy"]).collect();
+    let own = kubernetes::PROGRAMS.iter().map(|(name, _)| *name);
+    let names: Vec<&str> = own.chain(["kube-proxy", "kube-proxy-v1.35.8"]).collect();
     let program = |main: &str| Program {
         go: "go1.25.1".to_owned(),
         package: format!("{main}/cmd"),
@@ -126,6 +135,10 @@ fn find<'a>(json: &'a Value, kind: &str, name: &str) -> (&'a Value, Vec<&'a str>
     (found[0], within.collect())
 }
 
+/// Images of kube-proxy: the box's own under two names, and that of another release.
+const PROXIES: [&str; 3] =
+    ["registry.k8s.io/kube-proxy:renamed", "registry.k8s.io/kube-proxy:v1.36.4", "registry.k8s.io/kube-proxy:v1.35.8"];
+
 #[test]
 fn every_kind_of_content_is_listed_where_it_is() {
     let release = release();
@@ -139,12 +152,13 @@ fn every_kind_of_content_is_listed_where_it_is() {
     );
     assert_eq!(bash["checksums"][0]["checksumValue"], hash::bytes(b"bash").hex());
     let (_, within) = find(&json, "Deb", "nftables");
-    assert_eq!(BTreeSet::from_iter(within), BTreeSet::from(["os", "registry.k8s.io/kube-proxy:v1.36.4"]));
+    assert_eq!(BTreeSet::from_iter(within), ["os"].into_iter().chain(PROXIES).collect());
     assert_eq!(find(&json, "Deb", "linux-image").1, ["os"]);
     assert_eq!(find(&json, "Deb", "chrony").1, ["edge"], "served by the box");
     assert!(!json.to_string().contains("pkg:deb/debian/gcc@"), "the toolbox is not in the image");
     assert_eq!(find(&json, "Program", "kubelet").1, ["kubernetes"]);
-    assert_eq!(find(&json, "Program", "kube-proxy").1, ["registry.k8s.io/kube-proxy:v1.36.4"]);
+    assert_eq!(find(&json, "Program", "kube-proxy").1, PROXIES[..2]);
+    assert_eq!(find(&json, "Program", "kube-proxy-v1.35.8").1, PROXIES[2..]);
     let (shared, within) = find(&json, "Go", "github.com/Shared/lib");
     assert_eq!(purl(shared), "pkg:golang/github.com/shared/lib@v1.2.3");
     assert_eq!(BTreeSet::from_iter(within), BTreeSet::from(["kubelet", "kube-proxy"]));

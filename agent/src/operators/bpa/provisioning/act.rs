@@ -22,6 +22,7 @@ use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
 use super::job::{self, JobOrder};
 use super::tell::{Told, What};
+use super::upgrade;
 use super::wishes::Wanted;
 use crate::host::files;
 use crate::operators::bpa::common::MANAGER;
@@ -178,6 +179,9 @@ impl Controller {
         self.write_inventories(object, &chosen).map_err(told)?;
         let version = object.spec.kubernetes.as_ref().and_then(|kubernetes| kubernetes.version.clone());
         let before = object.status.as_ref().and_then(|status| status.version.clone());
+        if let Some(why) = before.as_deref().zip(version.as_deref()).and_then(|(has, to)| upgrade::no_way(has, to)) {
+            return Err(StartError::Told(why));
+        }
         let version = version.or(before).unwrap_or_else(|| self.common.place.version.clone());
         let mut goods = self.common.place.goods(&version).await.map_err(told)?;
         if wanted.cni == Cni::None {

@@ -229,7 +229,7 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     work.begin(Part::Check, "");
     let mut reached = reach(order, work).await?;
     work.say("checking the servers");
-    check(order, &mut reached.servers).await?;
+    check(order, work, &mut reached.servers).await?;
     let first_at = first_master(order, &reached)?;
     work.done(Part::Check, "");
     let Reached { servers, away } = reached;
@@ -238,6 +238,7 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     let mut undone = Vec::new();
     // A first install that was cut off goes on below.
     if order.existed && first.facts.member {
+        first.until_api_answers(work).await?;
         undone.extend(upgrade::upgrade(order, work, &servers, first, &away).await?);
     }
     if order.renew {

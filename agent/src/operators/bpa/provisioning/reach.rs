@@ -18,6 +18,11 @@ const BOOT: Duration = Duration::from_secs(600);
 /// How long a node that was installed before may take: it runs, or is restarted.
 const RUNS: Duration = Duration::from_secs(180);
 
+/// How long the API of a master that was restarted may take.
+const API: Duration = Duration::from_secs(600);
+/// Pause between two looks at servers that are busy.
+const LOOK: Duration = Duration::from_secs(3);
+
 /// A server with an open connection.
 pub(super) struct Server<'a> {
     pub node: &'a Chosen,
@@ -42,6 +47,22 @@ impl Server<'_> {
     pub async fn kubectl(&self, words: &[&str]) -> Result<Vec<u8>, SshError> {
         let kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"];
         Ok(self.session.output(&[&kubectl[..], words].concat(), b"").await?.stdout)
+    }
+
+    /// Waits until the API of this master is ready: it may just be started, after a power cut or by kubeadm.
+    pub async fn until_api_answers(&self, work: &Work) -> anyhow::Result<()> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let Err(error) = self.kubectl(&["get", "--raw", "/readyz"]).await else { return Ok(()) };
+            anyhow::ensure!(
+                begun.elapsed() < API,
+                "the API of {} is not ready after {} min: {error}",
+                self.node.name,
+                API.as_secs() / 60
+            );
+            work.say(format!("waiting for the API of {}", self.node.name));
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Drains the node `of`: its pods go to other nodes as `PodDisruptionBudget`s allow it.
@@ -108,8 +129,23 @@ async fn leave_key(session: &Session, login: &Login) -> Result<(), SshError> {
     session.output(&["sh", "-c", script, "sh", &login.user, &home, login.authorized.trim()], b"").await.map(drop)
 }
 
-/// Asks every server whether it can become a node, before anything is changed on any of them.
-pub(super) async fn check(order: &Order, servers: &mut [Server<'_>]) -> anyhow::Result<()> {
+/// Asks every server whether it can become a node, before anything is changed on any of them. What was begun on them before is
+/// waited for: kubeadm goes on when the operator ends, and meanwhile the API may come and go.
+pub(super) async fn check(order: &Order, work: &Work, servers: &mut [Server<'_>]) -> anyhow::Result<()> {
+    loop {
+        look(order, servers).await?;
+        let busy: Vec<&str> =
+            servers.iter().filter(|server| server.facts.busy).map(|server| server.node.name.as_str()).collect();
+        if busy.is_empty() {
+            return judge(servers);
+        }
+        work.say(format!("waiting until what was begun before has ended on {}", busy.join(", ")));
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Asks all servers what they are.
+async fn look(order: &Order, servers: &mut [Server<'_>]) -> anyhow::Result<()> {
     let brought: Vec<String> = order.goods.programs.iter().map(|program| program.path.clone()).collect();
     let one = async |server: &mut Server<'_>| -> anyhow::Result<()> {
         let plan = CheckPlan {
@@ -123,7 +159,11 @@ pub(super) async fn check(order: &Order, servers: &mut [Server<'_>]) -> anyhow::
         server.facts = server.ask(&["check"], &serde_json::to_vec(&plan)?).await?;
         Ok(())
     };
-    try_join_all(servers.iter_mut().map(one)).await?;
+    try_join_all(servers.iter_mut().map(one)).await.map(drop)
+}
+
+/// An error when a server cannot become a node.
+fn judge(servers: &[Server<'_>]) -> anyhow::Result<()> {
     let mut problems = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         problems.extend(server.facts.problems.iter().map(|problem| format!("{}: {problem}", server.node.name)));

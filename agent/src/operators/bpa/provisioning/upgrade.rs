@@ -25,6 +25,9 @@ pub(super) async fn upgrade(
         ["-n", "kube-system", "get", "configmap", "kubeadm-config", "--output=jsonpath={.data.ClusterConfiguration}"];
     let config = first.kubectl(&words).await?;
     let cluster = version_of(&String::from_utf8_lossy(&config));
+    if let Some(why) = cluster.as_deref().and_then(|cluster| no_way(cluster, &order.version)) {
+        anyhow::bail!("{why}");
+    }
     let members: Vec<&Server<'_>> = servers.iter().filter(|server| server.facts.member).collect();
     let alone = members.len() < 2;
     let is_first = |name: &str| name == first.node.name && cluster.as_deref() != Some(&order.version);
@@ -54,10 +57,30 @@ pub(super) async fn upgrade(
         }
         work.say(format!("upgrading {name} to {}", order.version));
         apply(order, work, server, Task::Upgrade { first: is_first(name) }).await?;
-        first.kubectl(&["wait", "--for=condition=Ready", &format!("node/{name}"), "--timeout=100s"]).await?;
+        // The kubelet starts the API server anew, too, when something of its pod has changed.
+        first.until_api_answers(work).await?;
+        first.kubectl(&["wait", "--for=condition=Ready", &format!("node/{name}"), "--timeout=300s"]).await?;
         first.kubectl(&["uncordon", name]).await?;
     }
     Ok(not_upgraded(&nodes, away, &order.version))
+}
+
+/// Why a cluster cannot go from one release to another: kubeadm goes to no older one, and over no minor release.
+pub(super) fn no_way(from: &str, to: &str) -> Option<String> {
+    let read = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
+    let (has, wanted) = (read(from)?, read(to)?);
+    if wanted < has {
+        return Some(format!(
+            "the cluster has Kubernetes {from}, and kubeadm does not go back to {to}; hint: write `version: {from}` or a newer one"
+        ));
+    }
+    (wanted.minor > has.minor + 1).then(|| {
+        format!(
+            "the cluster has Kubernetes {from}, and kubeadm goes one minor release at a time; hint: upgrade it to a v{}.{} first",
+            has.major,
+            has.minor + 1
+        )
+    })
 }
 
 /// Nodes that do not answer and have another version, each with the reason.
@@ -140,6 +163,20 @@ mod tests {
         let away = [(&lags, "no answer".to_owned()), (&has, "no answer".to_owned())];
         assert_eq!(not_upgraded(&nodes, &away, "v1.36.4"), ["w-0 is not upgraded to v1.36.4: no answer"]);
         assert!(not_upgraded(&nodes, &[], "v1.36.4").is_empty());
+    }
+
+    #[test]
+    fn kubeadm_goes_to_the_next_minor_release_at_most_and_never_back() {
+        for to in ["v1.36.4", "v1.36.5", "v1.37.0"] {
+            assert_eq!(no_way("v1.36.4", to), None, "{to}");
+        }
+        let back = no_way("v1.36.4", "v1.35.8").expect("refused");
+        assert!(back.contains("does not go back to v1.35.8; hint: write `version: v1.36.4`"), "{back}");
+        assert!(no_way("v1.36.4", "v1.36.3").is_some());
+        // Numbers, not texts.
+        assert_eq!(no_way("v1.36.9", "v1.36.10"), None);
+        let over = no_way("v1.35.8", "v1.37.0").expect("refused");
+        assert!(over.ends_with("hint: upgrade it to a v1.36 first"), "{over}");
     }
 
     #[test]
