@@ -71,14 +71,14 @@ fn images<'a>(site: &'a Site<'_>, version: String) -> Stage<'a> {
 fn files<'a>(site: &'a Site<'_>, version: String, flannel: String) -> Stage<'a> {
     let programs = programs_of(&version);
     let needs = site.with_all_programs(&[]).into_iter().map(str::to_owned).chain([programs.clone()]);
-    let name = format!("clusters {version}");
+    let (name, note) = (format!("clusters {version}"), format!("{}, of Kubernetes {version}", clusters::NOTE));
     let make = move |results: &Results, say: Say<'_>| {
         let own = results.all_programs()?;
         let mut all = own.clone();
         all.files.extend(results.of(&programs)?.files.clone());
         clusters::make(&site.at.cache, (&all, &own), &version, &flannel, say)
     };
-    Stage::new(name, clusters::NOTE, needs, make).serving(clusters::files)
+    Stage::new(name, note, needs, make).serving(clusters::files)
 }
 
 /// All programs of the release with those of other releases of Kubernetes, which have their version behind their name.

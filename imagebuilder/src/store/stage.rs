@@ -53,6 +53,12 @@ impl Made {
         self.files.get(name).with_context(|| format!("the stage made no file `{name}`"))
     }
 
+    /// Bytes of its files. What is one file under several names counts once.
+    pub fn bytes(&self) -> u64 {
+        let each: BTreeMap<_, _> = self.files.values().map(|blob| (&blob.digest, blob.size)).collect();
+        each.into_values().sum()
+    }
+
     /// A fact, read as `T`.
     pub fn fact<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<T> {
         let value = self.facts.get(name).with_context(|| format!("the stage has no fact `{name}`"))?;
@@ -114,6 +120,17 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::{Cache, Made, StageKey};
+
+    #[test]
+    fn one_file_under_several_names_counts_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let cache = Cache::open(dir.path()).expect("a cache");
+        let mut made = Made::default();
+        for (name, bytes) in [("kubelet", "kubernetes"), ("kubeadm", "kubernetes"), ("crictl", "0123456789")] {
+            made.files.insert(name.to_owned(), cache.adopt_bytes(bytes.as_bytes()).expect("a blob"));
+        }
+        assert_eq!(made.bytes(), 20);
+    }
 
     #[test]
     fn a_stage_is_made_once_and_again_after_damage() {

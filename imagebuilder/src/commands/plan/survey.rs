@@ -146,8 +146,8 @@ impl Surveyor<'_> {
         }
         match stage.make(&self.results, &|_| ()) {
             Ok((made, _)) => {
-                let all = || made.files.values().map(|blob| blob.size).sum();
-                let bytes = stage.main.and_then(|main| made.files.get(main)).map_or_else(all, |blob| blob.size);
+                let main = stage.main.and_then(|main| made.files.get(main));
+                let bytes = main.map_or_else(|| made.bytes(), |blob| blob.size);
                 self.push(&stage.name, State::Cached, Some(bytes), &stage.note);
                 self.results.0.insert(stage.name.clone(), made);
                 Ok(())

@@ -15,11 +15,16 @@ fn job(dir: &Path) -> Job {
 }
 
 fn job_from(dir: &Path, source: &str) -> Job {
+    job_with(dir, source, "")
+}
+
+/// `more`: lines of the definition.
+fn job_with(dir: &Path, source: &str, more: &str) -> Job {
     let file = dir.join("appliance.yaml");
     let definition = format!(
         "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: {{ name: edge, version: 1.4.0 }}\n\
          kubernetes: {{ version: v1.36.4, {source} }}\noutputs: [ {{ format: qcow2 }}, {{ format: iso }} ]\n\
-         sign: {{ key: \"file:release.key\" }}\n"
+         sign: {{ key: \"file:release.key\" }}\n{more}"
     );
     fs_err::write(&file, definition).expect("written");
     let pair = minisign::KeyPair::generate_unencrypted_keypair().expect("a key");
@@ -113,6 +118,23 @@ fn the_plan_says_where_the_programs_of_kubernetes_come_from() {
     assert!(text.contains("; 7 programs of Kubernetes, 70 B; Go modules of coredns, "), "{text}");
     let unlocked = survey(&sources, &job.appliance, None).expect("a plan");
     assert_eq!(state(&unlocked, "kubernetes"), State::After(vec!["lock".into()]));
+}
+
+#[test]
+fn the_plan_has_other_releases_of_kubernetes_for_clusters() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let versions = "services: { provisioning: { interface: { name: ens4 }, address: 172.22.0.1/24 }, clusters: { versions: [ \
+        { version: v1.35.8 }, { version: v1.36.3, from: upstream, url: \"https://mirror.example/k8s\" } ] } }\n";
+    let job = job_with(dir.path(), "from: modules", versions);
+    let found = survey(&sources(&dir.path().join("cache")), &job.appliance, None).expect("a plan");
+    assert_eq!(state(&found, "kubernetes v1.35.8"), State::ToMake);
+    assert!(found.fetch.modules.contains(&"kubernetes v1.35.8".to_owned()), "{:?}", found.fetch.modules);
+    assert_eq!(state(&found, "kubernetes v1.36.3"), State::After(vec!["lock".into()]));
+    for version in ["v1.35.8", "v1.36.3"] {
+        for stage in ["cluster-images", "clusters"] {
+            assert!(matches!(state(&found, &format!("{stage} {version}")), State::After(_)), "{stage} {version}");
+        }
+    }
 }
 
 #[test]
