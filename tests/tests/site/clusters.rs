@@ -247,7 +247,9 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
     with_formed_box(|formed, site, image, dir| async move {
         let nodes: &[Wished] = &[("master-0", 0x20, 2560)];
         let known = |host: &Value| formed.known(host);
-        let nodes = forms(&site, nodes, alone(), (&image, dir.path()), known).await;
+        let nodes = begins(&site, nodes, alone(), (&image, dir.path()), known).await;
+        loses_power_at_once(&site, &nodes[0]).await;
+        ends(&site, &nodes, OWN_VERSION).await;
         // The next cluster's estimate.
         let seen = &formed.durations()["parts"];
         for part in ["check", "init", "ready"] {
@@ -326,6 +328,15 @@ pub async fn begins(
         "metadata": {"name": "one", "labels": {"cluster": "one", "owner": "c1"}}, "spec": spec});
     site.create(PROVISIONINGS, object).await;
     nodes
+}
+
+/// The power of a machine is cut as soon as a step of its work is seen: seconds after its first boot, with little of it on the disk
+/// that did not wait for it.
+async fn loses_power_at_once(site: &Site, node: &Node) {
+    let has_step = |object: &Value| object["status"]["nodes"][0]["step"].is_string();
+    site.until(&format!("{PROVISIONINGS}/one"), "its work begins", STEP, has_step).await;
+    node.vm.reset().expect("its power is cut");
+    site.say("its power was cut");
 }
 
 /// What [`begins`] began is a cluster of that release, and runs a Deployment.

@@ -55,7 +55,7 @@ fn a_cluster_of_an_earlier_release_is_upgraded_though_its_controller_ends_again_
 }
 
 #[test]
-#[ignore = "slow: `cargo test -p foothold-tests --test site loses_its_power_at -- --ignored --nocapture`"]
+#[ignore = "slow: `cargo test -p foothold-tests --test site loses_its_power_at_every_step -- --ignored --nocapture`"]
 fn a_server_loses_its_power_at_every_step_of_an_install_and_of_an_upgrade() {
     let clusters = format!("{{ versions: [ {{ version: {BEFORE} }} ] }}");
     with_formed_box_of(&clusters, |formed, site, image, dir| async move {

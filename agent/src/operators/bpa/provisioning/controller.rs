@@ -158,6 +158,8 @@ impl Controller {
     /// Tells how far the work is, and takes its result when it has ended.
     async fn follow(&self, object: &Provisioning, work: &Work) -> Result<Next, ObjectError> {
         let Some(ended) = work.ended() else {
+            // An upgrade goes no further than the node that it is at when another version is asked for.
+            work.wish(object.spec.kubernetes.as_ref().and_then(|kubernetes| kubernetes.version.as_deref()));
             self.tell(object, work.told(What::Installing)).await?;
             return Ok(Next::requeue(PROGRESS));
         };

@@ -89,6 +89,8 @@ struct Shared {
     sentence: String,
     steps: BTreeMap<String, (usize, usize)>,
     schedule: Schedule,
+    /// Version that the spec asks for now, if it names one.
+    wish: Option<String>,
     ended: Option<Result<Made, String>>,
 }
 
@@ -117,7 +119,7 @@ impl Work {
         };
         let sentence = "reaching the servers by SSH".to_owned();
         let nodes = chosen.iter().map(node).collect();
-        let shared = Shared { nodes, sentence, steps: BTreeMap::new(), schedule, ended: None };
+        let shared = Shared { nodes, sentence, steps: BTreeMap::new(), schedule, wish: None, ended: None };
         Self { state: Mutex::new(shared), history }
     }
 
@@ -157,6 +159,16 @@ impl Work {
     /// More is to be done, node by node.
     pub fn insert(&self, part: Part, nodes: impl IntoIterator<Item = String>) {
         self.lock().schedule.insert(part, nodes);
+    }
+
+    /// The spec asks for this version now, if it names one.
+    pub fn wish(&self, version: Option<&str>) {
+        self.lock().wish = version.map(str::to_owned);
+    }
+
+    /// The version that the spec asks for now, if it is another one.
+    pub fn wishes_instead(&self, of: &str) -> Option<String> {
+        self.lock().wish.clone().filter(|wish| wish != of)
     }
 
     /// Its result, once it has ended.

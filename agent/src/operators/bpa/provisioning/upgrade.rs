@@ -44,6 +44,9 @@ pub(super) async fn upgrade(
             }
             continue;
         }
+        if let Some(other) = work.wishes_instead(&order.version) {
+            anyhow::bail!("the upgrade to {} was stopped before {name}: the spec asks for {other} now", order.version);
+        }
         work.begin(Part::Upgrade, name);
         if !alone {
             work.say(format!("draining {name} for {}", order.version));
@@ -137,9 +140,12 @@ fn is_cordoned(nodes: &Value, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::super::decide::tests::chosen;
+    use super::super::eta::{History, Schedule};
     use super::*;
 
     #[test]
@@ -163,6 +169,19 @@ mod tests {
         let away = [(&lags, "no answer".to_owned()), (&has, "no answer".to_owned())];
         assert_eq!(not_upgraded(&nodes, &away, "v1.36.4"), ["w-0 is not upgraded to v1.36.4: no answer"]);
         assert!(not_upgraded(&nodes, &[], "v1.36.4").is_empty());
+    }
+
+    #[test]
+    fn an_upgrade_is_stopped_by_the_wish_for_another_version_and_by_nothing_else() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let work = Work::new(&[], &[], Schedule::unknown(), Arc::new(History::open(dir.path())));
+        assert_eq!(work.wishes_instead("v1.36.4"), None);
+        work.wish(Some("v1.36.4"));
+        assert_eq!(work.wishes_instead("v1.36.4"), None);
+        work.wish(Some("v1.35.8"));
+        assert_eq!(work.wishes_instead("v1.36.4").as_deref(), Some("v1.35.8"));
+        work.wish(None);
+        assert_eq!(work.wishes_instead("v1.36.4"), None);
     }
 
     #[test]
