@@ -1,5 +1,6 @@
 //! Stages of other releases of Kubernetes than the box's own, for clusters of servers: programs, images, and what nodes fetch.
 
+use agent_api::release::Image;
 use anyhow::{Context, Result};
 
 use super::system::{kubernetes_programs, module_set};
@@ -99,8 +100,8 @@ pub fn names(site: &Site<'_>) -> Vec<String> {
 }
 
 /// Images of other releases of Kubernetes, as far as they are there; each reference once.
-pub fn images_made(site: &Site<'_>, results: &Results) -> Result<Vec<agent_api::release::Image>> {
-    let mut all: Vec<agent_api::release::Image> = Vec::new();
+pub fn images_made(site: &Site<'_>, results: &Results) -> Result<Vec<Image>> {
+    let mut all: Vec<Image> = Vec::new();
     for other in site.appliance.services.cluster_versions() {
         let Some(made) = results.0.get(&images_of(&other.version.to_string())) else { continue };
         for image in versions::images(made)? {
