@@ -8,7 +8,7 @@ use super::{SHORT, Server};
 const START: Duration = Duration::from_secs(300);
 
 /// Files that every node has: path, text, whether one that is there already is left alone.
-const FILES: [(&str, &str, bool); 4] = [
+const FILES: [(&str, &str, bool); 5] = [
     (
         "/etc/containerd/config.toml",
         include_str!("../../../images/os/debian-node/overlay/etc/containerd/config.toml"),
@@ -18,6 +18,13 @@ const FILES: [(&str, &str, bool); 4] = [
         "/etc/systemd/system/containerd.service",
         include_str!("../../../images/os/debian-node/overlay/etc/systemd/system/containerd.service"),
         true,
+    ),
+    (
+        "/etc/systemd/system/containerd.service.d/10-power-cut.conf",
+        include_str!(
+            "../../../images/os/debian-node/overlay/etc/systemd/system/containerd.service.d/10-power-cut.conf"
+        ),
+        false,
     ),
     (
         "/etc/systemd/system/kubelet.service",

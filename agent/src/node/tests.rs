@@ -208,6 +208,9 @@ fn a_unit_of_the_servers_own_containerd_stays() {
     bench.put("etc/systemd/system/containerd.service", "of the OS");
     assert!(runtime::set_up(&bench.server, "server", false).expect("set up"));
     assert_eq!(bench.text("etc/systemd/system/containerd.service"), "of the OS");
+    // A power cut leaves empty notes of pods, whoever's unit it is.
+    let beside = bench.text("etc/systemd/system/containerd.service.d/10-power-cut.conf");
+    assert!(beside.contains("\nExecStartPre=-/usr/bin/find /var/lib/cni -type f -empty -delete\n"), "{beside}");
     assert!(!runtime::set_up(&bench.server, "server", false).expect("set up"), "nothing changed");
     assert_eq!(bench.called("systemctl restart containerd.service"), 1);
     assert!(runtime::set_up(&bench.server, "server", true).expect("set up"), "its program is another one");
