@@ -40,12 +40,34 @@ fn wrong_definitions_are_explained_to_their_users() {
 
 /// What is found in a definition with these lines.
 fn found_in(lines: &str) -> Vec<String> {
+    problems_in(lines).into_iter().map(|problem| problem.found).collect()
+}
+
+/// A service is switched on by an empty mapping, unless it asks for a key.
+#[test]
+fn who_switches_a_service_on_by_a_boolean_is_told_how_it_is_written() {
+    for (service, expected) in [
+        ("clusters: true", "write `clusters: {}`"),
+        ("provisioning: true", "write `provisioning: {}`"),
+        ("metrics: yes", "write `metrics: {}`"),
+        ("storage: true", "write `storage: {}`"),
+        ("storage: false", "write `storage: { ... }` with keys of `share`"),
+    ] {
+        let problems = problems_in(&format!("services: {{ {service} }}"));
+        let hints: Vec<&str> = problems.iter().map(|problem| problem.hint.as_str()).collect();
+        assert_eq!(hints, [expected], "{service}");
+    }
+    let problems = problems_in("sign: true");
+    assert!(problems[0].hint.starts_with("write `sign: { ... }` with keys of `key`"), "{problems:?}");
+}
+
+/// The problems of a definition with these lines.
+fn problems_in(lines: &str) -> Vec<problems::Problem> {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("appliance.yaml");
     let head = "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: { name: edge, version: 1.0.0 }\n";
     fs_err::write(&file, format!("{head}{lines}\n")).expect("written");
-    let problems = config::check_file(&file).expect("it can be read").problems;
-    problems.list.iter().map(|problem| problem.found.clone()).collect()
+    config::check_file(&file).expect("it can be read").problems.list
 }
 
 /// It is looked at like that of a Site.

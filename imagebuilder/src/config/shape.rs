@@ -191,6 +191,13 @@ impl<'a> Shape<'a, '_, '_> {
                 None
             }
             (Wanted::Integer, Look::Integer(value)) => self.integer(node, *value, schema, path),
+            // Who writes so means to switch it on.
+            (Wanted::Object(_), Look::Boolean(true) | Look::ImplicitBoolean(true)) if !asks_for_keys(schema) => {
+                let found = format!("`{text}` is {}", look.describe());
+                let hint = format!("write `{}: {{}}`", path.last_key().unwrap_or_default());
+                self.findings.add(node.span.clone(), path, &found, wanted.describe(schema), &hint);
+                None
+            }
             (_, look) => {
                 let shown = if plain { format!("`{text}`") } else { format!("`\"{text}\"`") };
                 self.mismatch(node, &format!("{shown} is {}", look.describe()), wanted, schema, path)
@@ -244,6 +251,11 @@ impl<'a> Shape<'a, '_, '_> {
         self.findings.add(place, path, found, wanted.describe(schema), &hint);
         None
     }
+}
+
+/// Whether a mapping of this schema cannot be empty.
+fn asks_for_keys(schema: &Value) -> bool {
+    schema.get("required").and_then(Value::as_array).is_some_and(|required| !required.is_empty())
 }
 
 impl Wanted<'_> {

@@ -6,12 +6,10 @@
 //! ```
 //! So kubeadm of any release finds what it looks for, and its configuration needs no other tags.
 
-use std::collections::BTreeSet;
-
 use agent_api::release::Image;
 use anyhow::{Context, Result, ensure};
 
-use crate::layer::containers::deb_of;
+use crate::layer::containers::{packages_of, unpacked};
 use crate::lock::Deb;
 use crate::oci::recipe::{Kitchen, Recipe};
 use crate::rootfs::programs::place;
@@ -57,7 +55,7 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     for image in input.own {
         key = key.with(&image.reference, &image.manifest);
     }
-    let unpacked = input.unpacked()?;
+    let unpacked = unpacked(input.debs, input.recipes.iter().filter(|recipe| is_of_kubernetes(recipe)))?;
     for deb in &unpacked {
         key = key.with(&deb.name, &deb.sha256);
     }
@@ -73,10 +71,7 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
         let (mut made, mut images) = (Made::default(), Vec::new());
         for wanted in wanted(&list, input.version, input.recipes, input.own)? {
             let image = match wanted {
-                Wanted::Made(recipe) => {
-                    let debs = recipe.debian.iter().map(|name| deb_of(input.debs, name)).collect::<Result<Vec<_>>>()?;
-                    kitchen.make(work, recipe, None, &debs)?.image
-                }
+                Wanted::Made(recipe) => kitchen.make(work, recipe, None, &packages_of(input.debs, recipe)?)?.image,
                 Wanted::Renamed(image) => image,
             };
             made.files.extend(image.blobs.iter().map(|blob| (format!("blob {}", blob.digest.hex()), blob.clone())));
@@ -85,15 +80,6 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
         made.set_fact(IMAGES, &images)?;
         Ok(made)
     })
-}
-
-impl Input<'_> {
-    /// The packages that the recipes of Kubernetes' own images unpack, by name.
-    fn unpacked(&self) -> Result<Vec<Deb>> {
-        let own = self.recipes.iter().filter(|recipe| is_of_kubernetes(recipe));
-        let names: BTreeSet<_> = own.flat_map(|recipe| &recipe.debian).collect();
-        names.into_iter().map(|name| deb_of(self.debs, name).cloned()).collect()
-    }
 }
 
 /// The images that the stage made.

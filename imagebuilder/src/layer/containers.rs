@@ -7,7 +7,7 @@
 //! blobs.json       the images' blobs, which lie in the medium's store
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use agent_api::boot::{CONTAINERS, HOST};
@@ -63,7 +63,7 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     for (name, blob) in &input.programs.files {
         key = key.with(name, &blob.digest);
     }
-    let unpacked = input.unpacked()?;
+    let unpacked = unpacked(input.debs, input.recipes)?;
     for deb in &unpacked {
         key = key.with(&deb.name, &deb.sha256);
     }
@@ -77,27 +77,32 @@ pub fn make(input: &Input<'_>) -> Result<(Made, bool)> {
     })
 }
 
-/// A package that a recipe unpacks, of the set `os`.
-pub fn deb_of<'a>(os: &'a [Deb], name: &str) -> Result<&'a Deb> {
-    os.iter().find(|deb| deb.name == name).with_context(|| {
-        format!("a recipe unpacks the Debian package `{name}`, which the set `os` does not hold\nhint: add it to packages/os/packages.txt")
-    })
+/// The packages that a recipe unpacks, of the set `os`.
+pub fn packages_of<'a>(os: &'a [Deb], recipe: &Recipe) -> Result<Vec<&'a Deb>> {
+    let find = |name: &String| {
+        os.iter().find(|deb| deb.name == *name).with_context(|| {
+            format!("a recipe unpacks the Debian package `{name}`, which the set `os` does not hold\nhint: add it to packages/os/packages.txt")
+        })
+    };
+    recipe.debian.iter().map(find).collect()
+}
+
+/// The packages that recipes unpack, each once, by name.
+pub fn unpacked<'r>(os: &[Deb], recipes: impl IntoIterator<Item = &'r Recipe>) -> Result<Vec<Deb>> {
+    let mut all = BTreeMap::new();
+    for recipe in recipes {
+        all.extend(packages_of(os, recipe)?.into_iter().map(|deb| (&deb.name, deb)));
+    }
+    Ok(all.into_values().cloned().collect())
 }
 
 impl Input<'_> {
-    /// The packages that the recipes unpack, by name.
-    fn unpacked(&self) -> Result<Vec<Deb>> {
-        let names: BTreeSet<_> = self.recipes.iter().flat_map(|recipe| &recipe.debian).collect();
-        names.into_iter().map(|name| deb_of(self.debs, name).cloned()).collect()
-    }
-
     fn build(&self, work: &WorkDir) -> Result<Made> {
         let mut packed = Vec::new();
         let (cache, programs, built, version) = (self.cache, self.programs, self.built, self.version);
         let kitchen = Kitchen { cache, programs, built, version };
         for recipe in self.recipes {
-            let debs = recipe.debian.iter().map(|name| deb_of(self.debs, name)).collect::<Result<Vec<_>>>()?;
-            packed.push(kitchen.make(work, recipe, None, &debs)?);
+            packed.push(kitchen.make(work, recipe, None, &packages_of(self.debs, recipe)?)?);
         }
         packed.extend(self.services.iter().cloned());
         let programs = work.path().join("programs");

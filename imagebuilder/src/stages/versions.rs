@@ -11,6 +11,11 @@ use crate::kubernetes::binaries::Source;
 use crate::kubernetes::modules;
 use crate::store::Made;
 
+/// The releases.
+fn all(site: &Site<'_>) -> impl Iterator<Item = String> {
+    site.appliance.services.cluster_versions().iter().map(|other| other.version.to_string())
+}
+
 /// Name of the stage with the programs of a release.
 fn programs_of(version: &str) -> String {
     format!("kubernetes {version}")
@@ -27,7 +32,7 @@ pub fn programs<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
         let version = other.version.to_string();
         let name = programs_of(&version);
         if let Some(source) = Source::of(&other.source) {
-            let locked = other.version.to_string();
+            let locked = version.clone();
             return Ok(kubernetes_programs(site, &name, source, version, move |lock| lock.binaries_of(&locked)));
         }
         let set = modules::other(&version).with_context(|| format!("no modules of {version} are pinned"))?;
@@ -38,13 +43,8 @@ pub fn programs<'a>(site: &'a Site<'_>) -> Result<Vec<Stage<'a>>> {
 
 /// Their images, and what nodes fetch. `flannel`: its manifest.
 pub fn served<'a>(site: &'a Site<'_>, flannel: &str) -> Vec<Stage<'a>> {
-    let mut stages = Vec::new();
-    for other in site.appliance.services.cluster_versions() {
-        let version = other.version.to_string();
-        stages.push(images(site, version.clone()));
-        stages.push(files(site, version, flannel.to_owned()));
-    }
-    stages
+    let of = |version: String| [images(site, version.clone()), files(site, version, flannel.to_owned())];
+    all(site).flat_map(of).collect()
 }
 
 fn images<'a>(site: &'a Site<'_>, version: String) -> Stage<'a> {
@@ -75,40 +75,37 @@ fn files<'a>(site: &'a Site<'_>, version: String, flannel: String) -> Stage<'a> 
     let (name, note) = (format!("clusters {version}"), format!("{}, of Kubernetes {version}", clusters::NOTE));
     let make = move |results: &Results, say: Say<'_>| {
         let own = results.all_programs()?;
-        let mut all = own.clone();
-        all.files.extend(results.of(&programs)?.files.clone());
-        clusters::make(&site.at.cache, (&all, &own), &version, &flannel, say)
+        let mut served = own.clone();
+        served.files.extend(results.of(&programs)?.files.clone());
+        clusters::make(&site.at.cache, (&served, &own), &version, &flannel, say)
     };
     Stage::new(name, note, needs, make).serving(clusters::files)
 }
 
 /// All programs of the release with those of other releases of Kubernetes, which have their version behind their name.
 pub fn with_others(site: &Site<'_>, results: &Results) -> Result<Made> {
-    let mut all = results.all_programs()?;
-    for other in site.appliance.services.cluster_versions() {
-        let version = other.version.to_string();
-        for (name, blob) in &results.of(&programs_of(&version))?.files {
-            all.files.insert(format!("{name}-{version}"), blob.clone());
-        }
+    let mut programs = results.all_programs()?;
+    for version in all(site) {
+        let others = results.of(&programs_of(&version))?.files.iter();
+        programs.files.extend(others.map(|(name, blob)| (format!("{name}-{version}"), blob.clone())));
     }
-    Ok(all)
+    Ok(programs)
 }
 
 /// Names of the stages that [`with_others`] needs beside those of all programs.
 pub fn names(site: &Site<'_>) -> Vec<String> {
-    site.appliance.services.cluster_versions().iter().map(|other| programs_of(&other.version.to_string())).collect()
+    all(site).map(|version| programs_of(&version)).collect()
 }
 
 /// Images of other releases of Kubernetes, as far as they are there; each reference once.
 pub fn images_made(site: &Site<'_>, results: &Results) -> Result<Vec<Image>> {
-    let mut all: Vec<Image> = Vec::new();
-    for other in site.appliance.services.cluster_versions() {
-        let Some(made) = results.0.get(&images_of(&other.version.to_string())) else { continue };
+    let mut images: Vec<Image> = Vec::new();
+    for made in all(site).filter_map(|version| results.0.get(&images_of(&version))) {
         for image in versions::images(made)? {
-            if !all.iter().any(|there| there.reference == image.reference) {
-                all.push(image);
+            if !images.iter().any(|there| there.reference == image.reference) {
+                images.push(image);
             }
         }
     }
-    Ok(all)
+    Ok(images)
 }

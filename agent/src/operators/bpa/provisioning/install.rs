@@ -42,7 +42,7 @@ const DOCUMENT: &str = "\n---\n";
 /// Most bytes of a node's log.
 const LOG: usize = 1 << 20;
 /// Pause between two looks at the nodes.
-const LOOK: Duration = Duration::from_secs(3);
+pub(super) const LOOK: Duration = Duration::from_secs(3);
 
 /// What the work needs to know of a cluster.
 pub(super) struct Order {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::decide::Chosen;
-use super::install::{Order, Work};
+use super::install::{LOOK, Order, Work};
 use crate::node::plan::{CheckPlan, NodeFacts};
 use crate::operators::bpa::login::Login;
 use crate::ssh::{Session, SshError};
@@ -20,8 +20,6 @@ const RUNS: Duration = Duration::from_secs(180);
 
 /// How long the API of a master that was restarted may take.
 const API: Duration = Duration::from_secs(600);
-/// Pause between two looks at servers that are busy.
-const LOOK: Duration = Duration::from_secs(3);
 
 /// A server with an open connection.
 pub(super) struct Server<'a> {
