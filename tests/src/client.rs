@@ -96,10 +96,17 @@ impl Client {
         texts.collect()
     }
 
-    /// An admin's kubeconfig, with the address of this client's.
-    pub fn kubeconfig(&self) -> ParsedKubeconfig {
+    /// An admin's kubeconfig as JSON, with the address of this client's and the name that the certificate has.
+    pub fn kubeconfig_file(&self) -> Value {
         let text = self.get(&format!("/api/v1/kubeconfig?server=https://{}", self.api));
-        let config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig");
+        let mut config: Value = serde_saphyr::from_str(&text).expect("a kubeconfig");
+        config["clusters"][0]["cluster"]["tls-server-name"] = "kubernetes".into();
+        config
+    }
+
+    /// The same, taken apart.
+    pub fn kubeconfig(&self) -> ParsedKubeconfig {
+        let config = self.kubeconfig_file();
         let text = |pointer: &str| {
             let text = config.pointer(pointer).and_then(Value::as_str);
             text.unwrap_or_else(|| panic!("no {pointer}")).to_owned()

@@ -42,7 +42,10 @@ fn build(set: &str, name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// The program as a file that can be run. It lies in the cache: a folder of this process would outlive it.
-pub(crate) fn place(at: &Builder, name: &str, blob: &Blob) -> anyhow::Result<PathBuf> {
+///
+/// # Errors
+/// It cannot be written.
+pub fn place(at: &Builder, name: &str, blob: &Blob) -> anyhow::Result<PathBuf> {
     let dir = at.cache.path("tests");
     fs_err::create_dir_all(&dir)?;
     let target = dir.join(format!("{name}-{}", &blob.digest.hex()[..16]));

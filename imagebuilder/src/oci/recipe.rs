@@ -44,6 +44,9 @@ pub struct Recipe {
     /// What is run.
     #[serde(default)]
     pub entrypoint: Vec<String>,
+    /// Its arguments, where who runs it gives none (OCI image specification, config.md, `Cmd`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cmd: Vec<String>,
     /// Environment, `NAME=value`.
     #[serde(default)]
     pub env: Vec<String>,
@@ -140,6 +143,9 @@ impl Recipe {
         }
         if !self.entrypoint.is_empty() {
             settings.insert("Entrypoint".into(), json!(self.entrypoint));
+        }
+        if !self.cmd.is_empty() {
+            settings.insert("Cmd".into(), json!(self.cmd));
         }
         if !self.user.is_empty() {
             settings.insert("User".into(), json!(self.user));
@@ -328,7 +334,7 @@ mod tests {
     use super::{Kitchen, Recipe};
     use crate::store::{Cache, Made};
 
-    const RECIPE: &str = "files:\n  /bin/run: file:run\n  /etc/app.conf: file:app.conf\n  /pause: agent:pause\nentrypoint: [/bin/run]\nuser: \"1000\"\n";
+    const RECIPE: &str = "files:\n  /bin/run: file:run\n  /etc/app.conf: file:app.conf\n  /pause: agent:pause\nentrypoint: [/bin/run]\ncmd: [--all]\nuser: \"1000\"\n";
 
     fn folder(dir: &Path) -> Recipe {
         fs_err::write(dir.join("image.yaml"), RECIPE).expect("written");
@@ -350,6 +356,10 @@ mod tests {
             let kitchen = Kitchen { cache: &cache, programs: &programs, built: 1_760_000_000, version: "v1.36.4" };
             let work = cache.work_dir().expect("a folder");
             let packed = kitchen.make(&work, &folder(dir.path()), Some(dir.path()), &[]).expect("an image");
+            let config = fs_err::read(cache.blob_path(&packed.image.blobs[1].digest)).expect("a configuration");
+            let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+            let runs = serde_json::json!({"Entrypoint": ["/bin/run"], "Cmd": ["--all"], "User": "1000"});
+            assert_eq!(config["config"], runs);
             let layer = fs_err::File::open(cache.blob_path(&packed.image.blobs[2].digest)).expect("a layer");
             let mut tar = tar::Archive::new(zstd::Decoder::new(layer).expect("zstd"));
             let entries = tar.entries().expect("a tar").map(|entry| entry.expect("an entry"));
