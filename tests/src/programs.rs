@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use agent_api::release::Blob;
+use agent_api::release::{Blob, Digest};
 use anyhow::Context as _;
 use foothold::builder::Builder;
 use foothold::commands::common;
-use foothold::kubernetes::modules::{Build, SETS};
+use foothold::kubernetes::modules::{Build, ModuleSet, SETS};
+use foothold::lock::Lock;
 use foothold::pipeline;
+use foothold::store::Made;
 
 use crate::appliance::builder;
 
@@ -26,26 +28,43 @@ pub fn program(set: &'static str, name: &'static str) -> PathBuf {
 }
 
 fn build(set: &str, name: &str) -> anyhow::Result<PathBuf> {
-    let at = builder()?;
-    let lock = common::locked(&at, &common::Job::load("images/appliance".as_ref())?, false)?;
-    let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
     let set = SETS.iter().find(|known| known.name == set).context("no such module set")?;
-    let (made, _) = set.build(&Build {
-        cache: &at.cache,
-        toolbox: &toolbox,
-        packages: &at.workspace.join("packages"),
-        locked: lock.module_set(set.name)?,
-        offline: false,
-        waiting: &|_| (),
-    })?;
+    let (at, made) = built(set, "packages", |_, lock| lock.module_set(set.name).cloned())?;
     place(&at, name, made.file(name)?)
 }
 
-/// The program as a file that can be run. It lies in the cache: a folder of this process would outlive it.
+/// The programs of a module set of the tests' own, below `tests/fixtures`, by name.
 ///
 /// # Errors
-/// It cannot be written.
-pub fn place(at: &Builder, name: &str, blob: &Blob) -> anyhow::Result<PathBuf> {
+/// An error of the compiling.
+pub fn of_fixture(set: &ModuleSet) -> anyhow::Result<BTreeMap<&'static str, PathBuf>> {
+    let (at, made) = built(set, "tests/fixtures", |packages, _| set.digest(packages))?;
+    set.programs.iter().map(|name| Ok((*name, place(&at, name, made.file(name)?)?))).collect()
+}
+
+/// Builds a module set that lies in this folder of the sources, and is what the digest says.
+fn built(
+    set: &ModuleSet,
+    folder: &str,
+    locked: impl FnOnce(&Path, &Lock) -> anyhow::Result<Digest>,
+) -> anyhow::Result<(Builder, Made)> {
+    let at = builder()?;
+    let lock = common::locked(&at, &common::Job::load("images/appliance".as_ref())?, false)?;
+    let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
+    let packages = at.workspace.join(folder);
+    let (made, _) = set.build(&Build {
+        cache: &at.cache,
+        toolbox: &toolbox,
+        packages: &packages,
+        locked: &locked(&packages, &lock)?,
+        offline: false,
+        waiting: &|_| (),
+    })?;
+    Ok((at, made))
+}
+
+/// The program as a file that can be run. It lies in the cache: a folder of this process would outlive it.
+pub(crate) fn place(at: &Builder, name: &str, blob: &Blob) -> anyhow::Result<PathBuf> {
     let dir = at.cache.path("tests");
     fs_err::create_dir_all(&dir)?;
     let target = dir.join(format!("{name}-{}", &blob.digest.hex()[..16]));

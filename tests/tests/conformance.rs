@@ -4,19 +4,16 @@
 //! tests/fixtures/conformance   e2e (Kubernetes' `e2e.test`), agnhost, sample-apiserver: compiled from pinned modules
 //!   -> an appliance that carries images under the names that the tests pull -> a box -> e2e against its API
 //! ```
-//! Of the images only agnhost is Kubernetes' own; the others are Debian's programs under their names. Tests run one after
+//! Of the images agnhost and sample-apiserver are Kubernetes' own; the others are Debian's programs under their names. Tests run one after
 //! the other in a random order that a seed repeats, until their time is up: those that were not reached are counted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use agent_api::release::Digest;
 use foothold::cli::Network;
-use foothold::commands::common;
 use foothold::host::command::Run;
-use foothold::kubernetes::modules::{Build, ModuleSet};
-use foothold::pipeline;
-use foothold_tests::programs::{place, program};
+use foothold::kubernetes::modules::ModuleSet;
+use foothold_tests::programs::{of_fixture, program};
 use foothold_tests::{Appliance, How, appliance};
 use serde_json::{Value, json};
 
@@ -56,7 +53,7 @@ fn asked(variable: &str, otherwise: &str) -> String {
 #[ignore = "slow: `cargo test -p foothold-tests --test conformance -- --ignored --nocapture`"]
 fn kubernetes_says_that_it_is_kubernetes() {
     let dir = tempfile::tempdir().expect("a folder");
-    let programs = programs();
+    let programs = of_fixture(&SET).unwrap_or_else(|error| panic!("compiling the tests: {error:#}"));
     if let Ok(other) = std::env::var(KUBECONFIG) {
         run(&programs, Path::new(&other), dir.path());
         return;
@@ -67,29 +64,6 @@ fn kubernetes_says_that_it_is_kubernetes() {
     let kubeconfig = dir.path().join("kubeconfig");
     fs_err::write(&kubeconfig, machine.client().kubeconfig_file().to_string()).expect("written");
     run(&programs, &kubeconfig, dir.path());
-}
-
-/// The programs, compiled once.
-fn programs() -> BTreeMap<&'static str, PathBuf> {
-    let built = || {
-        let at = appliance::builder()?;
-        let lock = common::locked(&at, &common::Job::load("images/appliance".as_ref())?, false)?;
-        let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
-        let packages = at.workspace.join("tests/fixtures");
-        let locked: Digest = SET.digest(&packages)?;
-        let build = Build {
-            cache: &at.cache,
-            toolbox: &toolbox,
-            packages: &packages,
-            locked: &locked,
-            offline: false,
-            waiting: &|_| (),
-        };
-        let (made, _) = SET.build(&build)?;
-        let placed = SET.programs.iter().map(|name| anyhow::Ok((*name, place(&at, name, made.file(name)?)?)));
-        placed.collect::<anyhow::Result<_>>()
-    };
-    built().unwrap_or_else(|error: anyhow::Error| panic!("compiling the tests: {error:#}"))
 }
 
 /// A definition that carries the images, in a folder.

@@ -95,7 +95,6 @@ fn listed(release: &Release) -> (Vec<u8>, Value) {
         debian: vec!["nftables".to_owned()],
         files: BTreeMap::from([("/usr/local/bin/kube-proxy".to_owned(), "module:kube-proxy".to_owned())]),
         entrypoint: Vec::new(),
-        cmd: Vec::new(),
         env: Vec::new(),
         user: String::new(),
         ..Recipe::default()
