@@ -239,7 +239,9 @@ fn drive(argv: &mut Argv, index: usize, bootindex: usize, drive: &Drive, id: Opt
         (None, Bus::Virtio | Bus::Usb | Bus::Cdrom | Bus::Sata | Bus::Scsi) => String::new(),
     };
     let id = id.map(|id| format!(",id={id}")).unwrap_or_default();
-    argv.put("-device", format!("{model},drive={node},bootindex={bootindex}{serial}{id}"));
+    let blocks = drive.block_bytes.map(|bytes| format!(",logical_block_size={bytes},physical_block_size={bytes}"));
+    let blocks = blocks.unwrap_or_default();
+    argv.put("-device", format!("{model},drive={node},bootindex={bootindex}{serial}{blocks}{id}"));
 }
 
 fn cd(argv: &mut Argv, image: Option<&str>, bootindex: usize) {

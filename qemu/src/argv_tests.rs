@@ -32,6 +32,7 @@ fn disk(bus: Bus) -> Drive {
         read_only: false,
         flush: Flush::Never,
         serial: None,
+        block_bytes: None,
     }
 }
 
@@ -62,6 +63,14 @@ fn disks_are_plugged_into_their_bus(#[case] bus: Bus, #[case] serial: Option<&st
     let has = |device: &str| line.iter().any(|argument| argument == device);
     assert_eq!(has("qemu-xhci,id=xhci"), bus == Bus::Usb);
     assert_eq!(has("virtio-scsi-pci,id=scsi"), bus == Bus::Scsi);
+}
+
+#[test]
+fn a_disk_may_have_large_logical_blocks() {
+    let drive = Drive { block_bytes: Some(4096), ..disk(Bus::Nvme) };
+    let line = argv(&Machine { drives: vec![drive], ..machine() });
+    let expected = "nvme,drive=disk0,bootindex=0,serial=disk0,logical_block_size=4096,physical_block_size=4096";
+    assert_eq!(line.last().map(String::as_str), Some(expected));
 }
 
 #[rstest]

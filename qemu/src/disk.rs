@@ -72,6 +72,7 @@ pub struct Disk {
     pub(crate) writes: Writes,
     pub(crate) grow_to: Option<u64>,
     pub(crate) serial: Option<String>,
+    pub(crate) block_bytes: Option<u32>,
 }
 
 /// What is wrong with a disk.
@@ -132,6 +133,7 @@ pub(crate) struct Drive {
     pub read_only: bool,
     pub flush: Flush,
     pub serial: Option<String>,
+    pub block_bytes: Option<u32>,
 }
 
 impl Disk {
@@ -142,7 +144,7 @@ impl Disk {
         let path = fs_err::canonicalize(path.as_ref())?;
         let format = Format::of(&path)?;
         let bus = if format == Format::Iso { Bus::Cdrom } else { Bus::Virtio };
-        Ok(Self { path, format, bus, writes: Writes::Discard, grow_to: None, serial: None })
+        Ok(Self { path, format, bus, writes: Writes::Discard, grow_to: None, serial: None, block_bytes: None })
     }
 
     /// Overrides the format.
@@ -181,6 +183,14 @@ impl Disk {
         self
     }
 
+    /// Sets the bytes of its logical blocks, 512 by default; 4096 makes it a disk that is called 4Kn, which BIOS cannot
+    /// start from. Not for disks on the AHCI controller and CDs.
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: u32) -> Self {
+        self.block_bytes = Some(bytes);
+        self
+    }
+
     /// Checks the disk and makes its overlay if it needs one; one that is to be thrown away at `scratch`.
     pub(crate) fn prepare(&self, tools: &Tools, scratch: &Path) -> Result<Drive, DiskError> {
         self.check()?;
@@ -203,7 +213,15 @@ impl Disk {
             }
         };
         let read_only = self.bus == Bus::Cdrom;
-        Ok(Drive { path: utf8(path)?, format, bus: self.bus, read_only, flush, serial: self.serial.clone() })
+        Ok(Drive {
+            path: utf8(path)?,
+            format,
+            bus: self.bus,
+            read_only,
+            flush,
+            serial: self.serial.clone(),
+            block_bytes: self.block_bytes,
+        })
     }
 
     fn check(&self) -> Result<(), DiskError> {

@@ -4,6 +4,8 @@
 //! cuts, and a stick with UEFI in `airgap`; the others, and boxes whose clock is wrong, with
 //! `cargo test -p foothold-tests --test boot -- --ignored`.
 
+use std::path::Path;
+
 use foothold::cli::{Attach, MachineFirmware, Network};
 use foothold_qemu::{Nic, NicModel};
 use foothold_tests::appliance::program;
@@ -155,6 +157,54 @@ fn an_iso_as_cd_and_uefi_is_ready_with_a_card_that_loads_its_firmware() {
 #[ignore = "slow: `cargo test -p foothold-tests --test boot -- --ignored`"]
 fn the_rest_of_the_matrix_is_ready(#[case] format: &str, #[case] attach: Attach, #[case] firmware: MachineFirmware) {
     reaches_ready(format, attach, firmware);
+}
+
+/// A loop device, for as long as it is held.
+struct Loop(String);
+
+impl Loop {
+    fn with_large_blocks(file: &Path) -> Self {
+        let file = file.to_str().expect("UTF-8");
+        Self(tool("losetup", &["--find", "--show", "--sector-size", "4096", file]).trim().to_owned())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        tool("losetup", &["--detach", &self.0]);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the host's own tools")]
+fn tool(program: &str, arguments: &[&str]) -> String {
+    let output = std::process::Command::new(program).args(arguments).output().expect("it runs");
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// What is written to a disk whose logical blocks have 4096 bytes boots from such a disk, an `NVMe` drive, and keeps what is
+/// made there. BIOS starts from none.
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test boot -- --ignored`"]
+fn a_disk_with_large_blocks_is_ready_and_keeps_what_is_made() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let appliance = Appliance::get();
+    let (disk, overlay) = (dir.path().join("disk.img"), dir.path().join("disk.qcow2"));
+    fs_err::File::create(&disk).and_then(|file| file.set_len(16 << 30)).expect("a sparse file");
+    {
+        let device = Loop::with_large_blocks(&disk);
+        let raw = appliance.image("raw");
+        tool(program().to_str().expect("UTF-8"), &["write", raw.to_str().expect("UTF-8"), &device.0]);
+    }
+    let firmware = MachineFirmware::Uefi;
+    let how = How { image: Some(&disk), firmware, network: Network::User, overlay: Some(&overlay), ..How::default() };
+    let mut machine = appliance.boot(how);
+    machine.until_ready();
+    let bundle = machine.client().support_bundle();
+    let disks = bundle.iter().find(|(path, _)| path.ends_with("disks/lsblk.txt")).expect("the disks").1;
+    let disk = disks.lines().find(|line| line.starts_with("nvme0n1 ")).unwrap_or_else(|| panic!("{disks}"));
+    assert!(disk.split_whitespace().any(|word| word == "4096"), "{disks}");
+    appliance.keeps_what_is_made(how, machine);
 }
 
 /// A clock whose battery is empty, or that somebody has set wrong, and one that is right again at the next boot, when all

@@ -180,6 +180,12 @@ pub fn releases(image: &str, helm: &str, own: &str) -> Controller {
     }
 }
 
+/// Arguments of the controller of clusters that name what clusters have where the box carries it.
+pub fn parts(release: &Release) -> Vec<String> {
+    let carried = |(flag, image): (&str, &str)| Some([flag.to_owned(), release.image(image)?.reference.clone()]);
+    [("--metrics", metrics::IMAGE), ("--storage", storage::IMAGE)].into_iter().filter_map(carried).flatten().collect()
+}
+
 /// The controller of clusters. `own` is the box's address on the servers' network.
 pub fn controller(image: &str, own: &str, release: &Release) -> Controller {
     let mut args = vec![
@@ -198,12 +204,7 @@ pub fn controller(image: &str, own: &str, release: &Release) -> Controller {
         "--metrics-address".to_owned(),
         format!("127.0.0.1:{METRICS}"),
     ];
-    // What clusters have where the box carries it.
-    for (flag, image) in [("--metrics", metrics::IMAGE), ("--storage", storage::IMAGE)] {
-        if let Some(image) = release.image(image) {
-            args.extend([flag.to_owned(), image.reference.clone()]);
-        }
-    }
+    args.extend(parts(release));
     Controller {
         name: NAME,
         image: image.to_owned(),

@@ -65,7 +65,10 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("network/neighbours.txt", &["ip", "neighbour"]),
     ("network/sockets.txt", &["ss", "-tulpn"]),
     ("network/nftables.txt", &["nft", "list", "ruleset"]),
-    ("disks/lsblk.txt", &["lsblk", "-o", "NAME,SIZE,TYPE,RO,FSTYPE,LABEL,PARTLABEL,MODEL,SERIAL,TRAN,MOUNTPOINTS"]),
+    (
+        "disks/lsblk.txt",
+        &["lsblk", "-o", "NAME,SIZE,LOG-SEC,TYPE,RO,FSTYPE,LABEL,PARTLABEL,MODEL,SERIAL,TRAN,MOUNTPOINTS"],
+    ),
     ("disks/df.txt", &["df", "-h"]),
     ("time.txt", &["chronyc", "-n", "tracking"]),
     ("containers.txt", &["ctr", "-n", "k8s.io", "tasks", "list"]),

@@ -22,6 +22,7 @@ use crate::builder::Builder;
 use crate::cli::{Attach, LoneMachine, Machine, MachineFirmware, Network};
 use crate::config::ByteSize;
 use crate::disk::fat::{self, FatKind, Volume};
+use crate::disk::gpt::SECTOR;
 use crate::disk::{Content, SourceFile};
 use crate::host::command::pause;
 use crate::host::files::write_whole;
@@ -211,6 +212,13 @@ fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {
         Attach::Disk => disk = disk.bus(Bus::Virtio),
         Attach::Usb => disk = disk.bus(Bus::Usb),
     }
+    if let Some(bytes) = large_blocks(plan)? {
+        if attach == Attach::Disk {
+            // The disks of today that have such blocks.
+            disk = disk.bus(Bus::Nvme);
+        }
+        disk = disk.block_bytes(bytes);
+    }
     if is_iso {
         // As `dd` would leave it on a stick.
         disk = disk.format(Format::Raw);
@@ -219,6 +227,20 @@ fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {
         disk = disk.writes(Writes::Overlay(overlay.to_owned()));
     }
     Ok(disk.grow_to(DISK))
+}
+
+/// Bytes of the logical blocks of a disk that such an image was written to, where they are not the usual 512.
+fn large_blocks(plan: &Plan<'_>) -> Result<Option<u32>> {
+    let bytes = Medium::open(plan.image).ok().map(|medium| medium.block_bytes()).filter(|bytes| *bytes != SECTOR);
+    let Some(bytes) = bytes.map(u32::try_from).transpose()? else { return Ok(None) };
+    if plan.firmware == MachineFirmware::Bios {
+        bail!(
+            "`{}` is what was written to a disk with logical blocks of {bytes} bytes, which BIOS does not start from\n\
+             hint: `--firmware uefi`",
+            plan.image.display()
+        );
+    }
+    Ok(Some(bytes))
 }
 
 /// The image's release. What is wrong with an image is for the box to say.
@@ -487,7 +509,11 @@ mod tests {
     use agent_api::servers::{InterfaceChoice, ServersNetwork};
     use agent_api::site::Site;
 
-    use super::{SERVERS_CARD, give_token, last_words, servers_card};
+    use super::{Plan, SERVERS_CARD, give_token, large_blocks, last_words, servers_card};
+    use crate::cli::{LoneMachine, MachineFirmware};
+    use crate::config::ByteSize;
+    use crate::disk::gpt::{self, SECTOR};
+    use crate::medium::sectors::LARGE;
 
     #[test]
     fn a_site_keeps_a_token_of_its_own() {
@@ -506,6 +532,27 @@ mod tests {
         let token = || give_token(&mut Site::default(), Some(&disk)).expect("given").expect("one of this disk");
         assert_eq!(token(), token());
         assert_ne!(give_token(&mut Site::default(), None).expect("given"), Some(token()));
+    }
+
+    #[test]
+    fn what_was_written_to_a_disk_with_large_blocks_is_one_again_but_not_on_bios() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let image = dir.path().join("disk.img");
+        let memory = ByteSize::mib(512);
+        let plan = |firmware| {
+            let machine = LoneMachine { firmware, memory, cpus: 1, timeout: None };
+            large_blocks(&Plan::alone(&image, None, machine, &image))
+        };
+        for (block, bios, uefi) in [(SECTOR, Some(None), Some(None)), (LARGE, None, Some(Some(4096)))] {
+            let table = gpt::encode(1 << 20, block, uuid::Uuid::nil(), &[]);
+            let mut bytes = vec![0; 1 << 20];
+            bytes[..table.primary.len()].copy_from_slice(&table.primary);
+            fs_err::write(&image, bytes).expect("written");
+            assert_eq!(plan(MachineFirmware::Bios).ok(), bios, "{block}");
+            assert_eq!(plan(MachineFirmware::Uefi).ok(), uefi, "{block}");
+        }
+        let refused = plan(MachineFirmware::Bios).expect_err("refused").to_string();
+        assert!(refused.contains("4096 bytes") && refused.contains("--firmware uefi"), "{refused}");
     }
 
     /// What a box is told of the servers' network, whose definition says this.

@@ -130,6 +130,11 @@ impl Medium {
         Ok(medium)
     }
 
+    /// Bytes of the logical blocks that its partition table counts in: 512, or 4096 for a disk that is called 4Kn.
+    pub const fn block_bytes(&self) -> u64 {
+        self.block
+    }
+
     fn of(file: Disk, name: &str) -> Result<Self, MediumError> {
         let bytes = file.size();
         let has = |disk: &dyn Bytes, at: u64, magic: &[u8]| {

@@ -156,11 +156,11 @@ fn images() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").canonicalize().expect("the images")
 }
 
-/// The same box, in a folder of its own, with these clusters.
+/// The same box, in a folder of its own, with this in place of `clusters: {}` among its services.
 fn definition(dir: &Path, clusters: &str) -> PathBuf {
     let images = images();
     let example = fs_err::read_to_string(images.join(DEFINITION)).expect("the example");
-    let example = example.replace("clusters: {}", &format!("clusters: {clusters}"));
+    let example = example.replace("clusters: {}", clusters);
     fs_err::copy(images.join("simulation/cluster.names.yaml"), dir.join("cluster.names.yaml")).expect("copied");
     let path = dir.join("appliance.yaml");
     fs_err::write(&path, example.replace("../os/", &format!("{}/os/", images.display()))).expect("written");
@@ -217,7 +217,7 @@ pub fn with_formed_box<F: Future<Output = ()>>(
     with_formed(|_| Made::of(&images().join(DEFINITION)), test);
 }
 
-/// The same, with a box whose definition says this of clusters.
+/// The same, with a box whose definition has this in place of `clusters: {}`.
 pub fn with_formed_box_of<F: Future<Output = ()>>(
     clusters: &str,
     test: impl FnOnce(Formed, Site, PathBuf, TempDir) -> F + Send + 'static,
@@ -272,7 +272,7 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
 
 fn become_a_cluster(nodes: &'static [Wished], spec: Value) {
     let dir = tempfile::tempdir().expect("a folder");
-    let definition = definition(dir.path(), "{}");
+    let definition = definition(dir.path(), "clusters: {}");
     let make = move || (Appliance::of(&definition), node_image(), dir);
     in_namespace(make, move |(appliance, image, dir)| {
         let begun = Instant::now();

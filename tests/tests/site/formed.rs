@@ -18,7 +18,7 @@ use foothold_agent::door::{self, Gate};
 use foothold_agent::events::Bus;
 use foothold_agent::provisioning::segment::dnsmasq::LEASES;
 use foothold_agent::registry::Front;
-use foothold_agent::services::clusters::HELM;
+use foothold_agent::services::clusters::{self, HELM};
 use foothold_agent::{http, pulls};
 use foothold_tests::appliance;
 use foothold_tests::programs::program;
@@ -103,6 +103,7 @@ impl Formed {
         fs_err::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a program");
         let controller = Run::new(&agent)
             .args(["operator", "bpa", "--box", &BOX.to_string(), "--kubernetes", &made.release.kubernetes.version])
+            .args(clusters::parts(&made.release))
             .args([Path::new("--kubeconfig"), &admin(&cluster), Path::new("--clusters"), &dir.path().join("clusters")])
             .args([Path::new("--leases"), &dir.path().join("dhcp").join(LEASES)]);
         let formed = Self { api, made, agent, controller, half: Mutex::default(), dir, _cluster: cluster };

@@ -18,6 +18,7 @@ mod booted;
 mod cluster;
 mod clusters;
 mod cuts;
+mod day_one;
 mod faults;
 mod foreign;
 mod formed;

@@ -17,7 +17,7 @@ const BEFORE: &str = "v1.35.8";
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site is_upgraded -- --ignored --nocapture`"]
 fn a_cluster_of_an_earlier_release_is_upgraded_though_its_controller_ends_again_and_again() {
-    let clusters = format!("{{ versions: [ {{ version: {BEFORE} }} ] }}");
+    let clusters = format!("clusters: {{ versions: [ {{ version: {BEFORE} }} ] }}");
     with_formed_box_of(&clusters, |formed, site, image, dir| async move {
         let wished: &[Wished] = &[("master-0", 0x20, 2560), ("worker-0", 0x21, 1536)];
         let mut spec = with_worker();
@@ -57,7 +57,7 @@ fn a_cluster_of_an_earlier_release_is_upgraded_though_its_controller_ends_again_
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site loses_its_power_at_every_step -- --ignored --nocapture`"]
 fn a_server_loses_its_power_at_every_step_of_an_install_and_of_an_upgrade() {
-    let clusters = format!("{{ versions: [ {{ version: {BEFORE} }} ] }}");
+    let clusters = format!("clusters: {{ versions: [ {{ version: {BEFORE} }} ] }}");
     with_formed_box_of(&clusters, |formed, site, image, dir| async move {
         let wished: &[Wished] = &[("master-0", 0x20, 2560)];
         let mut spec = alone();
