@@ -53,7 +53,7 @@ pub const HOSTS: &str = "hosts.yaml";
 /// Hosts are looked at after so long, whatever the last look took.
 const LOOK: Duration = Duration::from_secs(20);
 /// Password of the BMCs.
-const PASSWORD: &str = "of-this-test";
+pub const PASSWORD: &str = "of-this-test";
 
 /// Runs a test in a network namespace of its own, with a bridge. What it needs is made before: there, nothing can be
 /// fetched. The test begins outside of any runtime.

@@ -29,6 +29,9 @@ mod ramdisk;
 mod server;
 mod several;
 mod upgraded;
+#[path = "../vino/node.rs"]
+mod vino_node;
+mod virtual_machines;
 #[path = "../../../agent/tests/segment/wire.rs"]
 mod wire;
 

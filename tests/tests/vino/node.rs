@@ -1,5 +1,7 @@
 //! A node: the tree of the image in namespaces of its own, with libvirt in it. All of it ends with the first process in there.
 
+#![allow(dead_code, reason = "not every test needs all of it")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,6 +15,7 @@ use agent_api::vino::values::{Accelerator, NodeReport, NodeValues};
 use axum::Router;
 use axum::routing::get;
 use foothold::config::{Provisioning, Services};
+use foothold::host::command::Run;
 use foothold_agent::first_boot::firewall::{Wanted, ruleset};
 use foothold_agent::host::{Output, RunError, Runner, System};
 use foothold_agent::vino_node::builder::{Builder, Given};
@@ -165,14 +168,29 @@ impl TestNode {
         }
     }
 
-    /// Redfish of this node, for `admin` with the password `secret`.
+    /// Puts a card of the network that this thread is in on a bridge of the node, as a node that shares a bridge with its box
+    /// has one. `address` is the node's there, such as `172.22.0.60/24`.
+    pub fn bridge(&self, card: &str, bridge: &str, address: &str) {
+        let given = Run::new("ip").args(["link", "set", card, "netns", &self.inside.to_string()]).output();
+        given.unwrap_or_else(|error| panic!("giving `{card}` to the node: {error}"));
+        self.run(&["ip", "link", "add", bridge, "type", "bridge"]);
+        self.run(&["ip", "address", "add", address, "dev", bridge]);
+        self.run(&["ip", "link", "set", card, "master", bridge, "up"]);
+        self.run(&["ip", "link", "set", bridge, "up"]);
+    }
+
+    /// Redfish of this node on loopback, for `admin` with the password `secret`.
     pub fn redfish(&self) -> Redfish {
+        self.redfish_at(SocketAddr::from(([127, 0, 0, 1], 0)), "secret")
+    }
+
+    /// Redfish of this node, for `admin`. It is in the network that this thread is in.
+    pub fn redfish_at(&self, anywhere: SocketAddr, password: &str) -> Redfish {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let guard =
-            Htpasswd { paths: self.builder.paths.clone(), first: Some(("admin".to_owned(), "secret".to_owned())) };
+            Htpasswd { paths: self.builder.paths.clone(), first: Some(("admin".to_owned(), password.to_owned())) };
         let (virsh, paths) = (self.builder.virsh.clone(), self.builder.paths.clone());
-        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let address = runtime.block_on(async {
             let listener = serve::listen(anywhere).await.expect("a listener");
             let consoles = serve::listen(anywhere).await.expect("a listener");
@@ -181,7 +199,7 @@ impl TestNode {
             tokio::spawn(async move { serve::serve(listener, consoles, virsh, paths, Arc::new(guard)).await });
             address
         });
-        let redfish = Redfish { runtime, address };
+        let redfish = Redfish { runtime, address, password: password.to_owned() };
         wait_for("Redfish to have the machines", PATIENCE, || {
             let all = redfish.get("/redfish/v1/Systems");
             all["Members"].as_array().is_some_and(|members| !members.is_empty()).then_some(())
@@ -210,7 +228,9 @@ impl Drop for TestNode {
 /// A client of Redfish, and the service.
 pub struct Redfish {
     runtime: tokio::runtime::Runtime,
-    address: SocketAddr,
+    /// Where it is.
+    pub address: SocketAddr,
+    password: String,
 }
 
 impl Redfish {
@@ -221,14 +241,14 @@ impl Redfish {
 
     /// A document.
     pub fn get(&self, path: &str) -> Value {
-        let (status, text) = self.ask("GET", path, None, "admin", "secret");
+        let (status, text) = self.ask("GET", path, None, "admin", &self.password);
         assert_eq!(status, 200, "{path}: {text}");
         serde_json::from_str(&text).expect("JSON")
     }
 
     /// A change that succeeds.
     pub fn change(&self, method: &str, path: &str, body: &Value) {
-        let (status, text) = self.ask(method, path, Some(body), "admin", "secret");
+        let (status, text) = self.ask(method, path, Some(body), "admin", &self.password);
         assert!((200..300).contains(&status), "{method} {path}: {status} {text}");
     }
 
