@@ -6,10 +6,7 @@ use agent_api::metal3::bmc_address::{BmcAddress, BmcAddressError, Driver};
 
 use tokio::net::lookup_host;
 
-use super::ipmi::Privilege;
-
-/// 13.1.2 of the IPMI specification: RMCP's port.
-const RMCP_PORT: u16 = 623;
+use super::ipmi::{Privilege, RMCP_PORT};
 
 /// How a host is to boot its ramdisk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,21 +1,21 @@
 //! The serial console of a host, opened at its BMC.
 //!
 //! ```text
-//! address, credentials ─► Redfish: the system's `SerialConsole.SSH` ─► way (pure) ─► SSH to the BMC: a shell,
-//!                                                                                    `ConsoleEntryCommand` typed into it
+//! address, credentials ─┬► Redfish: the system's `SerialConsole.SSH` ─► way (pure) ─► SSH to the BMC: a shell,
+//!                       │                                                             `ConsoleEntryCommand` typed into it
+//!                       └► IPMI: Serial-over-LAN
 //! ```
-//! By DMTF's DSP2046 ("Redfish Resource and Schema Guide"), `ComputerSystem.SerialConsole`. Serial-over-LAN of IPMI is not
-//! spoken: its payloads (IPMI 2.0, 15) have a sequence and a retransmission of their own, which our client that only reads
-//! has nothing of.
+//! By DMTF's DSP2046 ("Redfish Resource and Schema Guide"), `ComputerSystem.SerialConsole`, and by [`super::ipmi`].
 
 use std::time::Duration;
 
 use agent_api::metal3::bmc_address::Credentials;
 use reqwest::Url;
 use serde_json::Value;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 use super::address::{Address, AddressError, resolve};
+use super::ipmi::{self, IpmiError, LineError, Login, SerialLine};
 use super::redfish::{Redfish, RedfishError, members, systems};
 use super::trust::{AuthorityError, Trust};
 use crate::ssh::{Identity, Session, SshError, Target, Terminal};
@@ -49,12 +49,12 @@ pub enum ConsoleError {
     /// Its certificate authority cannot be read.
     #[error("`ca.crt` of its BMC's Secret")]
     Authority(#[from] AuthorityError),
-    /// IPMI.
-    #[error(
-        "its BMC is addressed by IPMI, whose Serial-over-LAN is not spoken here; hint: write its Redfish address in \
-         `spec.bmc.address`, if it has Redfish"
-    )]
-    Ipmi,
+    /// No session of IPMI.
+    #[error("asking its BMC by IPMI")]
+    Ipmi(#[from] IpmiError),
+    /// No serial line of IPMI.
+    #[error("its BMC's Serial-over-LAN")]
+    Line(#[from] LineError),
     /// It cannot be asked.
     #[error("asking its BMC by Redfish")]
     Redfish(#[from] RedfishError),
@@ -125,20 +125,68 @@ fn way(system: &Value) -> Result<Way, Offer> {
     Ok(Way { port, command })
 }
 
+/// Both ways of a line.
+pub trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
+
+/// An open console. Dropping it ends it, [`Self::close`] properly.
+pub enum Console {
+    /// A shell of the BMC, or what its command leads to.
+    Ssh(Terminal),
+    /// Serial-over-LAN.
+    Ipmi(SerialLine),
+}
+
+impl Console {
+    /// What is written is typed, what is read is shown.
+    pub fn line(&mut self) -> &mut dyn Line {
+        match self {
+            Self::Ssh(terminal) => &mut terminal.stream,
+            Self::Ipmi(line) => &mut line.stream,
+        }
+    }
+
+    /// The key that the BMC's SSH server showed.
+    pub fn host_key(&self) -> Option<&str> {
+        match self {
+            Self::Ssh(terminal) => Some(terminal.session.host_key()),
+            Self::Ipmi(_) => None,
+        }
+    }
+
+    /// Ends it properly, as far as the BMC answers.
+    pub async fn close(self) {
+        match self {
+            Self::Ssh(terminal) => terminal.session.close().await,
+            Self::Ipmi(line) => line.close().await,
+        }
+    }
+}
+
 /// Opens the console.
 ///
 /// # Errors
 /// Why there is none, for whoever asked.
-pub async fn open(access: &Access) -> Result<Terminal, ConsoleError> {
-    let Address::Redfish { base, system, .. } = Address::parse(&access.address)? else {
-        return Err(ConsoleError::Ipmi);
-    };
+pub async fn open(access: &Access) -> Result<Console, ConsoleError> {
+    match Address::parse(&access.address)? {
+        Address::Redfish { base, system, .. } => Ok(Console::Ssh(by_ssh(access, &base, system.as_deref()).await?)),
+        Address::Ipmi { host, port, privilege } => {
+            let address = resolve(&host, port).await.map_err(ConsoleError::Name)?;
+            let Credentials { username: user, password } = access.credentials.clone();
+            let client = ipmi::Client::open(address, &Login { user, password, privilege }, PATIENCE).await?;
+            Ok(Console::Ipmi(SerialLine::of(client).await?))
+        }
+    }
+}
+
+async fn by_ssh(access: &Access, base: &str, system: Option<&str>) -> Result<Terminal, ConsoleError> {
     let trust = Trust::of_host(access.unverified, access.authority.as_deref(), Trust::System)?;
-    let redfish = Redfish::new(&base, Some(access.credentials.clone()), &trust, PATIENCE)?;
-    let document = document(&redfish, system.as_deref()).await;
+    let redfish = Redfish::new(base, Some(access.credentials.clone()), &trust, PATIENCE)?;
+    let document = document(&redfish, system).await;
     redfish.close().await;
     let Way { port, command } = way(&document?).map_err(ConsoleError::Offer)?;
-    let target = target(&base, port, access).await?;
+    let target = target(base, port, access).await?;
     let identity = Identity { keys: Vec::new(), password: Some(access.credentials.password.clone()) };
     let session = Session::connect(&target, &identity, PATIENCE).await?;
     let mut terminal = session.terminal().await?;
@@ -203,14 +251,5 @@ mod tests {
     #[case(json!({"SerialConsole": {"SSH": {"ConsoleEntryCommand": "a\nb"}}}), Err(Offer::Command("\"a\\nb\"".to_owned())))]
     fn a_console_is_reached_as_the_system_says(#[case] system: Value, #[case] wanted: Result<Way, Offer>) {
         assert_eq!(way(&system), wanted);
-    }
-
-    #[tokio::test]
-    async fn ipmi_has_no_console_here_and_it_is_said() {
-        let credentials = Credentials { username: "a".to_owned(), password: "b".to_owned() };
-        let address = "ipmi://192.0.2.1".to_owned();
-        let access = Access { address, unverified: false, authority: None, credentials, host_key: None };
-        let error = open(&access).await.err().expect("none").to_string();
-        assert!(error.contains("Serial-over-LAN is not spoken here"), "{error}");
     }
 }

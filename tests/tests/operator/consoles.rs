@@ -291,5 +291,5 @@ async fn nobody_else_gets_a_console_and_it_is_said_why() {
     let ipmi = json!({"spec": {"bmc": {"address": "ipmi://127.0.0.1"}}});
     scene.tenants.api.merge(&host, &ipmi).await.expect("changed");
     let why = refused(&requests, "h0").await;
-    assert!(why.contains("Serial-over-LAN is not spoken here"), "{why}");
+    assert!(why.contains("asking its BMC by IPMI: "), "{why}");
 }

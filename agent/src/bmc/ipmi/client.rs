@@ -9,13 +9,15 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::command::{self, BootOptions, ChassisStatus, Command, DeviceId, Privilege};
 use super::handshake::{Console, NAME_MAX, PASSWORD_MAX, Refused};
-use super::wire::{BLOCK, Hash, Keys, Message, WireError, decode_plain, encode_plain};
+use super::wire::{BLOCK, Hash, Keys, Message, PAYLOAD_IPMI, WireError, decode_plain, encode_plain};
 
 /// How often a request is sent before nobody is there: UDP loses packets.
 const TRIES: u32 = 3;
 /// 22.18: completion codes of a privilege that the user, or the channel, does not have.
 const NOT_THAT_MUCH: [u8; 2] = [0x80, 0x81];
-/// Larger than any packet of these commands.
+/// 13.1.2: RMCP's port.
+pub(in crate::bmc) const RMCP_PORT: u16 = 623;
+/// Larger than any packet of these commands, and of serial lines.
 const PACKET: usize = 1024;
 
 /// Why something could not be read.
@@ -229,14 +231,58 @@ impl Client {
         self.run("Close Session", &close).await.map(drop)
     }
 
-    async fn run(&mut self, name: &'static str, command: &Command) -> Result<Vec<u8>, IpmiError> {
+    /// Whether packets for this port reach the BMC where its session does. A port of ours may be forwarded to the usual one.
+    pub(super) fn is_at(&self, port: u16) -> bool {
+        [self.line.address.port(), RMCP_PORT].iter().any(|own| [port, port.swap_bytes()].contains(own))
+    }
+
+    /// Sends a payload of the session that is not a message.
+    pub(super) async fn send(&mut self, kind: u8, payload: &[u8]) -> Result<(), IpmiError> {
+        let packet = self.sealed(kind, payload);
+        let sent = self.line.socket.send(&packet).await;
+        sent.map(drop).map_err(|source| IpmiError::Network { address: self.line.address, source })
+    }
+
+    /// The next payload of this type. `None`: something else of the session came. It may be cancelled.
+    pub(super) async fn receive(&self, kind: u8) -> Result<Option<Vec<u8>>, IpmiError> {
+        let mut bytes = [0; PACKET];
+        loop {
+            let received = self.line.socket.recv(&mut bytes).await;
+            let length = received.map_err(|source| IpmiError::Network { address: self.line.address, source })?;
+            // What is not the BMC's, of this session, does not count.
+            if let Ok((found, payload)) = self.keys.open(self.session, &bytes[..length]) {
+                return Ok((found == kind).then_some(payload));
+            }
+        }
+    }
+
+    /// Asks something, so that the session goes on, and waits for no answer.
+    pub(super) async fn ask_nothing(&mut self) -> Result<(), IpmiError> {
+        let message = Command::device_id().message(self.next_number()).encode();
+        self.send(PAYLOAD_IPMI, &message).await
+    }
+
+    /// Number of the next message.
+    fn next_number(&self) -> u8 {
+        u8::try_from((self.sequence + 1) % 64).unwrap_or_default()
+    }
+
+    /// The next packet of the session.
+    fn sealed(&mut self, kind: u8, payload: &[u8]) -> Vec<u8> {
         // 0 is for packets outside of a session (6.12).
         self.sequence += 1;
-        let number = u8::try_from(self.sequence % 64).unwrap_or_default();
-        let message = command.message(number).encode();
-        let packet = self.keys.seal(self.bmc, self.sequence, &message, rand::random::<[u8; BLOCK]>());
+        self.keys.seal((self.bmc, self.sequence), kind, payload, rand::random::<[u8; BLOCK]>())
+    }
+
+    pub(super) async fn run(&mut self, name: &'static str, command: &Command) -> Result<Vec<u8>, IpmiError> {
+        let number = self.next_number();
+        let packet = self.sealed(PAYLOAD_IPMI, &command.message(number).encode());
         let read = |packet: &[u8]| -> Result<(u8, Vec<u8>), WireError> {
-            let message = Message::decode(&self.keys.open(self.session, packet)?)?;
+            let (kind, payload) = self.keys.open(self.session, packet)?;
+            if kind != PAYLOAD_IPMI {
+                return Err(WireError::Unexpected);
+            }
+            let message = Message::decode(&payload)?;
             let (code, data) = command.answer(number, &message)?;
             Ok((code, data.to_vec()))
         };

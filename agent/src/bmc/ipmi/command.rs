@@ -1,6 +1,6 @@
-//! Commands that read, and their answers.
+//! Commands that read, those of sessions and serial lines, and their answers.
 
-use super::wire::{Message, WireError};
+use super::wire::{Message, PAYLOAD_SOL, WireError};
 
 /// 5.1: network functions of requests.
 const CHASSIS: u8 = 0x00;
@@ -93,6 +93,17 @@ impl Command {
     /// Get SEL Time (31.10).
     pub fn sel_time() -> Self {
         Self::new(STORAGE, 0x48, &[])
+    }
+
+    /// Activate Payload (24.1): the serial line, the first of its kind, encrypted and authenticated; alerts of the server's own go
+    /// on (15.4).
+    pub fn activate_sol() -> Self {
+        Self::new(APP, 0x48, &[PAYLOAD_SOL, 1, 0xc8, 0, 0, 0])
+    }
+
+    /// Deactivate Payload (24.2), of that line.
+    pub fn deactivate_sol() -> Self {
+        Self::new(APP, 0x49, &[PAYLOAD_SOL, 1, 0, 0, 0, 0])
     }
 
     /// The message with this number.

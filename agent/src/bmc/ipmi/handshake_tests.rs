@@ -34,11 +34,11 @@ fn our_handshake_is_that_of_ipmitool_byte_by_byte() {
 
     let answers: Vec<Message> = got[4..]
         .iter()
-        .map(|packet| Message::decode(&keys.open(console.id, packet).expect("opened")).expect("a message"))
+        .map(|packet| Message::decode(&keys.open(console.id, packet).expect("opened").1).expect("a message"))
         .collect();
     let requests: Vec<Message> = sent[4..]
         .iter()
-        .map(|packet| Message::decode(&keys.open(proved.bmc, packet).expect("opened")).expect("a message"))
+        .map(|packet| Message::decode(&keys.open(proved.bmc, packet).expect("opened").1).expect("a message"))
         .collect();
     let answer = |command: &Command| -> Vec<u8> {
         let at = requests.iter().position(|request| {

@@ -11,6 +11,7 @@ const AUTH_NONE: u8 = 0x00;
 const AUTH_RMCP_PLUS: u8 = 0x06;
 /// 13.27.3: payload types.
 pub(super) const PAYLOAD_IPMI: u8 = 0x00;
+pub(super) const PAYLOAD_SOL: u8 = 0x01;
 pub(super) const PAYLOAD_OPEN_REQUEST: u8 = 0x10;
 pub(super) const PAYLOAD_OPEN_RESPONSE: u8 = 0x11;
 pub(super) const PAYLOAD_RAKP1: u8 = 0x12;
@@ -211,11 +212,11 @@ impl Keys {
         Self { hash, k1, cipher: Aes128::new(&key.into()) }
     }
 
-    /// A packet of the session to the BMC: enciphered, with its code (13.6, 13.28.4, 13.29).
-    pub fn seal(&self, session: u32, sequence: u32, message: &[u8], vector: [u8; BLOCK]) -> Vec<u8> {
+    /// A packet of the session to the BMC with a payload of this type: enciphered, with its code (13.6, 13.28.4, 13.29).
+    pub fn seal(&self, (session, sequence): (u32, u32), kind: u8, message: &[u8], vector: [u8; BLOCK]) -> Vec<u8> {
         let payload = self.encipher(message, vector);
         let mut packet = RMCP.to_vec();
-        packet.extend(plus_header(PAYLOAD_IPMI | ENCRYPTED | AUTHENTICATED, session, sequence, payload.len()));
+        packet.extend(plus_header(kind | ENCRYPTED | AUTHENTICATED, session, sequence, payload.len()));
         packet.extend(&payload);
         // From the authentication type to the next header it is a multiple of 4 bytes.
         let pad = (4 - (PLUS_HEADER + payload.len() + 2) % 4) % 4;
@@ -226,10 +227,10 @@ impl Keys {
         packet
     }
 
-    /// The message of a packet of the session from the BMC, if it is the BMC's.
-    pub fn open(&self, session: u32, packet: &[u8]) -> Result<Vec<u8>, WireError> {
+    /// Type and content of the payload of a packet of the session from the BMC, if it is the BMC's.
+    pub fn open(&self, session: u32, packet: &[u8]) -> Result<(u8, Vec<u8>), WireError> {
         let Parts { kind, session: to, payload, trailer } = split(packet)?;
-        if kind != PAYLOAD_IPMI | ENCRYPTED | AUTHENTICATED || to != session {
+        if kind & (ENCRYPTED | AUTHENTICATED) != ENCRYPTED | AUTHENTICATED || to != session {
             return Err(WireError::Unexpected);
         }
         let length = self.hash.lengths().1;
@@ -240,7 +241,7 @@ impl Keys {
         if difference != 0 {
             return Err(WireError::Authentication);
         }
-        self.decipher(payload)
+        Ok((kind & !(ENCRYPTED | AUTHENTICATED), self.decipher(payload)?))
     }
 
     /// 13.29: the vector, then the message, 1, 2, 3, ..., and how many of those.
@@ -299,10 +300,11 @@ mod tests {
             vector in any::<[u8; BLOCK]>(),
             at in any::<proptest::sample::Index>(),
             sha256 in any::<bool>(),
+            kind in PAYLOAD_IPMI..=PAYLOAD_SOL,
         ) {
             let keys = Keys::new(if sha256 { Hash::Sha256 } else { Hash::Sha1 }, b"an integrity key");
-            let mut packet = keys.seal(7, 1, &message, vector);
-            prop_assert_eq!(keys.open(7, &packet), Ok(message));
+            let mut packet = keys.seal((7, 1), kind, &message, vector);
+            prop_assert_eq!(keys.open(7, &packet), Ok((kind, message)));
             prop_assert_eq!(keys.open(8, &packet), Err(WireError::Unexpected));
             let at = at.index(packet.len());
             packet[at] ^= 1;

@@ -36,9 +36,9 @@ use tokio_util::sync::CancellationToken;
 use super::decide::is_of;
 use super::infra::Infra;
 use super::infra::requests::{Listener, Opening, READY};
-use crate::bmc::console::{self, Access, ConsoleError};
+use crate::bmc::console::{self, Access, Console, ConsoleError};
 use crate::operators::kit::{Key, Object as _, text_of, told_key};
-use crate::ssh::{SshError, Terminal};
+use crate::ssh::SshError;
 use crate::steps::chain;
 
 /// What the jump host has for its part of the greeting.
@@ -147,8 +147,8 @@ async fn attend(client: &Client, wish: &Wish, held: &Arc<Held>) -> Result<(), St
         // The jump host says nothing before it is told.
         _ = stream.read_u8() => return Ok(()),
     };
-    let mut terminal = match opened {
-        Ok(terminal) => terminal,
+    let mut console = match opened {
+        Ok(console) => console,
         Err(why) => {
             tell(&mut stream, &Opening::Refused(why)).await;
             return Ok(());
@@ -156,8 +156,9 @@ async fn attend(client: &Client, wish: &Wish, held: &Arc<Held>) -> Result<(), St
     };
     tell(&mut stream, &Opening::Opened(told_key(&wish.host))).await;
     log::info!("{}/{}: console of {}: opened", cluster.0, wish.listener.pod, told_key(&wish.host));
+    let mut line = console.line();
     tokio::select! {
-        () = relay(&mut stream, &mut terminal.stream) => {}
+        () = relay(&mut stream, &mut line) => {}
         () = turn.end.cancelled() => {
             // The user may be gone.
             let _ = stream.write_all(b"\r\nthe host is not this cluster's any more\r\n").await;
@@ -165,7 +166,7 @@ async fn attend(client: &Client, wish: &Wish, held: &Arc<Held>) -> Result<(), St
         }
     }
     let _ = stream.shutdown().await;
-    terminal.session.close().await;
+    console.close().await;
     Ok(())
 }
 
@@ -223,7 +224,7 @@ fn is_jump_host(pod: &Pod, own: &str) -> bool {
 }
 
 /// Opens the host's serial line. An error is for the user.
-async fn open(client: &Client, wish: &Wish) -> Result<Terminal, String> {
+async fn open(client: &Client, wish: &Wish) -> Result<Console, String> {
     let (namespace, name) = &wish.host;
     let told = |error: kube::Error| format!("asking for the host: {}", chain(&error));
     let hosts = Api::<BareMetalHost>::namespaced(client.clone(), namespace);
@@ -244,12 +245,12 @@ async fn open(client: &Client, wish: &Wish) -> Result<Terminal, String> {
         credentials: Credentials { username, password },
         host_key: known.clone(),
     };
-    let terminal = console::open(&access).await.map_err(|error| refusal(&error))?;
-    if known.is_none() {
-        let change: Value = json!({"metadata": {"annotations": {CONSOLE_HOST_KEY: terminal.session.host_key()}}});
+    let console = console::open(&access).await.map_err(|error| refusal(&error))?;
+    if let (None, Some(shown)) = (known, console.host_key()) {
+        let change: Value = json!({"metadata": {"annotations": {CONSOLE_HOST_KEY: shown}}});
         hosts.patch(name, &PatchParams::default(), &Patch::Merge(change)).await.map_err(told)?;
     }
-    Ok(terminal)
+    Ok(console)
 }
 
 /// Why there is no console, in words that help here.
