@@ -133,7 +133,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
 /// An open console. Dropping it ends it, [`Self::close`] properly.
 pub enum Console {
     /// A shell of the BMC, or what its command leads to.
-    Ssh(Terminal),
+    Ssh(Box<Terminal>),
     /// Serial-over-LAN.
     Ipmi(SerialLine),
 }
@@ -170,7 +170,9 @@ impl Console {
 /// Why there is none, for whoever asked.
 pub async fn open(access: &Access) -> Result<Console, ConsoleError> {
     match Address::parse(&access.address)? {
-        Address::Redfish { base, system, .. } => Ok(Console::Ssh(by_ssh(access, &base, system.as_deref()).await?)),
+        Address::Redfish { base, system, .. } => {
+            Ok(Console::Ssh(Box::new(by_ssh(access, &base, system.as_deref()).await?)))
+        }
         Address::Ipmi { host, port, privilege } => {
             let address = resolve(&host, port).await.map_err(ConsoleError::Name)?;
             let Credentials { username: user, password } = access.credentials.clone();
