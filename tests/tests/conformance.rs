@@ -71,6 +71,7 @@ fn definition(dir: &Path, programs: &BTreeMap<&str, PathBuf>) -> PathBuf {
     let sources = appliance::builder().expect("a builder").workspace.join("tests/fixtures/conformance/image");
     let recipe = fs_err::read_to_string(sources.join("image.yaml")).expect("the recipe");
     let mut lines = String::new();
+    let localhost = localhost();
     for (image, entrypoint, cmd) in IMAGES {
         let name = image.replace(':', "-");
         let folder = dir.join(&name);
@@ -79,6 +80,9 @@ fn definition(dir: &Path, programs: &BTreeMap<&str, PathBuf>) -> PathBuf {
         fs_err::write(folder.join("image.yaml"), own).expect("written");
         for file in ["group", "passwd"] {
             fs_err::copy(sources.join(file), folder.join(file)).expect("copied");
+        }
+        for (file, text) in &localhost {
+            fs_err::write(folder.join(file), text).expect("written");
         }
         for program in ["agnhost", "sample-apiserver"] {
             fs_err::copy(&programs[program], folder.join(program)).expect("copied");
@@ -93,6 +97,23 @@ fn definition(dir: &Path, programs: &BTreeMap<&str, PathBuf>) -> PathBuf {
     let path = dir.join("appliance.yaml");
     fs_err::write(&path, text).expect("written");
     path
+}
+
+/// What programs of the images serve TLS with: a certificate of this host's own and its key, by the names that the tests know.
+/// They are kept, since an image of another key would be another image.
+fn localhost() -> Vec<(&'static str, String)> {
+    let folder = appliance::builder().expect("a builder").cache.path("tests/conformance-localhost");
+    let names = ["localhost.crt", "localhost.key"];
+    if !folder.is_dir() {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+        let unfinished = folder.with_extension(std::process::id().to_string());
+        fs_err::create_dir_all(&unfinished).expect("a folder");
+        for (name, text) in names.into_iter().zip([made.cert.pem(), made.signing_key.serialize_pem()]) {
+            fs_err::write(unfinished.join(name), text).expect("written");
+        }
+        fs_err::rename(unfinished, &folder).expect("whole");
+    }
+    names.map(|name| (name, fs_err::read_to_string(folder.join(name)).expect("it is kept"))).to_vec()
 }
 
 /// Runs the tests and prints what came of them.
