@@ -280,7 +280,7 @@ fn tell_segment(machine: &Machine, own: IpAddr) -> anyhow::Result<()> {
 
 /// The facts about a server that its host has, and the name of the Secret with more.
 #[derive(Clone, Debug, PartialEq)]
-struct ToldServer {
+pub struct ToldServer {
     facts: ServerFacts,
     bmc: Option<String>,
     /// Namespace and name of the Secret with its network data.
@@ -288,7 +288,8 @@ struct ToldServer {
 }
 
 impl ToldServer {
-    fn of(host: &Value) -> Self {
+    /// By the `BareMetalHost`.
+    pub fn of(host: &Value) -> Self {
         let (facts, bmc) = wire::of_host(host);
         let name = host["spec"]["preprovisioningNetworkDataName"].as_str().filter(|name| !name.is_empty());
         let namespace = host["metadata"]["namespace"].as_str();
@@ -298,7 +299,16 @@ impl ToldServer {
 }
 
 async fn tell_servers(machine: &Machine, told: Vec<ToldServer>) -> anyhow::Result<()> {
-    let api = machine.api()?;
+    let all = known_servers(&machine.api()?, told).await?;
+    let (path, text) = (machine.at(wire::SERVERS), serde_json::to_vec(&all)?);
+    blocking(move || Ok(files::write(&path, &text, files::PUBLIC).map(drop)?)).await
+}
+
+/// The facts about servers, with the addresses of their BMCs' names and those in their network data.
+///
+/// # Errors
+/// The API does not give the network data.
+pub async fn known_servers(api: &Api, told: Vec<ToldServer>) -> anyhow::Result<Vec<ServerFacts>> {
     let mut all = Vec::new();
     for ToldServer { mut facts, bmc, network_data } in told {
         if let Some(name) = bmc {
@@ -313,8 +323,7 @@ async fn tell_servers(machine: &Machine, told: Vec<ToldServer>) -> anyhow::Resul
         }
         all.push(facts);
     }
-    let (path, text) = (machine.at(wire::SERVERS), serde_json::to_vec(&all)?);
-    blocking(move || Ok(files::write(&path, &text, files::PUBLIC).map(drop)?)).await
+    Ok(all)
 }
 
 /// The addresses in a Secret with network data. Data that cannot be read give none: the controller says what is wrong.

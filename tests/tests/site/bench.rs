@@ -16,11 +16,14 @@ use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::kubeconfig::{self, ParsedKubeconfig};
 use foothold_agent::content::server::Content;
 use foothold_agent::content::{Held, Source};
+use foothold_agent::host::files;
 use foothold_agent::ironic::{Node, Port};
 use foothold_agent::operators::metal3::{self, Limits, Pace, Ramdisk, Settings};
 use foothold_agent::provisioning::segment::{self, Segment};
 use foothold_agent::provisioning::served::Served;
+use foothold_agent::provisioning::wire::SERVERS;
 use foothold_agent::provisioning::{RUN, STATE, authorities, database, kept};
+use foothold_agent::services::ironic::{ToldServer, known_servers};
 use foothold_agent::{door, http, ironic, provisioning};
 use foothold_qemu::bmc::{self, Bmc, Faults, MemoryPower, Mode, Profile};
 use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
@@ -224,6 +227,7 @@ impl Site {
         };
         let token = stop.clone();
         tasks.spawn(async move { metal3::run(&settings, &token).await });
+        tasks.spawn(tells_servers(api.clone(), bench.at(SERVERS)));
         let half = Half::Here(Box::new(Here {
             bench,
             ironic: Some(ironic),
@@ -543,6 +547,19 @@ fn serve(tasks: &mut JoinSet<anyhow::Result<()>>, bench: &Bench, files: Vec<Held
     let (resolver, _) = door::own_certificate(&bench.at("/web")).expect("a certificate");
     let tls = door::tls(resolver).expect("TLS");
     http::start(tasks, &[(BOX, ports::CONTENT).into()], content, tls, stop);
+}
+
+/// Writes what is known of the servers, as the box does: Ironic's files and look-ups are for those whom they concern.
+async fn tells_servers(api: Api, path: PathBuf) -> anyhow::Result<()> {
+    let hosts = format!("/apis/metal3.io/v1alpha1/namespaces/{NAMESPACE}/baremetalhosts");
+    loop {
+        if let Ok(Some(all)) = api.get(&hosts).await {
+            let told = all["items"].as_array().into_iter().flatten().map(ToldServer::of).collect();
+            let text = serde_json::to_vec(&known_servers(&api, told).await?)?;
+            files::write(&path, &text, files::PUBLIC)?;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 /// DHCP and TFTP, on a thread of their own: dnsmasq ends with the thread that started it. `state` and `loaders` are folders,
