@@ -77,8 +77,11 @@ impl CommandError {
         parts.join(": ")
     }
 
-    /// What to do about it: the hint nearest to the root of the trouble.
+    /// What to do about it: the hint nearest to the root of the trouble. A full disk is the root of any other.
     pub fn hint(&self) -> Option<String> {
+        if self.cause.chain().any(|cause| is_full_disk(&cause.to_string())) {
+            return Some(FULL_DISK.to_owned());
+        }
         self.cause.chain().filter_map(|cause| split_hint(&cause.to_string()).1).last()
     }
 }
@@ -87,6 +90,15 @@ impl fmt::Debug for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {:#}", self.exit, self.cause)
     }
+}
+
+/// What helps on a full disk.
+const FULL_DISK: &str = "make room (`df -h` says where); the builder's cache, `foothold` in `$XDG_CACHE_HOME` or `~/.cache`, may be \
+                         deleted at any time, and is made again as it is needed";
+
+/// Whether that is the words of ENOSPC, as this program, C's and Go's have them.
+fn is_full_disk(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("no space left on device")
 }
 
 /// A message and the hint in its last lines.
@@ -118,6 +130,17 @@ mod tests {
         assert_eq!(CommandError::from(context).exit(), Exit::HostLacks);
         assert_eq!(CommandError::from(Interrupted).exit(), Exit::Interrupted);
         assert_eq!(CommandError::from(anyhow::anyhow!("full")).exit(), Exit::Failed);
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_what_may_be_deleted_whatever_else_failed_for_it() {
+        let full = std::io::Error::from_raw_os_error(libc::ENOSPC);
+        let own = anyhow::Error::from(full).context("writing").context(lacks());
+        let of_go = anyhow::anyhow!("write /tmp/go-build1/a.o: no space left on device\nhint: look at the log");
+        for error in [own, of_go] {
+            let hint = CommandError::from(error).hint().expect("a hint");
+            assert!(hint.starts_with("make room") && hint.contains("~/.cache"), "{hint}");
+        }
     }
 
     #[test]
