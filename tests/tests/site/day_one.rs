@@ -10,8 +10,9 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const NODES: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
 /// Its image has a shell.
 const STORAGE: &str = "foothold.dev/local-path-provisioner:v0.0.30";
-/// Writes to the volume and stays, or, where that is there, says so and ends.
+/// Writes to the volume and stays, or, where that is there, says so and ends. It is ready when it is on the disk for good.
 const KEEPS: &str = "if read it < /data/it; then echo -n found $it > /dev/termination-log; exit; fi; echo kept > /data/it; \
+                     /usr/bin/busybox sync; echo > /data/synced; \
                      exec /usr/bin/busybox sleep 86400";
 
 /// `kubectl top` answers, a claim that names no class binds, and what is written there is there after a power cut. All of it goes
@@ -42,6 +43,7 @@ fn a_cluster_has_metrics_and_volumes_from_its_first_day() {
         cluster.create(CLAIMS, claim).await;
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "keeps"}, "spec": {"restartPolicy": "OnFailure",
             "containers": [{"name": "keeps", "image": STORAGE, "command": ["/usr/bin/sh", "-c", KEEPS],
+                "readinessProbe": {"exec": {"command": ["/usr/bin/busybox", "test", "-e", "/data/synced"]}, "periodSeconds": 2},
                 "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
         cluster.create(PODS, pod).await;

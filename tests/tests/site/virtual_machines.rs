@@ -39,8 +39,8 @@ fn virtual_machines_become_available_with_real_ironic() {
         lan().card("vino", "52:54:00:06:00:fe").expect("a card");
         node.bridge("vino", BRIDGE, "172.22.0.60/24");
         let before = node.everything();
-        let made = node.pass(&values(1));
-        assert_eq!(made.wrong(), Vec::<String>::new(), "{made:?}");
+        let report = node.pass(&values(1));
+        assert_eq!(report.wrong(), Vec::<String>::new(), "{report:?}");
         let redfish = node.redfish_at(SocketAddr::from((NODE, 0)), PASSWORD);
         async move {
             let mut site = Site::start(parts, Dhcp::Guarded).await;
