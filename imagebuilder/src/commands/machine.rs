@@ -25,7 +25,7 @@ use crate::disk::fat::{self, FatKind, Volume};
 use crate::disk::gpt::SECTOR;
 use crate::disk::{Content, SourceFile};
 use crate::host::command::pause;
-use crate::host::files::write_whole;
+use crate::host::files::{write_shared, write_whole};
 use crate::layer::squashfs;
 use crate::medium::Medium;
 use crate::medium::bytes::Cursor;
@@ -409,7 +409,7 @@ impl Session {
         pause(SCREEN_DRAWN);
         let picture = self.work.path().join("screen.png");
         self.vm.screenshot(&picture)?;
-        write_whole(png, &fs_err::read(picture)?).with_context(|| format!("writing `{}`", png.display()))
+        write_shared(png, &fs_err::read(picture)?).with_context(|| format!("writing `{}`", png.display()))
     }
 
     /// Lets `foothold kubectl` find the box. `kubeconfig`: its own; `namespace`: of the site that it stands in.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, anyhow};
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::host::files::write_whole;
+use crate::host::files::write_shared;
 use crate::report::{BenchImage, Figures, spread};
 
 /// The history, a JSON object a line, the oldest first.
@@ -46,8 +46,8 @@ pub fn add(folder: &Path, image: &BenchImage) -> Result<()> {
     text.push('\n');
     records.push(record);
     fs_err::create_dir_all(folder)?;
-    write_whole(&path, text.as_bytes())?;
-    Ok(write_whole(&folder.join(PICTURE), draw(&records)?.as_bytes())?)
+    write_shared(&path, text.as_bytes())?;
+    Ok(write_shared(&folder.join(PICTURE), draw(&records)?.as_bytes())?)
 }
 
 fn read(text: &str) -> Result<Vec<Record>> {

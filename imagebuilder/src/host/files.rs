@@ -1,6 +1,8 @@
 //! Small files, and where they lie.
 
+use std::fs::Permissions;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// The folder of a file; the current one when its path names none.
@@ -10,7 +12,16 @@ pub fn directory_of(file: &Path) -> &Path {
 
 /// Writes a file that only its owner may read: all of it, or nothing.
 pub fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut partial = tempfile::NamedTempFile::new_in(directory_of(file))?;
+    persist(tempfile::NamedTempFile::new_in(directory_of(file))?, file, bytes)
+}
+
+/// Writes a file for people, who may read it as far as the umask lets them: all of it, or nothing.
+pub fn write_shared(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mode = Permissions::from_mode(0o666);
+    persist(tempfile::Builder::new().permissions(mode).tempfile_in(directory_of(file))?, file, bytes)
+}
+
+fn persist(mut partial: tempfile::NamedTempFile, file: &Path, bytes: &[u8]) -> io::Result<()> {
     partial.write_all(bytes)?;
     partial.persist(file)?;
     Ok(())
@@ -18,15 +29,27 @@ pub fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
-    use super::{directory_of, write_whole};
+    use super::{directory_of, write_shared, write_whole};
 
     #[test]
     fn a_bare_name_lies_in_the_current_folder() {
         for (file, folder) in [("site.yaml", "."), ("a/site.yaml", "a"), ("/site.yaml", "/")] {
             assert_eq!(directory_of(Path::new(file)), Path::new(folder), "{file}");
         }
+    }
+
+    #[test]
+    fn what_is_for_people_is_read_by_whom_the_umask_lets() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        fs_err::write(at("usual"), "").expect("written");
+        write_shared(&at("shared"), b"").expect("written");
+        write_whole(&at("own"), b"").expect("written");
+        let mode = |name: &str| fs_err::metadata(at(name)).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode("shared"), mode("own")), (mode("usual"), 0o600));
     }
 
     #[test]
