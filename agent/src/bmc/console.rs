@@ -11,8 +11,11 @@ use std::time::Duration;
 
 use agent_api::metal3::bmc_address::Credentials;
 use reqwest::Url;
+use russh::ChannelStream;
+use russh::client::Msg;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
+use tokio_util::either::Either;
 
 use super::address::{Address, AddressError, resolve};
 use super::ipmi::{self, IpmiError, LineError, Login, SerialLine};
@@ -125,11 +128,6 @@ fn way(system: &Value) -> Result<Way, Offer> {
     Ok(Way { port, command })
 }
 
-/// Both ways of a line.
-pub trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
-
 /// An open console. Dropping it ends it, [`Self::close`] properly.
 pub enum Console {
     /// A shell of the BMC, or what its command leads to.
@@ -140,10 +138,10 @@ pub enum Console {
 
 impl Console {
     /// What is written is typed, what is read is shown.
-    pub fn line(&mut self) -> &mut dyn Line {
+    pub fn line(&mut self) -> Either<&mut ChannelStream<Msg>, &mut DuplexStream> {
         match self {
-            Self::Ssh(terminal) => &mut terminal.stream,
-            Self::Ipmi(line) => &mut line.stream,
+            Self::Ssh(terminal) => Either::Left(&mut terminal.stream),
+            Self::Ipmi(line) => Either::Right(&mut line.stream),
         }
     }
 

@@ -1,5 +1,7 @@
 //! An image in a virtual machine, as `up`, `run` and `prove` start it.
 
+mod disks;
+
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -8,13 +10,13 @@ use std::time::Duration;
 use agent_api::boot::CONTAINERS;
 use agent_api::events::Event;
 use agent_api::ports;
-use agent_api::release::{InstallTarget, Release};
+use agent_api::release::Release;
 use agent_api::servers::InterfaceChoice;
 use agent_api::servers::Provisioning;
 use agent_api::site::Site;
 use anyhow::{Context, Result, bail};
 use foothold_qemu::site::Lan;
-use foothold_qemu::{Accel, Bus, Disk, Firmware, Format, Nic, Tools, Vm, VmBuilder, Writes};
+use foothold_qemu::{Accel, Disk, Firmware, Format, Nic, Tools, Vm, VmBuilder};
 use sha2::{Digest, Sha256};
 
 use super::common::{self, Job};
@@ -22,7 +24,6 @@ use crate::builder::Builder;
 use crate::cli::{Attach, LoneMachine, Machine, MachineFirmware, Network};
 use crate::config::ByteSize;
 use crate::disk::fat::{self, FatKind, Volume};
-use crate::disk::gpt::SECTOR;
 use crate::disk::{Content, SourceFile};
 use crate::host::command::pause;
 use crate::host::files::{write_shared, write_whole};
@@ -35,8 +36,6 @@ use crate::running::{Place, Running};
 use crate::store::WorkDir;
 use crate::toolbox::Toolbox;
 
-/// Size of the disk or stick that the image is copied to: room for DATA.
-const DISK: u64 = 20 << 30;
 /// Size of the Site volume: a FAT16 file system.
 const SITE_VOLUME: u64 = 16 << 20;
 /// Hardware address of the card on the servers' network, where a definition names it otherwise.
@@ -159,7 +158,8 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     let tools = tools(at)?;
     let accel = accelerator(at, &tools)?;
     let work = at.cache.work_dir()?;
-    let release = release_of(plan.image);
+    let medium = Medium::open(plan.image).ok();
+    let release = medium.as_ref().and_then(first_release);
     let mut own = read_site(plan.site)?;
     let token = give_token(&mut own, plan.overlay)?;
     let declared = release.as_ref().and_then(|release| release.provisioning.as_ref());
@@ -182,10 +182,10 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
             MachineFirmware::Uefi => Firmware::Uefi,
             MachineFirmware::UefiSecure => Firmware::UefiSecureBoot,
         })
-        .boot(boot_disk(plan)?)
+        .boot(disks::boot(plan, medium.as_ref())?)
         .disk(Disk::open(&site)?.format(Format::Raw).serial("foothold-site"));
     let install = release.and_then(|release| release.install);
-    if let Some(disk) = install.map(|target| disk_to_install_on(plan, work.path(), target)).transpose()? {
+    if let Some(disk) = install.map(|target| disks::to_install_on(plan, work.path(), target)).transpose()? {
         builder = builder.disk(disk);
     }
     if let Some(clock) = plan.clock {
@@ -202,51 +202,13 @@ pub fn start(at: &Builder, plan: &Plan<'_>) -> Result<Session> {
     Ok(Session { vm: builder.start()?, accel, token, place, image, work })
 }
 
-fn boot_disk(plan: &Plan<'_>) -> Result<Disk> {
-    let mut disk = Disk::open(plan.image).with_context(|| format!("opening the image `{}`", plan.image.display()))?;
-    let is_iso = is_iso(plan.image)?;
-    let attach = plan.attach.unwrap_or(if is_iso { Attach::Cdrom } else { Attach::Disk });
-    match attach {
-        Attach::Cdrom if !is_iso => bail!("`{}` is no ISO\nhint: `--as disk` or `--as usb`", plan.image.display()),
-        Attach::Cdrom => return Ok(disk),
-        Attach::Disk => disk = disk.bus(Bus::Virtio),
-        Attach::Usb => disk = disk.bus(Bus::Usb),
-    }
-    if let Some(bytes) = large_blocks(plan)? {
-        if attach == Attach::Disk {
-            // The disks of today that have such blocks.
-            disk = disk.bus(Bus::Nvme);
-        }
-        disk = disk.block_bytes(bytes);
-    }
-    if is_iso {
-        // As `dd` would leave it on a stick.
-        disk = disk.format(Format::Raw);
-    }
-    if let Some(overlay) = plan.overlay {
-        disk = disk.writes(Writes::Overlay(overlay.to_owned()));
-    }
-    Ok(disk.grow_to(DISK))
-}
-
-/// Bytes of the logical blocks of a disk that such an image was written to, where they are not the usual 512.
-fn large_blocks(plan: &Plan<'_>) -> Result<Option<u32>> {
-    let bytes = Medium::open(plan.image).ok().map(|medium| medium.block_bytes()).filter(|bytes| *bytes != SECTOR);
-    let Some(bytes) = bytes.map(u32::try_from).transpose()? else { return Ok(None) };
-    if plan.firmware == MachineFirmware::Bios {
-        bail!(
-            "`{}` is what was written to a disk with logical blocks of {bytes} bytes, which BIOS does not start from\n\
-             hint: `--firmware uefi`",
-            plan.image.display()
-        );
-    }
-    Ok(Some(bytes))
-}
-
 /// The image's release. What is wrong with an image is for the box to say.
 pub fn release_of(image: &Path) -> Option<Release> {
-    let releases = Medium::open(image).ok()?.releases().ok()?;
-    releases.first()?.release().ok()
+    first_release(&Medium::open(image).ok()?)
+}
+
+fn first_release(medium: &Medium) -> Option<Release> {
+    medium.releases().ok()?.first()?.release().ok()
 }
 
 /// MAC address of the card on the servers' network: the one that the definition or Site names; where they choose the card in
@@ -264,43 +226,6 @@ fn servers_card(site: &mut Site, declared: &Provisioning) -> String {
         servers.address = free.map(|own| format!("{own}/24"));
     }
     mac
-}
-
-/// An empty disk as the release wants it, when it installs itself.
-fn disk_to_install_on(plan: &Plan<'_>, work: &Path, target: InstallTarget) -> Result<Disk> {
-    let selector = target.selector;
-    let folder = plan.overlay.and_then(Path::parent).unwrap_or(work);
-    let empty = folder.join("empty.raw");
-    fs_err::OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&empty)?
-        .set_len(DISK.max(selector.min_bytes.unwrap_or_default()))?;
-    let bus = match selector.bus.as_deref() {
-        Some("nvme") => Bus::Nvme,
-        Some("sata") => Bus::Sata,
-        Some("scsi") => Bus::Scsi,
-        Some("usb") => Bus::Usb,
-        _ => Bus::Virtio,
-    };
-    let mut disk = Disk::open(&empty)?.format(Format::Raw).bus(bus);
-    if let Some(serial) = selector.serial {
-        disk = disk.serial(serial);
-    }
-    Ok(match plan.overlay {
-        Some(_) => disk.writes(Writes::Overlay(folder.join("installed.qcow2"))),
-        None => disk,
-    })
-}
-
-fn is_iso(image: &Path) -> Result<bool> {
-    use std::io::{Read, Seek, SeekFrom};
-    let mut file = fs_err::File::open(image)?;
-    let mut magic = [0; 5];
-    // ECMA-119, 8.4: the primary volume descriptor's identifier in sector 16.
-    file.seek(SeekFrom::Start(16 * 2048 + 1))?;
-    Ok(file.read_exact(&mut magic).is_ok() && &magic == b"CD001" && image.extension().is_none_or(|ext| ext != "raw"))
 }
 
 /// The user's Site, or an empty one.
@@ -509,11 +434,7 @@ mod tests {
     use agent_api::servers::{InterfaceChoice, ServersNetwork};
     use agent_api::site::Site;
 
-    use super::{Plan, SERVERS_CARD, give_token, large_blocks, last_words, servers_card};
-    use crate::cli::{LoneMachine, MachineFirmware};
-    use crate::config::ByteSize;
-    use crate::disk::gpt::{self, SECTOR};
-    use crate::medium::sectors::LARGE;
+    use super::{SERVERS_CARD, give_token, last_words, servers_card};
 
     #[test]
     fn a_site_keeps_a_token_of_its_own() {
@@ -532,27 +453,6 @@ mod tests {
         let token = || give_token(&mut Site::default(), Some(&disk)).expect("given").expect("one of this disk");
         assert_eq!(token(), token());
         assert_ne!(give_token(&mut Site::default(), None).expect("given"), Some(token()));
-    }
-
-    #[test]
-    fn what_was_written_to_a_disk_with_large_blocks_is_one_again_but_not_on_bios() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let image = dir.path().join("disk.img");
-        let memory = ByteSize::mib(512);
-        let plan = |firmware| {
-            let machine = LoneMachine { firmware, memory, cpus: 1, timeout: None };
-            large_blocks(&Plan::alone(&image, None, machine, &image))
-        };
-        for (block, bios, uefi) in [(SECTOR, Some(None), Some(None)), (LARGE, None, Some(Some(4096)))] {
-            let table = gpt::encode(1 << 20, block, uuid::Uuid::nil(), &[]);
-            let mut bytes = vec![0; 1 << 20];
-            bytes[..table.primary.len()].copy_from_slice(&table.primary);
-            fs_err::write(&image, bytes).expect("written");
-            assert_eq!(plan(MachineFirmware::Bios).ok(), bios, "{block}");
-            assert_eq!(plan(MachineFirmware::Uefi).ok(), uefi, "{block}");
-        }
-        let refused = plan(MachineFirmware::Bios).expect_err("refused").to_string();
-        assert!(refused.contains("4096 bytes") && refused.contains("--firmware uefi"), "{refused}");
     }
 
     /// What a box is told of the servers' network, whose definition says this.

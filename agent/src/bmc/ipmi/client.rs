@@ -103,6 +103,18 @@ impl Line {
         Ok(Self { socket, address, patience })
     }
 
+    async fn send(&self, packet: &[u8]) -> Result<(), IpmiError> {
+        let sent = self.socket.send(packet).await;
+        sent.map(drop).map_err(|source| IpmiError::Network { address: self.address, source })
+    }
+
+    /// The next packet. It may be cancelled.
+    async fn receive<'a>(&self, bytes: &'a mut [u8]) -> Result<&'a [u8], IpmiError> {
+        let received = self.socket.recv(bytes).await;
+        let length = received.map_err(|source| IpmiError::Network { address: self.address, source })?;
+        Ok(&bytes[..length])
+    }
+
     /// Sends until something comes back that `read` takes. What it does not know is passed over: an answer to an
     /// earlier try, or somebody else's.
     async fn ask<T, E>(&self, packet: &[u8], read: impl Fn(&[u8]) -> Result<T, E>) -> Result<T, IpmiError>
@@ -133,12 +145,10 @@ impl Line {
     where
         E: Into<IpmiError>,
     {
-        let unreachable = |source| IpmiError::Network { address: self.address, source };
-        self.socket.send(packet).await.map_err(unreachable)?;
+        self.send(packet).await?;
         let mut bytes = [0; PACKET];
         loop {
-            let length = self.socket.recv(&mut bytes).await.map_err(unreachable)?;
-            match read(&bytes[..length]).map_err(Into::into) {
+            match read(self.receive(&mut bytes).await?).map_err(Into::into) {
                 Err(
                     IpmiError::Wire(WireError::Unexpected | WireError::NotIpmi)
                     | IpmiError::Refused(Refused::Wire(WireError::Unexpected | WireError::NotIpmi)),
@@ -239,18 +249,15 @@ impl Client {
     /// Sends a payload of the session that is not a message.
     pub(super) async fn send(&mut self, kind: u8, payload: &[u8]) -> Result<(), IpmiError> {
         let packet = self.sealed(kind, payload);
-        let sent = self.line.socket.send(&packet).await;
-        sent.map(drop).map_err(|source| IpmiError::Network { address: self.line.address, source })
+        self.line.send(&packet).await
     }
 
     /// The next payload of this type. `None`: something else of the session came. It may be cancelled.
     pub(super) async fn receive(&self, kind: u8) -> Result<Option<Vec<u8>>, IpmiError> {
         let mut bytes = [0; PACKET];
         loop {
-            let received = self.line.socket.recv(&mut bytes).await;
-            let length = received.map_err(|source| IpmiError::Network { address: self.line.address, source })?;
             // What is not the BMC's, of this session, does not count.
-            if let Ok((found, payload)) = self.keys.open(self.session, &bytes[..length]) {
+            if let Ok((found, payload)) = self.keys.open(self.session, self.line.receive(&mut bytes).await?) {
                 return Ok((found == kind).then_some(payload));
             }
         }
@@ -258,13 +265,8 @@ impl Client {
 
     /// Asks something, so that the session goes on, and waits for no answer.
     pub(super) async fn ask_nothing(&mut self) -> Result<(), IpmiError> {
-        let message = Command::device_id().message(self.next_number()).encode();
-        self.send(PAYLOAD_IPMI, &message).await
-    }
-
-    /// Number of the next message.
-    fn next_number(&self) -> u8 {
-        u8::try_from((self.sequence + 1) % 64).unwrap_or_default()
+        let (_, packet) = self.request(&Command::device_id());
+        self.line.send(&packet).await
     }
 
     /// The next packet of the session.
@@ -274,9 +276,14 @@ impl Client {
         self.keys.seal((self.bmc, self.sequence), kind, payload, rand::random::<[u8; BLOCK]>())
     }
 
+    /// The next packet with a message, and the message's number.
+    fn request(&mut self, command: &Command) -> (u8, Vec<u8>) {
+        let number = u8::try_from((self.sequence + 1) % 64).unwrap_or_default();
+        (number, self.sealed(PAYLOAD_IPMI, &command.message(number).encode()))
+    }
+
     pub(super) async fn run(&mut self, name: &'static str, command: &Command) -> Result<Vec<u8>, IpmiError> {
-        let number = self.next_number();
-        let packet = self.sealed(PAYLOAD_IPMI, &command.message(number).encode());
+        let (number, packet) = self.request(command);
         let read = |packet: &[u8]| -> Result<(u8, Vec<u8>), WireError> {
             let (kind, payload) = self.keys.open(self.session, packet)?;
             if kind != PAYLOAD_IPMI {

@@ -1,10 +1,10 @@
 //! Serial over LAN (15): a serial line as payloads of a session, each of which is acknowledged.
 //!
 //! ```text
-//! typed ─► Line::speak ─► packet 1 to 15 ─► BMC   and back: how many characters of it were taken
-//! shown ◄─ Line::hear  ◄─ packet 1 to 15 ◄─ BMC   and we say that all were
+//! typed ─► Exchange::speak ─► packet 1 to 15 ─► BMC   and back: how many characters of it were taken
+//! shown ◄─ Exchange::hear  ◄─ packet 1 to 15 ◄─ BMC   and we say that all were
 //! ```
-//! [`Line`] is pure; [`SerialLine`] has the socket.
+//! [`Exchange`] is pure; [`SerialLine`] has the socket.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -90,7 +90,7 @@ struct Sent {
 
 /// Both directions of a line.
 #[derive(Clone, Debug)]
-struct Line {
+struct Exchange {
     /// Most characters of a packet to the BMC.
     most: usize,
     typed: VecDeque<u8>,
@@ -100,7 +100,7 @@ struct Line {
     before: (u8, usize),
 }
 
-impl Line {
+impl Exchange {
     fn new(most: usize) -> Self {
         Self { most: most.clamp(1, CHUNK), typed: VecDeque::new(), sent: None, number: 0, before: (0, 0) }
     }
@@ -214,7 +214,7 @@ impl SerialLine {
         }
         let (stream, inner) = duplex(ROOM);
         let mut task = JoinSet::new();
-        task.spawn(Relay { client, line: Line::new(most), stream: inner }.run());
+        task.spawn(Relay { client, exchange: Exchange::new(most), stream: inner }.run());
         Ok(Self { stream, task })
     }
 
@@ -240,7 +240,7 @@ async fn end(client: &mut Client) -> Result<(), IpmiError> {
 /// The task that has the session.
 struct Relay {
     client: Client,
-    line: Line,
+    exchange: Exchange,
     stream: DuplexStream,
 }
 
@@ -263,21 +263,21 @@ impl Relay {
         let (mut heard_at, mut asked_at, mut sent_at) = (Instant::now(), Instant::now(), Instant::now());
         let mut typed = [0; CHUNK];
         loop {
-            if let Some(packet) = self.line.speak() {
+            if let Some(packet) = self.exchange.speak() {
                 self.client.send(PAYLOAD_SOL, &packet).await?;
                 sent_at = Instant::now();
             }
             let hold = asked_at + HOLD;
-            let next = if self.line.sent.is_some() { hold.min(sent_at + AGAIN) } else { hold };
+            let next = if self.exchange.sent.is_some() { hold.min(sent_at + AGAIN) } else { hold };
             tokio::select! {
-                length = self.stream.read(&mut typed), if self.line.has_room() => match length {
+                length = self.stream.read(&mut typed), if self.exchange.has_room() => match length {
                     Ok(0) | Err(_) => return Ok(()),
-                    Ok(length) => self.line.take(&typed[..length]),
+                    Ok(length) => self.exchange.take(&typed[..length]),
                 },
                 packet = self.client.receive(PAYLOAD_SOL) => {
                     heard_at = Instant::now();
                     let Some(payload) = packet? else { continue };
-                    let Ok(heard) = self.line.hear(&payload) else { continue };
+                    let Ok(heard) = self.exchange.hear(&payload) else { continue };
                     if let Some(answer) = heard.answer {
                         self.client.send(PAYLOAD_SOL, &answer).await?;
                     }
@@ -298,7 +298,7 @@ impl Relay {
                         self.client.ask_nothing().await?;
                         asked_at = now;
                     }
-                    if now >= sent_at + AGAIN && let Some(packet) = self.line.again()? {
+                    if now >= sent_at + AGAIN && let Some(packet) = self.exchange.again()? {
                         self.client.send(PAYLOAD_SOL, &packet).await?;
                         sent_at = now;
                     }
@@ -312,14 +312,14 @@ impl Relay {
 mod tests {
     use super::*;
 
-    fn shown(line: &mut Line, packet: &[u8]) -> (String, Option<Vec<u8>>) {
+    fn shown(line: &mut Exchange, packet: &[u8]) -> (String, Option<Vec<u8>>) {
         let heard = line.hear(packet).expect("a packet");
         (String::from_utf8(heard.shown).expect("text"), heard.answer)
     }
 
     #[test]
     fn what_the_bmc_says_is_acknowledged_and_shown_once() {
-        let mut line = Line::new(16);
+        let mut line = Exchange::new(16);
         assert_eq!(shown(&mut line, &[1, 0, 0, 0, b'a', b'b']), ("ab".to_owned(), Some(vec![0, 1, 2, 0])));
         // Our acknowledgement was lost: the same again, with what came since.
         assert_eq!(shown(&mut line, &[1, 0, 0, 0, b'a', b'b', b'c']), ("c".to_owned(), Some(vec![0, 1, 3, 0])));
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn one_packet_is_under_way_and_what_is_not_taken_comes_first_in_the_next() {
-        let mut line = Line::new(4);
+        let mut line = Exchange::new(4);
         assert_eq!(line.speak(), None);
         line.take(b"abcdef");
         assert_eq!(line.speak(), Some(b"\x01\0\0\0abcd".to_vec()));
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn numbers_of_packets_leave_out_the_zero() {
-        let mut line = Line::new(1);
+        let mut line = Exchange::new(1);
         line.take(&[b'x'; 20]);
         let mut numbers = Vec::new();
         while let Some(packet) = line.speak() {
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_server_that_takes_nothing_now_is_asked_for_long_and_a_silent_one_is_not() {
-        let mut line = Line::new(4);
+        let mut line = Exchange::new(4);
         line.take(b"ab");
         line.speak().expect("a packet");
         for _ in 0..3 * TRIES {
