@@ -74,6 +74,7 @@ pub use argv::BootSource;
 pub use builder::{Serial, StartError, VmBuilder};
 pub use disk::{Bus, Disk, Format, Writes};
 pub use firmware::Firmware;
+pub use host::in_network_of_process;
 pub use journal::{EventLine, Mirror, Patience, WaitError};
 pub use network::{Nic, NicModel, Segment, Tap};
 pub use tap::TapDevice;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_api::events::Event;
 use agent_api::ports;
+use anyhow::ensure;
 use foothold::builder::Builder;
 use foothold::cli::{Attach, MachineFirmware, Network, Sources};
 use foothold::commands::build;
@@ -18,7 +19,7 @@ use foothold::kubernetes::templates::Stock;
 use foothold::lock::Lock;
 use foothold::pipeline;
 use foothold::report::{Report, Show};
-use foothold_qemu::{Nic, Patience};
+use foothold_qemu::{Nic, Patience, in_network_of_process};
 use serde_json::json;
 
 use crate::client::Client;
@@ -191,7 +192,11 @@ impl Appliance {
 }
 
 /// A builder as the commands have one.
+///
+/// # Errors
+/// On a thread of a site's network, whatever the cache has: what it has not cannot be fetched there.
 pub fn builder() -> anyhow::Result<Builder> {
+    ensure!(in_network_of_process()?, "what a test builds is made before it enters the network of a site");
     // Two TLS providers in a process would be a bug; a second install is not.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let report = Report::new(Show::default(), Cancel::default());

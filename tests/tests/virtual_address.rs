@@ -216,17 +216,17 @@ struct OfThree {
 }
 
 impl OfThree {
-    fn start(place: usize, dir: &Path, shared: &[(&str, String)]) -> Self {
+    fn start(place: usize, trees: [ServiceImage; 2], dir: &Path, shared: &[(&str, String)]) -> Self {
         let dir = dir.join(format!("m-{place}"));
         fs_err::create_dir(&dir).expect("made");
         for (name, text) in shared {
             fs_err::write(dir.join(name), text).expect("written");
         }
-        let (haproxy, keepalived) = (image("haproxy"), image("keepalived"));
+        let [haproxy, keepalived] = &trees;
         fs_err::write(haproxy.tree.path().join("etc/haproxy.cfg"), written("balance__tests__haproxy_cfg"))
             .expect("written");
         fs_err::write(keepalived.tree.path().join("etc/keepalived.conf"), keepalived_of(place)).expect("written");
-        stands_in(&keepalived, "#!/usr/bin/sh\nexit 0\n");
+        stands_in(keepalived, "#!/usr/bin/sh\nexit 0\n");
         let kubeadm = written("kubeadm__tests__init");
         let cluster: Value = serde_json::from_str(kubeadm.split("---\n").nth(1).expect("a document")).expect("JSON");
         let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
@@ -248,7 +248,7 @@ impl OfThree {
         let cable = Self::cable(place);
         ip(&["link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &inside.to_string()]);
         ip(&["link", "set", &cable, "master", BRIDGE, "up"]);
-        Self { init, inside, place, log, _trees: [haproxy, keepalived] }
+        Self { init, inside, place, log, _trees: trees }
     }
 
     fn cable(place: usize) -> String {
@@ -390,10 +390,12 @@ fn three_masters_go_on_without_the_one_that_has_the_address() {
     ];
     program("etcd", "server");
     program("kubernetes", "kube-apiserver");
+    let trees: Vec<_> = (0..3).map(|_| [image("haproxy"), image("keepalived")]).collect();
     Namespace::make().unwrap_or_else(|error| panic!("{error}")).run(move || {
         let lan = Lan::make(&tools).expect("a bridge");
         lan.address("172.22.0.1/24").expect("an address");
-        let mut masters: Vec<OfThree> = (0..3).map(|place| OfThree::start(place, dir.path(), &shared)).collect();
+        let start = |(place, trees)| OfThree::start(place, trees, dir.path(), &shared);
+        let mut masters: Vec<OfThree> = trees.into_iter().enumerate().map(start).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let begun = Instant::now();

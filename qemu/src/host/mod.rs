@@ -7,5 +7,6 @@ mod scratch;
 pub(crate) use ports::free_loopback_ports;
 #[cfg(test)]
 pub(crate) use process::enter_network_of_process;
+pub use process::in_network_of_process;
 pub(crate) use process::{Invocation, Process, RunError};
 pub(crate) use scratch::Scratch;

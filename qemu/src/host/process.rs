@@ -228,13 +228,23 @@ fn spawner() -> &'static Sender<Request> {
     })
 }
 
+/// The network namespace of the process's first thread (`proc_pid_ns(5)`).
+const NETWORK_OF_PROCESS: &str = "/proc/self/ns/net";
+
 /// The calling thread goes where the process's first thread is; one of a site's namespace may have made it.
 pub(crate) fn enter_network_of_process() -> io::Result<()> {
-    let [own, here] = ["/proc/self/ns/net", "/proc/thread-self/ns/net"];
-    if fs_err::read_link(own)? != fs_err::read_link(here)? {
-        setns(fs_err::File::open(own)?.file(), CloneFlags::CLONE_NEWNET)?;
+    if !in_network_of_process()? {
+        setns(fs_err::File::open(NETWORK_OF_PROCESS)?.file(), CloneFlags::CLONE_NEWNET)?;
     }
     Ok(())
+}
+
+/// Whether the calling thread is in the network of the process's first thread, and not in that of a site.
+///
+/// # Errors
+/// Without `/proc`.
+pub fn in_network_of_process() -> io::Result<bool> {
+    Ok(fs_err::read_link(NETWORK_OF_PROCESS)? == fs_err::read_link("/proc/thread-self/ns/net")?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that starts processes")]
