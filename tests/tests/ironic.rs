@@ -103,6 +103,9 @@ async fn real_ironic_serves_its_drivers_keeps_nodes_right_and_survives_the_loss_
     }
 }
 
+/// Where BMCs are told to fetch their media; nobody is there.
+const MEDIA: &str = "https://127.0.0.1:1/provisioning";
+
 /// Kernel and ramdisk that nobody starts, on a free loopback port.
 async fn ramdisk(tasks: &mut JoinSet<()>) -> Ramdisk {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -134,7 +137,7 @@ fn registration_with(
     let host = serde_json::from_value(host).expect("a host");
     let bmc: BmcAddress = address.parse().expect("an address");
     let credentials = Credentials::new(Some("admin"), Some(PASSWORD)).expect("credentials");
-    Registration::of(&host, &bmc, &credentials, Some(ramdisk), network)
+    Registration::of(&host, &bmc, &credentials, Some(ramdisk), network).media_from(&host, bmc.driver, Some(MEDIA))
 }
 
 /// Waits until a node is in a state that is asked for.
@@ -238,6 +241,12 @@ async fn real_ironic_takes_every_kind_of_bmc_and_an_idrac_boots_its_virtual_disc
     assert!(matches!(boots.as_slice(), [boot] if boot.from == BootFrom::Cd && boot.once), "{boots:?}");
     let asked = bmc.asked();
     assert!(asked.iter().any(|it| it.path.ends_with("VirtualMedia/CD/Actions/VirtualMedia.InsertMedia")), "{asked:?}");
+    let client = reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true).build().expect("a client");
+    let drive = format!("{}/redfish/v1/Managers/iDRAC.Embedded.1/VirtualMedia/CD", bmc.url());
+    let drive = client.get(drive).basic_auth("admin", Some(PASSWORD)).send().await.expect("an answer");
+    let drive: Value = drive.json().await.expect("JSON");
+    let image = drive["Image"].as_str().unwrap_or_default();
+    assert!(image.starts_with(&format!("{MEDIA}/redfish/")), "{drive}");
     ironic.stop(Duration::from_secs(30));
     let toolbox = bench.toolbox();
     let script = ["/usr/bin/python3", "-c", RAID, &bmc.url(), PASSWORD, system];

@@ -8,6 +8,9 @@ use crate::ironic::{Client, IronicError, Settings};
 /// How long an answer may take: Ironic handles one request after the other.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Name of the file with [`Access::media`], beside those with user and password, where a controller reads them.
+pub const MEDIA: &str = "external-http-url";
+
 /// How Ironic is asked.
 #[derive(Clone, Debug)]
 pub struct Access {
@@ -17,6 +20,8 @@ pub struct Access {
     pub authority: String,
     /// Who asks.
     pub credentials: IronicCredentials,
+    /// Where BMCs fetch virtual media ([`super::config::media_url`]).
+    pub media: String,
 }
 
 /// What keeps Ironic from working.

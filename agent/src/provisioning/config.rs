@@ -11,11 +11,13 @@ use crate::ironic::CALLBACK_SECS;
 pub const HTTP_PATH: &str = "provisioning";
 /// The release's deploy ramdisk, below the content server's root, less the endings of its two files.
 const RAMDISK: &str = "netboot/ironic-python-agent";
-/// Kernel parameters of the ramdisk. The ramdisk knows Ironic by the token that Ironic gives it; it gets the box's
-/// authority where the medium can carry it. When it inspects, it also listens for LLDP, for up to half a minute, which is
-/// how often switches send it.
-const KERNEL: &str =
-    "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-insecure=1 ipa-inspection-collectors=default,logs,lldp";
+/// Kernel parameters of the ramdisk. When it inspects, it also listens for LLDP, for up to half a minute, which is how often
+/// switches send it.
+const KERNEL: &str = "nofb vga=normal console=tty0 console=ttyS0,115200n8 ipa-inspection-collectors=default,logs,lldp";
+/// Kernel parameter of a ramdisk that does not check Ironic's certificate. Virtual media carry the box's authority, by which it
+/// is checked (Ironic's `[agent] api_ca_file`). What comes by TFTP and plain HTTP cannot carry one: who can change it on its
+/// way can change that, too.
+pub const UNCHECKED: &str = "ipa-insecure=1";
 
 /// The name of the own address's option, and the version of IP.
 const fn family(address: IpAddr) -> (&'static str, u8) {
@@ -23,6 +25,12 @@ const fn family(address: IpAddr) -> (&'static str, u8) {
         IpAddr::V4(_) => ("my_ip", 4),
         IpAddr::V6(_) => ("my_ipv6", 6),
     }
+}
+
+/// Where BMCs fetch virtual media of a box that servers reach at `address`: by TLS, because the token of a server's agent is in
+/// them.
+pub fn media_url(address: IpAddr) -> String {
+    format!("https://{}/{HTTP_PATH}", SocketAddr::new(address, ports::CONTENT))
 }
 
 /// The configuration of a box that servers reach at `address`. Ironic listens on loopback only: requests of servers come
@@ -123,7 +131,7 @@ images_path = {STATE}/images
 instance_master_path = {STATE}/master-images
 ip_version = {version}
 ipxe_bootfile_name = undionly.kpxe
-kernel_append_params = {KERNEL}
+kernel_append_params = {KERNEL} {UNCHECKED}
 loader_file_paths = ipxe-arm64.efi:/usr/lib/ipxe/ipxe-arm64.efi,snponly.efi:/usr/lib/ipxe/snponly.efi,undionly.kpxe:/usr/lib/ipxe/undionly.kpxe
 tftp_master_path = {STATE}/master-images
 tftp_root = {STATE}/tftp

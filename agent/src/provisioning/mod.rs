@@ -145,7 +145,7 @@ impl IronicPlan {
             generation.update(Sha256::digest(part));
         }
         let generation = hex::encode(&generation.finalize()[..8]);
-        let access = client::Access { port: ports::IRONIC, authority, credentials };
+        let access = client::Access { port: ports::IRONIC, authority, credentials, media: config::media_url(address) };
         Ok(PlacedIronic { image: self.image.reference.clone(), generation, access, new_database: database.made })
     }
 

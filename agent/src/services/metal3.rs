@@ -22,7 +22,7 @@ use super::{EVERY, Ground, Mount, PODS_LOG, Service, seen};
 use crate::cluster::api::Api;
 use crate::cluster::objects::{self, ObjectsError, Placed};
 use crate::machine::Machine;
-use crate::provisioning::client::Access;
+use crate::provisioning::client::{Access, MEDIA};
 use crate::provisioning::{RUN, authorities};
 use crate::signs::keep;
 use crate::steps::{Missing, Step};
@@ -41,7 +41,7 @@ pub const IMAGE: &str = "foothold.dev/agent:";
 const NAME: &str = "baremetal-operator";
 /// What it is for a user.
 const TITLE: &str = "the controller of BareMetalHosts";
-/// The Secret with user, password and authority for Ironic.
+/// The Secret with user, password and authority for Ironic, and with where BMCs fetch its media.
 const CREDENTIALS: &str = "ironic-credentials";
 /// Where the pod finds it.
 const MOUNTED: &str = "/etc/ironic";
@@ -147,9 +147,9 @@ fn objects(image: &str, access: &Access) -> Result<Vec<Placed>, ObjectsError> {
     Ok(objects)
 }
 
-fn data(access: &Access) -> [(&'static str, &str); 3] {
-    let credentials = &access.credentials;
-    [("username", &credentials.username), ("password", &credentials.password), ("ca.crt", &access.authority)]
+fn data(access: &Access) -> [(&'static str, &str); 4] {
+    let Access { authority, credentials, media, .. } = access;
+    [("username", &credentials.username), ("password", &credentials.password), ("ca.crt", authority), (MEDIA, media)]
 }
 
 fn secret(access: &Access) -> Secret {
@@ -165,7 +165,7 @@ fn secret(access: &Access) -> Secret {
     }
 }
 
-/// Changes with the credentials: the pod reads them when it starts, and has to be replaced then.
+/// Changes with the Secret: the pod reads them when it starts, and has to be replaced then.
 fn generation(access: &Access) -> String {
     let encoded = |(key, text): (&str, &str)| (key.to_owned(), Value::from(STANDARD.encode(text)));
     let data: Map<String, Value> = data(access).map(encoded).into_iter().collect();
@@ -229,14 +229,14 @@ mod tests {
     use serde_json::json;
 
     use super::{Controller, NAME, objects};
-    use crate::provisioning::client::Access;
+    use crate::provisioning::client::{Access, MEDIA};
     use crate::provisioning::credentials::IronicCredentials;
 
     fn access(password: &str) -> Access {
         let dir = tempfile::tempdir().expect("a folder");
         let mut credentials = IronicCredentials::open(dir.path()).expect("credentials");
         credentials.password = password.to_owned();
-        Access { port: 6385, authority: "CA".to_owned(), credentials }
+        Access { port: 6385, authority: "CA".to_owned(), credentials, media: "https://172.22.0.1:6180/p".to_owned() }
     }
 
     #[test]
@@ -246,6 +246,7 @@ mod tests {
         assert!(all[..13].iter().all(|placed| placed.object["kind"] == "CustomResourceDefinition"));
         assert_eq!(all[0].path(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/baremetalhosts.metal3.io");
         assert_eq!(all[17].path(), Controller::path(NAME));
+        assert_eq!(all[16].object["data"][MEDIA], json!("aHR0cHM6Ly8xNzIuMjIuMC4xOjYxODAvcA=="));
     }
 
     #[test]

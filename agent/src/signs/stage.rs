@@ -244,7 +244,9 @@ impl Next {
     fn says_why(self) -> String {
         let hint = match self {
             Self::Dhcp => "is its cable in, and is the network first in its own boot order?",
-            Self::Disc => "does its BMC reach the box over HTTP?",
+            Self::Disc => {
+                "does its BMC reach port 6180 of the box? If it cannot by TLS: annotation foothold.dev/virtual-media=http"
+            }
             Self::Call => "is its cable in, and did it start from where its BMC was told to?",
         };
         format!("{}; hint: {hint}", self.says())

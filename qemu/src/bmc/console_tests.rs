@@ -109,7 +109,7 @@ async fn machines_of_an_enclosure_are_asked_for_by_name() {
     let port = listener.local_addr().expect("an address").port();
     let media = tempfile::tempdir().expect("a folder");
     let guard = Arc::new(crate::bmc::change::Account { user: "admin".to_owned(), password: PASSWORD.to_owned() });
-    let options = EnclosureOptions { guard, consoles: Some(port), images: media.path().to_owned() };
+    let options = EnclosureOptions { guard, consoles: Some(port), images: media.path().to_owned(), looks: None };
     let enclosure = Enclosure::new(options).expect("an enclosure");
     let power = Arc::new(MemoryPower::default());
     for name in ["one", "two"] {

@@ -21,7 +21,7 @@ use jiff::SignedDuration;
 use russh::keys::PrivateKey;
 use russh::keys::ssh_key::Error as KeyError;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +50,9 @@ pub struct EnclosureOptions {
     pub consoles: Option<u16>,
     /// Folder that images of inserted media are fetched into.
     pub images: PathBuf,
+    /// Who keeps the machines up to date, if anybody does. A request for one that is not there makes it look, and waits until
+    /// it has. One that cannot look lets go of what it was sent.
+    pub looks: Option<mpsc::Sender<oneshot::Sender<()>>>,
 }
 
 /// Machines by name. Clones are the same one. Its tasks end with the last of them.
@@ -167,11 +170,28 @@ impl Enclosure {
             let members = self.names().into_iter().map(|name| format!("{own}/{name}"));
             return Json(collection(kind, &own, members)).into_response();
         };
-        let member = lock(&self.inner.machines).get(name).map(|member| Arc::clone(&member.service));
+        let mut member = self.member(name);
+        if member.is_none() {
+            if let Err(refusal) = self.look().await {
+                return refusal.into_response();
+            }
+            member = self.member(name);
+        }
         match member {
             Some(service) => service.answer_inside(request).await,
             None => Refusal::missing(path).into_response(),
         }
+    }
+
+    fn member(&self, name: &str) -> Option<Arc<Service>> {
+        lock(&self.inner.machines).get(name).map(|member| Arc::clone(&member.service))
+    }
+
+    async fn look(&self) -> Result<(), Refusal> {
+        let Some(looks) = &self.inner.options.looks else { return Ok(()) };
+        let (done, looked) = oneshot::channel();
+        looks.send(done).await.map_err(|_| Refusal::unavailable())?;
+        looked.await.map_err(|_| Refusal::unavailable())
     }
 }
 
@@ -216,4 +236,60 @@ fn bmc(
         later,
     };
     (Arc::new(service), put_off)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::StatusCode;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Anybody;
+
+    impl Guard for Anybody {
+        fn lets_in(&self, _: &str, _: &str) -> bool {
+            true
+        }
+    }
+
+    fn made(images: &std::path::Path) -> (Enclosure, mpsc::Receiver<oneshot::Sender<()>>) {
+        let (looks, asked) = mpsc::channel(1);
+        let images = images.to_owned();
+        let options = EnclosureOptions { guard: Arc::new(Anybody), consoles: None, images, looks: Some(looks) };
+        (Enclosure::new(options).expect("an enclosure"), asked)
+    }
+
+    async fn asked_for(enclosure: &Enclosure, name: &str, known: bool) -> StatusCode {
+        let mut request = Request::builder().uri(format!("{ROOT}/Systems/{name}"));
+        if known {
+            request = request.header("authorization", "Basic YWRtaW46c2VjcmV0");
+        }
+        enclosure.respond(request.body(Body::empty()).expect("a request")).await.status()
+    }
+
+    #[tokio::test]
+    async fn a_machine_is_there_for_the_first_request_after_it_was_made() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (enclosure, mut asked) = made(dir.path());
+        assert_eq!(asked_for(&enclosure, "new", false).await, StatusCode::UNAUTHORIZED);
+        assert!(asked.try_recv().is_err(), "nobody looks for a stranger");
+        let looking = enclosure.clone();
+        let keeper = async {
+            let done = asked.recv().await.expect("somebody asks");
+            looking.put(Machine { name: "new".to_owned(), ..Machine::default() }, Arc::new(MemoryPower::default()));
+            done.send(()).expect("it waits");
+            asked.recv().await.expect("another asks").send(()).expect("it waits");
+            drop(asked.recv().await.expect("a third one asks"));
+        };
+        let client = async {
+            assert_eq!(asked_for(&enclosure, "new", true).await, StatusCode::OK);
+            assert_eq!(asked_for(&enclosure, "new", true).await, StatusCode::OK, "it is known now");
+            assert_eq!(asked_for(&enclosure, "old", true).await, StatusCode::NOT_FOUND);
+            let unsure = asked_for(&enclosure, "old", true).await;
+            assert_eq!(unsure, StatusCode::SERVICE_UNAVAILABLE, "who cannot look does not say that it is gone");
+        };
+        tokio::join!(keeper, client);
+    }
 }

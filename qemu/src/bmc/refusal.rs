@@ -86,6 +86,11 @@ impl Refusal {
         Self::new(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", message, &[])
     }
 
+    pub fn unavailable() -> Self {
+        let message = "The service is temporarily unavailable.  Retry in 2 seconds.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceTemporarilyUnavailable", message, &["2"])
+    }
+
     pub fn internal(why: &str) -> Self {
         let message = format!("The request failed: {why}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message, &[])

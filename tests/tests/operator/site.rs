@@ -86,6 +86,7 @@ impl Site {
             namespace: Some(namespace.to_owned()),
             ironic: ironic::Settings { url: format!("http://{}", ironic.address), ca: None, user: None },
             bmc_authorities: None,
+            external_http_url: None,
             ramdisk: Ramdisk::default(),
             preprovisioning_images: false,
             provisioning_limit: 20,

@@ -213,6 +213,7 @@ impl Site {
             namespace: Some(NAMESPACE.to_owned()),
             ironic: access,
             bmc_authorities: Some(format!("{RUN}/{}", authorities::FILE)),
+            external_http_url: Some(placed.access.media),
             ramdisk: Ramdisk::default(),
             preprovisioning_images: false,
             provisioning_limit: 20,

@@ -125,4 +125,11 @@ fn a_machine_is_switched_by_redfish_and_gets_a_lease() {
     let report = node.pass(&NodeValues { networks: Vec::new(), domains: Vec::new(), ..values() });
     without_errors(&report);
     assert_eq!(node.virsh(&["list", "--all"]).trim(), "", "a machine that runs goes, too");
+
+    for _ in 0..3 {
+        without_errors(&node.pass(&values()));
+        assert_eq!(redfish.get(system)["PowerState"], json!("Off"), "it is there for the first who asks");
+        without_errors(&node.pass(&NodeValues { networks: Vec::new(), domains: Vec::new(), ..values() }));
+        TestNode::wait("it to be gone", || redfish.status("GET", system, None, ("admin", "secret")) == 404);
+    }
 }

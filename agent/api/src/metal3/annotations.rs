@@ -7,6 +7,7 @@
 //! reboot.metal3.io[/client]   reboot; with a client: held powered off   [`RebootMode`]
 //! inspect.metal3.io           inspect again; `disabled`: never
 //! .../hardwaredetails         what inspection would have found
+//! foothold.dev/virtual-media  `http`: its BMC cannot fetch media by TLS
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,12 @@ pub const REBOOT: &str = "reboot.metal3.io";
 pub const INSPECT: &str = "inspect.metal3.io";
 /// What inspection would have found.
 pub const HARDWARE_DETAILS: &str = "inspect.metal3.io/hardwaredetails";
+/// How the BMC fetches virtual media from the box, ours: [`BY_TLS`], or [`BY_HTTP`] if it cannot do that.
+pub const VIRTUAL_MEDIA: &str = "foothold.dev/virtual-media";
+/// Value of [`VIRTUAL_MEDIA`]: by TLS, as without the annotation.
+pub const BY_TLS: &str = "https";
+/// Value of [`VIRTUAL_MEDIA`]: in the clear, with the token of the server's agent in it.
+pub const BY_HTTP: &str = "http";
 /// Label of Secrets that the controller may read.
 pub const SECRET_LABEL: (&str, &str) = ("environment.metal3.io", "baremetal");
 

@@ -12,6 +12,7 @@ use super::common::{Pace, Ramdisk};
 use super::run::{Settings, run};
 use crate::ironic;
 use crate::operators::kit::command::{self, variable};
+use crate::provisioning::client::MEDIA;
 
 /// Hosts that are worked on at a time, as metal3's operator has it.
 const PROVISIONING_LIMIT: usize = 20;
@@ -35,7 +36,8 @@ pub struct BareMetalHosts {
     /// Trust an Ironic whose certificate these sign, in PEM (`IRONIC_CACERT_FILE`).
     #[arg(long, value_name = "FILE")]
     ironic_ca: Option<PathBuf>,
-    /// Folder with the files `username` and `password` for Ironic (`METAL3_AUTH_ROOT_DIR`, then with `/ironic`).
+    /// Folder with the files `username` and `password` for Ironic (`METAL3_AUTH_ROOT_DIR`, then with `/ironic`). Those of a
+    /// box have `external-http-url`, too: below it BMCs fetch virtual media, by TLS.
     #[arg(long, value_name = "DIR")]
     ironic_auth: Option<PathBuf>,
     /// Check BMCs' certificates against the authorities in this file of Ironic's machine.
@@ -76,6 +78,15 @@ pub struct BareMetalHosts {
     signs: Option<PathBuf>,
 }
 
+/// Where BMCs fetch virtual media of the Ironic whose credentials are in this folder, if it says so.
+fn external_http_url(auth: &Path) -> anyhow::Result<Option<String>> {
+    match fs_err::read_to_string(auth.join(MEDIA)) {
+        Ok(url) => Ok(Some(url.trim().to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl BareMetalHosts {
     fn settings(&self) -> anyhow::Result<Settings> {
         let ironic = self.ironic.clone().map_or_else(|| variable("IRONIC_ENDPOINT"), |url| Ok(Some(url)))?;
@@ -97,6 +108,7 @@ impl BareMetalHosts {
             namespace: url(&self.namespace, "WATCH_NAMESPACE")?,
             ironic: ironic::Settings::from_files(&ironic, ca.as_deref(), auth.as_deref().map(Path::new))?,
             bmc_authorities: self.bmc_authorities.clone(),
+            external_http_url: auth.as_deref().map(external_http_url).transpose()?.flatten(),
             ramdisk: Ramdisk {
                 kernel: url(&self.deploy_kernel, "DEPLOY_KERNEL_URL")?,
                 initrd: url(&self.deploy_ramdisk, "DEPLOY_RAMDISK_URL")?,

@@ -37,6 +37,8 @@ pub struct Settings {
     pub ironic: ironic::Settings,
     /// File on Ironic's machine with the authorities of BMCs' certificates; Ironic's own when `None`.
     pub bmc_authorities: Option<String>,
+    /// URL below which BMCs fetch what Ironic serves for them as virtual media, when it is not Ironic's own.
+    pub external_http_url: Option<String>,
     /// Ramdisk; Ironic's own when `None`.
     pub ramdisk: Ramdisk,
     /// Whether ramdisks are made for each host, as `PreprovisioningImage`s.
@@ -95,6 +97,7 @@ pub async fn run(settings: &Settings, stop: &CancellationToken) -> anyhow::Resul
         firmware,
         pace: settings.pace,
         bmc_authorities: settings.bmc_authorities.clone(),
+        external_http_url: settings.external_http_url.clone(),
         preprovisioning: settings.preprovisioning(),
     };
     let slots = Slots::new(settings.provisioning_limit, common.wake.clone());

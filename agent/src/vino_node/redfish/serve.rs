@@ -1,6 +1,6 @@
 //! Which domains there are, who may log in, and HTTP.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use foothold_qemu::bmc::{Enclosure, EnclosureOptions, Guard, Machine};
 use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::boot;
@@ -21,6 +22,8 @@ use crate::vino_node::xml::Element;
 
 /// How often the ledger is looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// So many requests at once are answered by one look.
+const LOOKS: usize = 64;
 /// How long an operating system may take to shut down when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -74,23 +77,28 @@ pub async fn serve(
     power::sweep(&paths)?;
     let key = console_key(&paths)?;
     let port = Some(consoles.local_addr()?.port());
-    let enclosure = Enclosure::new(EnclosureOptions { guard, consoles: port, images: paths.media() })?;
+    let (looks, asked) = mpsc::channel(LOOKS);
+    let enclosure =
+        Enclosure::new(EnclosureOptions { guard, consoles: port, images: paths.media(), looks: Some(looks) })?;
     let served = axum::serve(listener, enclosure.router());
     tokio::select! {
         ended = std::future::IntoFuture::into_future(served) => Ok(ended?),
         ended = enclosure.serve_consoles(consoles, &key, CancellationToken::new()) => {
             ended.with_context(|| format!("`{}`", paths.console_key().display()))
         }
-        () = follow(&enclosure, &virsh, &paths) => Ok(()),
+        () = follow(&enclosure, &virsh, &paths, asked) => Ok(()),
     }
 }
 
-/// Keeps the domains of the enclosure up to date: those that are in the ledger and in libvirt.
-async fn follow(enclosure: &Enclosure, virsh: &Virsh, paths: &Paths) {
+/// Keeps the domains of the enclosure up to date: those that are in the ledger and in libvirt. It looks now and then, and when
+/// a request names one that it does not have: the builder may have made it after the last look.
+async fn follow(enclosure: &Enclosure, virsh: &Virsh, paths: &Paths, mut asked: mpsc::Receiver<oneshot::Sender<()>>) {
     let mut last = None;
+    let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
     loop {
-        let (asked, at) = (virsh.clone(), paths.clone());
-        let found = tokio::task::spawn_blocking(move || machines(&asked, &at, last)).await;
+        let (by, at) = (virsh.clone(), paths.clone());
+        let found = tokio::task::spawn_blocking(move || machines(&by, &at, last)).await;
+        let looked = matches!(found, Ok(Ok(_)));
         match found {
             Ok(Ok(Some((mark, machines)))) => {
                 let names: BTreeSet<String> = machines.iter().map(|machine| machine.name.clone()).collect();
@@ -107,7 +115,14 @@ async fn follow(enclosure: &Enclosure, virsh: &Virsh, paths: &Paths) {
             Ok(Err(error)) => log::debug!("looking at the domains: {error:#}"),
             Err(error) => log::warn!("looking at the domains: {error}"),
         }
-        tokio::time::sleep(LOOK).await;
+        for asker in waiting.drain(..).filter(|_| looked) {
+            // Who asked may be gone.
+            let _ = asker.send(());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            _ = asked.recv_many(&mut waiting, LOOKS) => {}
+        }
     }
 }
 
@@ -115,16 +130,20 @@ async fn follow(enclosure: &Enclosure, virsh: &Virsh, paths: &Paths) {
 fn machines(virsh: &Virsh, paths: &Paths, last: Option<u64>) -> anyhow::Result<Option<(u64, Vec<Machine>)>> {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let ledger = Ledger::read(&paths.ledger())?;
-    let there: BTreeSet<String> = virsh.lines(&["list", "--all", "--name"])?.into_iter().collect();
-    let ours = ledger.domains.iter().filter(|(name, entry)| there.contains(*name) && entry.hash.is_some());
-    let ours: Vec<(&String, &Option<String>)> = ours.map(|(name, entry)| (name, &entry.hash)).collect();
+    let listed = virsh.lines(&["list", "--all", "--uuid", "--name"])?;
+    let there: BTreeMap<&str, &str> =
+        listed.iter().filter_map(|line| line.split_once(' ')).map(|(uuid, name)| (name.trim(), uuid)).collect();
+    // One that was made anew by the same name is another one.
+    let ours = ledger.domains.iter().filter(|(_, entry)| entry.hash.is_some());
+    let ours: Vec<(&String, &Option<String>, &str)> =
+        ours.filter_map(|(name, entry)| Some((name, &entry.hash, *there.get(name.as_str())?))).collect();
     let mut mark = DefaultHasher::new();
     ours.hash(&mut mark);
     let mark = mark.finish();
     if last == Some(mark) {
         return Ok(None);
     }
-    let described = ours.into_iter().map(|(name, _)| machine(virsh, name)).collect::<anyhow::Result<_>>()?;
+    let described = ours.into_iter().map(|(name, ..)| machine(virsh, name)).collect::<anyhow::Result<_>>()?;
     Ok(Some((mark, described)))
 }
 

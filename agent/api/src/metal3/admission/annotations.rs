@@ -6,7 +6,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use super::super::annotations::{HARDWARE_DETAILS, INSPECT, REBOOT, STATUS, reboot_client};
+use super::super::annotations::{
+    BY_HTTP, BY_TLS, HARDWARE_DETAILS, INSPECT, REBOOT, STATUS, VIRTUAL_MEDIA, reboot_client,
+};
 use super::super::{BareMetalHost, HardwareData};
 
 /// All values of `operationalStatus`.
@@ -30,6 +32,7 @@ pub(super) fn check(host: &BareMetalHost, problems: &mut Vec<String>) {
             STATUS => status(value),
             INSPECT => inspect(value),
             HARDWARE_DETAILS => hardware_details(value, host.inspection_disabled()),
+            VIRTUAL_MEDIA => virtual_media(value),
             other if reboot_client(other).is_some() => reboot(value),
             _ => Ok(()),
         };
@@ -68,6 +71,14 @@ pub(super) fn reboot(value: &str) -> Result<(), String> {
             "failed to unmarshal the data from the {REBOOT} annotation: json: cannot unmarshal {} into Go value of type v1alpha1.RebootAnnotationArguments",
             kind(other)
         )),
+    }
+}
+
+fn virtual_media(value: &str) -> Result<(), String> {
+    if [BY_TLS, BY_HTTP].contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("invalid value for the {VIRTUAL_MEDIA} annotation, allowed are \"{BY_TLS}\" or \"{BY_HTTP}\""))
     }
 }
 

@@ -202,6 +202,13 @@ fn annotations_are_accepted_or_refused() {
             "enabled",
             Some("invalid value for the inspect.metal3.io annotation, allowed are \"disabled\" or \"\""),
         ),
+        ("foothold.dev/virtual-media", "http", None),
+        ("foothold.dev/virtual-media", "https", None),
+        (
+            "foothold.dev/virtual-media",
+            "HTTP",
+            Some("invalid value for the foothold.dev/virtual-media annotation, allowed are \"https\" or \"http\""),
+        ),
         (status, "", None),
         (status, "{\"operationalStatus\":\"OK\"}", None),
         (status, "{\"operationalStatus\":\"OK\",\"errorType\":\"\",\"provisioning\":{\"image\":{}}}", None),

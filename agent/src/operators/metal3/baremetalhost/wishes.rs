@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
+use agent_api::metal3::annotations::{BY_HTTP, VIRTUAL_MEDIA};
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials, Driver};
 use agent_api::metal3::{
     AutomatedCleaningMode, BareMetalHost, BootMode, ChecksumType, DiskFormat, Image, RootDeviceHints,
 };
@@ -11,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ironic::{Node, Patch, Version};
 use crate::operators::metal3::common::{Ramdisk, node_name};
+use crate::provisioning::config::UNCHECKED;
 use crate::ramdisk::network_data::NetworkData;
 
 /// What Ironic shall know about a host.
@@ -45,7 +47,7 @@ impl Registration {
             Some(Ramdisk { .. }) | None => Vec::new(),
         };
         let params = ramdisk.and_then(|ramdisk| ramdisk.kernel_params.as_ref());
-        let params = params.map(|params| ("kernel_append_params", format!("%default% {params}")));
+        let params = params.map(|params| (PARAMS, format!("%default% {params}")));
         let parts = parts.into_iter().chain(params);
         driver_info.extend(parts.map(|(name, value)| (name.to_owned(), json!(value))));
         let mut fields = Map::new();
@@ -83,6 +85,21 @@ impl Registration {
         let redfish = self.driver_info.contains_key("redfish_address");
         if let Some(file) = authorities.filter(|_| redfish) {
             self.driver_info.entry("redfish_verify_ca").or_insert_with(|| json!(file));
+        }
+        self
+    }
+
+    /// Has the BMC fetch virtual media below that URL of the box's Ironic, unless the host says that it can fetch them by plain
+    /// HTTP only. UEFI, which has no way to trust the box, always does so; nor does a ramdisk that it started find the box's
+    /// authority.
+    #[must_use]
+    pub fn media_from(mut self, host: &BareMetalHost, driver: Driver, url: Option<&str>) -> Self {
+        let Some(url) = url else { return self };
+        if driver == Driver::RedfishUefihttp {
+            let params = self.driver_info.get(PARAMS).and_then(Value::as_str).unwrap_or("%default%");
+            self.driver_info.insert(PARAMS.to_owned(), json!(format!("{params} {UNCHECKED}")));
+        } else if driver.uses_virtual_media() && host.annotation(VIRTUAL_MEDIA) != Some(BY_HTTP) {
+            self.driver_info.insert(MEDIA.to_owned(), json!(url));
         }
         self
     }
@@ -160,15 +177,20 @@ impl Registration {
     }
 }
 
+/// The ramdisk's kernel parameters in `driver_info`.
+const PARAMS: &str = "kernel_append_params";
 /// Names in `driver_info` that tell a node its ramdisk.
-const RAMDISK: [&str; 4] = ["deploy_iso", "deploy_kernel", "deploy_ramdisk", "kernel_append_params"];
+const RAMDISK: [&str; 4] = ["deploy_iso", "deploy_kernel", "deploy_ramdisk", PARAMS];
+/// Where the BMC fetches virtual media, in `driver_info`.
+const MEDIA: &str = "external_http_url";
 
 /// Names in `driver_info` that are ours to set or not.
 fn ours(node: &Node) -> impl Iterator<Item = &String> {
     let all = node.driver_info.iter().filter(|(name, value)| {
         // Parameters that are not put after Ironic's own were set by somebody else.
-        let foreign = *name == "kernel_append_params" && !value.as_str().is_some_and(|it| it.starts_with("%default% "));
-        RAMDISK.contains(&name.as_str()) && !foreign || name.starts_with("redfish_") || name.starts_with("ipmi_")
+        let foreign = *name == PARAMS && !value.as_str().is_some_and(|it| it.starts_with("%default% "));
+        let of_boot = name.as_str() == MEDIA || RAMDISK.contains(&name.as_str()) && !foreign;
+        of_boot || name.starts_with("redfish_") || name.starts_with("ipmi_")
     });
     all.map(|(name, _)| name)
 }

@@ -1,4 +1,4 @@
-use agent_api::metal3::bmc_address::Credentials;
+use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
 use agent_api::metal3::{BareMetalHost, Image, RootDeviceHints};
 use rstest::rstest;
 use serde_json::{Map, Value, json};
@@ -108,6 +108,50 @@ fn a_bmcs_certificate_is_checked_by_its_authorities_unless_it_shall_not_be() {
     assert_eq!(verify(bmc("redfish://10.0.0.1", false), &ramdisk), Some(json!("/run/bmc.crt")));
     assert_eq!(verify(bmc("redfish://10.0.0.1", true), &ramdisk), Some(json!(false)));
     assert_eq!(verify(bmc("ipmi://10.0.0.1", false), &ramdisk), None);
+}
+
+/// Only what is a disc for a BMC is fetched from the box's own URL, and only while its host does not say that it cannot.
+#[test]
+fn a_bmc_fetches_its_media_by_tls_unless_its_host_says_that_it_cannot() {
+    let url = "https://172.22.0.1:6180/provisioning";
+    let of = |address: &str, ramdisk: &Ramdisk, transport: Option<&str>, url: Option<&str>| {
+        let mut host = host(json!({"bmc": {"address": address, "credentialsName": "secret"}}));
+        let annotation = transport.map(|it| ("foothold.dev/virtual-media".to_owned(), it.to_owned()));
+        host.metadata.annotations = Some(annotation.into_iter().collect());
+        let driver = address.parse::<BmcAddress>().expect("an address").driver;
+        registration(&host, ramdisk).media_from(&host, driver, url)
+    };
+    let (none, serial) =
+        (Ramdisk::default(), Ramdisk { kernel_params: Some("console=ttyS0".into()), ..Ramdisk::default() });
+    let told = |it: &Registration| {
+        let all = it.whole()["driver_info"].clone();
+        (all.get("external_http_url").cloned(), all.get("kernel_append_params").cloned())
+    };
+    let by_tls = (Some(json!(url)), None);
+    for scheme in ["redfish-virtualmedia", "ilo5-virtualmedia", "idrac-virtualmedia"] {
+        let address = format!("{scheme}://10.0.0.1/redfish/v1/Systems/1");
+        assert_eq!(told(&of(&address, &none, None, Some(url))), by_tls, "{scheme}");
+        assert_eq!(told(&of(&address, &none, Some("https"), Some(url))), by_tls, "{scheme}");
+        assert_eq!(told(&of(&address, &none, Some("http"), Some(url))), (None, None), "{scheme}");
+        assert_eq!(told(&of(&address, &none, None, None)), (None, None), "{scheme}: another Ironic has its own");
+    }
+    for address in ["ipmi://10.0.0.1", "redfish://10.0.0.1/redfish/v1/Systems/1"] {
+        assert_eq!(told(&of(address, &none, None, Some(url))), (None, None), "{address}");
+    }
+    let uefi = "redfish-uefihttp://10.0.0.1/redfish/v1/Systems/1";
+    for (ramdisk, params) in [(&none, "%default% ipa-insecure=1"), (&serial, "%default% console=ttyS0 ipa-insecure=1")]
+    {
+        assert_eq!(told(&of(uefi, ramdisk, None, Some(url))), (None, Some(json!(params))));
+    }
+
+    // What is told changes with the annotation, and then nothing more does.
+    let media = "redfish-virtualmedia://10.0.0.1/redfish/v1/Systems/1";
+    let (with, without) = (of(media, &none, None, Some(url)), of(media, &none, Some("http"), Some(url)));
+    for (is, wanted) in [(&with, &without), (&without, &with)] {
+        let paths = |changes: Vec<Patch>| changes.iter().map(|it| it.path().to_owned()).collect::<Vec<_>>();
+        assert_eq!(paths(wanted.changes(&answered(is), false)), ["/driver_info"]);
+        assert_eq!(paths(wanted.changes(&answered(wanted), false)), [""; 0]);
+    }
 }
 
 /// The interfaces of another driver come with it.

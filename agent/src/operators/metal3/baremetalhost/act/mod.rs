@@ -155,6 +155,8 @@ pub struct Executor {
     pub pace: Pace,
     /// File on Ironic's machine with the authorities of BMCs' certificates; Ironic's own when `None`.
     pub bmc_authorities: Option<String>,
+    /// URL below which BMCs fetch virtual media; Ironic's own when `None`.
+    pub external_http_url: Option<String>,
     /// Which ramdisk hosts get.
     pub preprovisioning: preprovisioning::Settings,
 }

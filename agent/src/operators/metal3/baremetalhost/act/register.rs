@@ -37,7 +37,8 @@ impl Executor {
             }
         }
         let registration = Registration::of(host, &bmc.0, &bmc.1, ramdisk.as_ref(), data);
-        Ok(Ok(registration.trusting(self.bmc_authorities.as_deref())))
+        let registration = registration.trusting(self.bmc_authorities.as_deref());
+        Ok(Ok(registration.media_from(host, bmc.0.driver, self.external_http_url.as_deref())))
     }
 
     pub(super) async fn register(&self, job: &mut Job<'_>) -> Result<Done, ActError> {
