@@ -165,7 +165,7 @@ fn secret(access: &Access) -> Secret {
     }
 }
 
-/// Changes with the Secret: the pod reads them when it starts, and has to be replaced then.
+/// Changes with the Secret: the pod reads it when it starts, and has to be replaced then.
 fn generation(access: &Access) -> String {
     let encoded = |(key, text): (&str, &str)| (key.to_owned(), Value::from(STANDARD.encode(text)));
     let data: Map<String, Value> = data(access).map(encoded).into_iter().collect();

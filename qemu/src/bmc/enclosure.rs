@@ -244,20 +244,12 @@ mod tests {
     use axum::http::StatusCode;
 
     use super::*;
-
-    #[derive(Debug)]
-    struct Anybody;
-
-    impl Guard for Anybody {
-        fn lets_in(&self, _: &str, _: &str) -> bool {
-            true
-        }
-    }
+    use crate::bmc::change::Account;
 
     fn made(images: &std::path::Path) -> (Enclosure, mpsc::Receiver<oneshot::Sender<()>>) {
         let (looks, asked) = mpsc::channel(1);
-        let images = images.to_owned();
-        let options = EnclosureOptions { guard: Arc::new(Anybody), consoles: None, images, looks: Some(looks) };
+        let guard = Arc::new(Account { user: "admin".to_owned(), password: "secret".to_owned() });
+        let options = EnclosureOptions { guard, consoles: None, images: images.to_owned(), looks: Some(looks) };
         (Enclosure::new(options).expect("an enclosure"), asked)
     }
 

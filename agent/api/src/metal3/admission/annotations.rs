@@ -30,9 +30,9 @@ pub(super) fn check(host: &BareMetalHost, problems: &mut Vec<String>) {
     for (annotation, value) in host.metadata.annotations.iter().flatten() {
         let checked = match annotation.as_str() {
             STATUS => status(value),
-            INSPECT => inspect(value),
+            INSPECT => one_of(INSPECT, value, ["disabled", ""]),
             HARDWARE_DETAILS => hardware_details(value, host.inspection_disabled()),
-            VIRTUAL_MEDIA => virtual_media(value),
+            VIRTUAL_MEDIA => one_of(VIRTUAL_MEDIA, value, [BY_TLS, BY_HTTP]),
             other if reboot_client(other).is_some() => reboot(value),
             _ => Ok(()),
         };
@@ -74,19 +74,12 @@ pub(super) fn reboot(value: &str) -> Result<(), String> {
     }
 }
 
-fn virtual_media(value: &str) -> Result<(), String> {
-    if [BY_TLS, BY_HTTP].contains(&value) {
+fn one_of(annotation: &str, value: &str, allowed: [&str; 2]) -> Result<(), String> {
+    if allowed.contains(&value) {
         Ok(())
     } else {
-        Err(format!("invalid value for the {VIRTUAL_MEDIA} annotation, allowed are \"{BY_TLS}\" or \"{BY_HTTP}\""))
-    }
-}
-
-fn inspect(value: &str) -> Result<(), String> {
-    if ["disabled", ""].contains(&value) {
-        Ok(())
-    } else {
-        Err(format!("invalid value for the {INSPECT} annotation, allowed are \"disabled\" or \"\""))
+        let [one, other] = allowed;
+        Err(format!("invalid value for the {annotation} annotation, allowed are \"{one}\" or \"{other}\""))
     }
 }
 
