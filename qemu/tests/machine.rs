@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use foothold_qemu::{
-    Accel, Bus, Disk, Firmware, Nic, Patience, Segment, Serial, StartError, Tools, Vm, VmBuilder, Writes,
+    Accel, Bus, Disk, Firmware, Nic, Patience, Segment, Serial, StartError, TapDevice, Tools, Vm, VmBuilder, Writes,
 };
 
 use foothold_qemu::site::{Lan, Namespace};
@@ -187,7 +187,11 @@ fn a_cable_leads_to_a_bridge_of_the_users_own_and_to_nothing_else() {
     let space = Namespace::make().expect("a namespace");
     let told = space.run(move || {
         let lan = Lan::make(&tools).expect("a bridge");
-        drop(lan.cable_to_users("br0").expect("a cable to the bridge"));
+        // As many as one likes, from one process.
+        let _cables = [(); 2].map(|()| lan.cable_to_users("br0").expect("a cable to the bridge"));
+        let held = TapDevice::new("held").expect("a device");
+        let error = lan.cable_to_users(held.name()).expect_err("it is held").to_string();
+        assert!(error.starts_with("another program holds the TAP device `held`"), "{error}");
         ["lo", "absent", "", "../br0"].map(|name| lan.cable_to_users(name).expect_err("refused").to_string())
     });
     for text in told {

@@ -91,11 +91,22 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<bool> {
     Ok(changed)
 }
 
+/// A file that is held ([`lock`]).
+#[derive(Debug)]
+pub struct Held(fs_err::File);
+
+impl Drop for Held {
+    /// Closing the file would not do: a process that was forked meanwhile has it open until it calls `exec`.
+    fn drop(&mut self) {
+        let _ = self.0.file().unlock();
+    }
+}
+
 /// Waits until nobody else holds this file, and holds it until the handle is dropped. It is made if it is not there.
-pub fn lock(path: &Path) -> io::Result<fs_err::File> {
+pub fn lock(path: &Path) -> io::Result<Held> {
     let file = fs_err::OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
     file.file().lock()?;
-    Ok(file)
+    Ok(Held(file))
 }
 
 /// Whether somebody else holds this file ([`lock`]).
@@ -105,7 +116,10 @@ pub fn is_held(path: &Path) -> io::Result<bool> {
         opened => opened?,
     };
     match file.file().try_lock() {
-        Ok(()) => Ok(false),
+        Ok(()) => {
+            drop(Held(file));
+            Ok(false)
+        }
         Err(std::fs::TryLockError::WouldBlock) => Ok(true),
         Err(std::fs::TryLockError::Error(error)) => Err(error),
     }
@@ -163,8 +177,11 @@ mod tests {
         assert!(!is_held(&path).expect("looked"), "it is not there");
         let held = lock(&path).expect("locked");
         assert!(is_held(&path).expect("looked"));
+        // As a process has that was forked and is about to call `exec`.
+        let childs = held.0.file().try_clone().expect("another descriptor");
         drop(held);
         assert!(!is_held(&path).expect("looked"));
+        drop(childs);
         // To look does not hold it.
         drop(lock(&path).expect("locked"));
     }

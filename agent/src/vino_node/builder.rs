@@ -90,6 +90,10 @@ impl Builder {
         };
         settle(&mut ledger, &there);
         ledger.write(&self.paths.ledger())?;
+        if ledger == Ledger::default() && values.domains.is_empty() && values.networks.is_empty() {
+            // The `Vino` is being deleted: the next one on this node has another server of consoles.
+            files::remove(&self.paths.console_key())?;
+        }
         Ok(report(&values.hash, accelerator, &there, &wanted, &ledger, &wrong))
     }
 

@@ -91,7 +91,7 @@ impl Paths {
         self.shared.join("ready")
     }
 
-    /// Key of the SSH server of the consoles.
+    /// Key of the SSH server of the consoles. It goes with the last of the `Vino`'s networks and machines.
     pub fn console_key(&self) -> PathBuf {
         self.state.join("vino-console-key")
     }

@@ -1,5 +1,7 @@
 //! The network of a site: a bridge in the network namespace of the calling thread.
 
+use std::io;
+
 use super::{Namespace, SiteError};
 use crate::tap::TapDevice;
 use crate::tools::Tools;
@@ -61,7 +63,7 @@ impl Lan {
     /// Where the name is taken, or there is no such bridge.
     pub fn cable_to(&self, bridge: &str, name: &str) -> Result<TapDevice, SiteError> {
         let tap = TapDevice::new(name).map_err(|source| SiteError::Tap { name: name.to_owned(), source })?;
-        self.ip(&["link", "set", name, "master", bridge, "up"])?;
+        self.ip(&["link", "set", tap.name(), "master", bridge, "up"])?;
         Ok(tap)
     }
 
@@ -74,9 +76,12 @@ impl Lan {
         if if_index(interface).is_none() {
             return Err(neither());
         }
-        match self.cable_to(interface, &format!("foothold{}", std::process::id() % 1_000_000)) {
+        match self.cable_to(interface, "foothold%d") {
             // No bridge; a device that is not there is made here, and is the caller's to give up.
-            Err(SiteError::Ip(_)) => TapDevice::new(interface).map_err(|_| neither()),
+            Err(SiteError::Ip(_)) => TapDevice::new(interface).map_err(|source| match source.kind() {
+                io::ErrorKind::ResourceBusy => SiteError::Held { name: interface.to_owned() },
+                _ => neither(),
+            }),
             other => other,
         }
     }

@@ -52,6 +52,12 @@ pub enum SiteError {
         #[source]
         source: io::Error,
     },
+    /// A TAP device whose other end somebody has.
+    #[error("another program holds the TAP device `{name}`\nhint: end it, or name a bridge, which many can share")]
+    Held {
+        /// Its name.
+        name: String,
+    },
     /// An interface that no cable leads to.
     #[error("`{name}` is neither a bridge nor a TAP device\nhint: {known}; `ip link add NAME type bridge` makes one")]
     NoBridge {

@@ -77,6 +77,7 @@ fn machines_are_made_of_values_changed_and_removed_and_nothing_is_left() {
 fn a_machine_is_switched_by_redfish_and_gets_a_lease() {
     let node = TestNode::start();
     node.guard();
+    let before = node.everything();
     without_errors(&node.pass(&values()));
     let redfish = node.redfish();
     let system = "/redfish/v1/Systems/worker-0";
@@ -132,4 +133,5 @@ fn a_machine_is_switched_by_redfish_and_gets_a_lease() {
         without_errors(&node.pass(&NodeValues { networks: Vec::new(), domains: Vec::new(), ..values() }));
         TestNode::wait("it to be gone", || redfish.status("GET", system, None, ("admin", "secret")) == 404);
     }
+    assert_eq!(node.everything(), before, "nothing is left, of the services neither");
 }
