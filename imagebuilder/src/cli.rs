@@ -57,7 +57,7 @@ pub enum Command {
     Init(Init),
     /// Print the JSON Schema of definitions, or of simulations
     Schema(Schema),
-    /// Check a definition and report all its problems
+    /// Check a definition, a Site or a simulation, and report all its problems
     Lint(Lint),
     /// Show what a build would do, and what the cache already has
     Plan(Plan),
@@ -258,7 +258,7 @@ pub struct Kubectl {
 /// `foothold lint`
 #[derive(Debug, Args)]
 pub struct Lint {
-    /// The definition
+    /// The definition; a Site alone or a simulation, too
     #[command(flatten)]
     pub definition: Definition,
 }

@@ -38,6 +38,27 @@ fn wrong_definitions_are_explained_to_their_users() {
     }
 }
 
+/// `foothold lint` takes each kind of file that there is; what builds and runs them takes its own.
+#[test]
+fn lint_takes_a_site_alone_and_a_simulation_as_well() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let lint = |text: &str| {
+        let file = dir.path().join("file.yaml");
+        fs_err::write(&file, text).expect("written");
+        let problems = config::lint(&file).expect("it can be read");
+        problems.list.into_iter().map(|problem| problem.found).collect::<Vec<_>>()
+    };
+    let site = "apiVersion: foothold.dev/v1\nkind: Site\n";
+    assert_eq!(lint(&format!("{site}hostname: edge-1\n")), [""; 0]);
+    assert_eq!(lint(&format!("{site}hostname: Edge_1.\n")), ["`Edge_1.` is not valid"]);
+    assert_eq!(lint(&format!("{site}---\n{site}")), ["this is the second `Site` of the file"]);
+    assert_eq!(lint(""), ["the file is empty"]);
+    let simulation = "apiVersion: foothold.dev/v1\nkind: Simulation\n";
+    assert_eq!(lint(&format!("{simulation}servers: []\n")), [""; 0]);
+    assert_eq!(lint(&format!("{simulation}servers: []\nbox: {{}}\n")).len(), 1);
+    assert_eq!(lint(&format!("{simulation}---\n{site}")), ["the file has 2 documents"]);
+}
+
 /// What is found in a definition with these lines.
 fn found_in(lines: &str) -> Vec<String> {
     problems_in(lines).into_iter().map(|problem| problem.found).collect()

@@ -1,14 +1,13 @@
-//! `foothold lint`: everything that is to be said about a definition.
+//! `foothold lint`: everything that is to be said about a definition, a Site or a simulation.
 
 use crate::cli::Lint;
 use crate::config;
 use crate::problems::{render, to_json};
 use crate::report::{CommandError, Outcome, Report};
 
-/// Checks the definition. Errors are the command's error; warnings are shown and in the result.
+/// Checks the file. Errors are the command's error; warnings are shown and in the result.
 pub fn run(args: &Lint, report: &Report) -> Result<Outcome, CommandError> {
-    let checked = config::check_file(&args.definition.file)?;
-    let problems = checked.problems;
+    let problems = config::lint(&args.definition.file)?;
     if problems.has_errors() {
         return Err(problems.into());
     }

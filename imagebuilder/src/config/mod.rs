@@ -22,7 +22,8 @@ mod tree;
 mod types;
 mod validate;
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 pub use agent_api::servers::Provisioning;
 
@@ -86,9 +87,41 @@ pub fn load(file: &Path) -> Result<Appliance, LoadError> {
 
 /// Reads the definition and everything that is to be said about it.
 pub fn check_file(file: &Path) -> Result<Checked, LoadError> {
+    let (path, text) = read_definition(file)?;
+    Ok(check(&path, text))
+}
+
+/// What is to be said about a file of any kind of ours: a definition, a Site alone (for a stick, or for REST), a simulation.
+pub fn lint(file: &Path) -> Result<Problems, LoadError> {
+    let (path, text) = read_definition(file)?;
+    let (documents, broken, mut findings) = read(&text);
+    let kinds: BTreeSet<Option<&str>> = documents.iter().filter(|document| !document.is_null()).map(kind_of).collect();
+    if kinds.contains(&Some("Simulation")) {
+        return Ok(simulation::problems(&path, text));
+    }
+    if broken || kinds != BTreeSet::from([Some("Site")]) {
+        return Ok(check(&path, text).problems);
+    }
+    let documents = documents.iter().filter(|document| !document.is_null());
+    for (before, document) in documents.enumerate() {
+        findings.enter(document);
+        site::check(document, &mut findings);
+        again(document, before + 1, "Site", &mut findings);
+    }
+    let list = findings.into_list();
+    Ok(Problems { file: path, text, list })
+}
+
+/// The text of a definition and where it is: a folder stands for its `appliance.yaml`.
+fn read_definition(file: &Path) -> Result<(PathBuf, String), LoadError> {
     let path = if file.is_dir() { file.join("appliance.yaml") } else { file.to_owned() };
     let text = read_text(&path, "`foothold init` writes a definition to start from")?;
-    Ok(check(&path, text))
+    Ok((path, text))
+}
+
+/// The kind of a document, in its own words.
+fn kind_of(document: &Node) -> Option<&str> {
+    document.get("kind").and_then(|entry| entry.value.text())
 }
 
 /// The text of a file that is of a sensible size. `absent`: what to do when it is not there.
@@ -135,8 +168,7 @@ fn check_documents(
     let mut seen = (0, 0);
     for document in documents.iter().filter(|document| !document.is_null()) {
         findings.enter(document);
-        let kind = document.get("kind").and_then(|entry| entry.value.text()).unwrap_or("Appliance");
-        match kind {
+        match kind_of(document).unwrap_or("Appliance") {
             "Site" => {
                 seen.1 += 1;
                 site = site::check(document, findings).map(|site| (site, document));
@@ -146,6 +178,11 @@ fn check_documents(
                 seen.0 += 1;
                 appliance = appliance_of(document, directory, findings);
                 again(document, seen.0, "Appliance", findings);
+            }
+            "Simulation" => {
+                seen.0 += 1;
+                let found = "a simulation is no definition";
+                findings.at(&KeyPath::of("kind"), found, "`Appliance` or `Site`", "`foothold simulate FILE` runs it");
             }
             other => {
                 seen.0 += 1;
@@ -158,7 +195,11 @@ fn check_documents(
     }
     if seen.0 == 0 && !broken {
         let found = if seen.1 == 0 { "the file is empty" } else { "there is a Site but no Appliance" };
-        let hint = "`foothold init` writes a definition to start from";
+        let hint = if seen.1 == 0 {
+            "`foothold init` writes a definition to start from"
+        } else {
+            "add one, separated by `---`; `foothold lint` takes a Site alone, `foothold run IMAGE --site FILE` uses it"
+        };
         findings.add(0..0, &KeyPath::default(), found, "a document of `kind: Appliance`", hint);
     }
     let mut appliance = appliance?;

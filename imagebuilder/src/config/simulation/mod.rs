@@ -13,7 +13,7 @@ pub use self::input::{Driver, Firmware};
 
 use super::findings::Findings;
 use super::path::KeyPath;
-use super::{ByteSize, LoadError, Name, read, read_text, schema, shape};
+use super::{ByteSize, LoadError, Name, kind_of, read, read_text, schema, shape};
 use crate::host::files::directory_of;
 use crate::problems::Problems;
 
@@ -142,11 +142,27 @@ pub fn load(file: &Path) -> Result<Simulation, LoadError> {
 /// # Errors
 /// All problems at once.
 pub fn check(file: &Path, text: String) -> Result<Simulation, Problems> {
+    let (simulation, problems) = checked(file, text);
+    simulation.filter(|_| !problems.has_errors()).ok_or(problems)
+}
+
+/// What is to be said about the text of a simulation.
+pub(super) fn problems(file: &Path, text: String) -> Problems {
+    checked(file, text).1
+}
+
+fn checked(file: &Path, text: String) -> (Option<Simulation>, Problems) {
     let (documents, broken, mut findings) = read(&text);
     let documents: Vec<_> = documents.iter().filter(|document| !document.is_null()).collect();
     let simulation = match documents.as_slice() {
         [document] => {
             findings.enter(document);
+            if let Some(other @ ("Appliance" | "Site")) = kind_of(document) {
+                let found = format!("`{other}` is no simulation");
+                let hint = "qemu/README.md shows one; `foothold up FILE` builds an appliance and runs it";
+                findings.at(&KeyPath::of("kind"), &found, "`Simulation`", hint);
+                return (None, Problems { file: file.to_owned(), list: findings.into_list(), text });
+            }
             shape::check(document, &json_schema(), &mut findings)
                 .and_then(|input| input_of(input, &mut findings))
                 .and_then(|input| validate::simulation(&input, directory_of(file), &mut findings))
@@ -159,8 +175,8 @@ pub fn check(file: &Path, text: String) -> Result<Simulation, Problems> {
             None
         }
     };
-    let problems = Problems { file: file.to_owned(), list: findings.into_list(), text };
-    simulation.filter(|_| !problems.has_errors()).ok_or(problems)
+    let list = findings.into_list();
+    (simulation, Problems { file: file.to_owned(), text, list })
 }
 
 /// Of the part of a document that fits the schema: a number may be too large for what it is.
