@@ -3,10 +3,13 @@
 //! [`replace`] is one durable write: draft, sync, rename, sync of the folder. [`write()`] does the same for one of many,
 //! whose syncs come at the end, as one [`sync`] of the file system.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 /// Mode of files that hold a secret.
 pub const SECRET: u32 = 0o600;
@@ -91,37 +94,25 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<bool> {
     Ok(changed)
 }
 
-/// A file that is held ([`lock`]).
-#[derive(Debug)]
-pub struct Held(fs_err::File);
-
-impl Drop for Held {
-    /// Closing the file would not do: a process that was forked meanwhile has it open until it calls `exec`.
-    fn drop(&mut self) {
-        let _ = self.0.file().unlock();
-    }
-}
-
 /// Waits until nobody else holds this file, and holds it until the handle is dropped. It is made if it is not there.
-pub fn lock(path: &Path) -> io::Result<Held> {
-    let file = fs_err::OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
-    file.file().lock()?;
-    Ok(Held(file))
+///
+/// The handle gives the file up in so many words. To close it would not do: a process that was forked meanwhile has it open
+/// until it calls `exec`.
+pub fn lock(path: &Path) -> io::Result<Flock<File>> {
+    let file = fs_err::OpenOptions::new().create(true).truncate(false).write(true).open(path)?.into_file();
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno.into())
 }
 
 /// Whether somebody else holds this file ([`lock`]).
 pub fn is_held(path: &Path) -> io::Result<bool> {
     let file = match fs_err::OpenOptions::new().write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        opened => opened?,
+        opened => opened?.into_file(),
     };
-    match file.file().try_lock() {
-        Ok(()) => {
-            drop(Held(file));
-            Ok(false)
-        }
-        Err(std::fs::TryLockError::WouldBlock) => Ok(true),
-        Err(std::fs::TryLockError::Error(error)) => Err(error),
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(_) => Ok(false),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(true),
+        Err((_, errno)) => Err(errno.into()),
     }
 }
 
@@ -178,7 +169,7 @@ mod tests {
         let held = lock(&path).expect("locked");
         assert!(is_held(&path).expect("looked"));
         // As a process has that was forked and is about to call `exec`.
-        let childs = held.0.file().try_clone().expect("another descriptor");
+        let childs = held.try_clone().expect("another descriptor");
         drop(held);
         assert!(!is_held(&path).expect("looked"));
         drop(childs);

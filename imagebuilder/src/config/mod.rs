@@ -22,7 +22,6 @@ mod tree;
 mod types;
 mod validate;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub use agent_api::servers::Provisioning;
@@ -95,19 +94,10 @@ pub fn check_file(file: &Path) -> Result<Checked, LoadError> {
 pub fn lint(file: &Path) -> Result<Problems, LoadError> {
     let (path, text) = read_definition(file)?;
     let (documents, broken, mut findings) = read(&text);
-    let kinds: BTreeSet<Option<&str>> = documents.iter().filter(|document| !document.is_null()).map(kind_of).collect();
-    if kinds.contains(&Some("Simulation")) {
-        return Ok(simulation::problems(&path, text));
+    if documents.iter().any(|document| kind_of(document) == Some("Simulation")) {
+        return Ok(simulation::checked(&path, text).1);
     }
-    if broken || kinds != BTreeSet::from([Some("Site")]) {
-        return Ok(check(&path, text).problems);
-    }
-    let documents = documents.iter().filter(|document| !document.is_null());
-    for (before, document) in documents.enumerate() {
-        findings.enter(document);
-        site::check(document, &mut findings);
-        again(document, before + 1, "Site", &mut findings);
-    }
+    check_documents(&documents, directory_of(&path), broken, true, &mut findings);
     let list = findings.into_list();
     Ok(Problems { file: path, text, list })
 }
@@ -139,7 +129,7 @@ fn read_text(path: &Path, absent: &'static str) -> Result<String, LoadError> {
 /// Checks the text of a definition; paths in it are relative to the directory of `file`.
 pub fn check(file: &Path, text: String) -> Checked {
     let (documents, broken, mut findings) = read(&text);
-    let appliance = check_documents(&documents, directory_of(file), broken, &mut findings);
+    let appliance = check_documents(&documents, directory_of(file), broken, false, &mut findings);
     let list = findings.into_list();
     let problems = Problems { file: file.to_owned(), text, list };
     let appliance = appliance.filter(|_| !problems.has_errors());
@@ -157,10 +147,12 @@ fn read(text: &str) -> (Vec<Node>, bool, Findings<'_>) {
     (documents, broken, findings)
 }
 
+/// `broken`: parts of the text were refused. `alone`: a Site needs no appliance beside it.
 fn check_documents(
     documents: &[Node],
     directory: &Path,
     broken: bool,
+    alone: bool,
     findings: &mut Findings<'_>,
 ) -> Option<Appliance> {
     let mut appliance = None;
@@ -193,13 +185,16 @@ fn check_documents(
             }
         }
     }
-    if seen.0 == 0 && !broken {
-        let found = if seen.1 == 0 { "the file is empty" } else { "there is a Site but no Appliance" };
-        let hint = if seen.1 == 0 {
-            "`foothold init` writes a definition to start from"
-        } else {
-            "add one, separated by `---`; `foothold lint` takes a Site alone, `foothold run IMAGE --site FILE` uses it"
-        };
+    let lacking = match seen {
+        _ if broken => None,
+        (0, 0) => Some(("the file is empty", "`foothold init` writes a definition to start from")),
+        (0, _) if !alone => Some((
+            "there is a Site but no Appliance",
+            "add one, separated by `---`; `foothold lint` takes a Site alone, `foothold run IMAGE --site FILE` uses it",
+        )),
+        _ => None,
+    };
+    if let Some((found, hint)) = lacking {
         findings.add(0..0, &KeyPath::default(), found, "a document of `kind: Appliance`", hint);
     }
     let mut appliance = appliance?;

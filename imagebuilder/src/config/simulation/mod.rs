@@ -146,12 +146,8 @@ pub fn check(file: &Path, text: String) -> Result<Simulation, Problems> {
     simulation.filter(|_| !problems.has_errors()).ok_or(problems)
 }
 
-/// What is to be said about the text of a simulation.
-pub(super) fn problems(file: &Path, text: String) -> Problems {
-    checked(file, text).1
-}
-
-fn checked(file: &Path, text: String) -> (Option<Simulation>, Problems) {
+/// The simulation as far as it is understood, and all that is to be said about its text.
+pub(super) fn checked(file: &Path, text: String) -> (Option<Simulation>, Problems) {
     let (documents, broken, mut findings) = read(&text);
     let documents: Vec<_> = documents.iter().filter(|document| !document.is_null()).collect();
     let simulation = match documents.as_slice() {
