@@ -178,6 +178,110 @@ async fn samples_of_icn_are_taken_and_what_is_wrong_is_told() {
     drop(operator);
 }
 
+/// An object of the cluster `one` that has one node, and the Secret with its kubeconfig: that of `tenants` is its cluster.
+async fn made(tenants: &Tenants) -> String {
+    define(&tenants.api, &agent_api::clusters::crds::all()).await;
+    tenants.host("h0", json!({}), json!({"bootMACAddress": "52:54:00:00:00:01"})).await;
+    let nic = json!({"mac": "52:54:00:00:00:01", "ip": "10.0.0.1"});
+    let status = json!({"hardware": {"nics": [nic]}, "provisioning": {"state": "unmanaged", "ID": "", "image": {"url": ""}},
+        "operationalStatus": "OK", "errorMessage": "", "errorCount": 0, "poweredOn": true});
+    tenants.api.merge(&format!("{HOSTS}/h0/status"), &json!({"status": status})).await.expect("a status");
+    let kubeconfig = fs_err::read_to_string(admin(&tenants.cluster)).expect("a kubeconfig");
+    tenants.secret("tenants", "one-kubeconfig", json!({"value": kubeconfig})).await;
+    tenants.secret("tenants", "ssh-key-secret", json!({"password": "of-the-servers"})).await;
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"}});
+    tenants.api.create("/api/v1/nodes", &node).await.expect("a node");
+    runs(tenants, "True").await;
+    let spec = json!({"masters": [{"m": {"mac-address": "52:54:00:00:00:01"}}]});
+    tenants.api.create(PROVISIONINGS, &object("one", spec)).await.expect("taken");
+    let path = format!("{PROVISIONINGS}/one");
+    let one = tenants.api.get(&path).await.expect("asked").expect("there");
+    let ready = json!({"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "1 nodes run",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let node = json!({"name": "m", "roles": ["master", "worker"], "host": "hosts/h0", "macAddress": "52:54:00:00:00:01",
+        "ip": "10.0.0.1", "phase": "Installed", "installedAt": "2026-01-01T00:00:00Z"});
+    let status = json!({"cluster": "one", "phase": "Ready", "conditions": [ready], "nodes": [node], "version": "v1.36.4",
+        "observedGeneration": one["metadata"]["generation"], "endpoint": "10.0.0.1:6443", "kubeconfigSecret": "one-kubeconfig",
+        "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:00Z"});
+    tenants.api.merge(&format!("{path}/status"), &json!({"status": status})).await.expect("a status");
+    path
+}
+
+/// The node of the cluster of [`made`] says this of itself.
+async fn runs(tenants: &Tenants, ready: &str) {
+    let condition = json!({"type": "Ready", "status": ready, "message": "Kubelet stopped posting node status."});
+    let status = json!({"status": {"conditions": [condition]}});
+    tenants.api.merge("/api/v1/nodes/m/status", &status).await.expect("a status");
+}
+
+/// A cluster that runs goes on when its spec asks for what cannot be had: that is told, and its nodes are asked for meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_looked_after_while_its_spec_cannot_be_met() {
+    let tenants = Tenants::prepare().await;
+    let one = made(&tenants).await;
+    let operator = Operator::run(&tenants);
+    // The claim is what a turn writes first. The box has no content here: any work on a server would be told.
+    let claimed_by = |host: &Value| host["spec"]["consumerRef"]["name"] == "one";
+    tenants.until(&format!("{HOSTS}/h0"), "claimed", claimed_by).await;
+    let is_ready = |object: &Value| condition(object, "Ready").0 == "True" && object["status"]["phase"] == "Ready";
+    tenants.until(&one, "Ready", is_ready).await;
+
+    let endpoint = json!({"controlPlaneEndpoint": "10.0.0.9:6443", "virtualIP": "10.0.0.9"});
+    let worker = json!([{"w": {"cpu": 64}}]);
+    let masters = json!([{"m": {"mac-address": "52:54:00:00:00:01"}}]);
+    for (spec, reason, expected) in [
+        (json!({"kubernetes": {"version": "v1.35.8"}}), "InvalidSpec", "kubeadm does not go back to v1.35.8"),
+        (json!({"kubernetes": {"version": "v1.38.0"}}), "InvalidSpec", "kubeadm goes one minor release at a time"),
+        (json!({"kubernetes": endpoint}), "InvalidSpec", "keep one of them"),
+        (json!({"workers": worker}), "Unschedulable", "node w: no host has 64 processors"),
+        (
+            json!({"masters": null, "clusterRef": {"name": "east"}}),
+            "Unschedulable",
+            "there is no SIPCluster tenants/east",
+        ),
+        (json!({"kubernetes": {"version": "v1.36.5"}}), "InstallationFailed", "asking the box for"),
+    ] {
+        let mut whole = json!({"masters": masters, "workers": null, "clusterRef": null, "kubernetes": null});
+        whole.as_object_mut().expect("a map").extend(spec.as_object().expect("a map").clone());
+        tenants.api.merge(&one, &json!({"spec": whole})).await.expect("changed");
+        let told = |object: &Value| {
+            let (status, is, message) = condition(object, "Ready");
+            let nodes = &object["status"]["nodes"];
+            status == "False" && is == reason && message.contains(expected) && nodes[0]["error"].is_null()
+        };
+        let told = tenants.until(&one, expected, told).await;
+        assert_eq!(told["status"]["phase"], "Degraded", "{told:#}");
+        assert_eq!(told["status"]["nodes"][0]["phase"], "Installed", "{told:#}");
+
+        // A node that stops is told beside it. Hosts are what is waited for, so a change of one has the cluster looked at.
+        for (ready, stopped) in [("Unknown", true), ("True", false)] {
+            runs(&tenants, ready).await;
+            let touched = json!({"metadata": {"labels": {"touched": format!("{reason}-{ready}-{}", expected.len())}}});
+            tenants.api.merge(&format!("{HOSTS}/h0"), &touched).await.expect("touched");
+            let seen = |object: &Value| {
+                let message = condition(object, "Ready").2;
+                let node = &object["status"]["nodes"][0]["error"];
+                message.contains(expected)
+                    && message.contains("node m: Kubelet stopped") == stopped
+                    && node.is_null() != stopped
+            };
+            tenants.until(&one, "seen", seen).await;
+        }
+    }
+
+    // What cannot be made again before the spec is right is told.
+    tenants.api.merge(&one, &json!({"spec": {"kubernetes": endpoint}})).await.expect("changed");
+    tenants.api.delete("/api/v1/namespaces/tenants/secrets/one-kubeconfig").await.expect("deleted");
+    tenants
+        .api
+        .merge(&format!("{HOSTS}/h0"), &json!({"metadata": {"labels": {"touched": "last"}}}))
+        .await
+        .expect("touched");
+    let expected = "the Secret `one-kubeconfig` is gone and cannot be made again: the spec must be right first";
+    tenants.until(&one, expected, says("Ready", expected)).await;
+    drop(operator);
+}
+
 /// Nodes of each cluster of [`many`].
 const NODES: usize = 4;
 

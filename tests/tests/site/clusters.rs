@@ -33,7 +33,7 @@ const DEFINITION: &str = "simulation/cluster-appliance.yaml";
 /// The box's own release of Kubernetes.
 pub const OWN_VERSION: &str = "v1.36.4";
 /// Namespace of the clusters.
-const NAMESPACE: &str = "default";
+pub const NAMESPACE: &str = "default";
 /// On every node, of the Deployment that answers.
 const PORT: u16 = 30_053;
 pub const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/provisionings";

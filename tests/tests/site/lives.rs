@@ -3,11 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use foothold_agent::cluster::kubeconfig::{self, ParsedKubeconfig};
 use serde_json::{Value, json};
 
 use crate::clusters::{
-    FORMED, HOSTS, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, is_ready, joins, kubeconfig_of,
-    serves, wish, with_formed_box, with_worker,
+    FORMED, HOSTS, NAMESPACE, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, is_ready, joins,
+    kubeconfig_of, message, serves, wish, with_formed_box, with_worker,
 };
 use crate::formed::Formed;
 
@@ -15,6 +18,63 @@ use crate::formed::Formed;
 const KILLS: usize = 5;
 /// Common address of three masters.
 const VIRTUAL: &str = "172.22.0.200";
+
+/// The spec asks for what cannot be had, and the kubeconfig is lost, or its certificate ends soon: both are made anew on the
+/// server, and the cluster stays what it is.
+#[test]
+#[ignore = "slow: `cargo test -p foothold-tests --test site is_kept_up -- --ignored --nocapture`"]
+fn a_cluster_is_kept_up_while_its_spec_cannot_be_met() {
+    with_formed_box(|formed, site, image, dir| async move {
+        let wished: &[Wished] = &[("master-0", 0x20, 2560)];
+        let nodes = forms(&site, wished, alone(), (&image, dir.path()), |host| formed.known(host)).await;
+        let one = format!("{PROVISIONINGS}/one");
+        let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/one-kubeconfig");
+        let before = kubeconfig_of(&site, "one").await;
+        site.api.merge(&one, &json!({"spec": {"kubernetes": {"version": "v1.35.8"}}})).await.expect("changed");
+        let refused = |object: &Value| {
+            message(object).starts_with("the cluster has Kubernetes v1.36.4, and kubeadm does not go back to v1.35.8")
+                && object["status"]["phase"] == "Degraded"
+        };
+        site.until(&one, "the way back is refused", STEP, refused).await;
+
+        site.api.delete(&secret).await.expect("deleted");
+        site.until(&secret, "the kubeconfig is there again", STEP, |secret| !secret.is_null()).await;
+        assert_eq!(parsed(&kubeconfig_of(&site, "one").await), parsed(&before));
+
+        let ends = ending_soon(&before);
+        site.api.merge(&secret, &json!({"data": {"value": STANDARD.encode(&ends)}})).await.expect("changed");
+        let renewed = |secret: &Value| secret["data"]["value"] != json!(STANDARD.encode(&ends));
+        site.until(&secret, "the certificates are renewed", STEP, renewed).await;
+        let after = parsed(&kubeconfig_of(&site, "one").await);
+        assert_ne!(after.certificate, parsed(&before).certificate);
+        assert_eq!((after.server, after.ca), (parsed(&before).server, parsed(&before).ca));
+        let there = Site { api: client_of(&kubeconfig_of(&site, "one").await), begun: site.begun };
+        serves(&there, &nodes).await;
+        let told = site.until(&one, "the way back is refused still", STEP, refused).await;
+        assert_eq!(told["status"]["summary"], "1/1", "{told:#}");
+        goes(&site, &nodes).await;
+    });
+}
+
+fn parsed(text: &str) -> ParsedKubeconfig {
+    kubeconfig::parse(text).expect("a kubeconfig")
+}
+
+/// The same kubeconfig with a certificate that ends in some days.
+fn ending_soon(text: &str) -> String {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::default();
+    params.not_after = (std::time::SystemTime::now() + Duration::from_secs(10 * 24 * 3600)).into();
+    let pem = params.self_signed(&key).expect("a certificate").pem();
+    let name = "client-certificate-data: ";
+    let lines = text.lines().map(|line| match line.find(name) {
+        Some(at) => format!("{}{name}{}\n", &line[..at], STANDARD.encode(&pem)),
+        None => format!("{line}\n"),
+    });
+    let changed: String = lines.collect();
+    assert_ne!(parsed(&changed).certificate, parsed(text).certificate);
+    changed
+}
 
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site lives_on -- --ignored --nocapture`"]

@@ -241,7 +241,7 @@ pub enum ClusterPhase {
     Installing,
     /// Every node runs.
     Ready,
-    /// It was made, and not all of its nodes run.
+    /// It was made, and not all of its nodes run, or its spec asks for what cannot be had: the condition says which.
     Degraded,
     /// It cannot go on before somebody does what the condition says.
     Failed,

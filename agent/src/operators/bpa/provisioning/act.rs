@@ -21,11 +21,11 @@ use super::eta::Schedule;
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
 use super::job::{self, JobOrder};
-use super::tell::{Told, What};
-use super::upgrade;
+use super::tell::{Told, What, is_settled};
+use super::upkeep::{self, Aim, stands};
 use super::wishes::Wanted;
 use crate::host::files;
-use crate::operators::bpa::common::MANAGER;
+use crate::operators::bpa::common::{Goods, MANAGER};
 use crate::operators::bpa::login::{LoginError, entered_as, key_name, secret};
 use crate::operators::kit::{Next, Object as _, ObjectError, told_key};
 use crate::steps::chain;
@@ -87,16 +87,15 @@ impl Controller {
                     && !self.is_written_anew(told)
             })
         };
-        status.finished_at.is_some()
-            && status.kubeconfig_secret.is_some()
-            && status.phase.is_formed()
+        stands(object)
+            && is_settled(status)
             && status.observed_generation == object.metadata.generation
             && status.nodes.len() == chosen.len()
             && chosen.iter().all(same)
     }
 
     /// Whether the OS of the node's host was written after it was installed.
-    fn is_written_anew(&self, node: &NodeStatus) -> bool {
+    pub(super) fn is_written_anew(&self, node: &NodeStatus) -> bool {
         let hosts = self.common.hosts.state();
         let host = hosts.iter().find(|host| told_key(&host.key()) == node.host);
         host.is_some_and(|host| is_written_anew(host, node))
@@ -107,36 +106,33 @@ impl Controller {
         self.common.folder.join(object.cluster())
     }
 
-    /// Writes the inventories, and starts the work on the servers. `renew`: certificates are made anew, too.
-    pub(super) async fn start(
+    /// Starts the work on the servers. `renew`: certificates are made anew, too. The inner error says why it cannot begin.
+    pub(super) async fn begin(
         &self,
         object: &Provisioning,
-        wanted: Wanted,
+        wanted: &Wanted,
         chosen: Vec<Chosen>,
+        aim: Aim,
         renew: bool,
-    ) -> Result<Next, ObjectError> {
+    ) -> Result<Result<(), String>, ObjectError> {
         let nodes = chosen.clone();
         let doing = match &object.spec.installer {
             Some(installer) => self.job_order(object, installer, &chosen).await.map(Box::new).map(Doing::Job),
-            None => self.order(object, wanted, chosen, renew).await.map(Box::new).map(Doing::Ours),
+            None => self.order(object, wanted, chosen, aim, renew).await.map(Box::new).map(Doing::Ours),
         };
         let doing = match doing {
             Ok(doing) => doing,
             Err(StartError::Object(error)) => return Err(error),
-            Err(StartError::Told(why)) => {
-                let rest = self.failures.one_more(object);
-                self.tell(object, Told::new(What::Failing, why)).await?;
-                return Ok(Next::requeue(rest));
-            }
+            Err(StartError::Told(why)) => return Ok(Err(why)),
         };
         let mut before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
         before.retain(|node| !self.is_written_anew(node));
         // What another's image does, and in which order, nobody knows.
-        let schedule = match &doing {
-            Doing::Ours(_) => Schedule::of(&nodes, &before),
-            Doing::Job(_) => Schedule::unknown(),
+        let schedule = match (&doing, aim) {
+            (Doing::Ours(_), Aim::Spec) => Schedule::of(&nodes, &before),
+            (Doing::Job(_), _) | (_, Aim::Upkeep) => Schedule::unknown(),
         };
-        let work = Arc::new(Work::new(&nodes, &before, schedule, Arc::clone(&self.history)));
+        let work = Arc::new(Work::new(&nodes, &before, aim, schedule, Arc::clone(&self.history)));
         self.works.lock().unwrap_or_else(PoisonError::into_inner).insert(object.key(), Arc::clone(&work));
         self.tell(object, work.told(What::Installing)).await?;
         let (wake, key) = (self.wake.clone(), object.key());
@@ -144,15 +140,16 @@ impl Controller {
         // Those that have ended are done with.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let made = match doing {
-                Doing::Ours(order) => install(&order, &work).await,
-                Doing::Job(order) => job::install(&order, &work).await,
+            let made = match (doing, aim) {
+                (Doing::Ours(order), Aim::Spec) => install(&order, &work).await,
+                (Doing::Ours(order), Aim::Upkeep) => upkeep::keep_up(&order, &work).await,
+                (Doing::Job(order), _) => job::install(&order, &work).await,
             };
             work.end(made.map_err(|error| format!("{error:#}")));
             // Nobody is left to wake when the controller ends.
             let _ = wake.send(key);
         });
-        Ok(Next::requeue(Duration::from_secs(1)))
+        Ok(Ok(()))
     }
 
     /// `hosts.ini` in both forms.
@@ -170,33 +167,31 @@ impl Controller {
     async fn order(
         &self,
         object: &Provisioning,
-        wanted: Wanted,
+        wanted: &Wanted,
         chosen: Vec<Chosen>,
+        aim: Aim,
         renew: bool,
     ) -> Result<Order, StartError> {
         let told = |error: anyhow::Error| StartError::Told(format!("{error:#}"));
         let login = self.common.login(object).await?;
-        self.write_inventories(object, &chosen).map_err(told)?;
-        let version = object.spec.kubernetes.as_ref().and_then(|kubernetes| kubernetes.version.clone());
         let before = object.status.as_ref().and_then(|status| status.version.clone());
-        if let Some(why) = before.as_deref().zip(version.as_deref()).and_then(|(has, to)| upgrade::no_way(has, to)) {
-            return Err(StartError::Told(why));
-        }
-        let version = version.or(before).unwrap_or_else(|| self.common.place.version.clone());
-        let mut goods = self.common.place.goods(&version).await.map_err(told)?;
-        if wanted.cni == Cni::None {
-            goods.flannel = None;
-        } else if goods.flannel.is_none() {
-            let why = "the box has no flannel for servers; hint: add `services: { clusters: {} }` to its definition, or say `cni: none`";
-            return Err(StartError::Told(why.to_owned()));
-        }
-        let day_one = day_one::manifests(&wanted, &self.common.parts).map_err(told)?;
+        let own = || self.common.place.version.clone();
+        // What stays as it is needs nothing of the box.
+        let (version, goods, day_one) = match aim {
+            Aim::Spec => {
+                self.write_inventories(object, &chosen).map_err(told)?;
+                let version = asked_version(object).map(str::to_owned).or(before).unwrap_or_else(own);
+                let goods = self.goods(wanted, &version).await?;
+                (version, goods, day_one::manifests(wanted, &self.common.parts).map_err(told)?)
+            }
+            Aim::Upkeep => (before.unwrap_or_else(own), Goods::default(), Vec::new()),
+        };
         let status = object.status.clone().unwrap_or_default();
-        let leaves = |node: &NodeStatus| !chosen.iter().any(|chosen| chosen.name == node.name);
+        let leaves = |node: &NodeStatus| aim == Aim::Spec && !chosen.iter().any(|chosen| chosen.name == node.name);
         let (namespace, name) = object.key();
         Ok(Order {
             id: format!("{namespace}/{name}/{}", object.metadata.uid.clone().unwrap_or_default()),
-            wanted,
+            wanted: wanted.clone(),
             version,
             goods,
             day_one,
@@ -212,14 +207,32 @@ impl Controller {
         })
     }
 
+    /// What the box has for nodes of that version.
+    async fn goods(&self, wanted: &Wanted, version: &str) -> Result<Goods, StartError> {
+        let goods = self.common.place.goods(version).await;
+        let mut goods = goods.map_err(|error| StartError::Told(format!("{error:#}")))?;
+        if wanted.cni == Cni::None {
+            goods.flannel = None;
+        } else if goods.flannel.is_none() {
+            let why = "the box has no flannel for servers; hint: add `services: { clusters: {} }` to its definition, or say `cni: none`";
+            return Err(StartError::Told(why.to_owned()));
+        }
+        Ok(goods)
+    }
+
     /// Stores the results of the work: the Secret with the kubeconfig, ICN's `ConfigMap`, and the file in the cluster's
     /// folder.
-    pub(super) async fn keep(&self, object: &Provisioning, work: &Work, made: &Made) -> Result<(), ObjectError> {
+    pub(super) async fn keep(
+        &self,
+        object: &Provisioning,
+        nodes: &[NodeStatus],
+        made: &Made,
+    ) -> Result<(), ObjectError> {
         let objects = &self.common.base.objects;
         let data = [("value", made.kubeconfig.clone()), ("admin.conf", made.kubeconfig.clone())];
         let kept = secret(object, &kubeconfig_name(object), "cluster.x-k8s.io/secret", data);
         objects.apply(&kept, MANAGER).await?;
-        objects.apply(&addresses(object, &work.nodes()), MANAGER).await?;
+        objects.apply(&addresses(object, nodes), MANAGER).await?;
         let path = self.folder(object).join("artifacts/admin.conf");
         let written = files::replace_below(&self.common.folder, &path, made.kubeconfig.as_bytes());
         if let Err(error) = written {
@@ -259,7 +272,7 @@ impl Controller {
                 self.tell(object, work.told(What::Deleting)).await?;
                 return Ok(Next::requeue(Duration::from_secs(3)));
             }
-            self.works.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            self.forget_work(&key);
         }
         let own: Vec<Arc<BareMetalHost>> =
             self.common.hosts.state().into_iter().filter(|host| is_of(host, object)).collect();
@@ -333,6 +346,11 @@ impl Controller {
         }
         Ok(())
     }
+}
+
+/// The version of Kubernetes that the spec names.
+pub(super) fn asked_version(object: &Provisioning) -> Option<&str> {
+    object.spec.kubernetes.as_ref()?.version.as_deref()
 }
 
 fn addresses_name(object: &Provisioning) -> String {

@@ -14,12 +14,15 @@ use kube::runtime::watcher;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::act::asked_version;
 use super::decide::{Choice, choose, consumer};
 use super::eta::History;
 use super::install::Work;
-use super::tell::{Told, What};
+use super::tell::{Told, What, is_settled};
 use super::tenant::is_tenants;
-use super::watch::{Watched, whole};
+use super::upgrade::impossible;
+use super::upkeep::Aim;
+use super::watch::{Due, whole};
 use super::wishes::Wanted;
 use crate::operators::bpa::common::Common;
 use crate::operators::kit::{Failures, Key, Next, Object as _, ObjectError, Queue, Turn, told_key, turns};
@@ -30,8 +33,10 @@ const PROGRESS: Duration = Duration::from_secs(3);
 const SEARCH: Duration = Duration::from_secs(30);
 /// Pause until the nodes of a cluster are looked at again.
 const WATCH: Duration = Duration::from_secs(60);
+/// Pause until work that has just begun is told.
+const BEGUN: Duration = Duration::from_secs(1);
 /// Pause after another writer changed a host first.
-const AGAIN: Duration = Duration::from_millis(200);
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
 
 /// The controller.
 pub(super) struct Controller {
@@ -59,7 +64,7 @@ pub async fn run(common: Common, host_writer: Writer<BareMetalHost>) {
     let of_hosts = turns::related(hosts, host_writer, move |host: &BareMetalHost| {
         let user = consumer(host).map(|(namespace, name)| ObjectRef::new(name).within(namespace));
         let open = all.state_filter(|object: &Provisioning| {
-            object.status.as_ref().is_none_or(|status| !status.phase.is_formed()) || is_tenants(host, object)
+            object.status.as_ref().is_none_or(|status| !is_settled(status)) || is_tenants(host, object)
         });
         open.iter().map(|object| ObjectRef::from_obj(&**object)).chain(user).collect()
     });
@@ -97,17 +102,21 @@ impl Turn for Controller {
         let tenant = match self.tenant(&object).await? {
             Ok(tenant) => tenant,
             Err(why) => {
-                self.tell(&object, Told::new(What::Unschedulable, why)).await?;
+                self.unmet(&object, None, Told::new(What::Unschedulable, why)).await?;
                 return Ok(Next::requeue(SEARCH));
             }
         };
         let wanted = match Wanted::of(&object, tenant.as_ref()) {
             Ok(wanted) => wanted,
             Err(wrong) => {
-                self.tell(&object, Told::new(What::Invalid, wrong.join("\n"))).await?;
-                return Ok(Next::await_change());
+                self.unmet(&object, None, Told::new(What::Invalid, wrong.join("\n"))).await?;
+                return Ok(Next::requeue(WATCH));
             }
         };
+        if let Some(why) = impossible(&object) {
+            self.unmet(&object, Some(&wanted), Told::new(What::Invalid, why)).await?;
+            return Ok(Next::requeue(WATCH));
+        }
         if let Some(other) = self.taken_by(&object) {
             let cluster = object.cluster();
             let why = format!(
@@ -122,7 +131,7 @@ impl Turn for Controller {
         }
         let choice = choose(&object, &wanted, &self.common.hosts.state(), &self.leases());
         if !choice.lacking.is_empty() {
-            self.tell(&object, lacking(choice)).await?;
+            self.unmet(&object, Some(&wanted), lacking(choice)).await?;
             return Ok(Next::requeue(SEARCH));
         }
         if !self.claim(&object, &choice.chosen).await? {
@@ -131,16 +140,21 @@ impl Turn for Controller {
         let mut renew = false;
         if self.is_current(&object, &choice.chosen) {
             self.release_others(&object, &choice.chosen).await?;
-            match self.watch(&object, &wanted, &choice.chosen).await? {
-                Watched::Told => return Ok(Next::requeue(WATCH)),
-                Watched::NoKubeconfig => {}
-                Watched::Ends => renew = true,
+            match self.watch(&object).await? {
+                None => return Ok(Next::requeue(WATCH)),
+                Some(due) => renew = due == Due::Renewal,
             }
         }
         if let Some(left) = self.failures.left(&object) {
             return Ok(Next::requeue(left));
         }
-        self.start(&object, wanted, choice.chosen, renew).await
+        match self.begin(&object, &wanted, choice.chosen, Aim::Spec, renew).await? {
+            Ok(()) => Ok(Next::requeue(BEGUN)),
+            Err(why) => {
+                self.unmet(&object, Some(&wanted), Told::new(What::Failing, why)).await?;
+                Ok(Next::requeue(self.failures.one_more(&object)))
+            }
+        }
     }
 }
 
@@ -148,6 +162,11 @@ impl Controller {
     /// The work that runs for a cluster.
     pub(super) fn work(&self, key: &Key) -> Option<Arc<Work>> {
         self.works.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// Forgets the work that has ended.
+    pub(super) fn forget_work(&self, key: &Key) {
+        self.works.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
     /// An older object of the same cluster's name, in any namespace: inventories and logs are in a folder of that name.
@@ -159,13 +178,16 @@ impl Controller {
     async fn follow(&self, object: &Provisioning, work: &Work) -> Result<Next, ObjectError> {
         let Some(ended) = work.ended() else {
             // An upgrade goes no further than the node that it is at when another version is asked for.
-            work.wish(object.spec.kubernetes.as_ref().and_then(|kubernetes| kubernetes.version.as_deref()));
+            work.wish(asked_version(object));
             self.tell(object, work.told(What::Installing)).await?;
             return Ok(Next::requeue(PROGRESS));
         };
+        if work.aim() == Aim::Upkeep {
+            return self.kept_up(object, ended).await;
+        }
         let told = match ended {
             Ok(made) => {
-                self.keep(object, work, &made).await?;
+                self.keep(object, &work.nodes(), &made).await?;
                 self.failures.none(&object.key());
                 Told { made: Some(made), ..whole(work.nodes()) }
             }
@@ -180,7 +202,7 @@ impl Controller {
         if failed {
             self.forget_job(object).await?;
         }
-        self.works.lock().unwrap_or_else(PoisonError::into_inner).remove(&object.key());
+        self.forget_work(&object.key());
         Ok(Next::requeue(self.failures.left(object).unwrap_or(AGAIN)))
     }
 }

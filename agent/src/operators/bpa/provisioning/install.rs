@@ -11,32 +11,26 @@ use agent_api::events::State;
 use agent_api::meta::Time;
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::Node as KubernetesNode;
-use kube::api::ListParams;
-use kube::config::Kubeconfig;
-use kube::{Api, Client};
 use serde_json::json;
 
 use super::decide::Chosen;
 use super::eta::{History, Part, Schedule};
 use super::reach::{Reached, Server, check, first_master, reach};
+use super::ready::until_ready;
 use super::tell::{Told, What, with_failing};
+use super::upkeep::Aim;
 use super::wishes::Wanted;
-use super::{balance, day_one, kubeadm, login, lost, route, upgrade};
-use crate::cluster::follow;
+use super::{balance, kubeadm, login, lost, route, upgrade};
 use crate::node::plan::{Invitation, Line, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
 use crate::operators::bpa::login::Login;
 use crate::operators::bpa::servers::Agent;
 use crate::operators::kit::told_key;
 
-/// A node that has joined becomes Ready when its network runs: images are pulled and started.
-const NODE_READY: Duration = Duration::from_secs(1800);
 /// Placeholder of the addresses of pods in flannel's manifest (`packages/flannel/kube-flannel.yaml`).
 const POD_CIDR: &str = "{podCIDR}";
 /// Namespace of flannel in its manifest.
-const FLANNEL: &str = "kube-flannel";
+pub(super) const FLANNEL: &str = "kube-flannel";
 /// What stands between two objects of a manifest.
 const DOCUMENT: &str = "\n---\n";
 /// Most bytes of a node's log.
@@ -80,6 +74,7 @@ pub(super) struct Made {
 /// Work that runs, as turns of the controller see it.
 pub(super) struct Work {
     state: Mutex<Shared>,
+    aim: Aim,
     history: Arc<History>,
 }
 
@@ -97,7 +92,7 @@ struct Shared {
 impl Work {
     /// Work on these nodes that has not begun. `before`: the status of nodes that need no work. `schedule`: what is to be
     /// done, as far as times are known.
-    pub fn new(chosen: &[Chosen], before: &[NodeStatus], schedule: Schedule, history: Arc<History>) -> Self {
+    pub fn new(chosen: &[Chosen], before: &[NodeStatus], aim: Aim, schedule: Schedule, history: Arc<History>) -> Self {
         let known = |name: &str| before.iter().find(|node| node.name == name);
         let node = |chosen: &Chosen| NodeStatus {
             name: chosen.name.clone(),
@@ -120,7 +115,7 @@ impl Work {
         let sentence = "reaching the servers by SSH".to_owned();
         let nodes = chosen.iter().map(node).collect();
         let shared = Shared { nodes, sentence, steps: BTreeMap::new(), schedule, wish: None, ended: None };
-        Self { state: Mutex::new(shared), history }
+        Self { state: Mutex::new(shared), aim, history }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
@@ -133,12 +128,18 @@ impl Work {
         self.lock().nodes.clone()
     }
 
-    /// What the status says of it while it runs.
+    /// What it is for.
+    pub const fn aim(&self) -> Aim {
+        self.aim
+    }
+
+    /// What the status says of it while it runs. Upkeep leaves the nodes as they are told.
     pub fn told(&self, what: What) -> Told {
         let shared = self.lock();
         let eta = shared.schedule.estimate(Timestamp::now(), &self.history);
         let why = with_failing(&shared.sentence, &shared.nodes);
-        Told { nodes: Some(shared.nodes.clone()), eta, ..Told::new(what, why) }
+        let nodes = (self.aim == Aim::Spec).then(|| shared.nodes.clone());
+        Told { nodes, eta, ..Told::new(what, why) }
     }
 
     /// A part of the work begins; `node` is empty when it is about the whole cluster.
@@ -458,79 +459,11 @@ fn flannel(manifest: &str, pod_cidr: &str, (host, port): (String, u16)) -> anyho
     Ok([namespace, &endpoint.to_string(), others].join(DOCUMENT).replace(POD_CIDR, pod_cidr))
 }
 
-/// Asks the new cluster until all expected nodes are Ready.
-async fn until_ready(order: &Order, awaited: &[Chosen], work: &Work, kubeconfig: &str) -> anyhow::Result<()> {
-    let client = follow::client_of(Kubeconfig::from_yaml(kubeconfig)?).await?;
-    let nodes = Api::<KubernetesNode>::all(client.clone());
-    let network = order.wanted.cni != agent_api::clusters::provisioning::Cni::None;
-    let begun = tokio::time::Instant::now();
-    loop {
-        let missing = match nodes.list(&ListParams::default()).await {
-            Ok(list) => missing(awaited, &list.items, network),
-            Err(error) => Some(format!("the API of the cluster: {error}")),
-        };
-        // Nodes are Ready before their network is: pods are what clusters are for.
-        let missing = if missing.is_none() && network { unready_parts(&client).await } else { missing };
-        let Some(missing) = missing else { return Ok(()) };
-        anyhow::ensure!(begun.elapsed() < NODE_READY, "not Ready after {} min: {missing}", NODE_READY.as_secs() / 60);
-        work.say(format!("waiting for {missing}"));
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// The first part of the cluster itself that does not run: its network, CoreDNS, or kube-proxy.
-async fn unready_parts(client: &Client) -> Option<String> {
-    let all = ListParams::default();
-    for namespace in ["kube-system", FLANNEL].into_iter().chain(day_one::NAMESPACES) {
-        let sets = Api::<DaemonSet>::namespaced(client.clone(), namespace).list(&all).await;
-        let deployments = Api::<Deployment>::namespaced(client.clone(), namespace).list(&all).await;
-        let (sets, deployments) = match (sets, deployments) {
-            (Ok(sets), Ok(deployments)) => (sets.items, deployments.items),
-            (Err(error), _) | (_, Err(error)) => return Some(format!("the API of the cluster: {error}")),
-        };
-        let found = sets.iter().find_map(unready_set).or_else(|| deployments.iter().find_map(unready_deployment));
-        if found.is_some() {
-            return found;
-        }
-    }
-    None
-}
-
-fn unready_set(set: &DaemonSet) -> Option<String> {
-    let (name, status) = (set.metadata.name.as_deref().unwrap_or_default(), set.status.as_ref());
-    let (ready, all) = status.map_or((0, 0), |status| (status.number_ready, status.desired_number_scheduled));
-    (ready < all.max(1)).then(|| format!("DaemonSet {name}: {ready} of {} pods are ready", all.max(1)))
-}
-
-fn unready_deployment(deployment: &Deployment) -> Option<String> {
-    let name = deployment.metadata.name.as_deref().unwrap_or_default();
-    let available = deployment.status.as_ref().and_then(|status| status.available_replicas).unwrap_or_default();
-    (available == 0).then(|| format!("Deployment {name}: none of its pods is available"))
-}
-
-/// The first node that is missing or not Ready, and why. A cluster without our network has no Ready nodes yet: there it is
-/// enough that the node exists.
-pub(super) fn missing(chosen: &[Chosen], nodes: &[KubernetesNode], network: bool) -> Option<String> {
-    chosen.iter().find_map(|chosen| {
-        let Some(node) = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(&chosen.name)) else {
-            return Some(format!("node {}: the cluster does not know it", chosen.name));
-        };
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
-        let holds = ready.is_some_and(|condition| condition.status == "True");
-        let why = ready.and_then(|condition| condition.message.clone()).unwrap_or_default();
-        (network && !holds).then(|| format!("node {}: {why}", chosen.name))
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use agent_api::clusters::provisioning::NodeRole;
-    use k8s_openapi::api::core::v1::Node as KubernetesNode;
     use serde_json::{Value, json};
 
-    use super::super::decide::tests::chosen;
-    use super::{LOG, flannel, missing, newest, unready_deployment, unready_set};
+    use super::{LOG, flannel, newest};
 
     #[test]
     fn a_nodes_log_keeps_its_newest_lines() {
@@ -557,38 +490,5 @@ mod tests {
         );
         assert_eq!(told["data"], json!({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "8443"}));
         assert!(flannel("kind: Namespace\n", "10.9.0.0/16", (String::new(), 0)).is_err());
-    }
-
-    #[test]
-    fn parts_that_do_not_run_are_named() {
-        let set = |ready: i32, all: i32| -> Option<String> {
-            let status = json!({"numberReady": ready, "desiredNumberScheduled": all, "currentNumberScheduled": all, "numberMisscheduled": 0});
-            let object = json!({"metadata": {"name": "kube-flannel-ds"}, "status": status});
-            unready_set(&serde_json::from_value(object).expect("a set"))
-        };
-        assert_eq!(set(1, 2).as_deref(), Some("DaemonSet kube-flannel-ds: 1 of 2 pods are ready"));
-        assert_eq!(set(0, 0).as_deref(), Some("DaemonSet kube-flannel-ds: 0 of 1 pods are ready"), "not scheduled yet");
-        assert_eq!(set(2, 2), None);
-        let deployment = |available: i32| -> Option<String> {
-            let object = json!({"metadata": {"name": "coredns"}, "status": {"availableReplicas": available}});
-            unready_deployment(&serde_json::from_value(object).expect("a Deployment"))
-        };
-        assert_eq!(deployment(0).as_deref(), Some("Deployment coredns: none of its pods is available"));
-        assert_eq!(deployment(1), None);
-    }
-
-    #[test]
-    fn a_node_that_is_not_ready_is_named_with_its_reason() {
-        let chosen = chosen("w", 20, &[NodeRole::Worker]);
-        let node = |status: &str| -> Vec<KubernetesNode> {
-            let object = json!({"metadata": {"name": "w"}, "status": {"conditions": [
-                {"type": "Ready", "status": status, "message": "cni plugin not initialized"}]}});
-            vec![serde_json::from_value(object).expect("a node")]
-        };
-        let told = |nodes: &[KubernetesNode], network| missing(std::slice::from_ref(&chosen), nodes, network);
-        assert_eq!(told(&[], true).as_deref(), Some("node w: the cluster does not know it"));
-        assert_eq!(told(&node("False"), true).as_deref(), Some("node w: cni plugin not initialized"));
-        assert_eq!(told(&node("False"), false), None, "the user brings the network");
-        assert_eq!(told(&node("True"), true), None);
     }
 }

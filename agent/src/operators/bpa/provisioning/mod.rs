@@ -12,12 +12,11 @@
 //! act      claims, Secrets, files            upgrade    to another version, node by node
 //! tell     status, conditions, events        lost       nodes whose servers are gone or written again
 //! watch    nodes of a cluster that runs      reach      connects to servers and checks them
-//!                                            balance    the masters' virtual address
-//!                                            route      to Services, where a site has no gateway
-//!                                            login      the OIDC provider that API servers trust
-//!                                            day_one    the metrics API, volumes
-//! tenant   nodes that a SIPCluster chose     job        the user's own installer, in place of `install`
-//! eta      when it will be done
+//! upkeep   of one whose spec cannot be met   balance    the masters' virtual address
+//! ready    what of a cluster does not run    route      to Services, where a site has no gateway
+//! tenant   nodes that a SIPCluster chose     login      the OIDC provider that API servers trust
+//! eta      when it will be done              day_one    the metrics API, volumes
+//!                                            job        the user's own installer, in place of `install`
 //! ```
 //! The only records are `consumerRef` and an annotation on each host, and the ledger on each server. The status is made
 //! from them, and a restarted operator goes on from there.
@@ -36,10 +35,12 @@ mod login;
 mod look;
 mod lost;
 mod reach;
+mod ready;
 mod route;
 mod tell;
 mod tenant;
 mod upgrade;
+mod upkeep;
 mod watch;
 mod wishes;
 

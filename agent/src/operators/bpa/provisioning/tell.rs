@@ -74,14 +74,23 @@ pub(super) struct Told {
     pub nodes: Option<Vec<NodeStatus>>,
     pub not_chosen: Vec<NotChosen>,
     pub made: Option<Made>,
+    /// Whether the cluster runs as it was made meanwhile.
+    pub stands: bool,
     /// When it and its nodes will be done, as far as that is known.
     pub eta: Estimate,
 }
 
 impl Told {
     pub fn new(what: What, why: impl Into<String>) -> Self {
-        Self { what, why: why.into(), nodes: None, not_chosen: Vec::new(), made: None, eta: Estimate::default() }
+        let (why, eta) = (why.into(), Estimate::default());
+        Self { what, why, nodes: None, not_chosen: Vec::new(), made: None, stands: false, eta }
     }
+}
+
+/// Whether the status says that nothing is left to do for the spec that it observed.
+pub(super) fn is_settled(status: &ProvisioningStatus) -> bool {
+    let ready = status.conditions.iter().flatten().find(|condition| condition.kind == READY);
+    ready.is_some_and(|ready| [What::Ready, What::Degraded].iter().any(|what| ready.reason == what.word()))
 }
 
 /// What is done now, and which nodes have failed at it and try again.
@@ -154,7 +163,7 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
     let made = told.made;
     ProvisioningStatus {
         cluster: Some(object.cluster().to_owned()),
-        phase: told.what.phase(),
+        phase: if told.stands { ClusterPhase::Degraded } else { told.what.phase() },
         conditions: Some(merge(before.conditions.as_ref(), conditions, now)),
         observed_generation: generation,
         summary: (!nodes.is_empty()).then(|| format!("{running}/{}", nodes.len())),

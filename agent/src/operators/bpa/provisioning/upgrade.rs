@@ -1,9 +1,10 @@
 //! Upgrades a cluster that runs to another version of Kubernetes, node by node, as kubeadm's documents describe it. It can
 //! be cut at any time: the cluster itself says which nodes have the new version.
 
-use agent_api::clusters::provisioning::NodeRole;
+use agent_api::clusters::provisioning::{NodeRole, Provisioning};
 use serde_json::Value;
 
+use super::act::asked_version;
 use super::decide::Chosen;
 use super::eta::Part;
 use super::install::{Order, Work, apply};
@@ -68,8 +69,13 @@ pub(super) async fn upgrade(
     Ok(not_upgraded(&nodes, away, &order.version))
 }
 
+/// Why a cluster cannot have the version that its spec asks for.
+pub(super) fn impossible(object: &Provisioning) -> Option<String> {
+    no_way(object.status.as_ref()?.version.as_deref()?, asked_version(object)?)
+}
+
 /// Why a cluster cannot go from one release to another: kubeadm goes to no older one, and over no minor release.
-pub(super) fn no_way(from: &str, to: &str) -> Option<String> {
+fn no_way(from: &str, to: &str) -> Option<String> {
     let read = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
     let (has, wanted) = (read(from)?, read(to)?);
     if wanted < has {
@@ -146,6 +152,7 @@ mod tests {
 
     use super::super::decide::tests::chosen;
     use super::super::eta::{History, Schedule};
+    use super::super::upkeep::Aim;
     use super::*;
 
     #[test]
@@ -174,7 +181,7 @@ mod tests {
     #[test]
     fn an_upgrade_is_stopped_by_the_wish_for_another_version_and_by_nothing_else() {
         let dir = tempfile::tempdir().expect("a folder");
-        let work = Work::new(&[], &[], Schedule::unknown(), Arc::new(History::open(dir.path())));
+        let work = Work::new(&[], &[], Aim::Spec, Schedule::unknown(), Arc::new(History::open(dir.path())));
         assert_eq!(work.wishes_instead("v1.36.4"), None);
         work.wish(Some("v1.36.4"));
         assert_eq!(work.wishes_instead("v1.36.4"), None);

@@ -1,10 +1,9 @@
 //! Looks after a cluster that runs: the status tells which nodes do not run, and when they run again; certificates that end
 //! soon are renewed.
 
-use std::slice::from_ref;
 use std::time::Duration;
 
-use agent_api::clusters::provisioning::{Cni, NodeStatus, Provisioning};
+use agent_api::clusters::provisioning::{Cni, NodePhase, NodeStatus, Provisioning};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
@@ -15,10 +14,8 @@ use kube::config::Kubeconfig;
 
 use super::act::kubeconfig_name;
 use super::controller::Controller;
-use super::decide::Chosen;
-use super::install::missing;
+use super::ready::missing;
 use super::tell::{Told, What};
-use super::wishes::Wanted;
 use crate::cluster::follow::client_of;
 use crate::operators::kit::{Object as _, ObjectError};
 
@@ -30,44 +27,52 @@ const KEY: &str = "value";
 /// Certificates are renewed this long before they end. kubeadm's last for a year.
 const BEFORE_END: SignedDuration = SignedDuration::from_hours(60 * 24);
 
-/// The result of a look at a cluster.
+/// What is to be done for a cluster that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watched {
-    /// The status was written.
-    Told,
+pub(super) enum Due {
     /// The Secret with its kubeconfig is gone; the work makes it again.
-    NoKubeconfig,
+    Kubeconfig,
     /// The certificate in the kubeconfig ends soon, and with it all that kubeadm made at that time.
-    Ends,
+    Renewal,
+}
+
+/// The result of a look at a cluster.
+pub(super) struct Look {
+    /// Its nodes as it says they are, or why it says nothing.
+    pub nodes: Result<Vec<NodeStatus>, String>,
+    pub due: Option<Due>,
 }
 
 impl Controller {
-    /// Asks the cluster for its nodes, and writes the status.
-    pub(super) async fn watch(
-        &self,
-        object: &Provisioning,
-        wanted: &Wanted,
-        chosen: &[Chosen],
-    ) -> Result<Watched, ObjectError> {
+    /// Looks at a cluster that is as its spec asks for, and writes the status unless there is something to do.
+    pub(super) async fn watch(&self, object: &Provisioning) -> Result<Option<Due>, ObjectError> {
+        let look = self.look(object).await?;
+        if look.due.is_none() {
+            let told = look.nodes.map_or_else(|why| Told::new(What::Degraded, why), whole);
+            self.tell(object, told).await?;
+        }
+        Ok(look.due)
+    }
+
+    /// Asks the cluster for its nodes.
+    pub(super) async fn look(&self, object: &Provisioning) -> Result<Look, ObjectError> {
         let (namespace, _) = object.key();
         let Some(secret) = self.common.base.objects.secret(&namespace, &kubeconfig_name(object)).await? else {
-            return Ok(Watched::NoKubeconfig);
+            let nodes = Err("nothing is known of its nodes without its kubeconfig".to_owned());
+            return Ok(Look { nodes, due: Some(Due::Kubeconfig) });
         };
         let kubeconfig = kubeconfig_of(&secret);
         // Who installed the cluster makes its certificates anew.
         let by_box = object.spec.installer.is_none();
-        if by_box && kubeconfig.as_ref().is_ok_and(|kubeconfig| ends_soon(kubeconfig, Timestamp::now())) {
-            return Ok(Watched::Ends);
-        }
+        let ends = by_box && kubeconfig.as_ref().is_ok_and(|kubeconfig| ends_soon(kubeconfig, Timestamp::now()));
         let asked = tokio::time::timeout(ANSWER, nodes_of(kubeconfig)).await;
         let answer = asked.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {} s", ANSWER.as_secs())));
         let before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
-        let told = match answer {
-            Ok(found) => told(before, chosen, &found, wanted.cni != Cni::None),
-            Err(error) => Told::new(What::Degraded, format!("the API of the cluster does not answer: {error:#}")),
-        };
-        self.tell(object, told).await?;
-        Ok(Watched::Told)
+        let cni = object.spec.kubernetes.as_ref().and_then(|kubernetes| kubernetes.cni).unwrap_or_default();
+        let nodes = answer
+            .map(|found| seen(before, &found, cni != Cni::None))
+            .map_err(|error| format!("the API of the cluster does not answer: {error:#}"));
+        Ok(Look { nodes, due: ends.then_some(Due::Renewal) })
     }
 }
 
@@ -92,13 +97,12 @@ async fn nodes_of(kubeconfig: anyhow::Result<Kubeconfig>) -> anyhow::Result<Vec<
     Ok(Api::<Node>::all(client).list(&ListParams::default()).await?.items)
 }
 
-/// Each node with what the cluster says of it now.
-fn told(mut nodes: Vec<NodeStatus>, chosen: &[Chosen], found: &[Node], network: bool) -> Told {
-    for node in &mut nodes {
-        let one = chosen.iter().find(|chosen| chosen.name == node.name);
-        node.error = one.and_then(|one| missing(from_ref(one), found, network));
+/// Each node that was installed with what the cluster says of it now.
+fn seen(mut nodes: Vec<NodeStatus>, found: &[Node], network: bool) -> Vec<NodeStatus> {
+    for node in nodes.iter_mut().filter(|node| node.phase == NodePhase::Installed) {
+        node.error = missing([node.name.as_str()], found, network);
     }
-    whole(nodes)
+    nodes
 }
 
 /// A cluster that was made, with nodes that run or say why not.
@@ -110,15 +114,14 @@ pub(super) fn whole(nodes: Vec<NodeStatus>) -> Told {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::clusters::provisioning::{NodeRole, NodeStatus};
+    use agent_api::clusters::provisioning::NodeStatus;
     use k8s_openapi::api::core::v1::Node;
     use serde_json::json;
 
-    use super::super::decide::tests::chosen;
     use super::super::tell::What;
     use base64::Engine as _;
 
-    use super::{Kubeconfig, STANDARD, Timestamp, ends_soon, told};
+    use super::{Kubeconfig, STANDARD, Timestamp, ends_soon, seen, whole};
 
     #[test]
     fn certificates_are_renewed_two_months_before_their_end() {
@@ -137,7 +140,6 @@ mod tests {
 
     #[test]
     fn a_node_that_stops_is_told_until_it_runs_again() {
-        let all = [chosen("m", 20, &[NodeRole::Master]), chosen("w", 21, &[NodeRole::Worker])];
         let node = |name| json!({"name": name, "roles": ["worker"], "host": "metal3/h", "macAddress": "", "ip": "", "phase": "Installed"});
         let status: Vec<NodeStatus> = serde_json::from_value(json!([node("m"), node("w")])).expect("a status");
         let found = |ready: &str| -> Vec<Node> {
@@ -147,14 +149,14 @@ mod tests {
             };
             serde_json::from_value(json!([node("m", "True"), node("w", ready)])).expect("nodes")
         };
-        let stopped = told(status.clone(), &all, &found("Unknown"), true);
+        let stopped = whole(seen(status.clone(), &found("Unknown"), true));
         assert_eq!((stopped.what, &*stopped.why), (What::Degraded, "node w: Kubelet stopped posting node status."));
         let nodes = stopped.nodes.expect("nodes");
         assert_eq!((&nodes[0].error, nodes[1].error.as_deref()), (&None, Some(&*stopped.why)));
-        let back = told(nodes, &all, &found("True"), true);
+        let back = whole(seen(nodes, &found("True"), true));
         assert_eq!((back.what, &*back.why), (What::Ready, ""));
         assert!(back.nodes.expect("nodes").iter().all(|node| node.error.is_none()));
-        let lost = told(status, &all, &found("True")[..1], true);
+        let lost = whole(seen(status, &found("True")[..1], true));
         assert_eq!((lost.what, &*lost.why), (What::Degraded, "node w: the cluster does not know it"));
     }
 }
