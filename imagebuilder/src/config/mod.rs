@@ -178,10 +178,7 @@ fn check_documents(
             }
             other => {
                 seen.0 += 1;
-                let near = shape::nearest(other, &["Appliance", "Site"]).unwrap_or("Appliance");
-                let path = KeyPath::of("kind");
-                let found = format!("`{other}` is not a kind of ours");
-                findings.at(&path, &found, "`Appliance` or `Site`", &format!("write `kind: {near}`"));
+                unknown(document, other, findings);
             }
         }
     }
@@ -204,6 +201,26 @@ fn check_documents(
         appliance.site = Some(site);
     }
     Some(appliance)
+}
+
+/// A document of another kind: a word that is misspelt, or an object for a cluster.
+fn unknown(document: &Node, kind: &str, findings: &mut Findings<'_>) {
+    const EXPECTED: &str = "`Appliance` or `Site`";
+    let path = KeyPath::of("kind");
+    let version = document.get("apiVersion").and_then(|entry| entry.value.text());
+    let ours = |version: &str| version.split('/').next() == API_VERSION.split('/').next();
+    match version.filter(|version| !ours(version)) {
+        Some(version) => {
+            let found = format!("`{kind}` of `{version}` is an object for a cluster");
+            let hint = "`foothold kubectl apply --filename FILE` gives it to a box that runs; a definition carries it in `content.manifests`";
+            findings.at(&path, &found, EXPECTED, hint);
+        }
+        None => {
+            let near = shape::nearest(kind, &["Appliance", "Site", "Simulation"]).unwrap_or("Appliance");
+            let found = format!("`{kind}` is not a kind of ours");
+            findings.at(&path, &found, EXPECTED, &format!("write `kind: {near}`"));
+        }
+    }
 }
 
 fn appliance_of(document: &Node, directory: &Path, findings: &mut Findings<'_>) -> Option<Appliance> {
