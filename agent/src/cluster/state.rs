@@ -21,6 +21,12 @@ const TEMPLATE_CA_PEM: &str = "foothold-ca-pem";
 const TEMPLATE_UID: &str = "foothold-uid-";
 /// How many digits follow the placeholder.
 const UID_DIGITS: usize = 4;
+/// Keys of what belongs to CoreDNS: its Deployment, ReplicaSets, pods.
+const DEPLOYMENT: &str = "/registry/deployments/kube-system/coredns";
+const REPLICA_SETS: &str = "/registry/replicasets/kube-system/coredns-";
+const PODS: &str = "/registry/pods/kube-system/coredns-";
+/// Label of a Deployment that begins with one pod: how many it is to have.
+pub const REPLICAS: &str = "foothold.dev/replicas";
 /// A key that every cluster has from its first second.
 const WITNESS: &str = "/registry/namespaces/kube-system";
 /// Operations of one nested transaction: with those around it etcd counts less than its 128 (`--max-txn-ops`).
@@ -48,7 +54,35 @@ pub fn read(
         .replace(TEMPLATE_CA, &STANDARD.encode(ca_pem))
         .replace(TEMPLATE_CA_PEM, quoted.trim_matches('"'))
         .replace(TEMPLATE_TIME, now);
-    serde_json::from_str(&with_uids(&text, uid))
+    let mut entries = serde_json::from_str(&with_uids(&text, uid))?;
+    begin_with_one(&mut entries);
+    Ok(entries)
+}
+
+/// Leaves CoreDNS one pod. Others would only take processors from what `ready` waits for: they follow it, and the label
+/// [`REPLICAS`] says how many there are to be.
+fn begin_with_one(entries: &mut Vec<StateEntry>) {
+    let Some(deployment) = entries.iter_mut().find(|entry| entry.key == DEPLOYMENT) else { return };
+    let Some(wanted) = deployment.value["spec"]["replicas"].as_u64().filter(|wanted| *wanted > 1) else { return };
+    deployment.value["metadata"]["labels"][REPLICAS] = json!(wanted.to_string());
+    for entry in entries.iter_mut().filter(|entry| entry.key == DEPLOYMENT || entry.key.starts_with(REPLICA_SETS)) {
+        entry.value["spec"]["replicas"] = json!(1);
+        let counts = entry.value["status"].as_object_mut().into_iter().flatten();
+        for (_, count) in counts.filter(|(name, count)| name.to_lowercase().ends_with("replicas") && **count == wanted) {
+            *count = json!(1);
+        }
+    }
+    // As the Deployment's controller writes them: another number there has it scale the ReplicaSet.
+    for entry in entries.iter_mut().filter(|entry| entry.key.starts_with(REPLICA_SETS)) {
+        let annotations = &mut entry.value["metadata"]["annotations"];
+        annotations["deployment.kubernetes.io/desired-replicas"] = json!("1");
+        annotations["deployment.kubernetes.io/max-replicas"] = json!("2");
+    }
+    let mut pods = 0;
+    entries.retain(|entry| {
+        pods += usize::from(entry.key.starts_with(PODS));
+        !entry.key.starts_with(PODS) || pods == 1
+    });
 }
 
 /// Each numbered placeholder becomes a UID, the same number the same one.
@@ -89,7 +123,7 @@ pub fn is_in(answer: &Value) -> bool {
 mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::{StateEntry, is_in, read, transaction};
     use crate::cluster::manifests::tests::node;
@@ -114,6 +148,39 @@ mod tests {
         assert_eq!(entries[1].value["ca"], "A\nB\n");
         assert_eq!(entries[1].value["kubeconfig"], format!("{} https://10.0.0.7:6443", STANDARD.encode("A\nB\n")));
         assert!(!format!("{entries:?}").contains("foothold-"), "{entries:?}");
+    }
+
+    #[test]
+    fn coredns_begins_with_one_pod_and_says_how_many_it_is_to_have() {
+        let annotations = json!({"deployment.kubernetes.io/desired-replicas": "2", "deployment.kubernetes.io/max-replicas": "3"});
+        let template = json!([
+            {"key": "/registry/deployments/kube-system/coredns", "value": {
+                "metadata": {"labels": {"k8s-app": "kube-dns"}}, "spec": {"replicas": 2},
+                "status": {"replicas": 2, "updatedReplicas": 2, "unavailableReplicas": 2, "terminatingReplicas": 0, "observedGeneration": 1}}},
+            {"key": "/registry/pods/kube-system/coredns-6b-a", "value": {}},
+            {"key": "/registry/pods/kube-system/coredns-6b-b", "value": {}},
+            {"key": "/registry/pods/kube-system/kube-proxy-a", "value": {}},
+            {"key": "/registry/replicasets/kube-system/coredns-6b", "value": {
+                "metadata": {"annotations": annotations}, "spec": {"replicas": 2}, "status": {"replicas": 2, "fullyLabeledReplicas": 2}}},
+        ]);
+        let read = |template: &Value| read(&template.to_string(), &node(), "", "", String::new).expect("entries");
+        let entries = read(&template);
+        let keys: Vec<&str> = entries.iter().map(|entry| entry.key.rsplit('/').next().expect("a name")).collect();
+        assert_eq!(keys, ["coredns", "coredns-6b-a", "kube-proxy-a", "coredns-6b"]);
+        let (deployment, set) = (&entries[0].value, &entries[3].value);
+        assert_eq!(deployment["metadata"]["labels"], json!({"k8s-app": "kube-dns", "foothold.dev/replicas": "2"}));
+        assert_eq!(
+            deployment["status"],
+            json!({"replicas": 1, "updatedReplicas": 1, "unavailableReplicas": 1, "terminatingReplicas": 0, "observedGeneration": 1})
+        );
+        assert_eq!((&deployment["spec"]["replicas"], &set["spec"]["replicas"]), (&json!(1), &json!(1)));
+        assert_eq!(set["status"], json!({"replicas": 1, "fullyLabeledReplicas": 1}));
+        let annotations = json!({"deployment.kubernetes.io/desired-replicas": "1", "deployment.kubernetes.io/max-replicas": "2"});
+        assert_eq!(set["metadata"]["annotations"], annotations);
+        // A Deployment of one pod stays as it is.
+        let mut alone = template;
+        alone[0]["value"]["spec"]["replicas"] = json!(1);
+        assert_eq!(read(&alone)[0].value, alone[0]["value"]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Phase `addons`: what kubeadm adds to a new cluster. Applied as soon as the API server writes.
+//! Phase `addons`: what kubeadm adds to a new cluster. Applied as soon as the API server writes. A new cluster begins with one
+//! pod of CoreDNS; the second follows `ready`.
 
 use std::time::Duration;
 
@@ -11,16 +12,20 @@ use super::control_plane::Credentials;
 use super::{Machine, phase};
 use crate::cluster::api::{Api, ApiError};
 use crate::cluster::objects::{self, Placed};
-use crate::cluster::{Node, TEMPLATES};
+use crate::cluster::{Node, TEMPLATES, state};
 use crate::steps::{Key, Missing, Outcome, Steps, done};
 
 /// Pause before an object is tried again whose namespace is not there yet.
 const AGAIN: Duration = Duration::from_millis(200);
+/// Pause between two looks at pods that come up.
+const LOOK: Duration = Duration::from_secs(1);
 /// How often such an object is tried.
 const TRIES: usize = 50;
+/// Path of CoreDNS's Deployment.
+const COREDNS: &str = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
 /// Paths of objects that tell whether the recorded ones are still there.
 const WITNESSES: [&str; 2] = [
-    "/apis/apps/v1/namespaces/kube-system/deployments/coredns",
+    COREDNS,
     "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy",
 ];
 
@@ -61,6 +66,28 @@ pub async fn objects(machine: &Machine, steps: &Steps, node: &Node, credentials:
         Ok(Outcome::Done((), json!({"objects": wanted.objects.len(), "created": created})))
     };
     steps.perform(&phase::OBJECTS, act).await;
+}
+
+/// Gives CoreDNS as many pods as kubeadm does, if it began with fewer ([`state::REPLICAS`]), and waits for them.
+pub async fn all_of_coredns(steps: &Steps, api: &Api) {
+    let act = || async {
+        let found = api.get(COREDNS).await?.unwrap_or_default();
+        let label = found["metadata"]["labels"][state::REPLICAS].as_str();
+        let Some(wanted) = label.and_then(|label| label.parse::<u64>().ok()) else { return Ok(Outcome::Current(())) };
+        let replicas = found["spec"]["replicas"].as_u64().unwrap_or_default().max(wanted);
+        let change = json!({"metadata": {"labels": {(state::REPLICAS): null}}, "spec": {"replicas": replicas}});
+        api.merge(COREDNS, &change).await?;
+        let ask = || async {
+            let what = || "all pods of CoreDNS".to_owned();
+            let found = api.get(COREDNS).await.map_err(|error| Missing::new(what(), error.to_string()))?;
+            let available = found.unwrap_or_default()["status"]["availableReplicas"].as_u64().unwrap_or_default();
+            let why = || format!("{available} of {replicas} are available");
+            if available >= replicas { Ok(()) } else { Err(Missing::new(what(), why())) }
+        };
+        steps.wait(&phase::COREDNS, LOOK, ask).await;
+        done(())
+    };
+    steps.perform(&phase::COREDNS, act).await;
 }
 
 async fn witnesses(api: &Api) -> Result<bool, ApiError> {

@@ -75,6 +75,8 @@ steps! {
     OBJECTS = Addons "objects", "it is tried again", PODS_LOG;
     /// Labels of the node.
     NODE_LABELS = Addons "node-labels", "it is tried again", KUBELET_LOG;
+    /// All pods of CoreDNS, which begins with one; behind `ready`.
+    COREDNS = Addons "coredns", "it is tried again", PODS_LOG;
     /// A way in, if Site gives keys.
     SSH = Services "ssh", "it is tried again", "journalctl -u ssh";
     /// Services of the host that wait for the cluster. Those of the box itself come next ([`all`]).

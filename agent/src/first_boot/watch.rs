@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::control_plane::bring_up_to_date;
 use super::run::{Cluster, Declared};
-use super::{Machine, decide, phase, ready};
+use super::{Machine, addons, decide, phase, ready};
 use crate::cluster::api::Api;
 use crate::cluster::pki::Issued;
 use crate::cluster::{Node, TEMPLATES, bpa_service, manifests, objects};
@@ -44,7 +44,7 @@ pub async fn forever(
     let (services, on) = (&declared.services, Ground { machine, steps, node: &node });
     let (started, start) = oneshot::channel();
     let behind = async {
-        services.start(Turn::Behind, on, &api).await;
+        tokio::join!(services.start(Turn::Behind, on, &api), addons::all_of_coredns(steps, &api));
         // Nobody waits any more when it took too long.
         let _ = started.send(());
     };
