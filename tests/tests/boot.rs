@@ -68,6 +68,9 @@ fn a_qcow2_on_bios_is_ready_after_ten_power_cuts_reachable_and_closed_to_strange
     let nodes = kubernetes.get("/api/v1/nodes");
     let conditions = nodes["items"][0]["status"]["conditions"].as_array().expect("conditions").clone();
     assert!(conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"), "{conditions:?}");
+    // The second pod of CoreDNS follows `ready`.
+    let both = |coredns: &Value| coredns["status"]["availableReplicas"] == 2;
+    kubernetes.wait("/apis/apps/v1/namespaces/kube-system/deployments", "coredns", both).expect("all of CoreDNS");
     let pods = kubernetes.get("/api/v1/namespaces/kube-system/pods");
     let pods = pods["items"].as_array().expect("pods").clone();
     assert!(pods.len() >= 7, "etcd, three of the control plane, kube-proxy, two of CoreDNS: {}", pods.len());

@@ -21,7 +21,7 @@ const TEMPLATE_CA_PEM: &str = "foothold-ca-pem";
 const TEMPLATE_UID: &str = "foothold-uid-";
 /// How many digits follow the placeholder.
 const UID_DIGITS: usize = 4;
-/// Keys of what belongs to CoreDNS: its Deployment, ReplicaSets, pods.
+/// Keys of what belongs to CoreDNS: its Deployment, `ReplicaSet`s, pods.
 const DEPLOYMENT: &str = "/registry/deployments/kube-system/coredns";
 const REPLICA_SETS: &str = "/registry/replicasets/kube-system/coredns-";
 const PODS: &str = "/registry/pods/kube-system/coredns-";
@@ -68,7 +68,8 @@ fn begin_with_one(entries: &mut Vec<StateEntry>) {
     for entry in entries.iter_mut().filter(|entry| entry.key == DEPLOYMENT || entry.key.starts_with(REPLICA_SETS)) {
         entry.value["spec"]["replicas"] = json!(1);
         let counts = entry.value["status"].as_object_mut().into_iter().flatten();
-        for (_, count) in counts.filter(|(name, count)| name.to_lowercase().ends_with("replicas") && **count == wanted) {
+        for (_, count) in counts.filter(|(name, count)| name.to_lowercase().ends_with("replicas") && **count == wanted)
+        {
             *count = json!(1);
         }
     }
@@ -152,7 +153,8 @@ mod tests {
 
     #[test]
     fn coredns_begins_with_one_pod_and_says_how_many_it_is_to_have() {
-        let annotations = json!({"deployment.kubernetes.io/desired-replicas": "2", "deployment.kubernetes.io/max-replicas": "3"});
+        let annotations =
+            json!({"deployment.kubernetes.io/desired-replicas": "2", "deployment.kubernetes.io/max-replicas": "3"});
         let template = json!([
             {"key": "/registry/deployments/kube-system/coredns", "value": {
                 "metadata": {"labels": {"k8s-app": "kube-dns"}}, "spec": {"replicas": 2},
@@ -175,7 +177,8 @@ mod tests {
         );
         assert_eq!((&deployment["spec"]["replicas"], &set["spec"]["replicas"]), (&json!(1), &json!(1)));
         assert_eq!(set["status"], json!({"replicas": 1, "fullyLabeledReplicas": 1}));
-        let annotations = json!({"deployment.kubernetes.io/desired-replicas": "1", "deployment.kubernetes.io/max-replicas": "2"});
+        let annotations =
+            json!({"deployment.kubernetes.io/desired-replicas": "1", "deployment.kubernetes.io/max-replicas": "2"});
         assert_eq!(set["metadata"]["annotations"], annotations);
         // A Deployment of one pod stays as it is.
         let mut alone = template;

@@ -24,10 +24,7 @@ const TRIES: usize = 50;
 /// Path of CoreDNS's Deployment.
 const COREDNS: &str = "/apis/apps/v1/namespaces/kube-system/deployments/coredns";
 /// Paths of objects that tell whether the recorded ones are still there.
-const WITNESSES: [&str; 2] = [
-    COREDNS,
-    "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy",
-];
+const WITNESSES: [&str; 2] = [COREDNS, "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy"];
 
 /// What is applied: all but the Node, and the Node's labels.
 pub struct Wanted {

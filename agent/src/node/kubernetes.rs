@@ -28,6 +28,9 @@ const CONTROL_PLANE: [(&str, &str); 4] = [
 ];
 /// How long the API may take to say that it is ready.
 const ANSWER: Duration = Duration::from_secs(4);
+/// How long containerd may take for an answer: a static pod has 30 s to end (its `terminationGracePeriodSeconds`), and crictl
+/// gives up after two by default.
+const CRI_PATIENCE: &str = "--timeout=100s";
 /// kubeadm pulls images and waits for a control plane that starts cold.
 const LONG: Duration = Duration::from_secs(45 * 60);
 
@@ -71,9 +74,10 @@ fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
 fn renew(server: &Server) -> anyhow::Result<()> {
     server.call(&["kubeadm", "certs", "renew", "all"], SHORT)?;
     for (component, _) in CONTROL_PLANE {
-        let found = server.call(&["crictl", "pods", "--label", &format!("component={component}"), "--quiet"], SHORT)?;
+        let label = format!("component={component}");
+        let found = server.call(&["crictl", CRI_PATIENCE, "pods", "--label", &label, "--quiet"], SHORT)?;
         for pod in found.split_whitespace() {
-            server.call(&["crictl", "stopp", pod], SHORT)?;
+            server.call(&["crictl", CRI_PATIENCE, "stopp", pod], SHORT)?;
         }
     }
     Ok(())

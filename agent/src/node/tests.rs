@@ -154,6 +154,22 @@ async fn an_upgrade_is_kubeadms_and_the_kubelet_comes_behind_it() {
     );
 }
 
+/// A static pod has 30 s to end, and crictl waits for two unless it is told.
+#[test]
+fn a_renewal_waits_until_static_pods_have_ended() {
+    let listed = |runner: FakeRunner, _| runner.answer("crictl --timeout=100s pods", "one\ntwo\n");
+    let bench = Bench::new((0..4).fold(FakeRunner::default(), listed));
+    kubernetes::make(&bench.server, &plan(Task::Renew), true).expect("renewed");
+    let calls = bench.runner.calls();
+    assert_eq!(calls[0], "kubeadm certs renew all");
+    assert_eq!(
+        calls[1..4],
+        ["pods --label component=etcd --quiet", "stopp one", "stopp two"]
+            .map(|words| format!("crictl --timeout=100s {words}"))
+    );
+    assert_eq!((bench.called("crictl --timeout=100s stopp"), calls.len()), (8, 13), "{calls:?}");
+}
+
 #[test]
 fn a_node_of_another_cluster_is_never_reset() {
     let bench = Bench::new(FakeRunner::default());

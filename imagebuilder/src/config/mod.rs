@@ -209,17 +209,14 @@ fn unknown(document: &Node, kind: &str, findings: &mut Findings<'_>) {
     let path = KeyPath::of("kind");
     let version = document.get("apiVersion").and_then(|entry| entry.value.text());
     let ours = |version: &str| version.split('/').next() == API_VERSION.split('/').next();
-    match version.filter(|version| !ours(version)) {
-        Some(version) => {
-            let found = format!("`{kind}` of `{version}` is an object for a cluster");
-            let hint = "`foothold kubectl apply --filename FILE` gives it to a box that runs; a definition carries it in `content.manifests`";
-            findings.at(&path, &found, EXPECTED, hint);
-        }
-        None => {
-            let near = shape::nearest(kind, &["Appliance", "Site", "Simulation"]).unwrap_or("Appliance");
-            let found = format!("`{kind}` is not a kind of ours");
-            findings.at(&path, &found, EXPECTED, &format!("write `kind: {near}`"));
-        }
+    if let Some(version) = version.filter(|version| !ours(version)) {
+        let found = format!("`{kind}` of `{version}` is an object for a cluster");
+        let hint = "`foothold kubectl apply --filename FILE` gives it to a box that runs; a definition carries it in `content.manifests`";
+        findings.at(&path, &found, EXPECTED, hint);
+    } else {
+        let near = shape::nearest(kind, &["Appliance", "Site", "Simulation"]).unwrap_or("Appliance");
+        let found = format!("`{kind}` is not a kind of ours");
+        findings.at(&path, &found, EXPECTED, &format!("write `kind: {near}`"));
     }
 }
 
