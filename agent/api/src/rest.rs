@@ -166,6 +166,9 @@ pub struct SiteObject {
     /// When it will be done, by what earlier work took, RFC 3339. Absent where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<String>,
+    /// Whether its kubeconfig can be fetched: a cluster that was made, also while it is not as it was asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kubeconfig: bool,
     /// Its nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<SiteNode>,

@@ -122,16 +122,26 @@ fn cluster(object: &Value) -> SiteObject {
     };
     let told = by_condition(object);
     let eta = object["status"]["eta"].as_str().map(str::to_owned);
-    SiteObject { state: or(&object["status"]["phase"], &told.state), eta, nodes: nodes(object, node), ..told }
+    let kubeconfig = object["status"]["kubeconfigSecret"].is_string();
+    SiteObject {
+        state: or(&object["status"]["phase"], &told.state),
+        eta,
+        kubeconfig,
+        nodes: nodes(object, node),
+        ..told
+    }
 }
 
 fn software(object: &Value) -> SiteObject {
     let node = |node: &Value| {
         let reboot = node["rebootRequired"] == true;
-        let packages = node["installed"].as_array().map_or(0, Vec::len);
+        let packages = match node["installed"].as_array().map_or(0, Vec::len) {
+            1 => "1 package".to_owned(),
+            count => format!("{count} packages"),
+        };
         SiteNode {
             name: text(&node["node"]),
-            state: format!("{packages} packages{}", if reboot { ", wants to be restarted" } else { "" }),
+            state: format!("{packages}{}", if reboot { ", wants to be restarted" } else { "" }),
             message: text(&node["error"]),
             ..SiteNode::default()
         }
@@ -188,12 +198,16 @@ mod tests {
                 {"name": "w-0", "phase": "Failing", "step": "kubernetes/join (7 of 9)", "ip": "192.0.2.11", "error": "no answer"}]}}),
         );
         assert_eq!((told.ready, &*told.state, &*told.message), (false, "Installing", "w-0 joins"));
+        assert!(!told.kubeconfig);
+        let degraded = cluster(&json!({"status": {"phase": "Degraded", "kubeconfigSecret": "one-kubeconfig",
+            "conditions": ready("False", "NodesNotReady", "node w-0: Kubelet stopped posting node status.")}}));
+        assert!(degraded.kubeconfig && !degraded.ready, "one who mends it needs it most");
         assert_eq!(told.since.as_deref(), Some("2026-03-01T12:00:00Z"));
         assert_eq!((&*told.nodes[0].state, &*told.nodes[0].ip), ("Installed", "192.0.2.10"));
         assert_eq!((&*told.nodes[1].state, &*told.nodes[1].message), ("kubernetes/join (7 of 9)", "no answer"));
         let told = software(&json!({"status": {"conditions": ready("True", "Installed", ""),
             "nodes": [{"node": "w-0", "installed": ["jq=1.7"], "rebootRequired": true}]}}));
         assert!(told.ready);
-        assert_eq!(told.nodes[0].state, "1 packages, wants to be restarted");
+        assert_eq!(told.nodes[0].state, "1 package, wants to be restarted");
     }
 }

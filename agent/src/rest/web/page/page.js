@@ -145,7 +145,7 @@ function drawSite(site) {
     const row = el('tr'), named = object.namespace + '/' + object.name, more = el('td');
     const path = 'clusters/' + named;
     const cluster = object.kind === 'Provisioning';
-    if (cluster && object.ready) more.append(button('Kubeconfig', path + '/kubeconfig', object.name + '.kubeconfig.yaml'));
+    if (object.kubeconfig) more.append(button('Kubeconfig', path + '/kubeconfig', object.name + '.kubeconfig.yaml'));
     row.append(el('td', (CALLED[object.kind] || object.kind) + ' ' + named, 's'), el('td', object.state + doneAbout(object.eta), object.ready ? 's is-done' : 's is-waiting'),
       el('td', at(object.since), 't'), el('td', object.message || '', 'd'), more);
     rows.push(row);
