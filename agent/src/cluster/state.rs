@@ -65,19 +65,23 @@ fn begin_with_one(entries: &mut Vec<StateEntry>) {
     let Some(deployment) = entries.iter_mut().find(|entry| entry.key == DEPLOYMENT) else { return };
     let Some(wanted) = deployment.value["spec"]["replicas"].as_u64().filter(|wanted| *wanted > 1) else { return };
     deployment.value["metadata"]["labels"][REPLICAS] = json!(wanted.to_string());
-    for entry in entries.iter_mut().filter(|entry| entry.key == DEPLOYMENT || entry.key.starts_with(REPLICA_SETS)) {
+    for entry in entries.iter_mut() {
+        let is_set = entry.key.starts_with(REPLICA_SETS);
+        if !is_set && entry.key != DEPLOYMENT {
+            continue;
+        }
         entry.value["spec"]["replicas"] = json!(1);
         let counts = entry.value["status"].as_object_mut().into_iter().flatten();
         for (_, count) in counts.filter(|(name, count)| name.to_lowercase().ends_with("replicas") && **count == wanted)
         {
             *count = json!(1);
         }
-    }
-    // As the Deployment's controller writes them: another number there has it scale the ReplicaSet.
-    for entry in entries.iter_mut().filter(|entry| entry.key.starts_with(REPLICA_SETS)) {
-        let annotations = &mut entry.value["metadata"]["annotations"];
-        annotations["deployment.kubernetes.io/desired-replicas"] = json!("1");
-        annotations["deployment.kubernetes.io/max-replicas"] = json!("2");
+        if is_set {
+            // As the Deployment's controller writes them: another number there has it scale the ReplicaSet.
+            let annotations = &mut entry.value["metadata"]["annotations"];
+            annotations["deployment.kubernetes.io/desired-replicas"] = json!("1");
+            annotations["deployment.kubernetes.io/max-replicas"] = json!("2");
+        }
     }
     let mut pods = 0;
     entries.retain(|entry| {

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::control_plane::Credentials;
 use super::{Machine, phase};
 use crate::cluster::api::{Api, ApiError};
+use crate::cluster::apply::health;
 use crate::cluster::objects::{self, Placed};
 use crate::cluster::{Node, TEMPLATES, state};
 use crate::steps::{Key, Missing, Outcome, Steps, done};
@@ -75,11 +76,11 @@ pub async fn all_of_coredns(steps: &Steps, api: &Api) {
         let change = json!({"metadata": {"labels": {(state::REPLICAS): null}}, "spec": {"replicas": replicas}});
         api.merge(COREDNS, &change).await?;
         let ask = || async {
-            let what = || "all pods of CoreDNS".to_owned();
-            let found = api.get(COREDNS).await.map_err(|error| Missing::new(what(), error.to_string()))?;
-            let available = found.unwrap_or_default()["status"]["availableReplicas"].as_u64().unwrap_or_default();
-            let why = || format!("{available} of {replicas} are available");
-            if available >= replicas { Ok(()) } else { Err(Missing::new(what(), why())) }
+            let what = "all pods of CoreDNS";
+            let found = api.get(COREDNS).await.map_err(|error| Missing::new("the API server", error.to_string()))?;
+            let found = found.ok_or_else(|| Missing::new(what, "its Deployment is not there"))?;
+            let health = health::of(&found);
+            if health.healthy { Ok(()) } else { Err(Missing::new(what, health.message)) }
         };
         steps.wait(&phase::COREDNS, LOOK, ask).await;
         done(())

@@ -48,6 +48,8 @@ use crate::problems::Problems;
 /// The version of all documents.
 pub const API_VERSION: &str = "foothold.dev/v1";
 
+/// Kinds of a definition's documents, for messages.
+const KINDS: &str = "`Appliance` or `Site`";
 /// Largest definition that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -174,7 +176,7 @@ fn check_documents(
             "Simulation" => {
                 seen.0 += 1;
                 let found = "a simulation is no definition";
-                findings.at(&KeyPath::of("kind"), found, "`Appliance` or `Site`", "`foothold simulate FILE` runs it");
+                findings.at(&KeyPath::of("kind"), found, KINDS, "`foothold simulate FILE` runs it");
             }
             other => {
                 seen.0 += 1;
@@ -205,18 +207,17 @@ fn check_documents(
 
 /// A document of another kind: a word that is misspelt, or an object for a cluster.
 fn unknown(document: &Node, kind: &str, findings: &mut Findings<'_>) {
-    const EXPECTED: &str = "`Appliance` or `Site`";
     let path = KeyPath::of("kind");
     let version = document.get("apiVersion").and_then(|entry| entry.value.text());
     let ours = |version: &str| version.split('/').next() == API_VERSION.split('/').next();
     if let Some(version) = version.filter(|version| !ours(version)) {
         let found = format!("`{kind}` of `{version}` is an object for a cluster");
         let hint = "`foothold kubectl apply --filename FILE` gives it to a box that runs; a definition carries it in `content.manifests`";
-        findings.at(&path, &found, EXPECTED, hint);
+        findings.at(&path, &found, KINDS, hint);
     } else {
         let near = shape::nearest(kind, &["Appliance", "Site", "Simulation"]).unwrap_or("Appliance");
         let found = format!("`{kind}` is not a kind of ours");
-        findings.at(&path, &found, EXPECTED, &format!("write `kind: {near}`"));
+        findings.at(&path, &found, KINDS, &format!("write `kind: {near}`"));
     }
 }
 

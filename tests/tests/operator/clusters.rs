@@ -178,14 +178,19 @@ async fn samples_of_icn_are_taken_and_what_is_wrong_is_told() {
     drop(operator);
 }
 
+/// What inspection says of a host that nobody provisions here.
+async fn found(tenants: &Tenants, name: &str, hardware: Value) {
+    let status = json!({"hardware": hardware, "provisioning": {"state": "unmanaged", "ID": "", "image": {"url": ""}},
+        "operationalStatus": "OK", "errorMessage": "", "errorCount": 0, "poweredOn": true});
+    tenants.api.merge(&format!("{HOSTS}/{name}/status"), &json!({"status": status})).await.expect("a status");
+}
+
 /// An object of the cluster `one` that has one node, and the Secret with its kubeconfig: that of `tenants` is its cluster.
 async fn made(tenants: &Tenants) -> String {
     define(&tenants.api, &agent_api::clusters::crds::all()).await;
     tenants.host("h0", json!({}), json!({"bootMACAddress": "52:54:00:00:00:01"})).await;
     let nic = json!({"mac": "52:54:00:00:00:01", "ip": "10.0.0.1"});
-    let status = json!({"hardware": {"nics": [nic]}, "provisioning": {"state": "unmanaged", "ID": "", "image": {"url": ""}},
-        "operationalStatus": "OK", "errorMessage": "", "errorCount": 0, "poweredOn": true});
-    tenants.api.merge(&format!("{HOSTS}/h0/status"), &json!({"status": status})).await.expect("a status");
+    found(tenants, "h0", json!({"nics": [nic]})).await;
     let kubeconfig = fs_err::read_to_string(admin(&tenants.cluster)).expect("a kubeconfig");
     tenants.secret("tenants", "one-kubeconfig", json!({"value": kubeconfig})).await;
     tenants.secret("tenants", "ssh-key-secret", json!({"password": "of-the-servers"})).await;
@@ -322,9 +327,7 @@ async fn many(clusters: usize, restarts: usize) {
         tenants.host(&name, json!({}), json!({"bootMACAddress": mac})).await;
         let nic = json!({"mac": mac, "ip": format!("10.0.{}.{}", number / 200, number % 200 + 1)});
         let hardware = json!({"cpu": {"count": 8}, "ramMebibytes": 16384, "nics": [nic]});
-        let status = json!({"hardware": hardware, "provisioning": {"state": "unmanaged", "ID": "", "image": {"url": ""}},
-            "operationalStatus": "OK", "errorMessage": "", "errorCount": 0, "poweredOn": true});
-        tenants.api.merge(&format!("{HOSTS}/{name}/status"), &json!({"status": status})).await.expect("a status");
+        found(&tenants, &name, hardware).await;
     }
     tenants.secret("tenants", "ssh-key-secret", json!({"password": "of-the-servers"})).await;
     let watch = Watch::start(Arc::clone(&tenants.api), named, one_each);

@@ -72,7 +72,7 @@ impl Controller {
         }
         if let Some(due) = look.due {
             let renew = due == Due::Renewal;
-            match self.keep_up(object, wanted, renew).await? {
+            match self.begin_upkeep(object, wanted, renew).await? {
                 Ok(()) => return Ok(()),
                 Err(error) => why.push(match due {
                     Due::Renewal => format!("its certificates end soon and cannot be renewed: {error}"),
@@ -107,7 +107,7 @@ impl Controller {
     }
 
     /// Starts work on the nodes that the cluster has. The inner error says why it could not begin.
-    async fn keep_up(
+    async fn begin_upkeep(
         &self,
         object: &Provisioning,
         wanted: Option<&Wanted>,
