@@ -154,6 +154,39 @@ fn a_url_where_a_path_belongs_is_told_as_one() {
     }
 }
 
+/// Helm takes 53 characters for the name of a release, and knows its archives by what they begin with.
+#[test]
+fn a_chart_is_one_that_helm_takes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let gzip: &[u8] = &[0x1f, 0x8b, 0x08, 0x00];
+    for (name, bytes) in [("web.tar.gz", gzip), ("web", gzip), ("web.tgz", gzip), ("plain.tgz", b"no archive")] {
+        fs_err::write(folder.path().join(name), bytes).expect("written");
+    }
+    let long = |letters: usize| "w".repeat(letters);
+    for (name, file, words) in [
+        (long(53), "web.tgz", None),
+        (long(1), "web.tar.gz", None),
+        (long(1), "web", None),
+        (long(54), "web.tgz", Some("wwww` is not valid")),
+        (long(64), "web.tgz", Some("wwww` is not valid")),
+        ("Web".to_owned(), "web.tgz", Some("`Web` is not valid")),
+        (long(1), "plain.tgz", Some("plain.tgz` is no chart")),
+    ] {
+        let chart = folder.path().join(file);
+        let chart = format!("{{ name: {name}, namespace: web, chart: {} }}", chart.display());
+        let problems = problems_in(&format!("content: {{ charts: [ {chart} ] }}"));
+        let found: Vec<&str> = problems.iter().map(|problem| problem.found.as_str()).collect();
+        match words {
+            None => assert!(found.is_empty(), "{name}, {file}: {found:?}"),
+            Some(words) => assert!(found.len() == 1 && found[0].contains(words), "{name}, {file}: {found:?}"),
+        }
+        let expected = "a DNS label (a-z, 0-9 and `-` inside, at most 53)";
+        assert!(problems.iter().all(|problem| problem.key != "content.charts[0].name" || problem.expected == expected));
+    }
+    let chart = format!("{{ name: {}, namespace: web, chart: {} }}", long(64), folder.path().join("web").display());
+    assert_eq!(problems_in(&format!("content: {{ charts: [ {chart} ] }}"))[0].hint, "shorten it by 11 characters");
+}
+
 #[test]
 fn right_definitions_are_understood() {
     for (name, file) in definitions("right") {

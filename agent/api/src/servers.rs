@@ -8,7 +8,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::net::{AddressRange, InterfaceAddress, MacAddress};
+use crate::net::{AddressRange, InterfaceAddress, MacAddress, is_interface_name};
 
 /// Network boot and provisioning of servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -104,6 +104,15 @@ impl ServersNetwork {
             let expected = "six pairs of hex digits such as \"52:54:00:12:34:56\"";
             let found = format!("`{mac}` is not a MAC address");
             add("interface.macAddress", found, expected, "it stands on the label of the machine");
+        }
+        if let Some(name) = name.as_deref().filter(|name| !is_interface_name(name)) {
+            let expected = "the whole name of one interface, no pattern";
+            add(
+                "interface.name",
+                format!("`{name}` is no name of an interface"),
+                expected,
+                "`ip link` on the box prints it",
+            );
         }
         let range = self.range.as_deref().and_then(|text| {
             let range = text.parse::<AddressRange>().ok();

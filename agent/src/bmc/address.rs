@@ -70,7 +70,7 @@ pub enum AddressError {
     #[error(transparent)]
     Form(#[from] BmcAddressError),
     /// The port is not a number.
-    #[error("the port `{0}` is no number up to 65535")]
+    #[error("the port `{0}` is no number from 1 to 65535")]
     Port(String),
     /// `?privilegelevel=` says something else.
     #[error("the privilege level `{0}` is not known")]
@@ -87,7 +87,8 @@ impl AddressError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
-            Self::Form(BmcAddressError::Missing | BmcAddressError::Unreadable(_)) | Self::Port(_) => {
+            Self::Port(_) => "write the BMC's port behind its name, or none for the usual one".to_owned(),
+            Self::Form(BmcAddressError::Missing | BmcAddressError::Unreadable(_)) => {
                 "write `spec.bmc.address` as `redfish+https://HOST/redfish/v1/Systems/ID` or `ipmi://HOST`".to_owned()
             }
             Self::Form(BmcAddressError::Unknown { .. }) => {
@@ -105,11 +106,13 @@ impl Address {
         if address.hostname.is_empty() {
             return Err(BmcAddressError::Unreadable(format!("`{text}` has no host")).into());
         }
+        let port = |text: &String| {
+            let port: Option<u16> = text.parse().ok().filter(|port| *port > 0);
+            port.ok_or_else(|| AddressError::Port(text.clone()))
+        };
+        let port = address.port.as_ref().map(port).transpose()?;
         if address.driver.is_ipmi() {
-            let port = address
-                .port
-                .as_ref()
-                .map_or(Ok(RMCP_PORT), |port| port.parse().map_err(|_| AddressError::Port(port.clone())))?;
+            let port = port.unwrap_or(RMCP_PORT);
             let level = &address.privilege;
             let privilege = Privilege::named(level).ok_or_else(|| AddressError::Privilege(level.clone()))?;
             return Ok(Self::Ipmi { host: address.hostname, port, privilege });
@@ -159,7 +162,10 @@ mod tests {
     #[case("irmc://192.0.2.1", "'irmc'")]
     #[case("redfish+ftp://192.0.2.1", "'redfish+ftp'")]
     #[case("redfish://", "failed to parse")]
-    #[case("ipmi://bmc:99999", "`99999`")]
+    #[case("ipmi://bmc:99999", "the port `99999` is no number from 1 to 65535")]
+    #[case("redfish+https://127.0.0.1:99999", "the port `99999` is no number from 1 to 65535")]
+    #[case("redfish://[2001:db8::1]:65536/redfish/v1/Systems/1", "the port `65536`")]
+    #[case("idrac-virtualmedia+http://bmc:0", "the port `0`")]
     #[case("ipmi://bmc?privilegelevel=KING", "`KING`")]
     fn what_is_no_address_is_told_with_a_hint(#[case] text: &str, #[case] part: &str) {
         let error = Address::parse(text).expect_err("no address");

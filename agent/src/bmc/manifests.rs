@@ -42,6 +42,8 @@ pub struct Host {
     pub name: String,
     /// Address of its BMC.
     pub address: String,
+    /// The card that it boots from, as it is written.
+    pub boot_mac: Option<String>,
     /// What its Secret says, or what is wrong with it, in words.
     pub credentials: Result<Credentials, String>,
     /// The BMC's certificate is not checked.
@@ -136,6 +138,7 @@ fn host(object: &Value, secrets: &BTreeMap<(String, String), &Value>) -> Result<
     };
     Ok(Host {
         address: text("address").to_owned(),
+        boot_mac: object["spec"]["bootMACAddress"].as_str().filter(|mac| !mac.is_empty()).map(str::to_owned),
         unverified: unverified.as_bool().unwrap_or(false),
         authority: secret.and_then(|secret| value(secret, "ca.crt")?.ok()),
         credentials,
@@ -323,6 +326,21 @@ spec: { online: false, bmc: { address: 192.0.2.2, credentialsName: one-bmc } }
 
         let objects = "{\"kind\": \"BareMetalHost\", \"metadata\": {\"name\": \"a\"}}\n".repeat(3);
         assert_eq!(read(&objects).expect("hosts").len(), 3, "JSON after JSON");
+    }
+
+    /// Neither the line with the mistake nor those around it: passwords and keys stand there.
+    #[test]
+    fn an_error_shows_nothing_of_the_text() {
+        let text = |line: &str| {
+            let lines = ["kind: Secret", "metadata: { name: a }", "stringData:", "  username: hunter2"];
+            format!("{}\n  {line}\n  other: hunter2\n", lines.join("\n"))
+        };
+        for wrong in ["password: [hunter2", "password: hunter2: hunter2", "password: *hunter2", "hunter2", "\thunter2"]
+        {
+            let said = read(&text(wrong)).expect_err("no YAML").to_string();
+            assert!(said.contains("line ") && !said.contains("hunter2"), "{wrong}: {said}");
+        }
+        assert!(matches!(read(&text("password: hunter2")), Err(ManifestError::NoHosts)));
     }
 
     #[test]

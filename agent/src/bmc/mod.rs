@@ -11,6 +11,7 @@
 //! ```
 
 pub mod address;
+mod answer;
 pub mod command;
 pub mod console;
 pub mod hello;

@@ -15,6 +15,7 @@ use agent_api::metal3::bmc_address::Credentials;
 use reqwest::{Client, Method, StatusCode, Url, header, redirect};
 use serde_json::{Value, json};
 
+use super::answer;
 use super::hello::{self, Spoken};
 use super::trust::{self, AuthorityError, CertificateProblem, Trust};
 
@@ -203,7 +204,7 @@ impl Redfish {
         };
         let (status, headers) = (answer.status(), answer.headers().clone());
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let body = self.body(answer).await.ok().flatten();
+        let body = self.body(answer).await.unwrap_or(Err(answer::NO_JSON));
         if !status.is_success() {
             return judge(&path, status, body).map(drop);
         }
@@ -298,16 +299,17 @@ impl Redfish {
         Ok(Told { status, date, body: self.body(answer).await? })
     }
 
-    /// The body of an answer; `None` when it is no JSON.
-    async fn body(&self, mut answer: reqwest::Response) -> Result<Option<Value>, Lost> {
+    /// The body of an answer, or what it is instead of JSON.
+    async fn body(&self, mut answer: reqwest::Response) -> Result<Result<Value, &'static str>, Lost> {
         let mut bytes = Vec::new();
+        let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_owned);
         while let Some(part) = answer.chunk().await.map_err(Lost::of)? {
             if bytes.len() + part.len() > ANSWER_BYTES {
                 return Err(Lost::Endless);
             }
             bytes.extend_from_slice(&part);
         }
-        Ok(serde_json::from_slice(&bytes).ok())
+        Ok(answer::read(&bytes, kind.as_deref()))
     }
 
     async fn lost(&self, path: &str, lost: Lost, tries: u32) -> RedfishError {
@@ -333,8 +335,8 @@ impl Redfish {
 struct Told {
     status: StatusCode,
     date: Option<String>,
-    /// `None` when it is no JSON.
-    body: Option<Value>,
+    /// What it is instead, when it is no JSON.
+    body: Result<Value, &'static str>,
 }
 
 /// What became of a question without an answer.
@@ -409,7 +411,7 @@ pub fn link(document: &Value, property: &str) -> Option<String> {
 }
 
 /// A success that is a JSON object, or why not: DSP0266, "Error responses".
-fn judge(path: &str, status: StatusCode, body: Option<Value>) -> Result<Value, RedfishError> {
+fn judge(path: &str, status: StatusCode, body: Result<Value, &'static str>) -> Result<Value, RedfishError> {
     if !status.is_success() {
         let error = &body.unwrap_or_default()["error"];
         let told = error["@Message.ExtendedInfo"][0]["Message"].as_str().or_else(|| error["message"].as_str());
@@ -417,6 +419,5 @@ fn judge(path: &str, status: StatusCode, body: Option<Value>) -> Result<Value, R
         return Err(RedfishError::Status { path: path.to_owned(), status, message });
     }
     let form = |what| RedfishError::Form { path: path.to_owned(), what };
-    body.ok_or_else(|| form("no JSON"))
-        .and_then(|body| if body.is_object() { Ok(body) } else { Err(form("no object")) })
+    body.map_err(form).and_then(|body| if body.is_object() { Ok(body) } else { Err(form("no object")) })
 }

@@ -25,14 +25,45 @@ pub type Kept<T> = BTreeMap<(String, String), T>;
 /// If the file cannot be read, or no client can be made from it.
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     let read = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading `{}`", kubeconfig.display()))?;
-    client_of(read).await
+    connect(read).await
 }
 
-/// A client with a kubeconfig.
+/// A client with a kubeconfig that somebody else wrote: from a Secret, or from an installer. It may name neither programs
+/// nor files: they would be those of this process, and its own token would go to a server of their choice.
 ///
 /// # Errors
-/// If no client can be made from it.
+/// If it names one, or no client can be made from it.
 pub async fn client_of(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
+    only_data(&kubeconfig)?;
+    connect(kubeconfig).await
+}
+
+/// Whether all that a kubeconfig needs is in it. An error names the key that leads elsewhere.
+fn only_data(kubeconfig: &Kubeconfig) -> anyhow::Result<()> {
+    let refuse = |key: &str, instead: &str| -> anyhow::Result<()> {
+        bail!("the kubeconfig has `{key}`, which names something of whoever reads it; hint: write {instead} into it")
+    };
+    for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
+        if cluster.certificate_authority.is_some() {
+            refuse("certificate-authority", "`certificate-authority-data`")?;
+        }
+    }
+    for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
+        let keys = [
+            ("client-certificate", user.client_certificate.is_some(), "`client-certificate-data`"),
+            ("client-key", user.client_key.is_some(), "`client-key-data`"),
+            ("tokenFile", user.token_file.is_some(), "`token`"),
+            ("exec", user.exec.is_some(), "a certificate or a `token`"),
+            ("auth-provider", user.auth_provider.is_some(), "a certificate or a `token`"),
+        ];
+        for (key, _, instead) in keys.into_iter().filter(|(_, there, _)| *there) {
+            refuse(key, instead)?;
+        }
+    }
+    Ok(())
+}
+
+async fn connect(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
@@ -118,7 +149,43 @@ mod tests {
     use kube::runtime::watcher::Event::{self, Apply, Delete, Init, InitApply, InitDone};
     use serde_json::{Value, json};
 
-    use super::{Followed, Kept};
+    use super::{Followed, Kept, only_data};
+
+    /// A kubeconfig of a cluster and a user with these keys.
+    fn kubeconfig(cluster: Value, user: Value) -> kube::config::Kubeconfig {
+        let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]});
+        kube::config::Kubeconfig::from_yaml(&text.to_string()).expect("a kubeconfig")
+    }
+
+    #[test]
+    fn a_kubeconfig_of_somebody_else_names_no_file_and_no_program() {
+        let server = json!({"server": "https://10.0.0.5:6443", "certificate-authority-data": "Y2E="});
+        for user in [
+            json!({"token": "abc"}),
+            json!({"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}),
+            json!({"username": "u", "password": "p"}),
+        ] {
+            only_data(&kubeconfig(server.clone(), user)).expect("all of it is there");
+        }
+        let token = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+        for (key, value) in [
+            ("tokenFile", json!(token)),
+            ("client-certificate", json!("/etc/x.crt")),
+            ("client-key", json!("/etc/x.key")),
+            ("exec", json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh"})),
+            ("auth-provider", json!({"name": "gcp", "config": {}})),
+        ] {
+            let mut user = json!({"token": "abc"});
+            user[key] = value;
+            let error = only_data(&kubeconfig(server.clone(), user)).expect_err(key).to_string();
+            assert!(error.contains(&format!("`{key}`")) && error.contains("hint: write"), "{error}");
+        }
+        let of_file = json!({"server": "https://10.0.0.5:6443", "certificate-authority": "/etc/ca.crt"});
+        let error = only_data(&kubeconfig(of_file, json!({"token": "abc"}))).expect_err("a file").to_string();
+        assert!(error.contains("`certificate-authority`"), "{error}");
+    }
 
     fn object(name: &str, mac: Option<&str>, status: &str) -> DynamicObject {
         let object = json!({"metadata": {"name": name, "namespace": "site"}, "mac": mac, "status": status});

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_api::rest::{Claim, Claimed};
+use agent_api::site::check::{is_public_key, wrong_token_hash};
 use agent_api::site::{Access, Site};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -63,9 +64,9 @@ pub enum ClaimError {
     /// The code is another one.
     #[error("the claim code is wrong")]
     WrongCode,
-    /// Not 64 hex digits.
-    #[error("`tokenSha256` is not a SHA-256 in 64 lower-case hex digits")]
-    NoHash,
+    /// Not 64 hex digits, or those of no token.
+    #[error("`tokenSha256`: {0}, expected the SHA-256 of a token in 64 lower-case hex digits")]
+    NoHash(&'static str),
     /// Too many wrong tries; again in so many seconds.
     #[error("too many wrong claim codes")]
     TooMany(u64),
@@ -118,7 +119,7 @@ impl Gate {
         let mut state = self.lock();
         state.held = match access.token_sha256.as_deref().and_then(hash_of_hex).or_else(kept) {
             Some(hash) => Held::Token(hash),
-            None if !access.ssh_authorized_keys.is_empty() => Held::Closed,
+            None if access.ssh_authorized_keys.iter().any(|key| is_public_key(key)) => Held::Closed,
             None if matches!(state.held, Held::Unclaimed { .. }) => return,
             None => Held::Unclaimed { code: new_code(), tries: 0 },
         };
@@ -138,7 +139,7 @@ impl Gate {
             Held::Unknown => return Verdict::NotYet,
             Held::Unclaimed { .. } => return Verdict::Unclaimed,
             Held::Closed => false,
-            Held::Token(hash) => token.is_some_and(|token| same(&sha256(token.as_bytes()), hash)),
+            Held::Token(hash) => token.is_some_and(|token| !token.is_empty() && same(&sha256(token.as_bytes()), hash)),
         };
         if right {
             self.known.remember(peer);
@@ -174,7 +175,8 @@ impl Gate {
             return Err(ClaimError::WrongCode);
         }
         let (token, hash) = if let Some(hex) = &claim.token_sha256 {
-            (None, hash_of_hex(hex).ok_or(ClaimError::NoHash)?)
+            let wrong = || ClaimError::NoHash(wrong_token_hash(hex).unwrap_or("this is not a SHA-256"));
+            (None, hash_of_hex(hex).ok_or_else(wrong)?)
         } else {
             let token = new_token();
             let hash = sha256(token.as_bytes());
@@ -234,9 +236,9 @@ fn same(a: &Hash, b: &Hash) -> bool {
     std::hint::black_box(difference) == 0
 }
 
+/// The hash of a token, if it can be one.
 fn hash_of_hex(text: &str) -> Option<Hash> {
-    let lower = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-    lower.then(|| hex::decode(text).ok()?.try_into().ok()).flatten()
+    wrong_token_hash(text).is_none().then(|| hex::decode(text).ok()?.try_into().ok()).flatten()
 }
 
 /// What people may write differently: case, dashes, spaces, O for 0, I and L for 1.
@@ -348,9 +350,36 @@ mod tests {
     fn ssh_keys_are_access_too_and_leave_nothing_to_claim() {
         let dir = tempfile::tempdir().expect("a folder");
         let gate = Gate::new(dir.path());
-        gate.set_site(&Access { ssh_authorized_keys: vec!["ssh-ed25519 AAAA".to_owned()], ..Access::default() });
+        let with = |key: &str| Access { ssh_authorized_keys: vec![key.to_owned()], ..Access::default() };
+        gate.set_site(&with("ssh-ed25519 AAAA... me@example.org"));
+        assert!(code_of(&gate).is_some(), "nobody has such a key: the box would be closed for ever");
+        gate.set_site(&with("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUCJZp6/C8oVQXGrbUIeZzV27d5zIR93oDe09dTTGAT"));
         assert_eq!(gate.check(PEER, Some("secret")), Verdict::Denied);
         assert_eq!(code_of(&gate), None);
+    }
+
+    #[test]
+    fn the_hash_of_no_token_is_no_access_and_is_not_taken_in_a_claim() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for hash in [hex::encode(sha256(b"")), "0".repeat(64)] {
+            let gate = Gate::new(dir.path());
+            gate.set_site(&Access { token_sha256: Some(hash.clone()), ..Access::default() });
+            assert_eq!(gate.check(PEER, Some("")), Verdict::Unclaimed);
+            let code = code_of(&gate).expect("a code");
+            let claimed = gate.claim(PEER, &Claim { code: code.clone(), token_sha256: Some(hash) });
+            let why = claimed.expect_err("refused").to_string();
+            assert!(why.contains("expected the SHA-256 of a token"), "{why}");
+            assert_eq!(code_of(&gate), Some(code), "it can be tried again");
+        }
+        fs_err::write(dir.path().join("token.sha256"), hex::encode(sha256(b""))).expect("one of an earlier release");
+        let gate = Gate::new(dir.path());
+        gate.set_site(&Access::default());
+        assert!(code_of(&gate).is_some());
+        assert_eq!(
+            gate.claim(PEER, &claim(&code_of(&gate).expect("a code"), Some("mine"))).expect("claimed").token,
+            None
+        );
+        assert_eq!((gate.check(PEER, Some("mine")), gate.check(PEER, Some(""))), (Verdict::Allowed, Verdict::Denied));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_api::ports::KUBERNETES_API;
 use agent_api::site::Site;
+use agent_api::site::interfaces::Card;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -95,7 +96,8 @@ pub async fn interfaces(machine: &Machine, steps: &Steps, site: &Site) {
 
 fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcome<()>> {
     let dir = machine.at("/etc/systemd/network");
-    let wanted = networkd::units(&site.networks, machine.provisioning());
+    let cards = cards(&machine.at("/sys/class/net"));
+    let wanted = networkd::units(&site.networks, machine.provisioning(), &cards);
     let mut changed = remove_others(machine, &dir, &wanted)?;
     for (name, text) in &wanted {
         changed |= files::write(&dir.join(name), text.as_bytes(), files::PUBLIC)?;
@@ -110,6 +112,26 @@ fn configure_interfaces(machine: &Machine, site: &Site) -> anyhow::Result<Outcom
     }
     let done = json!({"static": wanted.len()});
     Ok(if changed { Outcome::Done((), done) } else { Outcome::Current(()) })
+}
+
+/// What the kernel knows of the cards that it has found.
+fn cards(net: &Path) -> Vec<Card> {
+    let Ok(entries) = fs_err::read_dir(net) else { return Vec::new() };
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.join("device").exists())
+        .map(|path| card(&path))
+        .collect()
+}
+
+fn card(path: &Path) -> Card {
+    let read = |file: &str| fs_err::read_to_string(path.join(file)).unwrap_or_default();
+    // A part of a bond has the address of the bond, and keeps its own here (Documentation/ABI/testing/sysfs-class-net).
+    let own = read("bonding_slave/perm_hwaddr").trim().parse().or_else(|_| read("address").trim().parse());
+    let driver = fs_err::canonicalize(path.join("device/driver")).ok();
+    let last = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    Card { mac: own.ok(), name: last(path), driver: driver.as_deref().and_then(last) }
 }
 
 /// Removes files that are not wanted any more. An interface that another file made goes, too: systemd-networkd leaves it, and
@@ -283,7 +305,7 @@ mod tests {
 
     use agent_api::site::{Interface, Site};
 
-    use super::{firewall, interfaces, name_service};
+    use super::{Card, cards, firewall, interfaces, name_service};
     use crate::events::Bus;
     use crate::host::runner::FakeRunner;
     use crate::machine::tests::{machine, machine_with};
@@ -315,6 +337,23 @@ mod tests {
         assert_eq!(count(), 0);
         interfaces(&box_, &steps, &Site::default()).await;
         assert_eq!(steps.bus.since(0).1.last().expect("an event").state, agent_api::events::State::Skipped);
+    }
+
+    #[test]
+    fn cards_are_known_by_their_own_address_also_as_parts_of_a_bond() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, text: &str| {
+            let file = dir.path().join(file);
+            fs_err::create_dir_all(file.parent().expect("a folder")).expect("made");
+            fs_err::write(file, text).expect("written");
+        };
+        write("ens4/address", "52:54:00:00:00:01\n");
+        write("ens4/bonding_slave/perm_hwaddr", "52:54:00:00:00:02\n");
+        write("ens4/device/driver/x", "");
+        write("bond0/address", "52:54:00:00:00:01\n");
+        let (mac, name) = ("52:54:00:00:00:02".parse().ok(), Some("ens4".to_owned()));
+        assert_eq!(cards(dir.path()), [Card { mac, name, driver: Some("driver".to_owned()) }]);
+        assert_eq!(cards(&dir.path().join("nowhere")), []);
     }
 
     /// A bond that is not wanted any more, or not in this way, goes with its file.

@@ -1,11 +1,11 @@
 //! Site's networks as files of systemd-networkd. Pure text.
 //!
 //! ```text
-//! netdevs    ─► 10-site-NAME.netdev        what is made
-//! interfaces ─► 10-site-MAC.network        one card
-//!               10-site-NAME.network       one interface by its name
-//!               15-site-NUMBER.network     cards by a pattern, or by their driver
-//!               40-site-provisioning...    the box's own address where its servers are, unless an item is about that card
+//! provisioning ─► 05-site-provisioning...    the box's own address where its servers are, with what the item about that card says
+//! netdevs      ─► 10-site-NAME.netdev        what is made
+//! interfaces   ─► 10-site-MAC.network        one card
+//!                 10-site-NAME.network       one interface by its name
+//!                 15-site-NUMBER.network     cards by a pattern, or by their driver
 //! ```
 //!
 //! The first that matches an interface is used; the image's own, by which all others ask DHCP, comes last.
@@ -13,40 +13,65 @@
 
 use std::fmt::Write as _;
 
-use agent_api::net::MacAddress;
 use agent_api::servers::Provisioning;
 use agent_api::site::Networks;
 use agent_api::site::interfaces::{
-    AdSelect, Bond, BondMode, Bridge, ClientIdentifier, Dhcp, DhcpV4, DhcpV6, FailOverMac, Interface, LacpRate, Netdev,
-    NetdevKind, Route, TransmitHashPolicy, WithoutRa,
+    AdSelect, Bond, BondMode, Bridge, Card, ClientIdentifier, Dhcp, DhcpV4, DhcpV6, FailOverMac, Interface, LacpRate,
+    Netdev, NetdevKind, Route, TransmitHashPolicy, WithoutRa,
 };
 
+/// The file of the servers' network: before those of Site.
+const SERVERS: &str = "05-site-provisioning.network";
 /// How often a bond looks at its links, unless said.
 const MII_MONITOR: &str = "100ms";
 
-/// All files: names and texts.
-pub fn units(networks: &Networks, servers: Option<&Provisioning>) -> Vec<(String, String)> {
+/// All files: names and texts. `cards`: those that the box has; what is not known of them is what the kernel has not found yet.
+pub fn units(networks: &Networks, servers: Option<&Provisioning>, cards: &[Card]) -> Vec<(String, String)> {
     let mut units: Vec<_> =
         networks.netdevs.iter().map(|one| (format!("10-site-{}.netdev", one.name), netdev(one))).collect();
-    let is_made = |name: &str| networks.netdevs.iter().any(|netdev| netdev.name == name);
-    let mut own = servers.filter(|servers| servers.address.is_some());
     // What is made and has no item has one that says nothing more.
     let has_item = |netdev: &&Netdev| networks.interfaces.iter().any(|one| one.name.as_ref() == Some(&netdev.name));
     let others = networks.netdevs.iter().filter(|netdev| !has_item(netdev));
     let others = others.map(|netdev| Interface { name: Some(netdev.name.clone()), ..Interface::default() });
-    for (number, mut interface) in networks.interfaces.iter().cloned().chain(others).enumerate() {
-        if !interface.addresses.is_empty() {
-            interface.dns.extend(&networks.dns);
-        }
-        let here = own.take_if(|servers| is_about(&interface, servers)).and_then(|servers| servers.address);
-        if let Some(own) = here.map(|own| own.to_string()).filter(|own| !interface.addresses.contains(own)) {
-            interface.addresses.push(own);
-        }
-        let made = interface.name.as_deref().is_some_and(is_made);
-        units.push((file(&interface, number), network(&interface, made, here.is_some())));
+    let mut items: Vec<Interface> = networks.interfaces.iter().cloned().chain(others).collect();
+    for item in items.iter_mut().filter(|item| !item.addresses.is_empty()) {
+        item.dns.extend(&networks.dns);
     }
-    units.extend(own.and_then(servers_network));
+    let is_made = |item: &Interface| networks.netdevs.iter().any(|netdev| item.name.as_ref() == Some(&netdev.name));
+    if let Some(merged) = servers.and_then(|servers| of_servers(&items, servers, cards)) {
+        units.push((SERVERS.to_owned(), network(&merged, is_made(&merged), true)));
+    }
+    units.extend(
+        items.iter().enumerate().map(|(number, item)| (file(item, number), network(item, is_made(item), false))),
+    );
     units
+}
+
+/// The interface that has the box's own address where its servers are, with all that the item about it says: of two files about
+/// one card only the first is read.
+fn of_servers(items: &[Interface], servers: &Provisioning, cards: &[Card]) -> Option<Interface> {
+    let own = servers.address?.to_string();
+    let (mac, name) = (servers.mac_address.as_deref(), servers.interface.as_deref());
+    let declared = Card::of(mac, name.filter(|_| mac.is_none()));
+    if declared == Card::default() {
+        return None;
+    }
+    let is_it = |card: &&Card| if mac.is_some() { card.mac == declared.mac } else { card.name == declared.name };
+    let mut item = cards.iter().find(is_it).unwrap_or(&declared).item_in(items);
+    let mut by = Interface { mac_address: mac.map(str::to_owned), name: declared.name.clone(), ..Interface::default() };
+    // A part of a bond or a bridge has no address: the whole has it.
+    let whole = |item: Option<usize>| item.and_then(|it| items[it].bond.clone().or_else(|| items[it].bridge.clone()));
+    for _ in items {
+        let Some(name) = whole(item) else { break };
+        item = Card::of(None, Some(&name)).item_in(items);
+        by = Interface { name: Some(name), ..Interface::default() };
+    }
+    let said = item.map(|item| items[item].clone()).unwrap_or_default();
+    let mut merged = Interface { mac_address: by.mac_address, name: by.name, driver: None, ..said };
+    if !merged.addresses.contains(&own) {
+        merged.addresses.push(own);
+    }
+    Some(merged)
 }
 
 /// The interface that a file of this name makes.
@@ -55,20 +80,12 @@ pub fn made_by(file: &str) -> Option<&str> {
 }
 
 fn file(interface: &Interface, number: usize) -> String {
-    let whole = interface.name.as_deref().filter(|name| !name.contains(['*', '?', '[']));
+    let whole = interface.name.as_deref().filter(|_| !interface.is_several());
     match (&interface.mac_address, whole) {
         (Some(mac), _) => format!("10-site-{}.network", mac.replace(':', "").to_ascii_lowercase()),
         (None, Some(name)) => format!("10-site-{name}.network"),
         (None, None) => format!("15-site-{number:02}.network"),
     }
-}
-
-/// Whether the box's address on the servers' network belongs to this interface.
-fn is_about(interface: &Interface, servers: &Provisioning) -> bool {
-    let mac = |text: &Option<String>| text.as_deref().and_then(MacAddress::from_any);
-    let by_mac = mac(&servers.mac_address).is_some() && mac(&servers.mac_address) == mac(&interface.mac_address);
-    let by_name = servers.mac_address.is_none() && servers.interface.is_some() && servers.interface == interface.name;
-    by_mac || by_name
 }
 
 /// `made`: it is one of `netdevs`. `without_carrier`: it has its addresses without a cable, too.
@@ -239,33 +256,19 @@ fn bridge(text: &mut String, bridge: &Bridge) {
     line(text, "ForwardDelaySec", bridge.forward_delay_sec.as_deref());
 }
 
-/// The file for the box's own address on the servers' network, where no item of Site is about its card. The card has the
-/// address without a cable, too.
-fn servers_network(declared: &Provisioning) -> Option<(String, String)> {
-    let own = declared.address?;
-    let interface = match (&declared.mac_address, &declared.interface) {
-        (Some(mac), _) => format!("PermanentMACAddress={mac}"),
-        (None, Some(name)) => format!("Name={name}"),
-        (None, None) => return None,
-    };
-    let text = format!(
-        "[Match]\n{interface}\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nAddress={own}\n\
-         ConfigureWithoutCarrier=yes\nLLMNR=no\nMulticastDNS=no\n"
-    );
-    Some(("40-site-provisioning.network".to_owned(), text))
-}
-
 #[cfg(test)]
 mod tests {
     use agent_api::servers::Provisioning;
     use agent_api::site::Site;
+    use agent_api::site::interfaces::Card;
+    use rstest::rstest;
 
-    use super::{made_by, units};
+    use super::{SERVERS, made_by, units};
 
     /// The files of a Site with these lines.
     fn files(lines: &str, servers: Option<&Provisioning>) -> Vec<(String, String)> {
         let site = Site::parse(&format!("apiVersion: foothold.dev/v1\nkind: Site\n{lines}\n")).expect("a Site");
-        units(&site.networks, servers)
+        units(&site.networks, servers, &[])
     }
 
     fn shown(files: &[(String, String)]) -> String {
@@ -319,34 +322,84 @@ networks:
     #[test]
     fn the_box_has_its_own_address_where_the_servers_are() {
         let named = files("", Some(&servers(Some("enp2s0"), None)));
-        // Site's files come before it, the image's after it.
-        assert!(("10-site-525400123456.network"..="80-dhcp.network").contains(&named[0].0.as_str()));
+        // It comes before all others: the first file that is about a card is the only one that is read.
+        assert!(named[0].0 == SERVERS && SERVERS < "10-site-525400123456.network");
         insta::assert_snapshot!(named[0].1);
         let by_mac = files("", Some(&servers(Some("enp2s0"), Some("52:54:00:12:34:56"))));
         assert!(by_mac[0].1.contains("\nPermanentMACAddress=52:54:00:12:34:56\n"));
         assert_eq!(files("", Some(&Provisioning { address: None, ..servers(Some("enp2s0"), None) })), []);
     }
 
-    /// Of two files about one card, only the first is read.
-    #[test]
-    fn an_item_about_the_servers_card_has_their_address_too() {
-        for (lines, servers) in [
-            (
-                "interfaces: [ { macAddress: \"52:54:00:12:34:5A\", addresses: [ 10.0.0.5/24 ] } ]",
-                servers(None, Some("52:54:00:12:34:5a")),
-            ),
-            ("interfaces: [ { name: ens4, mtuBytes: 9000 } ]", servers(Some("ens4"), None)),
-            ("netdevs: [ { name: br0, kind: bridge } ]", servers(Some("br0"), None)),
-            ("interfaces: [ { name: ens4, addresses: [ 172.22.0.1/24 ] } ]", servers(Some("ens4"), None)),
-        ] {
-            let files = files(&format!("networks: {{ {lines} }}"), Some(&servers));
-            assert!(files.iter().all(|(name, _)| !name.contains("provisioning")), "{files:?}");
-            let text = shown(&files);
-            assert_eq!(text.matches("Address=172.22.0.1/24\nConfigureWithoutCarrier=yes\n").count(), 1, "{text}");
-            assert!(!text.contains("DHCP="), "it has an address and asks for none: {text}");
+    /// Of two files about one card, only the first is read: it has what the item says, and the servers' address.
+    #[rstest]
+    #[case::by_mac(
+        "interfaces: [ { macAddress: \"52:54:00:12:34:5A\", addresses: [ 10.0.0.5/24 ] } ]",
+        servers(None, Some("52:54:00:12:34:5a")),
+        &["PermanentMACAddress=52:54:00:12:34:5a", "Kind=!*", "Address=10.0.0.5/24"]
+    )]
+    #[case::by_name(
+        "interfaces: [ { name: \"eno*\", mtuBytes: 1400 }, { name: eno4, mtuBytes: 9000 } ]",
+        servers(Some("eno4"), None),
+        &["Name=eno4", "MTUBytes=9000"]
+    )]
+    #[case::made("netdevs: [ { name: br0, kind: bridge } ]", servers(Some("br0"), None), &["Name=br0"])]
+    #[case::the_same_address(
+        "interfaces: [ { name: ens4, addresses: [ 172.22.0.1/24 ] } ]",
+        servers(Some("ens4"), None),
+        &["Name=ens4"]
+    )]
+    #[case::by_pattern(
+        "interfaces: [ { name: \"ens*\", mtuBytes: 9000, routes: [ { destination: 10.9.0.0/16 } ] } ]",
+        servers(Some("ens4"), None),
+        &["Name=ens4", "MTUBytes=9000", "Destination=10.9.0.0/16"]
+    )]
+    #[case::mac_of_the_named_card(
+        "interfaces: [ { macAddress: \"52:54:00:12:34:56\", mtuBytes: 9000, addresses: [ 10.0.0.5/24 ] } ]",
+        servers(Some("ens4"), None),
+        &["Name=ens4", "MTUBytes=9000", "Address=10.0.0.5/24"]
+    )]
+    #[case::name_of_the_card_with_that_mac(
+        "interfaces: [ { name: \"ens[4-6]\", mtuBytes: 9000 } ]",
+        servers(None, Some("52:54:00:12:34:56")),
+        &["PermanentMACAddress=52:54:00:12:34:56", "MTUBytes=9000"]
+    )]
+    #[case::by_driver(
+        "interfaces: [ { driver: ixgbe, mtuBytes: 1400 }, { driver: \"virtio*\", mtuBytes: 9000 } ]",
+        servers(Some("ens4"), None),
+        &["Name=ens4", "MTUBytes=9000"]
+    )]
+    #[case::not_there_yet(
+        "interfaces: [ { driver: \"virtio*\", mtuBytes: 9000 } ]",
+        servers(Some("ens9"), None),
+        &["Name=ens9", "Kind=!*"]
+    )]
+    #[case::part_of_a_bond(
+        "netdevs: [ { name: b, kind: bond }, { name: br, kind: bridge } ], \
+         interfaces: [ { name: \"ens*\", bond: b }, { name: b, bridge: br, mtuBytes: 9000 } ]",
+        servers(Some("ens4"), None),
+        &["Name=br"]
+    )]
+    fn the_servers_card_has_their_address_and_what_its_item_says(
+        #[case] lines: &str,
+        #[case] servers: Provisioning,
+        #[case] expected: &[&str],
+    ) {
+        let site = Site::parse(&format!("apiVersion: foothold.dev/v1\nkind: Site\nnetworks: {{ {lines} }}\n"));
+        let mac = "52:54:00:12:34:56".parse().ok();
+        let card = Card { mac, name: Some("ens4".to_owned()), driver: Some("virtio_net".to_owned()) };
+        let files = units(&site.expect("a Site").networks, Some(&servers), &[Card::default(), card]);
+        let first = files.iter().map(|(name, _)| name).filter(|name| name.ends_with(".network")).min();
+        assert_eq!(first.map(String::as_str), Some(SERVERS));
+        let text = &files.iter().find(|(name, _)| name == SERVERS).expect("a file").1;
+        assert_eq!(text.matches("Address=172.22.0.1/24\n").count(), 1, "{text}");
+        assert!(text.contains("\nConfigureWithoutCarrier=yes\n"), "{text}");
+        assert!(!text.contains("DHCP="), "it has an address and asks for none: {text}");
+        for line in expected {
+            assert!(text.lines().any(|found| found == *line), "no `{line}`: {text}");
         }
-        let others = files("networks: { interfaces: [ { name: ens5 } ] }", Some(&servers(Some("ens4"), None)));
-        assert!(others.iter().any(|(name, _)| name.contains("provisioning")));
+        assert!(!text.contains("Driver=") && !text.contains("Bond="), "{text}");
+        let rest = files.iter().filter(|(name, _)| name != SERVERS);
+        assert_eq!(rest.filter(|(_, text)| text.contains("ConfigureWithoutCarrier")).count(), 0);
     }
 
     #[test]

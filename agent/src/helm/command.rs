@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
-use super::{ReleasePlan, run};
+use super::{GRACE, ReleasePlan, run};
 use crate::host::System;
 use crate::terminal::show;
 
@@ -41,14 +41,15 @@ impl Release {
     /// Runs the command. The exit code is 1 when the report has an error.
     ///
     /// # Errors
-    /// A plan that cannot be read, or a report that cannot be written.
+    /// A plan that cannot be read, or a report that cannot be written. Signals that cannot be waited for.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let text = fs_err::read_to_string(self.plan.join("plan.json"))?;
         let plan: ReleasePlan = serde_json::from_str(&text).context("reading the plan")?;
         fs_err::create_dir_all(&self.work)?;
         let ground = run::Ground {
-            runner: Arc::new(System::new()),
+            // Before anything else runs: Helm ends in order when the pod must end.
+            runner: Arc::new(System::gentle(GRACE).context("waiting for signals")?),
             kubeconfig: self.plan.join("kubeconfig"),
             work: self.work.clone(),
         };

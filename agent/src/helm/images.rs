@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use reqwest::{StatusCode, Url, header};
 use serde_json::Value;
 
-use super::look::documents;
+use super::record::documents;
 use crate::cluster::apply::declared::Id;
 use crate::http::client;
 

@@ -1,55 +1,28 @@
 //! A release as its cluster has it: what Helm recorded, how each object is, and whether somebody changed it.
 
-use std::io::Read as _;
-
 use agent_api::clusters::release::UnhealthyObject;
-use agent_api::yaml;
-use anyhow::{Context as _, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use flate2::read::GzDecoder;
+use anyhow::Context as _;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
+use super::record::{self, Record};
 use crate::cluster::apply::declared::Id;
 use crate::cluster::apply::health;
 use crate::cluster::follow;
 
 /// Helm's field manager (server-side apply).
 const MANAGER: &str = "helm";
-/// Most bytes of a record of Helm's: it fits a Secret when packed.
-const MOST: u64 = 64 << 20;
 /// Fields that the API server sets by itself.
 const OWN: [&str; 5] = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
 
-/// The objects of a manifest.
-///
-/// # Errors
-/// The manifest is not YAML.
-pub fn documents(manifest: &str) -> anyhow::Result<Vec<Value>> {
-    let read: Vec<Value> = serde_saphyr::from_multiple_with_options(manifest, yaml::options(manifest))
-        .map_err(|error| anyhow::anyhow!("the chart's objects are no YAML: {}", yaml::told(&error)))?;
-    Ok(read.into_iter().filter(|object| object["kind"].is_string()).collect())
-}
-
 /// An application cluster.
 pub struct Cluster(Client);
-
-/// What Helm recorded of the release as it is installed now.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Record {
-    /// Its revision.
-    pub revision: i64,
-    /// `deployed`, `failed` and the like.
-    pub status: String,
-    /// Its objects.
-    pub objects: Vec<Value>,
-}
 
 impl Cluster {
     /// The cluster of a kubeconfig.
@@ -66,15 +39,37 @@ impl Cluster {
     /// # Errors
     /// The cluster does not answer, or the record cannot be read.
     pub async fn record(&self, namespace: &str, name: &str) -> anyhow::Result<Option<Record>> {
+        let newest = self.newest(namespace, name).await?;
+        newest.map(|(_, record)| Record::of(&record)).transpose()
+    }
+
+    /// Marks the newest record as failed if a Helm that was cut off left it locked: every other Helm would give up with
+    /// "another operation is in progress". Only for one that knows that no Helm of the release runs.
+    ///
+    /// # Errors
+    /// The cluster does not answer, somebody else wrote the record meanwhile, or it cannot be read.
+    pub async fn unlock(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
+        let Some((secret, record)) = self.newest(namespace, name).await? else { return Ok(()) };
+        let Some(secret) = record::unlocked(secret, record, Timestamp::now().as_second())? else { return Ok(()) };
+        let secrets = Api::<Secret>::namespaced(self.0.clone(), namespace);
+        secrets
+            .replace(&secret.name_any(), &PostParams::default(), &secret)
+            .await
+            .context("unlocking Helm's record")?;
+        Ok(())
+    }
+
+    /// The newest record, and its Secret.
+    async fn newest(&self, namespace: &str, name: &str) -> anyhow::Result<Option<(Secret, Value)>> {
         let secrets = Api::<Secret>::namespaced(self.0.clone(), namespace);
         let own = ListParams::default().labels(&format!("owner=helm,name={name}"));
         let records = secrets.list(&own).await.context("asking the cluster for Helm's records")?;
         let mut found = Vec::new();
         for secret in records.items {
-            let data = secret.data.and_then(|mut data| data.remove("release")).context("a record of Helm is empty")?;
-            found.push(record(&data.0)?);
+            let record = record::read(&secret)?;
+            found.push((secret, record));
         }
-        Ok(found.into_iter().max_by_key(|record| record.revision))
+        Ok(found.into_iter().max_by_key(|(_, record)| record["version"].as_i64()))
     }
 
     async fn api(&self, object: &Value, namespace: &str) -> anyhow::Result<Api<DynamicObject>> {
@@ -150,44 +145,11 @@ fn differs(mut live: Value, mut again: Value) -> bool {
     live != again
 }
 
-/// A record of Helm: JSON, packed, in base64 (Helm's `storage/driver`).
-fn record(data: &[u8]) -> anyhow::Result<Record> {
-    let packed = STANDARD.decode(data).context("a record of Helm is no base64")?;
-    let mut text = Vec::new();
-    GzDecoder::new(&*packed)
-        .take(MOST + 1)
-        .read_to_end(&mut text)
-        .context("a record of Helm is not packed with gzip")?;
-    ensure!(text.len() as u64 <= MOST, "a record of Helm has more than {MOST} bytes");
-    let read: Value = serde_json::from_slice(&text).context("a record of Helm is no JSON")?;
-    Ok(Record {
-        revision: read["version"].as_i64().context("a record of Helm has no version")?,
-        status: read["info"]["status"].as_str().unwrap_or_default().to_owned(),
-        objects: documents(read["manifest"].as_str().unwrap_or_default())?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn helms_record_is_read_as_helm_writes_it() {
-        let text = json!({"name": "web", "version": 4, "info": {"status": "deployed"},
-            "manifest": "---\n# Source: web/templates/a.yaml\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n\n"});
-        let mut packer = GzEncoder::new(Vec::new(), Compression::default());
-        packer.write_all(text.to_string().as_bytes()).expect("packed");
-        let data = STANDARD.encode(packer.finish().expect("packed"));
-        let read = record(data.as_bytes()).expect("a record");
-        assert_eq!((read.revision, read.status.as_str(), read.objects.len()), (4, "deployed", 1));
-        assert!(record(b"?").expect_err("refused").to_string().contains("base64"));
-    }
 
     #[test]
     fn only_what_applying_would_change_is_drift() {

@@ -6,6 +6,7 @@
 //!                                            ├────► run     helm upgrade --install, test, uninstall
 //!                                            └────► Report, as the pod's termination message
 //! controller ─► look: Helm's record in the cluster ─► health of each object, drift
+//!               record   what Helm writes of a release, and how one that was cut off is unlocked    (pure)
 //! ```
 //! Nothing that Helm does is implemented a second time here.
 
@@ -13,6 +14,7 @@ mod chart;
 pub mod command;
 mod images;
 pub mod look;
+mod record;
 mod run;
 
 use std::time::Duration;
@@ -20,6 +22,19 @@ use std::time::Duration;
 use agent_api::clusters::release::UnhealthyObject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use command::Deed;
+
+/// What Helm does one after another within a call, each as long as its `--timeout`: hooks before, the objects, hooks behind.
+const PARTS: u32 = 3;
+/// How much longer than its own limit Helm may run.
+const MORE: Duration = Duration::from_secs(60);
+/// How much longer than Helm the pod may take: to fetch the chart, and to ask for its images.
+const POD: Duration = Duration::from_secs(300);
+/// Longest run of Helm, whatever the plan says.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// What Helm gets to record how far it came when it must end.
+pub const GRACE: Duration = Duration::from_secs(60);
 
 /// What a pod is told to do with a release.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +48,7 @@ pub struct ReleasePlan {
     pub source: Source,
     /// All values, merged.
     pub values: Map<String, Value>,
-    /// How long Helm waits for the objects.
+    /// How long Helm waits for the objects, and for each hook.
     pub timeout: Duration,
     /// Whether a failed upgrade is rolled back.
     pub rollback: bool,
@@ -43,6 +58,29 @@ pub struct ReleasePlan {
     pub content: String,
     /// `BOX:5000`.
     pub registry: String,
+}
+
+impl ReleasePlan {
+    /// Longest run of a call of Helm that waits for hooks and objects. Before that Helm ends by itself.
+    pub fn limit(&self) -> Duration {
+        self.timeout.saturating_mul(PARTS).saturating_add(MORE).min(LONGEST)
+    }
+
+    /// Longest run of an install or upgrade: one that fails and is taken back has everything twice.
+    pub fn apply_limit(&self) -> Duration {
+        let times = if self.rollback { 2 } else { 1 };
+        self.limit().saturating_mul(times)
+    }
+
+    /// Longest run of the pod: all calls of Helm, and what is done before.
+    pub fn pod_limit(&self, deed: Deed) -> Duration {
+        let calls = match deed {
+            Deed::Apply if self.test => self.apply_limit().saturating_add(self.limit() + GRACE),
+            Deed::Apply => self.apply_limit(),
+            Deed::Remove => self.limit(),
+        };
+        calls.saturating_add(POD + GRACE)
+    }
 }
 
 /// What is installed.

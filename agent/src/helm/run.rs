@@ -8,15 +8,17 @@ use agent_api::clusters::release::UnhealthyObject;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::look::{self, Cluster};
+use super::look::Cluster;
+use super::record::{documents, is_at_work};
 use super::{ReleasePlan, Report, chart, images};
 use crate::host::Runner;
 use crate::steps::chain;
 
 /// Longest run of a call of Helm that waits for nothing.
 const CALL: Duration = Duration::from_secs(120);
-/// How much longer than its own limit Helm may run.
-const MORE: Duration = Duration::from_secs(60);
+/// What Helm is told about fields that somebody else changed, such as `kubectl edit` or an autoscaler: the release says how
+/// they are, as it always did before Helm applied on the server. Objects that an older Helm applied itself are taken over.
+const OURS: [&str; 2] = ["--server-side=true", "--force-conflicts"];
 /// Objects that are named when something fails.
 const NAMED: usize = 10;
 
@@ -69,12 +71,20 @@ async fn try_apply(ground: &Ground, plan: &ReleasePlan, report: &mut Report) -> 
     images::check(&plan.registry, &String::from_utf8_lossy(&rendered)).await?;
 
     let timeout = format!("{}s", plan.timeout.as_secs());
-    let mut more = vec!["--create-namespace", "--wait", "--timeout", &timeout, "--output", "json"];
-    // Without one before there is nothing to take back: what failed stays to be looked at.
-    if plan.rollback && status(ground, plan).is_ok() {
-        more.push("--rollback-on-failure");
+    // Values that the spec no longer has go.
+    let mut more = vec!["--reset-values", "--create-namespace", "--wait", "--timeout", &timeout, "--output", "json"];
+    more.extend(OURS);
+    if let Ok(before) = status(ground, plan) {
+        // No other Helm runs: this is the only pod of the release.
+        if is_at_work(before["info"]["status"].as_str().unwrap_or_default()) {
+            cluster(ground).await?.unlock(&plan.namespace, &plan.name).await?;
+        }
+        // Without one before there is nothing to take back: what failed stays to be looked at.
+        if plan.rollback {
+            more.push("--rollback-on-failure");
+        }
     }
-    ground.on(plan, &[&["upgrade", "--install"], &what[..]].concat(), &more, plan.timeout + MORE)?;
+    ground.on(plan, &[&["upgrade", "--install"], &what[..]].concat(), &more, plan.apply_limit())?;
     let status = status(ground, plan)?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &status["chart"]["metadata"];
@@ -83,9 +93,9 @@ async fn try_apply(ground: &Ground, plan: &ReleasePlan, report: &mut Report) -> 
         None => text(&status["chart"]),
     };
     report.revision = status["version"].as_i64().unwrap_or_default();
-    report.objects = look::documents(status["manifest"].as_str().unwrap_or_default())?.len();
+    report.objects = documents(status["manifest"].as_str().unwrap_or_default())?.len();
     if plan.test {
-        let tested = ground.on(plan, &["test", &plan.name], &["--timeout", &timeout], plan.timeout + MORE);
+        let tested = ground.on(plan, &["test", &plan.name], &["--timeout", &timeout], plan.limit());
         report.tested = Some(tested.is_ok());
         tested.context("the tests of the chart")?;
     }
@@ -98,10 +108,15 @@ fn status(ground: &Ground, plan: &ReleasePlan) -> anyhow::Result<Value> {
     serde_json::from_slice(&told).context("reading what `helm status` says")
 }
 
+/// The cluster.
+async fn cluster(ground: &Ground) -> anyhow::Result<Cluster> {
+    Cluster::of(&fs_err::read_to_string(&ground.kubeconfig)?).await
+}
+
 /// The objects that are not healthy, if the cluster answers.
 async fn unhealthy(ground: &Ground, plan: &ReleasePlan) -> Vec<UnhealthyObject> {
     let asked = async {
-        let cluster = Cluster::of(&fs_err::read_to_string(&ground.kubeconfig)?).await?;
+        let cluster = cluster(ground).await?;
         match cluster.record(&plan.namespace, &plan.name).await? {
             Some(record) => cluster.unhealthy(&plan.namespace, &record).await,
             None => Ok(Vec::new()),
@@ -116,7 +131,7 @@ async fn unhealthy(ground: &Ground, plan: &ReleasePlan) -> Vec<UnhealthyObject> 
 pub fn remove(ground: &Ground, plan: &ReleasePlan) -> Report {
     let timeout = format!("{}s", plan.timeout.as_secs());
     let more = ["--ignore-not-found", "--wait", "--timeout", timeout.as_str()];
-    let removed = ground.on(plan, &["uninstall", &plan.name], &more, plan.timeout + MORE);
+    let removed = ground.on(plan, &["uninstall", &plan.name], &more, plan.limit());
     Report { error: removed.err().map(|error| chain(&*error)), ..Report::default() }
 }
 
@@ -124,7 +139,8 @@ pub fn remove(ground: &Ground, plan: &ReleasePlan) -> Report {
 mod tests {
     use serde_json::Map;
 
-    use super::super::Source;
+    use super::super::command::Deed;
+    use super::super::{GRACE, Source};
     use super::*;
     use crate::host::runner::FakeRunner;
 
@@ -161,8 +177,36 @@ mod tests {
         let calls = runner.calls();
         let verbs: Vec<&str> = calls.iter().filter_map(|call| call.split(' ').nth(1)).collect();
         assert_eq!(verbs, ["template", "status", "upgrade", "status", "test"]);
-        assert!(calls[2].contains("--rollback-on-failure") && calls[2].contains("--timeout 90s"), "{}", calls[2]);
+        for word in ["--rollback-on-failure", "--timeout 90s", "--server-side=true --force-conflicts", "--reset-values"]
+        {
+            assert!(calls[2].contains(word), "{word}: {}", calls[2]);
+        }
         assert!(calls.iter().all(|call| call.contains("--namespace apps --kubeconfig")), "{calls:?}");
+    }
+
+    #[tokio::test]
+    async fn a_release_that_a_helm_left_locked_is_unlocked_before_helm_is_asked_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (state, locked) in [("pending-upgrade", true), ("pending-install", true), ("failed", false)] {
+            let status = STATUS.replacen('{', &format!(r#"{{"info":{{"status":"{state}"}},"#), 1);
+            let runner = Arc::new(FakeRunner::default().answer("helm status", &status).answer("helm status", STATUS));
+            // There is no cluster that could be asked to.
+            let report = apply(&ground(&runner, dir.path()), &plan()).await;
+            let tried = report.error.is_some_and(|error| error.contains("kubeconfig"));
+            let went_on = runner.calls().iter().any(|call| call.starts_with("helm upgrade"));
+            assert_eq!((tried, went_on), (locked, !locked), "{state}");
+        }
+    }
+
+    #[test]
+    fn helm_has_its_timeout_for_each_of_its_parts_and_the_pod_outlives_helm() {
+        let secs = Duration::from_secs;
+        let mut plan = plan();
+        assert_eq!((plan.limit(), plan.apply_limit()), (secs(3 * 90 + 60), secs(2 * (3 * 90 + 60))));
+        assert!(plan.pod_limit(Deed::Apply) > plan.apply_limit() + plan.limit() + 2 * GRACE);
+        assert!(plan.pod_limit(Deed::Remove) > plan.limit() + GRACE);
+        (plan.rollback, plan.timeout) = (false, Duration::MAX);
+        assert_eq!(plan.apply_limit(), secs(7 * 24 * 3600));
     }
 
     #[tokio::test]

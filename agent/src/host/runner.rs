@@ -1,15 +1,19 @@
 //! Running other programs: an argument vector, bytes for standard input, a deadline.
 //!
-//! [`System`] runs them for real, alone in a process group that dies at the deadline. Tests use
-//! `FakeRunner`, which answers from a list and remembers what was asked.
+//! [`System`] runs them for real, alone in a process group that dies at the deadline. A gentle one asks the group to end
+//! first, at the deadline and when this program must end. Tests use `FakeRunner`, which answers from a list and remembers
+//! what was asked.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigSet, Signal as Told};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -19,6 +23,9 @@ use rustix::time::Timespec;
 const STDERR_TAIL: usize = 2000;
 /// Most that a program may print.
 const MOST_OUTPUT: usize = 128 << 20;
+
+/// How a program ended that was asked to.
+const STOPPED: &str = "was ended before it was done, because this program must end";
 
 /// What a program that ended with 0 printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,8 +67,8 @@ pub enum RunError {
         /// End of its standard error.
         stderr: String,
     },
-    /// The deadline passed; it was killed.
-    #[error("`{call}` was killed after {} s{}", .after.as_secs(), tail_of(.stderr))]
+    /// The deadline passed; it was ended.
+    #[error("`{call}` was ended after {} s{}", .after.as_secs(), tail_of(.stderr))]
     Deadline {
         /// The whole argument vector.
         call: String,
@@ -95,17 +102,41 @@ pub trait Runner: Send + Sync + std::fmt::Debug {
 #[derive(Clone, Debug, Default)]
 pub struct System {
     root: Option<PathBuf>,
+    gentle: Option<Gentle>,
+}
+
+/// Programs are asked to end before they are killed.
+#[derive(Clone, Debug)]
+struct Gentle {
+    /// How long they may take to end.
+    grace: Duration,
+    /// Readable from when this program must end.
+    told: Arc<SignalFd>,
 }
 
 impl System {
     /// Runs programs of the running root.
     pub const fn new() -> Self {
-        Self { root: None }
+        Self { root: None, gentle: None }
+    }
+
+    /// Runs programs of the running root, which get SIGTERM and `grace` before they are killed: at their deadline, and when
+    /// this program gets SIGTERM or SIGINT. From then on each that is started is ended. The signals no longer end this
+    /// program, but the end of its program does. Only for a process that has one thread yet.
+    ///
+    /// # Errors
+    /// The signals cannot be waited for.
+    pub fn gentle(grace: Duration) -> io::Result<Self> {
+        let signals: SigSet = [Told::SIGTERM, Told::SIGINT].into_iter().collect();
+        // Blocked, they also reach the first process of a container, which has no other defaults.
+        signals.thread_block()?;
+        let told = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { root: None, gentle: Some(Gentle { grace, told: Arc::new(told) }) })
     }
 
     /// Runs programs chrooted in `root`.
     pub fn in_root(root: &Path) -> Self {
-        Self { root: Some(root.to_owned()) }
+        Self { root: Some(root.to_owned()), gentle: None }
     }
 
     fn command(&self, argv: &[&str]) -> Command {
@@ -124,8 +155,18 @@ impl System {
         if let Some(root) = self.root.clone() {
             enter_root(&mut command, root);
         }
+        if self.gentle.is_some() {
+            unblock_signals(&mut command);
+        }
         command
     }
+}
+
+/// The program gets its signals: what this program has blocked would be blocked there, too.
+#[expect(unsafe_code, reason = "`pre_exec` runs between fork and exec")]
+fn unblock_signals(command: &mut Command) {
+    // SAFETY: the closure makes one call, pthread_sigmask(3), which is safe there, and allocates nothing.
+    unsafe { command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?)) };
 }
 
 #[expect(unsafe_code, reason = "`pre_exec` runs between fork and exec")]
@@ -144,26 +185,54 @@ impl Runner for System {
     fn run(&self, argv: &[&str], stdin: &[u8], deadline: Duration) -> Result<Output, RunError> {
         let program = argv[0].to_owned();
         let child = self.command(argv).spawn().map_err(|source| RunError::Start { program, source })?;
-        end(child, &argv.join(" "), stdin, deadline)
+        end_by(child, &argv.join(" "), stdin, deadline, self.gentle.as_ref())
     }
 }
 
 /// Talks to a started program until it ends, or kills it at the deadline.
-pub(super) fn end(mut child: Child, call: &str, stdin: &[u8], deadline: Duration) -> Result<Output, RunError> {
+pub(super) fn end(child: Child, call: &str, stdin: &[u8], deadline: Duration) -> Result<Output, RunError> {
+    end_by(child, call, stdin, deadline, None)
+}
+
+fn end_by(
+    mut child: Child,
+    call: &str,
+    stdin: &[u8],
+    deadline: Duration,
+    gentle: Option<&Gentle>,
+) -> Result<Output, RunError> {
     let mut output = Output::default();
-    let ended = talk(&mut child, stdin, deadline, &mut output).map_err(|source| {
+    let ended = talk(&mut child, stdin, deadline, gentle, &mut output).map_err(|source| {
         kill(&mut child);
         RunError::Pipe { program: call.split(' ').next().unwrap_or_default().to_owned(), source }
     })?;
     let (call, stderr) = (call.to_owned(), tail(&output.stderr));
-    let Some(status) = ended else {
+    if ended.status.is_none() {
         kill(&mut child);
-        return Err(RunError::Deadline { call, after: deadline, stderr });
-    };
-    if status.success() {
-        return Ok(output);
     }
-    Err(RunError::Failed { call, how: describe(status), code: status.code(), stderr })
+    match (ended.status, ended.asked) {
+        (Some(status), _) if status.success() => Ok(output),
+        (Some(status), None) => Err(RunError::Failed { call, how: describe(status), code: status.code(), stderr }),
+        (_, Some(Why::Told)) => Err(RunError::Failed { call, how: STOPPED.to_owned(), code: None, stderr }),
+        (None, None) | (_, Some(Why::Deadline)) => Err(RunError::Deadline { call, after: deadline, stderr }),
+    }
+}
+
+/// Why a program was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Its deadline passed.
+    Deadline,
+    /// This program must end.
+    Told,
+}
+
+/// How a program ended.
+struct Ended {
+    /// `None`: it still runs.
+    status: Option<ExitStatus>,
+    /// Why it was asked to end, if it was.
+    asked: Option<Why>,
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -180,20 +249,32 @@ fn tail(bytes: &[u8]) -> String {
 }
 
 fn kill(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
+    signal(child, Signal::KILL);
     let _ = child.wait();
+}
+
+/// Tells the whole group.
+fn signal(child: &Child, signal: Signal) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, signal);
+    }
 }
 
 fn unblock(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
-/// Feeds and drains the child until it ends; `None` at the deadline. A grandchild that keeps the
-/// pipes open is not waited for.
-fn talk(child: &mut Child, stdin: &[u8], deadline: Duration, output: &mut Output) -> io::Result<Option<ExitStatus>> {
-    let until = Instant::now() + deadline;
+/// Feeds and drains the child until it ends, or until its time is over. A grandchild that keeps the pipes open is not
+/// waited for.
+fn talk(
+    child: &mut Child,
+    stdin: &[u8],
+    deadline: Duration,
+    gentle: Option<&Gentle>,
+    output: &mut Output,
+) -> io::Result<Ended> {
+    let mut until = Instant::now() + deadline;
+    let mut asked = None;
     let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
     let ended = pidfd_open(raw, PidfdFlags::empty())?;
     let (mut input, mut out, mut err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -201,29 +282,37 @@ fn talk(child: &mut Child, stdin: &[u8], deadline: Duration, output: &mut Output
         fd.map_or(Ok(()), unblock)?;
     }
     let mut left = stdin;
+    let mut told = false;
     loop {
         if left.is_empty() {
             input = None;
         }
         let now = Instant::now();
-        if now >= until {
-            return Ok(None);
+        if told || now >= until {
+            let Some(gentle) = gentle.filter(|_| asked.is_none()) else { return Ok(Ended { status: None, asked }) };
+            asked = Some(if told { Why::Told } else { Why::Deadline });
+            until = now + gentle.grace;
+            signal(child, Signal::TERM);
         }
+        // It is asked once.
+        let ask = gentle.filter(|_| asked.is_none()).map(|gentle| &gentle.told);
         let mut fds = vec![PollFd::new(&ended, PollFlags::IN)];
+        fds.extend(ask.map(|told| PollFd::new(told, PollFlags::IN)));
         fds.extend(input.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)));
         fds.extend(out.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         fds.extend(err.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        match poll(&mut fds, Some(&timespec(until - now))) {
+        match poll(&mut fds, Some(&timespec(until.saturating_duration_since(now)))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let over = !fds[0].revents().is_empty();
+        told = ask.is_some() && !fds[1].revents().is_empty();
         drop(fds);
         feed(&mut input, &mut left)?;
         drain(&mut out, &mut output.stdout)?;
         drain(&mut err, &mut output.stderr)?;
         if over {
-            return child.wait().map(Some);
+            return Ok(Ended { status: Some(child.wait()?), asked });
         }
     }
 }
@@ -328,7 +417,7 @@ mod fake {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{FakeRunner, RunError, Runner, System};
+    use super::{FakeRunner, RunError, Runner, STOPPED, System};
 
     const SOON: Duration = Duration::from_secs(10);
 
@@ -353,6 +442,27 @@ mod tests {
         assert!(matches!(slow, Err(RunError::Deadline { .. })));
         System::new().run(&["sh", "-c", "sleep 5 &"], b"", SOON).expect("the shell itself ends at once");
         assert!(begin.elapsed() < Duration::from_secs(4));
+    }
+
+    #[test]
+    fn a_gentle_end_lets_a_program_say_how_far_it_came_and_no_longer_than_its_grace() {
+        let system = System::gentle(Duration::from_millis(300)).expect("signals");
+        let soon = Duration::from_secs(1);
+        let script = "trap 'echo half >&2; exit 1' TERM; sleep 60 & wait";
+        let error = system.run(&["sh", "-c", script], b"", soon).expect_err("it is ended");
+        assert!(matches!(&error, RunError::Deadline { stderr, .. } if stderr == "half"), "{error}");
+        let done = system.run(&["sh", "-c", "trap 'echo done; exit 0' TERM; sleep 60 & wait"], b"", soon);
+        assert_eq!(done.expect("it was just done").text(), "done\n");
+        let begin = Instant::now();
+        let deaf = system.run(&["sh", "-c", "trap '' TERM; sleep 60"], b"", soon).expect_err("it is killed");
+        assert!(matches!(deaf, RunError::Deadline { .. }) && begin.elapsed() < SOON, "{deaf}");
+
+        // This thread is told, as the whole process of a pod is.
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM).expect("told");
+        for _ in 0..2 {
+            let error = system.run(&["sh", "-c", script], b"", SOON).expect_err("it is ended");
+            assert!(matches!(&error, RunError::Failed { how, .. } if how == STOPPED), "{error}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use serde::de::DeserializeOwned;
 
-use super::plan::{NodePlan, SoftwarePlan};
+use super::plan::{NodePlan, ResetPlan, SoftwarePlan};
 use super::{LOCK, Server, address, check, kubernetes, reset, run, software};
 use crate::host::{System, files};
 use crate::terminal::show;
@@ -34,7 +34,11 @@ pub enum Node {
     /// Install packages from the box, as the plan on standard input says, and print what is installed.
     Software,
     /// Take the server out of its cluster, and remove what Kubernetes left on it.
-    Reset,
+    Reset {
+        /// Only if it is a node of the cluster that the plan on standard input names.
+        #[arg(long)]
+        planned: bool,
+    },
 }
 
 impl Node {
@@ -74,11 +78,14 @@ impl Node {
                 let facts = runtime.block_on(software::install(&server, &plan))?;
                 show(&format!("{}\n", serde_json::to_string(&facts)?));
             }
-            Self::Reset => {
+            Self::Reset { planned } => {
+                let plan: Option<ResetPlan> = planned.then(plan).transpose()?;
                 let _alone = files::lock(&server.path(LOCK))?;
-                reset::reset(&server)?;
-                reset::forget(&server)?;
-                address::give_back(&server)?;
+                if reset::is_meant(&server, plan.as_ref())? {
+                    reset::reset(&server)?;
+                    reset::forget(&server)?;
+                    address::give_back(&server)?;
+                }
             }
         }
         Ok(())

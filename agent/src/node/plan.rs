@@ -109,6 +109,14 @@ pub struct CheckPlan {
     pub brought: Vec<String>,
 }
 
+/// The input of `node reset`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResetPlan {
+    /// The cluster that the server leaves, as `namespace/name/uid` of its object.
+    pub cluster: String,
+}
+
 /// What a server is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

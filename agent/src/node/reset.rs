@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use super::plan::{SERVICES_DROP_IN, SERVICES_INTERFACE};
+use super::plan::{ResetPlan, SERVICES_DROP_IN, SERVICES_INTERFACE};
+use super::run::CLUSTER;
 use super::system::RESOLVED_DROP_IN;
-use super::{SHORT, Server};
+use super::{LEDGER, SHORT, Server, kubernetes};
 use crate::cluster::local_path;
+use crate::steps::Ledger;
 
 /// kubeadm stops every pod.
 const LONG: Duration = Duration::from_secs(15 * 60);
+/// Where the box puts kubeadm, as the node image has it.
+const KUBEADM: &str = "/usr/bin/kubeadm";
 /// What kubeadm says that it leaves: networks of pods, kubeconfigs, etcd's data of a member that was cut off.
 const LEFT: [&str; 7] = [
     "/etc/cni/net.d",
@@ -26,10 +30,28 @@ const INTERFACES: [&str; 5] = ["flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0"
 const TABLES: [(&str, &str); 4] =
     [("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
 
-/// Resets the server. A server that is not a node any more is left as it is.
+/// Whether the server is to be reset: it is a node of the plan's cluster, or was about to be one. A node of another cluster
+/// is left alone; without a plan whoever asks knows what it is.
+pub fn is_meant(server: &Server, plan: Option<&ResetPlan>) -> anyhow::Result<bool> {
+    let Some(plan) = plan else { return Ok(true) };
+    let named = Ledger::open(&server.path(LEDGER))?.fact(CLUSTER);
+    let meant = named.as_deref() == Some(&*plan.cluster);
+    if !meant {
+        log::info!("it is no node of {}, and is left as it is", plan.cluster);
+    }
+    Ok(meant)
+}
+
+/// Resets the server. What is not there is as it shall be: a server that nothing of Kubernetes came to has no kubeadm.
 pub fn reset(server: &Server) -> anyhow::Result<()> {
-    server.call(&["kubeadm", "reset", "--force", "--cri-socket", "unix:///run/containerd/containerd.sock"], LONG)?;
-    server.call(&["systemctl", "stop", "kubelet.service"], SHORT)?;
+    if kubernetes::has_traces(server) || server.has(KUBEADM) {
+        server
+            .call(&["kubeadm", "reset", "--force", "--cri-socket", "unix:///run/containerd/containerd.sock"], LONG)?;
+        match server.call(&["systemctl", "stop", "kubelet.service"], SHORT) {
+            Err(error) if format!("{error:#}").contains("not loaded") => {}
+            stopped => drop(stopped?),
+        }
+    }
     for path in LEFT {
         let path = server.path(path);
         if path.exists() {

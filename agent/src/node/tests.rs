@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use agent_api::release::Digest;
 
+use super::plan::ResetPlan;
 use super::plan::{NodePlan, Program, Task};
+use super::run::CLUSTER;
 use super::run::perform_for_tests as perform;
 use super::{LEDGER, Server, kubernetes, programs, reset, runtime, system};
 use crate::host::runner::FakeRunner;
@@ -264,6 +266,35 @@ fn a_reset_removes_what_kubernetes_left_and_nothing_else() {
         "*nat\n:PREROUTING ACCEPT [0:0]\n:MINE - [0:0]\n-A PREROUTING -j MINE\n-A MINE -j ACCEPT\nCOMMIT\n"
     );
     assert_eq!(bench.called("ip6tables-restore"), 0, "it has no rules of Kubernetes");
+}
+
+#[test]
+fn only_a_node_of_the_cluster_that_it_leaves_is_reset() {
+    let bench = Bench::new(FakeRunner::default());
+    let plan = |cluster: &str| ResetPlan { cluster: cluster.to_owned() };
+    let is_meant = |plan: Option<&ResetPlan>| reset::is_meant(&bench.server, plan).expect("read");
+    bench.put("etc/kubernetes/kubelet.conf", "of somebody else");
+    assert!(!is_meant(Some(&plan("default/one/1"))), "nobody made it a node of this cluster");
+    assert!(is_meant(None), "whoever asks by hand knows");
+    let ledger = Ledger::open(&bench.dir.path().join(LEDGER)).expect("a ledger");
+    ledger.set_fact(CLUSTER, "default/one/1").expect("written");
+    assert!(is_meant(Some(&plan("default/one/1"))));
+    assert!(!is_meant(Some(&plan("default/two/2"))));
+}
+
+#[test]
+fn a_server_that_nothing_came_to_is_reset_without_kubeadm() {
+    let bench = Bench::new(FakeRunner::default().fail("kubeadm", 127, "not found"));
+    reset::reset(&bench.server).expect("reset");
+    assert_eq!((bench.called("kubeadm"), bench.called("systemctl stop")), (0, 0));
+    let stopped = "Failed to stop kubelet.service: Unit kubelet.service not loaded.";
+    let bench = Bench::new(FakeRunner::default().fail("systemctl stop kubelet.service", 5, stopped));
+    bench.put("usr/bin/kubeadm", "");
+    reset::reset(&bench.server).expect("its programs came, and nothing else");
+    assert_eq!(bench.called("kubeadm reset"), 1);
+    let bench = Bench::new(FakeRunner::default().fail("systemctl stop kubelet.service", 1, "Connection timed out"));
+    bench.put("etc/kubernetes/kubelet.conf", "");
+    reset::reset(&bench.server).expect_err("it may run");
 }
 
 #[test]

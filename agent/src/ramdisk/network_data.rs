@@ -3,14 +3,19 @@
 //! Source: `OpenStack`'s metadata service and its JSON schema (nova, `doc/api_schemas/network_data.json`); systemd.network(5),
 //! systemd.netdev(5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use agent_api::net::{MacAddress, is_interface_name};
+use agent_api::net::MacAddress;
+use agent_api::site::check::is_host;
+
+mod checks;
+
+use checks::How;
 
 /// Parameters of a bond: as network data calls them behind `bond_`, as systemd.netdev(5) does, what follows the number.
 const BOND: [(&str, &str, &str); 15] = [
@@ -123,6 +128,19 @@ pub struct Network {
     /// Its own name servers.
     #[serde(deserialize_with = "nullable")]
     pub services: Vec<Service>,
+    /// The default gateway. This and the next three are not in `OpenStack`'s schema; cloud-init takes them
+    /// (`sources/helpers/openstack.py`, `valid_keys["subnet"]`), and so files have them.
+    #[serde(deserialize_with = "text")]
+    pub gateway: Option<String>,
+    /// Of the gateway: of several, the one with the lowest is used.
+    #[serde(deserialize_with = "number")]
+    pub metric: Option<u32>,
+    /// Name servers: a list, or a text with spaces between them.
+    #[serde(deserialize_with = "words")]
+    pub dns_nameservers: Vec<String>,
+    /// Domains in which names are looked for, in the same form.
+    #[serde(deserialize_with = "words")]
+    pub dns_search: Vec<String>,
 }
 
 /// A route.
@@ -136,6 +154,9 @@ pub struct Route {
     pub netmask: Option<String>,
     /// The gateway.
     pub gateway: String,
+    /// Of several ways, the one with the lowest is used.
+    #[serde(deserialize_with = "number")]
+    pub metric: Option<u32>,
     /// Name servers that are reached by it.
     #[serde(deserialize_with = "nullable")]
     pub services: Vec<Service>,
@@ -180,6 +201,20 @@ fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> 
     })
 }
 
+/// The words of a text, or those of all texts of a list.
+fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let texts = match Value::deserialize(from)? {
+        Value::Null => Vec::new(),
+        Value::Array(texts) => texts,
+        other => vec![other],
+    };
+    let expected = |found: &Value| serde::de::Error::custom(format!("found `{found}`, expected a list of texts"));
+    let texts: Result<Vec<&str>, _> = texts.iter().map(|one| one.as_str().ok_or_else(|| expected(one))).collect();
+    let texts = texts?;
+    let words = texts.iter().flat_map(|text| text.split([' ', ',', '\t'])).filter(|word| !word.is_empty());
+    Ok(words.map(str::to_owned).collect())
+}
+
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkDataError {
@@ -192,6 +227,18 @@ pub enum NetworkDataError {
         found: String,
         /// What should.
         expected: &'static str,
+    },
+    /// The same, of a network or a link.
+    #[error("`{key}` of {whose}: found {found}, expected {expected}")]
+    Of {
+        /// Which.
+        key: &'static str,
+        /// The network or the link, in words.
+        whose: String,
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: String,
     },
     /// A word of a bond that nobody knows.
     #[error("`{key}`: found `{found}` as `{name}`, expected one of `{}`, or its number", words.join("`, `"))]
@@ -287,56 +334,16 @@ impl NetworkData {
         Ok(units)
     }
 
-    /// What each link is called. Bonds and VLANs are called by their id where the kernel takes it: that is how user data names
-    /// them, too.
-    fn names(&self) -> Result<BTreeMap<&str, String>, NetworkDataError> {
-        let mut names: BTreeMap<&str, String> = BTreeMap::new();
-        for (index, link) in self.links.iter().enumerate() {
-            let name = match link.kind.as_str() {
-                "vlan" | "bond" if is_interface_name(&link.id) => link.id.clone(),
-                "vlan" => format!("vlan{index}"),
-                "bond" => format!("bond{index}"),
-                _ => format!("card{index}"),
-            };
-            if link.id.is_empty() || names.insert(link.id.as_str(), name).is_some() {
-                return Err(wrong("links.id", &link.id, "an id that no other link has"));
-            }
-        }
-        let missing = |key: &'static str, id: &str| NetworkDataError::NoLink { key, id: id.to_owned() };
-        for link in &self.links {
-            match link.kind.as_str() {
-                "vlan" => {
-                    let below = link.vlan_link.as_deref().unwrap_or_default();
-                    names.get(below).ok_or_else(|| missing("links.vlan_link", below))?;
-                }
-                "bond" if link.bond_links.is_empty() => {
-                    return Err(wrong("links.bond_links", "[]", "the ids of the cards that the bond is made of"));
-                }
-                "bond" => {
-                    let lost = link.bond_links.iter().find(|id| !names.contains_key(id.as_str()));
-                    lost.map_or(Ok(()), |id| Err(missing("links.bond_links", id)))?;
-                }
-                _ => {}
-            }
-        }
-        for network in &self.networks {
-            if !names.contains_key(network.link.as_str()) {
-                return Err(NetworkDataError::NoLink { key: "networks.link", id: network.link.clone() });
-            }
-        }
-        Ok(names)
-    }
-
     fn network(&self, link: &Link, names: &BTreeMap<&str, String>, text: &mut String) -> Result<(), NetworkDataError> {
         let own: Vec<&Network> = self.networks.iter().filter(|network| network.link == link.id).collect();
-        let asks = |version: &str| own.iter().any(|it| it.kind.starts_with(version) && it.kind.ends_with("dhcp"));
-        let dhcp = match (asks("ipv4"), asks("ipv6")) {
+        let asks = |how: How| own.iter().any(|it| How::of(&it.kind) == Some(how));
+        let dhcp = match (asks(How::Dhcp4), asks(How::Dhcp6)) {
             (true, true) => "yes",
             (true, false) => "ipv4",
             (false, true) => "ipv6",
             (false, false) => "no",
         };
-        let listens = own.iter().any(|it| it.kind.contains("slaac") || it.kind.starts_with("ipv6_dhcp"));
+        let listens = asks(How::Routers) || asks(How::Dhcp6);
         let _ =
             writeln!(text, "\n[Network]\nDHCP={dhcp}\nIPv6AcceptRA={}\nLLDP=yes", if listens { "yes" } else { "no" });
         for vlan in self.links.iter().filter(|it| it.kind == "vlan" && it.vlan_link.as_deref() == Some(&link.id)) {
@@ -348,40 +355,88 @@ impl NetworkData {
                 text.push_str("PrimarySlave=yes\n");
             }
         }
-        let of_routes = own.iter().flat_map(|network| &network.routes).flat_map(|route| &route.services);
-        let services = own.iter().flat_map(|network| &network.services).chain(of_routes).chain(&self.services);
-        let mut told = Vec::new();
-        for service in services.filter(|service| service.kind == "dns" && !own.is_empty()) {
-            let address = address_of("services.address", &service.address)?;
-            if !told.contains(&address) {
-                let _ = writeln!(text, "DNS={address}");
-                told.push(address);
-            }
-        }
+        let told = self.name_servers(&own, text)?;
         for network in &own {
-            if let Some(address) = &network.ip_address {
+            if let Some(address) = network.ip_address.as_deref().filter(|address| !address.is_empty()) {
                 let least = if address.contains(':') { PREFIXES.1 } else { PREFIXES.0 };
                 let _ = writeln!(text, "Address={}", with_prefix(address, network.netmask.as_deref(), least)?);
             }
         }
+        let gateways: Vec<(IpAddr, Option<u32>)> =
+            own.iter().filter_map(|network| network.way_out().transpose()).collect::<Result<_, _>>()?;
+        for (gateway, _) in gateways.iter().filter(|(_, metric)| metric.is_none()) {
+            let _ = writeln!(text, "Gateway={gateway}");
+        }
+        let metric = |how: &[How]| {
+            let mut asking = own.iter().filter(|it| How::of(&it.kind).is_some_and(|it| how.contains(&it)));
+            let metric = asking.find_map(|it| it.metric);
+            metric.map_or_else(String::new, |metric| format!("RouteMetric={metric}\n"))
+        };
         if dhcp != "no" {
             // Where the name servers of the network are told, those of DHCP are not asked.
-            let own_names = if told.is_empty() { "" } else { "UseDNS=no\n" };
-            let _ = write!(text, "\n[DHCPv4]\nClientIdentifier=mac\n{own_names}");
+            let own_names = if told { "UseDNS=no\n" } else { "" };
+            let _ = write!(text, "\n[DHCPv4]\nClientIdentifier=mac\n{own_names}{}", metric(&[How::Dhcp4]));
         }
-        for route in own.iter().flat_map(|network| &network.routes) {
-            // `0.0.0.0` and `::` without a mask are everything, any other address is a host.
-            let everything = route.network.parse().is_ok_and(|network: IpAddr| network.is_unspecified());
-            let least = if everything { 0 } else { u32::MAX };
-            let to = with_prefix(&route.network, route.netmask.as_deref(), least)?;
-            let _ = writeln!(
-                text,
-                "\n[Route]\nDestination={to}\nGateway={}",
-                address_of("routes.gateway", &route.gateway)?
-            );
+        let of_routers = metric(&[How::Dhcp6, How::Routers]);
+        if !of_routers.is_empty() {
+            let _ = write!(text, "\n[IPv6AcceptRA]\n{of_routers}");
         }
-        Ok(())
+        for (gateway, metric) in gateways.iter().filter_map(|(gateway, metric)| Some((gateway, (*metric)?))) {
+            let to = if gateway.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+            let _ = writeln!(text, "\n[Route]\nDestination={to}\nGateway={gateway}\nMetric={metric}");
+        }
+        own.iter().flat_map(|network| &network.routes).try_for_each(|one| route(one, text))
     }
+
+    /// Name servers and domains of a link; whether there are any servers.
+    fn name_servers(&self, own: &[&Network], text: &mut String) -> Result<bool, NetworkDataError> {
+        let mut told = Vec::new();
+        for network in own {
+            for server in &network.dns_nameservers {
+                told.push(server.parse().map_err(|_| network.wrong("networks.dns_nameservers", server, "an address"))?);
+            }
+        }
+        let of_routes = own.iter().flat_map(|network| &network.routes).flat_map(|route| &route.services);
+        let services = own.iter().flat_map(|network| &network.services).chain(of_routes).chain(&self.services);
+        for service in services.filter(|service| service.kind == "dns" && !own.is_empty()) {
+            told.push(address_of("services.address", &service.address)?);
+        }
+        let mut known = BTreeSet::new();
+        for server in told.iter().filter(|server| known.insert(**server)) {
+            let _ = writeln!(text, "DNS={server}");
+        }
+        for network in own {
+            for domain in &network.dns_search {
+                if !is_host(domain.trim_start_matches('~')) {
+                    return Err(network.wrong("networks.dns_search", domain, "a domain such as `example.org`"));
+                }
+                let _ = writeln!(text, "Domains={domain}");
+            }
+        }
+        Ok(!told.is_empty())
+    }
+}
+
+impl Network {
+    /// The gateway, and its metric. That of DHCP's or routers' is not told here.
+    fn way_out(&self) -> Result<Option<(IpAddr, Option<u32>)>, NetworkDataError> {
+        let Some(gateway) = self.gateway.as_deref().filter(|gateway| !gateway.is_empty()) else { return Ok(None) };
+        let address = gateway.parse().map_err(|_| self.wrong("networks.gateway", gateway, "an address"))?;
+        Ok(Some((address, self.metric)))
+    }
+}
+
+fn route(route: &Route, text: &mut String) -> Result<(), NetworkDataError> {
+    // `0.0.0.0` and `::` without a mask are everything, any other address is a host.
+    let everything = route.network.parse().is_ok_and(|network: IpAddr| network.is_unspecified());
+    let least = if everything { 0 } else { u32::MAX };
+    let to = with_prefix(&route.network, route.netmask.as_deref(), least)?;
+    let gateway = address_of("routes.gateway", &route.gateway)?;
+    let _ = writeln!(text, "\n[Route]\nDestination={to}\nGateway={gateway}");
+    if let Some(metric) = route.metric {
+        let _ = writeln!(text, "Metric={metric}");
+    }
+    Ok(())
 }
 
 fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {

@@ -55,6 +55,45 @@ fn what_cannot_be_meant_is_named() {
         ("802.3ad", "802\\nName=x", "`links.bond_mode`"),
         ("\"id\": \"nic1\"", "\"id\": \"nic0\"", "`links.id`: found `nic0`"),
         ("172.22.0.53", "dns.example", "`services.address`: found `dns.example`"),
+        (
+            "\"type\": \"ipv4\"",
+            "\"type\": \"ipv5\"",
+            "`networks.type` of the network `a`: found `ipv5`, expected one of `ipv4`",
+        ),
+        ("\"type\": \"ipv4\", ", "", "`networks.type` of the network `a`: found nothing"),
+        ("\"ip_address\": \"172.22.0.20\", ", "", "`networks.ip_address` of the network `a`: found nothing"),
+        ("\"fd00::20/64\"", "null", "`networks.ip_address` of the network `b`: found nothing"),
+        ("\"mtu\": 9000", "\"mtu\": 67", "`links.mtu` of the link `nic0`: found `67`, expected 68 to 65535"),
+        ("\"mtu\": 9000", "\"mtu\": 65536", "`links.mtu` of the link `nic0`: found `65536`"),
+        (
+            "\"vlan_id\": 42",
+            "\"vlan_id\": 42, \"mtu\": 1501",
+            "`links.mtu` of the link `tagged`: found `1501`, expected at most the 1500 of `pair`",
+        ),
+        (
+            "\"bond_miimon\": 50",
+            "\"bond_primary\": \"nic0\"",
+            "`links.bond_primary` of the link `pair`: found `nic0`, expected one of its",
+        ),
+        (
+            "\"bond_links\": [\"nic1\"",
+            "\"bond_links\": [\"nic2\"",
+            "`links.bond_links` of the link `pair`: found `nic2`",
+        ),
+        (
+            "{\"id\": \"tagged\"",
+            "{\"id\": \"other\", \"type\": \"bond\", \"bond_links\": [\"nic0\", \"nic1\"]}, {\"id\": \"tagged\"",
+            "`links.bond_links` of the link `other`: found `nic1`, expected a card of its own, for that one is a part of `pair`",
+        ),
+        (
+            "\"routes\": []",
+            "\"gateway\": \"fd00::x\"",
+            "`networks.gateway` of the network `b`: found `fd00::x`, expected an address",
+        ),
+        ("\"routes\": []", "\"dns_nameservers\": [\"a\"]", "`networks.dns_nameservers` of the network `b`: found `a`"),
+        ("\"routes\": []", "\"dns_nameservers\": [1]", "found `1`, expected a list of texts"),
+        ("\"routes\": []", "\"dns_search\": [\"a\\nDHCP=yes\"]", "`networks.dns_search` of the network `b`"),
+        ("\"routes\": []", "\"metric\": \"low\"", "found `low`, expected a number"),
     ] {
         let error = units(&WHOLE.replacen(from, to, 1)).expect_err(to);
         assert!(error.contains(said), "{error}");
@@ -147,6 +186,61 @@ fn addresses_and_routes_without_a_mask_have_the_usual_one() {
     let of = |key: &str| unit.lines().filter_map(|line| line.strip_prefix(key)).collect::<Vec<_>>().join(" ");
     assert_eq!(of("Address="), "10.1.0.9/24 fd00::9/64 10.2.0.9/16");
     assert_eq!(of("Destination="), "0.0.0.0/0 10.9.0.1/32 ::/0");
+}
+
+/// What cloud-init reads of a network beside the schema, and what ICN and templates of Airship write.
+#[test]
+fn gateways_name_servers_and_metrics_of_a_network_are_those_of_its_link() {
+    let unit = |networks: &str| {
+        let card = r#"{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01"}"#;
+        units(&format!(r#"{{"links": [{card}], "networks": [{networks}]}}"#)).expect(networks).remove(0).1
+    };
+    let of =
+        |unit: &str, key: &str| unit.lines().filter_map(|line| line.strip_prefix(key)).collect::<Vec<_>>().join(" ");
+    let text = unit(
+        r#"{"id": "0", "link": "a", "type": "ipv4", "ip_address": "10.1.0.9/24", "gateway": "10.1.0.1",
+            "dns_nameservers": ["10.1.0.53", "10.1.0.54 10.1.0.55"], "dns_search": "site.example ~example.org",
+            "services": [{"type": "dns", "address": "10.1.0.53"}]},
+           {"id": "1", "link": "a", "type": "static6", "ip_address": "fd00::9/64", "gateway": "fd00::1", "metric": "50",
+            "routes": [{"network": "fd01::/64", "gateway": "fd00::2", "metric": 7}]}"#,
+    );
+    assert_eq!(of(&text, "DNS="), "10.1.0.53 10.1.0.54 10.1.0.55");
+    assert_eq!(of(&text, "Domains="), "site.example ~example.org");
+    assert!(text.contains("Address=fd00::9/64\nGateway=10.1.0.1\n"), "{text}");
+    assert!(text.contains("\n[Route]\nDestination=::/0\nGateway=fd00::1\nMetric=50\n"), "{text}");
+    assert!(text.contains("\n[Route]\nDestination=fd01::/64\nGateway=fd00::2\nMetric=7\n"), "{text}");
+    let text = unit(
+        r#"{"id": "0", "link": "a", "type": "ipv4_dhcp", "metric": 90, "gateway": "", "dns_nameservers": null},
+           {"id": "1", "link": "a", "type": "ipv6_slaac", "metric": 80}"#,
+    );
+    assert!(text.contains("[DHCPv4]\nClientIdentifier=mac\nRouteMetric=90\n"), "{text}");
+    assert!(text.contains("[IPv6AcceptRA]\nRouteMetric=80\n") && !text.contains("Gateway"), "{text}");
+}
+
+#[test]
+fn a_type_says_who_gives_the_addresses() {
+    for (kind, dhcp, listens) in [
+        ("ipv4", "no", "no"),
+        ("ipv6", "no", "no"),
+        ("static", "no", "no"),
+        ("static6", "no", "no"),
+        ("bridge", "no", "no"),
+        ("ipv4_dhcp", "ipv4", "no"),
+        ("dhcp", "ipv4", "no"),
+        ("dhcp4", "ipv4", "no"),
+        ("ipv6_dhcp", "ipv6", "yes"),
+        ("dhcp6", "ipv6", "yes"),
+        ("ipv6_slaac", "no", "yes"),
+        ("ipv6_dhcpv6-stateful", "no", "yes"),
+        ("ipv6_dhcpv6-stateless", "no", "yes"),
+    ] {
+        let text = format!(
+            r#"{{"links": [{{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01", "mtu": 65535}}],
+                "networks": [{{"id": "n", "link": "a", "type": "{kind}", "ip_address": "fd00::9"}}]}}"#
+        );
+        let unit = units(&text).expect(kind).remove(0).1;
+        assert!(unit.contains(&format!("\nDHCP={dhcp}\nIPv6AcceptRA={listens}\n")), "{kind}: {unit}");
+    }
 }
 
 #[test]

@@ -135,15 +135,17 @@ impl Service for Front {
     }
 }
 
-/// The token of `Bearer TOKEN`, or of `Basic`, as which most registry clients send it, with any user name.
+/// The token of `Bearer TOKEN`, or of `Basic`, as which most registry clients send it, with any user name. An empty one is none.
 fn token_of(authorization: &str) -> Option<String> {
     let (scheme, value) = authorization.split_once(' ')?;
-    if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(value.trim().to_owned());
-    }
-    let plain = String::from_utf8(STANDARD.decode(value.trim()).ok()?).ok()?;
-    let (_, password) = plain.split_once(':')?;
-    scheme.eq_ignore_ascii_case("basic").then(|| password.to_owned())
+    let token = if scheme.eq_ignore_ascii_case("bearer") {
+        value.trim().to_owned()
+    } else {
+        let plain = String::from_utf8(STANDARD.decode(value.trim()).ok()?).ok()?;
+        let (_, password) = plain.split_once(':')?;
+        scheme.eq_ignore_ascii_case("basic").then(|| password.to_owned())?
+    };
+    Some(token).filter(|token| !token.is_empty())
 }
 
 /// What is asked for.

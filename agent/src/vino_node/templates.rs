@@ -152,7 +152,9 @@ impl Templates {
 
 fn file<T: for<'de> Deserialize<'de>>(data: &BTreeMap<String, String>, key: &str) -> Result<Option<T>, String> {
     let Some(text) = data.get(key).filter(|text| !text.trim().is_empty()) else { return Ok(None) };
-    serde_saphyr::from_str(text).map(Some).map_err(|error| format!("`{key}`: {}", agent_api::yaml::told(&error)))
+    serde_saphyr::from_str(text)
+        .map(Some)
+        .map_err(|error| format!("`{key}`: {}", agent_api::yaml::told_with_lines(&error)))
 }
 
 fn chosen(given: Option<&str>, name: &str, own: &str, own_name: &str) -> Template {

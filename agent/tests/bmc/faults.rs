@@ -84,10 +84,13 @@ async fn links_are_judged_as_ironic_follows_them() {
             options.profile.changes.insert("/redfish/v1/Systems/1".to_owned(), change);
         })
     };
+    for none in [serde_json::json!([]), serde_json::Value::Null] {
+        let server = unmanaged(serde_json::json!({ "ManagedBy": none }));
+        let host = rehearse_one(&server.manifest("one", "redfish-virtualmedia", ""), &plan()).await;
+        assert_eq!(those(&host, CellState::Bad), [Check::Media], "{host:#?}");
+        assert!(cell(&host, Check::Media).says.contains("`Links/ManagedBy`"), "{host:#?}");
+    }
     let server = unmanaged(serde_json::json!({ "ManagedBy": null }));
-    let host = rehearse_one(&server.manifest("one", "redfish-virtualmedia", ""), &plan()).await;
-    assert_eq!(those(&host, CellState::Bad), [Check::Media], "{host:#?}");
-    assert!(cell(&host, Check::Media).says.contains("`Links/ManagedBy`"), "{host:#?}");
     let host = rehearse_one(&server.manifest("one", "redfish", ""), &plan()).await;
     assert!(host.good, "by network, as the hint says: {host:#?}");
     let manager = serde_json::json!([{ "@odata.id": "/redfish/v1/Managers/bmc" }]);
@@ -214,6 +217,17 @@ async fn what_cannot_be_asked_is_told_before_anybody_is() {
     let yaml = server.manifest("one", "redfish", "").replace("one-bmc", "its-bmc").replacen("its-bmc", "other", 1);
     let host = rehearse_one(&yaml.replace("disable", ""), &plan()).await;
     assert!(cell(&host, Check::Credentials).says.contains("no Secret `its-bmc`"), "{host:#?}");
+}
+
+/// The controller would take the first of them, and refuse the second.
+#[tokio::test]
+async fn two_hosts_with_one_bmc_are_not_both_good() {
+    let server = Server::of("generic");
+    let yaml = server.manifest("one", "redfish", "") + &server.manifest("two", "redfish", "");
+    let (rehearsal, _) = rehearse_all(&yaml, &plan()).await;
+    assert!(!rehearsal.good && rehearsal.hosts[0].good, "{rehearsal:#?}");
+    assert_eq!(those(&rehearsal.hosts[1], CellState::Bad), [Check::Reach], "{rehearsal:#?}");
+    assert!(cell(&rehearsal.hosts[1], Check::Reach).says.contains("`metal/one`"), "{rehearsal:#?}");
 }
 
 #[tokio::test]

@@ -66,10 +66,13 @@ pub fn manifest(name: &str, address: &str, password: &str, trusted: Option<&str>
     if trusted.is_none() {
         secret["stringData"].as_object_mut().expect("an object").remove("ca.crt");
     }
+    // Each host has its own card.
+    let mac = name.bytes().fold(0_u16, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let mac = format!("52:54:00:00:{:02x}:{:02x}", mac >> 8, mac & 0xff);
     let host = serde_json::json!({
         "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
         "metadata": { "name": name, "namespace": "metal" },
-        "spec": { "online": true, "bootMACAddress": "52:54:00:00:00:01",
+        "spec": { "online": true, "bootMACAddress": mac,
             "bmc": { "address": address, "credentialsName": format!("{name}-bmc") } },
     });
     // JSON is YAML.

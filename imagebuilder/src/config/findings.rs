@@ -37,6 +37,11 @@ impl<'t> Findings<'t> {
         self.settle(path);
     }
 
+    /// How many errors there are so far.
+    pub fn errors(&self) -> usize {
+        self.list.iter().filter(|problem| problem.severity == Severity::Error).count()
+    }
+
     /// Everything about that key path has been said.
     pub fn settle(&mut self, path: &KeyPath) {
         self.settled.push(path.clone());

@@ -199,7 +199,7 @@ fn check_documents(
     let mut appliance = appliance?;
     if let Some((site, document)) = site {
         findings.enter(document);
-        site::against(&site, &appliance.kubernetes, findings);
+        site::against(&site, &appliance, findings);
         appliance.site = Some(site);
     }
     Some(appliance)

@@ -177,6 +177,20 @@ impl<'a> Shape<'a, '_, '_> {
                 );
                 None
             }
+            (Wanted::OneOf(_), Look::Boolean(value)) if takes(schema, &Value::Bool(*value)) => {
+                Some(Value::Bool(*value))
+            }
+            (Wanted::OneOf(_), Look::Text) if text.parse().is_ok_and(|value: bool| takes(schema, &value.into())) => {
+                let hint = format!("write `{text}` without quotes");
+                self.findings.add(
+                    node.span.clone(),
+                    path,
+                    &format!("`\"{text}\"` is text"),
+                    wanted.describe(schema),
+                    &hint,
+                );
+                None
+            }
             (Wanted::OneOf(choices), _) => self.choice(node, text, choices, wanted.describe(schema), path),
             (Wanted::Boolean, Look::Boolean(value)) => Some(Value::Bool(*value)),
             (Wanted::Boolean, Look::ImplicitBoolean(value)) => {
@@ -355,17 +369,23 @@ fn wanted(schema: &Value) -> Wanted<'_> {
     }
 }
 
-/// The words of an enum: `enum`, `const`, or `oneOf` of these (schemars writes the last when variants have docs).
+/// The words of an enum: `enum`, `const`, or `oneOf` of these (schemars writes the last when variants have docs). Booleans may
+/// stand beside the words that mean the same: [`takes`] knows them.
 fn choices(schema: &Value) -> Option<Vec<&str>> {
     if let Some(word) = schema.get("const").and_then(Value::as_str) {
         return Some(vec![word]);
     }
     if let Some(words) = schema.get("enum").and_then(Value::as_array) {
-        return words.iter().map(Value::as_str).collect();
+        return words.iter().filter(|word| !word.is_boolean()).map(Value::as_str).collect();
     }
     let variants = schema.get("oneOf").and_then(Value::as_array)?;
     let words: Option<Vec<Vec<&str>>> = variants.iter().map(choices).collect();
     words.map(|words| words.concat())
+}
+
+/// Whether an enum names this value.
+fn takes(schema: &Value, value: &Value) -> bool {
+    schema.get("enum").and_then(Value::as_array).is_some_and(|all| all.contains(value))
 }
 
 /// The form of a text that is more than a text: a size, a version, an address, ...
@@ -450,7 +470,45 @@ pub(super) fn listed(words: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Look, look, nearest};
+    use agent_api::site::Site;
+    use serde_json::Value;
+
+    use super::super::{input, schema, simulation};
+    use super::{Look, choices, look, nearest};
+
+    /// What this walk would take for a mapping, though nothing says that it is one.
+    fn unclear(schema: &Value, at: &str, found: &mut Vec<String>) {
+        let names = ["$ref", "anyOf"].iter().any(|key| schema.get(key).is_some());
+        let known = ["object", "array", "boolean", "integer", "string"];
+        let typed = schema.get("type").and_then(Value::as_str).is_some_and(|name| known.contains(&name));
+        if !names && !typed && choices(schema).is_none() {
+            found.push(format!("{at}: {schema}"));
+        }
+        let parts = schema.get("properties").or_else(|| schema.get("$defs")).and_then(Value::as_object);
+        for (name, part) in parts.into_iter().flatten() {
+            unclear(part, &format!("{at}.{name}"), found);
+        }
+        if let Some(defs) = schema.get("$defs").filter(|_| schema.get("properties").is_some()) {
+            unclear(&serde_json::json!({ "type": "object", "properties": defs }), at, found);
+        }
+        let items = [schema.get("items"), schema.get("additionalProperties").filter(|more| more.is_object())];
+        for part in
+            items.into_iter().flatten().chain(schema.get("anyOf").and_then(Value::as_array).into_iter().flatten())
+        {
+            unclear(part, at, found);
+        }
+    }
+
+    #[test]
+    fn every_value_of_every_kind_of_file_says_what_it_is() {
+        let mut found = Vec::new();
+        unclear(&schema::of::<Site>(), "Site", &mut found);
+        unclear(&schema::of::<input::Appliance>(), "Appliance", &mut found);
+        unclear(&simulation::json_schema(), "Simulation", &mut found);
+        assert!(found.is_empty(), "{found:#?}");
+        unclear(&serde_json::json!({ "description": "anything" }), "", &mut found);
+        assert_eq!(found.len(), 1);
+    }
 
     #[test]
     fn unquoted_words_are_taken_as_the_most_suspicious_reader_would() {

@@ -12,16 +12,35 @@ use super::tree::Node;
 use super::{schema, shape};
 
 pub(super) fn check(document: &Node, findings: &mut Findings<'_>) -> Option<Site> {
+    let before = findings.errors();
     let input = shape::check(document, &schema::of::<Site>(), findings)?;
-    // What does not deserialize lacks a key or has a wrong one, and the shape check has said which.
-    let site: Site = serde_json::from_value(input).ok()?;
-    tell(check::findings(&site), findings);
-    Some(site)
+    match serde_json::from_value(input) {
+        Ok(site) => {
+            tell(check::findings(&site), findings);
+            Some(site)
+        }
+        // What does not deserialize lacks a key or has a wrong one. Where that is told already, the rest is not looked at.
+        Err(error) if findings.errors() > before => {
+            let found = format!("the values of this Site were not looked at: {error}");
+            let hint = "mend the errors, then lint it again: there may be more";
+            findings.warn(&KeyPath::of("kind"), &found, "a Site whose keys are all as they should be", hint);
+            None
+        }
+        Err(error) => {
+            let found = format!("the document cannot be read: {error}");
+            let hint = "compare it with `foothold schema`";
+            findings.at(&KeyPath::default(), &found, "a document of `kind: Site`", hint);
+            None
+        }
+    }
 }
 
-/// Networks of the site that the cluster would hide from the box.
-pub(super) fn against(site: &Site, kubernetes: &Kubernetes, findings: &mut Findings<'_>) {
-    tell(check::against_cluster(site, &networks(kubernetes)), findings);
+/// Networks of the site that the cluster would hide from the box, and the servers' card where the site makes it a part of another.
+pub(super) fn against(site: &Site, appliance: &Appliance, findings: &mut Findings<'_>) {
+    tell(check::against_cluster(site, &networks(&appliance.kubernetes)), findings);
+    if let (None, Some(servers)) = (&site.networks.provisioning, &appliance.services.provisioning) {
+        tell(check::servers_beside(site, &ServersNetwork::from(servers)), findings);
+    }
 }
 
 /// The same for the network of the servers that the definition itself names.

@@ -133,6 +133,9 @@ impl FromStr for KubernetesVersion {
         match semver::Version::parse(bare) {
             Ok(version) if text.starts_with('v') => Ok(Self(version)),
             Ok(_) => Err(Invalid::new(expected, format!("write `v{bare}`"))),
+            Err(_) if bare.splitn(3, '.').filter(|part| part.parse::<f64>().is_ok()).count() == 3 => {
+                Err(Invalid::new(expected, "write the numbers without zeros in front, and none that is that large"))
+            }
             Err(_) => Err(Invalid::new(expected, "give all three numbers after a `v`")),
         }
     }
@@ -174,7 +177,8 @@ impl ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = UNITS.iter().filter(|(_, unit)| self.0.is_multiple_of(*unit));
+        // Nothing is a multiple of every unit.
+        let whole = UNITS.iter().filter(|(_, unit)| self.0 > 0 && self.0.is_multiple_of(*unit));
         let (name, unit) = whole.min_by_key(|(_, unit)| self.0 / unit).copied().unwrap_or(("B", 1));
         write!(f, "{}{name}", self.0 / unit)
     }
@@ -191,8 +195,12 @@ impl FromStr for ByteSize {
         let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(Invalid::new(expected, unit_hint(digits, unit)));
         };
-        let number: u64 = digits.parse().map_err(|_| Invalid::new(expected, "begin with a whole number"))?;
-        let bytes = number.checked_mul(*factor).filter(|bytes| i64::try_from(*bytes).is_ok());
+        if digits.is_empty() {
+            return Err(Invalid::new(expected, "begin with a whole number"));
+        }
+        // All of them are digits: what is no number is too large for one.
+        let bytes = digits.parse().ok().and_then(|number: u64| number.checked_mul(*factor));
+        let bytes = bytes.filter(|bytes| i64::try_from(*bytes).is_ok());
         bytes.map(Self).ok_or_else(|| Invalid::new("a size that a disk can have", "give a smaller size"))
     }
 }
@@ -232,8 +240,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, Invalid> {
             "" if !digits.is_empty() => return Err(Invalid::new(expected, format!("write `{digits}s` for seconds"))),
             _ => return Err(Invalid::new(expected, "units are `ms`, `s`, `m` and `h`; no fractions")),
         };
-        let number: u64 = digits.parse().map_err(|_| Invalid::new(expected, "begin with a whole number"))?;
-        let part = number.checked_mul(millis).map(Duration::from_millis);
+        if digits.is_empty() {
+            return Err(Invalid::new(expected, "begin with a whole number"));
+        }
+        let part = digits.parse().ok().and_then(|number: u64| number.checked_mul(millis)).map(Duration::from_millis);
         let sum = part.and_then(|part| total.checked_add(part));
         total = sum.ok_or_else(|| Invalid::new(expected, "give a shorter duration"))?;
         rest = after;
@@ -484,9 +494,28 @@ mod tests {
     #[case("28G", "write `28GiB`")]
     #[case("16gb", "write `16GiB`")]
     #[case("GiB", "begin with a whole number")]
-    #[case("99999999999999999999GiB", "begin with a whole number")]
+    #[case("-1GiB", "units are KiB, MiB, GiB, TiB (1024) and kB, MB, GB, TB (1000); no fractions")]
+    #[case("9223372036854775808B", "give a smaller size")]
+    #[case("99999999999GiB", "give a smaller size")]
+    #[case("99999999999999999999999GiB", "give a smaller size")]
     fn a_wrong_size_comes_with_the_right_one(#[case] text: &str, #[case] hint: &str) {
         assert_eq!(ByteSize::from_str(text).map_err(|invalid| invalid.hint), Err(hint.to_owned()));
+    }
+
+    #[rstest]
+    #[case(0, "0B")]
+    #[case(1 << 40, "1TiB")]
+    #[case(9_223_372_036_854_775_807, "9223372036854775807B")]
+    fn a_size_is_shown_in_its_largest_whole_unit(#[case] bytes: u64, #[case] shown: &str) {
+        assert_eq!(ByteSize::from_bytes(bytes).to_string(), shown);
+    }
+
+    #[rstest]
+    #[case("s", "begin with a whole number")]
+    #[case("99999999999999999h", "give a shorter duration")]
+    #[case("99999999999999999999999s", "give a shorter duration")]
+    fn a_wrong_duration_comes_with_what_to_do(#[case] text: &str, #[case] hint: &str) {
+        assert_eq!(parse_duration(text).map_err(|invalid| invalid.hint), Err(hint.to_owned()));
     }
 
     #[rstest]

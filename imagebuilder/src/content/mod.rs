@@ -10,6 +10,7 @@ pub mod clusters;
 pub mod debian;
 pub mod files;
 pub mod images;
+pub mod lint;
 pub mod manifests;
 pub mod os_images;
 pub mod programs;

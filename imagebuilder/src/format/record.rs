@@ -112,7 +112,8 @@ impl Inputs {
 
     /// The program itself: another builder may write other bytes.
     fn builder(&mut self) -> io::Result<()> {
-        let program = fs::metadata(std::env::current_exe()?)?;
+        // Also when another one has taken its place on the disk since it was started.
+        let program = fs::metadata("/proc/self/exe")?;
         self.text(&format!("{} {:?}", program.len(), program.modified()?));
         Ok(())
     }

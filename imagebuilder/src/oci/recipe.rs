@@ -64,7 +64,7 @@ impl Recipe {
         let text = fs_err::read_to_string(path)?;
         let options = serde_saphyr::options! { strict_booleans: true };
         serde_saphyr::from_str_with_options(&text, options)
-            .map_err(|error| anyhow::anyhow!("`{}`: {}", path.display(), agent_api::yaml::told(&error)))
+            .map_err(|error| anyhow::anyhow!("`{}`: {}", path.display(), agent_api::yaml::told_with_lines(&error)))
     }
 
     /// The recipes below `images/` of what every box runs, by folder name.

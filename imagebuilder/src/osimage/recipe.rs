@@ -39,7 +39,7 @@ impl Recipe {
         let text = fs_err::read_to_string(&path)?;
         let options = serde_saphyr::options! { strict_booleans: true };
         let recipe: Self = serde_saphyr::from_str_with_options(&text, options)
-            .map_err(|error| anyhow::anyhow!("`{}`: {}", path.display(), agent_api::yaml::told(&error)))?;
+            .map_err(|error| anyhow::anyhow!("`{}`: {}", path.display(), agent_api::yaml::told_with_lines(&error)))?;
         recipe.check().with_context(|| format!("reading `{}`", path.display()))?;
         Ok(recipe)
     }

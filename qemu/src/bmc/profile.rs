@@ -189,8 +189,8 @@ impl Profile {
 
     /// Reads a data file.
     pub fn parse(yaml: &str) -> Result<Self, ProfileError> {
-        let profile: Self =
-            serde_saphyr::from_str(yaml).map_err(|error| ProfileError::Form(agent_api::yaml::told(&error)))?;
+        let profile: Self = serde_saphyr::from_str(yaml)
+            .map_err(|error| ProfileError::Form(agent_api::yaml::told_with_lines(&error)))?;
         profile.check()?;
         Ok(profile)
     }

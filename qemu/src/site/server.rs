@@ -1,4 +1,4 @@
-//! A server: a machine with an empty disk on the network of the site, behind its BMC.
+//! A server: a machine with empty disks on the network of the site, behind its BMC.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -37,9 +37,9 @@ pub enum Controller {
 /// What a server is made of.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Name, also the serial number of its disk.
+    /// Name, also the serial number of its first disk; others have `NAME-2`, `NAME-3`.
     pub name: String,
-    /// Hardware address of its only card, which it boots from when its disk is empty.
+    /// Hardware address of its only card, which it boots from when its disks are empty.
     pub mac: String,
     /// Firmware.
     pub firmware: Mode,
@@ -47,8 +47,8 @@ pub struct ServerOptions {
     pub memory_mib: u32,
     /// Processors.
     pub cpus: u32,
-    /// Size of its disk in bytes.
-    pub disk_bytes: u64,
+    /// Sizes of its disks in bytes, in the order in which it boots from them.
+    pub disks: Vec<u64>,
     /// What switches it.
     pub controller: Controller,
     /// Where its BMC listens; port 0 takes a free one.
@@ -82,7 +82,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts its BMC, on a thread of the network's namespace and in a runtime. Its disk and its media are in `dir`,
+    /// Starts its BMC, on a thread of the network's namespace and in a runtime. Its disks and its media are in `dir`,
     /// and are the caller's to remove.
     ///
     /// # Errors
@@ -179,15 +179,18 @@ impl Drop for Server {
 fn machine(lan: &Lan, dir: &Path, options: &ServerOptions, tap: &TapDevice) -> Result<VmBuilder, SiteError> {
     let name = &options.name;
     let failed = |source| SiteError::Files { name: name.clone(), source };
-    let empty = dir.join(format!("{name}.raw"));
-    fs_err::File::create(&empty).and_then(|file| file.file().set_len(options.disk_bytes)).map_err(failed)?;
-    let disk = Disk::open(&empty)?.writes(Writes::Overlay(dir.join(format!("{name}.qcow2")))).serial(name.as_str());
     let mut builder = VmBuilder::new(lan.tools(), name.as_str())
         .memory_mib(options.memory_mib)
         .cpus(options.cpus)
         .nice(NICE)
-        .disk(disk)
         .nic(Nic::device(tap).mac(options.mac.as_str()).boot());
+    for (number, bytes) in (1..).zip(&options.disks) {
+        let disk = if number == 1 { name.clone() } else { format!("{name}-{number}") };
+        let empty = dir.join(format!("{disk}.raw"));
+        fs_err::File::create(&empty).and_then(|file| file.file().set_len(*bytes)).map_err(failed)?;
+        let writes = Writes::Overlay(dir.join(format!("{disk}.qcow2")));
+        builder = builder.disk(Disk::open(&empty)?.writes(writes).serial(disk));
+    }
     if let Some(accel) = options.accel {
         builder = builder.accel(accel);
     }

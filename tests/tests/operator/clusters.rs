@@ -204,7 +204,7 @@ async fn made(tenants: &Tenants) -> String {
     let ready = json!({"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "1 nodes run",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let node = json!({"name": "m", "roles": ["master", "worker"], "host": "hosts/h0", "macAddress": "52:54:00:00:00:01",
-        "ip": "10.0.0.1", "phase": "Installed", "installedAt": "2026-01-01T00:00:00Z"});
+        "ip": "10.0.0.1", "phase": "Installed", "hostKey": "ssh-ed25519 AAAA", "installedAt": "2026-01-01T00:00:00Z"});
     let status = json!({"cluster": "one", "phase": "Ready", "conditions": [ready], "nodes": [node], "version": "v1.36.4",
         "observedGeneration": one["metadata"]["generation"], "endpoint": "10.0.0.1:6443", "kubeconfigSecret": "one-kubeconfig",
         "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:00Z"});
@@ -238,6 +238,12 @@ async fn a_cluster_is_looked_after_while_its_spec_cannot_be_met() {
         (json!({"kubernetes": {"version": "v1.35.8"}}), "InvalidSpec", "kubeadm does not go back to v1.35.8"),
         (json!({"kubernetes": {"version": "v1.38.0"}}), "InvalidSpec", "kubeadm goes one minor release at a time"),
         (json!({"kubernetes": endpoint}), "InvalidSpec", "keep one of them"),
+        (json!({"kubernetes": {"virtualIP": "10.0.0.9"}}), "InvalidSpec", "made as 10.0.0.1:6443"),
+        (
+            json!({"masters": [{"x": {"mac-address": "52:54:00:00:00:01"}}]}),
+            "InvalidSpec",
+            "none of the cluster's masters would stay: m (hosts/h0)",
+        ),
         (json!({"workers": worker}), "Unschedulable", "node w: no host has 64 processors"),
         (
             json!({"masters": null, "clusterRef": {"name": "east"}}),

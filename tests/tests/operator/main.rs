@@ -14,6 +14,7 @@ mod kinds;
 mod late;
 mod login;
 mod media;
+mod releases;
 mod site;
 mod tenants;
 mod vino;

@@ -76,17 +76,26 @@ impl Checker {
         match first["kind"].as_str() {
             Some("Appliance") => self.definition(text),
             Some("Simulation") => self.simulation(text),
-            Some("Site") => site(text),
+            Some("Site") => self.site(text),
             Some(_) => self.objects(text, &objects),
             None if first.get("server").is_some() => Settings::parse(text).map(|_| ()).map_err(|it| it.to_string()),
             None if starts_with(&APPLIANCE_KEYS) => self.definition(&format!("{APPLIANCE}{text}")),
-            None if starts_with(&SITE_KEYS) => site(&format!("{SITE}{text}")),
+            None if starts_with(&SITE_KEYS) => self.site(&format!("{SITE}{text}")),
             None => Err("it is of no kind that is known here".into()),
         }
     }
 
     fn definition(&self, text: &str) -> Result<(), String> {
         let problems = config::check(&self.folder.path().join("appliance.yaml"), text.to_owned()).problems;
+        if problems.list.is_empty() { Ok(()) } else { Err(foothold::problems::render(&problems, false)) }
+    }
+
+    /// The box and the desk read it each in its own way, and both must take it.
+    fn site(&self, text: &str) -> Result<(), String> {
+        Site::parse(text).map_err(|error| error.to_string())?;
+        let file = self.folder.path().join("site.yaml");
+        fs_err::write(&file, text).map_err(|error| error.to_string())?;
+        let problems = config::lint(&file).map_err(|error| error.to_string())?;
         if problems.list.is_empty() { Ok(()) } else { Err(foothold::problems::render(&problems, false)) }
     }
 
@@ -133,10 +142,6 @@ impl Checker {
             .into_iter()
             .try_for_each(|host| host.credentials.map(|_| ()).map_err(|why| format!("{}: {why}", host.name)))
     }
-}
-
-fn site(text: &str) -> Result<(), String> {
-    Site::parse(text).map(|_| ()).map_err(|error| error.to_string())
 }
 
 /// An object without what the API server itself knows of all objects.

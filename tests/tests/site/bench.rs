@@ -1,9 +1,11 @@
 //! The box's half of a site, and its servers.
 
+mod servers;
+
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,9 +27,8 @@ use foothold_agent::provisioning::wire::SERVERS;
 use foothold_agent::provisioning::{RUN, STATE, authorities, database, kept};
 use foothold_agent::services::ironic::{ToldServer, known_servers};
 use foothold_agent::{door, http, ironic, provisioning};
-use foothold_qemu::bmc::{self, Bmc, Faults, MemoryPower, Mode, Profile};
-use foothold_qemu::site::{self, BRIDGE, Controller, Lan, Namespace, ServerOptions};
-use foothold_qemu::{Accel, Tools};
+use foothold_qemu::site::{BRIDGE, Lan, Namespace};
+use foothold_qemu::{Accel, Tools, Vm};
 use foothold_tests::os_image::Workshop;
 use foothold_tests::programs::program;
 use foothold_tests::service_image::{ServiceImage, deploy_ramdisk};
@@ -137,6 +138,8 @@ enum Half {
     Here(Box<Here>),
     /// A machine that has booted an image.
     Booted(Box<Booted>),
+    /// A machine that is somebody else's, with the box's services on it.
+    Elses(Box<Vm>),
 }
 
 /// What a box runs, as processes and tasks of this machine.
@@ -250,6 +253,12 @@ impl Site {
         Self::with(api, Half::Booted(Box::new(booted)), BESIDE, stop, dir).await
     }
 
+    /// The box's services on a machine of somebody else, which has the box's address; this machine is beside it.
+    pub async fn on_machine(vm: Vm, api: Api) -> Self {
+        let (stop, dir) = (CancellationToken::new(), tempfile::tempdir().expect("a folder"));
+        Self::with(api, Half::Elses(Box::new(vm)), BESIDE, stop, dir).await
+    }
+
     async fn with(api: Api, half: Half, own: Ipv4Addr, stop: CancellationToken, dir: TempDir) -> Self {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         api.create("/api/v1/namespaces", &object).await.expect("a namespace");
@@ -257,50 +266,11 @@ impl Site {
         Self { api, half, own, begun, told, servers, stop, dir }
     }
 
-    /// A UEFI server that is off, its Redfish BMC, and its cable.
-    pub fn server(&mut self, name: &str, mac: &str) -> Server {
-        let profile = Box::new(Profile::known("generic").expect("a profile"));
-        self.server_with(name, mac, Mode::Uefi, Controller::Redfish(profile))
-    }
-
-    /// A server that is off, its BMC, and its cable.
-    pub fn server_with(&mut self, name: &str, mac: &str, firmware: Mode, controller: Controller) -> Server {
-        let options = ServerOptions {
-            name: name.to_owned(),
-            mac: mac.to_owned(),
-            firmware,
-            memory_mib: 2560,
-            cpus: 2,
-            disk_bytes: DISK,
-            controller,
-            listen: SocketAddrV4::new(self.own, 0),
-            user: "admin".to_owned(),
-            password: PASSWORD.to_owned(),
-            faults: Faults::default(),
-            accel: None,
-            console: None,
-            keep_in: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("site")),
-        };
-        let started = site::Server::start(&lan(), self.dir.path(), options, &mut self.servers, &self.stop);
-        Server(started.unwrap_or_else(|error| panic!("{error}")))
-    }
-
     /// A Secret.
     pub async fn secret(&self, name: &str, texts: Value) {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets");
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": texts});
         self.api.create(&path, &secret).await.expect("a Secret");
-    }
-
-    /// A BMC before a machine that is nothing but a state in memory, and how a host names it.
-    pub fn bmc(&mut self, power: Arc<MemoryPower>) -> (Bmc, String) {
-        let profile = Profile::known("generic").expect("a profile");
-        let system = profile.ids.system.clone();
-        let listen = SocketAddrV4::new(self.own, 0).into();
-        let options = bmc::Options { listen, ..bmc::Options::on_loopback(profile, PASSWORD, power) };
-        let bmc = Bmc::start(&mut self.servers, options, &self.stop).unwrap_or_else(|error| panic!("{error}"));
-        let address = format!("redfish+{}/redfish/v1/Systems/{system}", bmc.url());
-        (bmc, address)
     }
 
     /// A host for a server; `spec` is laid over what hosts have here.
@@ -339,7 +309,7 @@ impl Site {
         let url = format!("http://{}/{}", SocketAddr::from((BOX, ports::CONTENT)), path_of(name));
         let digest = match &self.half {
             Half::Here(here) => here.digests.get(&path_of(name)).expect("it is served").hex().to_owned(),
-            Half::Booted(_) => format!("{url}.sha256"),
+            Half::Booted(_) | Half::Elses(_) => format!("{url}.sha256"),
         };
         json!({"url": url, "checksum": digest, "checksumType": "sha256", "format": "raw"})
     }
@@ -504,6 +474,7 @@ impl Site {
         match self.half {
             Half::Here(here) => here.stop().await,
             Half::Booted(machine) => drop(machine),
+            Half::Elses(machine) => drop(machine),
         }
     }
 }

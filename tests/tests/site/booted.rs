@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::bench::{BOX, Site, in_namespace, lan};
 
 /// The card that it is on the segment with.
-const MAC: &str = "52:54:00:22:00:99";
+pub const MAC: &str = "52:54:00:22:00:99";
 /// This machine, beside it.
 pub const BESIDE: Ipv4Addr = Ipv4Addr::new(172, 22, 0, 254);
 

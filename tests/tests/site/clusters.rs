@@ -203,7 +203,7 @@ pub fn with_worker() -> Value {
 }
 
 /// The node image.
-fn node_image() -> PathBuf {
+pub fn node_image() -> PathBuf {
     let workshop = Workshop::open().unwrap_or_else(|error| panic!("opening the workshop: {error:#}"));
     let made =
         workshop.make(NODE, &[DiskFormat::Qcow2], &workshop.builder.cache).unwrap_or_else(|error| panic!("{error:#}"));

@@ -19,6 +19,8 @@ mod cluster;
 mod clusters;
 mod cuts;
 mod day_one;
+mod disks;
+mod exported;
 mod faults;
 mod foreign;
 mod formed;
@@ -195,7 +197,7 @@ fn a_server_is_inspected_installed_and_cleaned_over_the_network() {
 fn a_server_with_bios_and_ipmi_is_inspected_installed_and_cleaned_over_the_network() {
     in_namespace(Parts::make, |parts| async {
         let mut site = Site::start(parts, Dhcp::Guarded).await;
-        let server = site.server_with("server-4", "52:54:00:22:00:04", Mode::Legacy, Controller::Ipmi);
+        let server = site.server_with("server-4", "52:54:00:22:00:04", Mode::Legacy, Controller::Ipmi, &[bench::DISK]);
         let spec = json!({"bmc": {"address": server.address("ipmi")}, "bootMode": "legacy"});
         lives(&mut site, &server, "server-4", spec).await;
         leaves(site, "server-4").await;
@@ -210,7 +212,7 @@ fn a_server_outlives_ironics_database_gets_another_image_and_is_let_go() {
         |parts| async {
             let mut site = Site::start(parts, Dhcp::Guarded).await;
             let (name, mac) = ("server-5", "52:54:00:22:00:05");
-            let server = site.server_with(name, mac, Mode::Legacy, Controller::Ipmi);
+            let server = site.server_with(name, mac, Mode::Legacy, Controller::Ipmi, &[bench::DISK]);
             let spec = json!({"bmc": {"address": server.address("ipmi")}, "bootMode": "legacy"});
             lives(&mut site, &server, name, spec).await;
             is_adopted(&mut site, &server, name).await;

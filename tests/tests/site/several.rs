@@ -7,7 +7,7 @@ use foothold_qemu::bmc::Mode;
 use foothold_qemu::site::Controller;
 use serde_json::{Value, json};
 
-use crate::bench::{NODE, RESCUE, Site, has_image, in_state};
+use crate::bench::{DISK, NODE, RESCUE, Site, has_image, in_state};
 use crate::booted::with_booted_box;
 use crate::server::Server;
 use crate::{BOOT, network_data, was_left_alone};
@@ -50,7 +50,7 @@ impl One {
 /// One with BIOS and IPMI, one with UEFI and Redfish, both by PXE; one with virtual media and no DHCP.
 async fn three(site: &mut Site) -> [One; 3] {
     let named = |name, last, server| One { name, server, address: Ipv4Addr::new(172, 22, 0, last) };
-    let server = site.server_with("server-6", "52:54:00:22:00:06", Mode::Legacy, Controller::Ipmi);
+    let server = site.server_with("server-6", "52:54:00:22:00:06", Mode::Legacy, Controller::Ipmi, &[DISK]);
     let bios = named("server-6", 26, server);
     let uefi = named("server-7", 27, site.server("server-7", "52:54:00:22:00:07"));
     let media = named("server-8", 28, site.server("server-8", "52:54:00:22:00:08"));

@@ -355,6 +355,12 @@ pub struct ProvisioningStatus {
     /// `HOST:PORT` of the API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+    /// Addresses of its pods, as it was made.
+    #[serde(rename = "podCIDR", skip_serializing_if = "Option::is_none")]
+    pub pod_cidr: Option<String>,
+    /// Addresses of its Services, as it was made.
+    #[serde(rename = "serviceCIDR", skip_serializing_if = "Option::is_none")]
+    pub service_cidr: Option<String>,
     /// Secret of this namespace with the kubeconfig (key `value`, as Cluster API has it, and `admin.conf`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret: Option<String>,

@@ -15,7 +15,7 @@ use crate::meta::{Condition, Time};
 pub const FINALIZER: &str = "kpa.foothold.dev/release";
 /// Condition: whether the last test passed.
 pub const TEST_SUCCESS: &str = "TestSuccess";
-/// How long an install or upgrade may take when `timeout` says nothing; Flux's.
+/// How long Helm waits for hooks and objects when `timeout` says nothing; Flux's.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 /// How often a release is compared with its cluster when `interval` says nothing.
 pub const INTERVAL: Duration = Duration::from_secs(600);
@@ -134,7 +134,7 @@ pub struct TestPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum DriftMode {
-    /// It is mended.
+    /// It is mended, also fields that somebody else has taken for his own.
     Enabled,
     /// It is told.
     #[default]
@@ -218,13 +218,14 @@ pub struct ReleaseSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub values_from: Vec<ValuesFrom>,
-    /// How long an install or upgrade may take: `90s`, `10m`. Default: `5m`.
+    /// How long Helm waits for the objects to be well, and for each hook: `90s`, `10m`. Default: `5m`. What takes three times
+    /// that in all is ended, or six times with `upgrade: { rollback: true }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
     /// How often it is compared with the cluster. Default: `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
-    /// Nothing is done while it is true. Default: false.
+    /// Nothing is done while it is true. If the object is deleted meanwhile, what is installed stays. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// What happens after an upgrade that failed.
@@ -309,7 +310,7 @@ pub struct ReleaseStatus {
     /// Digest of chart, values and cluster that were installed last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied: Option<String>,
-    /// Where Helm's release is, when it was begun.
+    /// Where Helm's release is, or is being installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed: Option<Installed>,
     /// When the cluster was looked at last.
@@ -359,7 +360,7 @@ impl ReleaseSpec {
         wrong
     }
 
-    /// How long Helm has.
+    /// How long Helm waits for hooks and objects.
     pub fn timeout(&self) -> Duration {
         self.timeout.as_deref().and_then(duration).unwrap_or(TIMEOUT)
     }

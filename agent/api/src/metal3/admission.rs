@@ -14,7 +14,7 @@ mod claim;
 mod host;
 mod others;
 
-pub use claim::host_claim;
+pub use claim::{host_claim, label_value, qualified_name};
 pub use host::{host_create, host_update};
 pub use others::{
     data_image, event_subscription_create, event_subscription_update, firmware_components, network_attachment_create,

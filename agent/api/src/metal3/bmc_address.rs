@@ -322,9 +322,13 @@ impl BmcAddress {
     /// Whether another address is of the same BMC and the same system behind it, as far as its text tells: schemes of one
     /// protocol are one, and a name is not its IP address.
     pub fn is_same(&self, other: &Self) -> bool {
-        let port = |one: &Self| one.port.clone().unwrap_or_else(|| one.default_port().to_owned());
-        let place = |one: &Self| (one.hostname.to_lowercase(), port(one), one.path.trim_matches('/').to_owned());
-        place(self) == place(other)
+        self.place() == other.place()
+    }
+
+    /// Host, port and path: what [`Self::is_same`] compares, to look many of them up.
+    pub fn place(&self) -> (String, String, String) {
+        let port = self.port.clone().unwrap_or_else(|| self.default_port().to_owned());
+        (self.hostname.to_lowercase(), port, self.path.trim_matches('/').to_owned())
     }
 
     fn default_port(&self) -> &'static str {

@@ -10,6 +10,7 @@ use super::{BoxStatus, Claim, Claimed, Health, Problem, SiteReport, Taken, Timel
 use crate::clusters::provisioning::{ClusterList, ClusterStory};
 use crate::host_story::{HostList, HostStory};
 use crate::rehearsal::Rehearsal;
+use crate::site::MOST_BYTES;
 
 /// HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -213,7 +214,7 @@ operations! {
         takes: Some(Takes { body: Body::Json(schema::<Claim>), what: "the code", most_bytes: Some(BODY_BYTES) }),
         answers: &[
             json::<Claimed>(200, "claimed; the token, unless the caller brought its hash"),
-            problem(400, "not JSON, or `tokenSha256` is not a SHA-256"),
+            problem(400, "not JSON, or `tokenSha256` is not the SHA-256 of a token"),
             problem(403, "the code is wrong"),
             problem(409, "the box has its access already, or has not read its Site yet"),
             TOO_LONG,
@@ -336,7 +337,7 @@ operations! {
     KeepSite = "Keep a Site for the next start", Route {
         method: Method::Put,
         path: "/api/v1/site",
-        takes: Some(yaml("a Site", BODY_BYTES)),
+        takes: Some(yaml("a Site", MOST_BYTES)),
         answers: &[
             Answer { status: 202, body: Body::Empty, when: "kept" },
             problem(400, "not a Site: the line and the key are named"),

@@ -7,6 +7,9 @@ use std::net::IpAddr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::card;
+pub use super::card::Card;
+
 /// Beginnings of names that the box and the kernel give interfaces of their own.
 pub const OWN_NAMES: [&str; 7] = ["lo", "foothold", "cni", "veth", "kube-", "nodelocaldns", "dummy"];
 
@@ -68,6 +71,11 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// Whether it can be about several cards: it names none by its MAC address or by its whole name.
+    pub fn is_several(&self) -> bool {
+        self.mac_address.is_none() && self.name.as_deref().is_none_or(card::is_pattern)
+    }
+
     /// Which addresses it asks for.
     pub fn dhcp(&self) -> Dhcp {
         let by_itself =

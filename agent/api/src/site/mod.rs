@@ -10,6 +10,7 @@ use crate::net::Cidr;
 use crate::servers::ServersNetwork;
 use crate::yaml;
 
+mod card;
 pub mod check;
 pub mod interfaces;
 mod place;
@@ -158,8 +159,8 @@ impl Site {
         }
         let mut options = yaml::options(text);
         options.strict_booleans = true;
-        let site: Self =
-            serde_saphyr::from_str_with_options(text, options).map_err(|error| SiteError::Shape(yaml::told(&error)))?;
+        let site: Self = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| SiteError::Shape(yaml::told_with_lines(&error)))?;
         let wrong: Vec<_> = check::findings(&site).into_iter().filter(|finding| !finding.warning).collect();
         if wrong.is_empty() {
             return Ok(site);

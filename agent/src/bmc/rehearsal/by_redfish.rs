@@ -40,7 +40,8 @@ pub(super) async fn ask(row: &mut Row, redfish: &Redfish, known: bool, system: O
     row.product = row.product.take().or_else(|| text(&system, "Model"));
     row.set(Check::Boot, judge::boot(&system, way));
     let bosses = managers(&system);
-    let manager = follow(redfish, bosses.and_then(first), link(&root, "Managers")).await;
+    let first = bosses.as_ref().and_then(|paths| paths.first().cloned());
+    let manager = follow(redfish, first, link(&root, "Managers")).await;
     let version = manager.as_ref().and_then(|manager| text(manager, "FirmwareVersion"));
     let media = match row.vendor.as_deref() {
         _ if way.is_media() && bosses.is_none() => judge::media_of_no_manager(),
@@ -87,10 +88,12 @@ async fn find(redfish: &Redfish, systems: &Value, named: Option<&str>) -> Result
     }
 }
 
-/// Who manages a system, where sushy looks for it; without it Ironic has no virtual media.
-fn managers(system: &Value) -> Option<&Value> {
-    let links = ["ManagedBy", "Managers"].into_iter().map(|name| &system["Links"][name]);
-    links.into_iter().find(|links| links.is_array())
+/// Who manages a system, where sushy looks for it (`System.managers`): a list that is empty, or one with a member that
+/// leads nowhere, is none. Without it Ironic has no virtual media.
+fn managers(system: &Value) -> Option<Vec<String>> {
+    let links = ["ManagedBy", "Managers"].into_iter().map(|name| system["Links"][name].as_array());
+    let paths = |links: &Vec<Value>| links.iter().map(|one| link(one, "")).collect::<Option<Vec<String>>>();
+    links.flatten().filter_map(paths).find(|paths| !paths.is_empty())
 }
 
 /// The chassis that is this system's and nobody else's.
@@ -190,10 +193,35 @@ async fn all(redfish: &Redfish, collection: &str) -> Result<Vec<Value>, RedfishE
     Ok(found)
 }
 
-fn first(links: &Value) -> Option<String> {
-    link(links.get(0)?, "")
-}
-
 fn text(document: &Value, property: &str) -> Option<String> {
     document[property].as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::managers;
+
+    #[test]
+    fn managers_are_found_where_sushy_finds_them() {
+        let (one, two) =
+            (json!({ "@odata.id": "/redfish/v1/Managers/1" }), json!({ "@odata.id": "/redfish/v1/Managers/2" }));
+        let (first, second) = (Some("/redfish/v1/Managers/1"), Some("/redfish/v1/Managers/2"));
+        let table: [(Value, Option<&str>); 9] = [
+            (json!({ "ManagedBy": [one] }), first),
+            (json!({ "ManagedBy": [two, one], "Managers": [one] }), second),
+            (json!({ "Managers": [one] }), first),
+            (json!({ "ManagedBy": [], "Managers": [two] }), second),
+            (json!({ "ManagedBy": null, "Managers": [two] }), second),
+            (json!({ "ManagedBy": [one, {}], "Managers": [two] }), second),
+            (json!({ "ManagedBy": [] }), None),
+            (json!({ "ManagedBy": [{}], "Managers": [] }), None),
+            (json!({}), None),
+        ];
+        for (links, expected) in table {
+            let found = managers(&json!({ "Links": links }));
+            assert_eq!(found.as_ref().map(|paths| paths[0].as_str()), expected, "{links}");
+        }
+    }
 }

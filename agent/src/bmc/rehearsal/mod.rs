@@ -31,6 +31,7 @@ mod export;
 mod judge;
 mod pulse;
 mod table;
+mod twins;
 
 pub use pulse::{Target, Trouble, pulse};
 pub use table::text;
@@ -82,6 +83,14 @@ impl Row {
         self.cells.insert(check, cell);
     }
 
+    /// Adds what is bad to what is bad already; anything else gives way.
+    fn add(&mut self, check: Check, cell: Cell) {
+        match self.cells.get_mut(&check).filter(|there| there.state == CellState::Bad) {
+            Some(there) => there.says = format!("{}; {}", cell.says, there.says),
+            None => self.set(check, cell),
+        }
+    }
+
     /// Every check that nobody got to.
     fn fill(&mut self, says: &str) {
         for check in Check::ALL {
@@ -95,12 +104,13 @@ pub async fn rehearse(hosts: Vec<Host>, plan: &Plan) -> (Rehearsal, Vec<Outcome>
     let at = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let seats = Arc::new(Semaphore::new(plan.at_once.max(1)));
     let mut tasks = JoinSet::new();
-    for (number, host) in hosts.into_iter().enumerate() {
+    let twins = twins::find(&hosts);
+    for ((number, host), twins) in hosts.into_iter().enumerate().zip(twins) {
         let (seats, plan) = (Arc::clone(&seats), plan.clone());
         tasks.spawn(async move {
             // It is never closed.
             let _seat = seats.acquire_owned().await;
-            (number, ask(host, &plan).await)
+            (number, ask(host, twins, &plan).await)
         });
     }
     let mut outcomes = tasks.join_all().await;
@@ -118,7 +128,8 @@ pub fn export(outcomes: &[Outcome], dir: &Path, keep_serials: bool) -> std::io::
     Ok(files.len())
 }
 
-async fn ask(host: Host, plan: &Plan) -> Outcome {
+/// `twins`: what the host has together with one before it.
+async fn ask(host: Host, twins: Vec<(Check, Cell)>, plan: &Plan) -> Outcome {
     let begun = Instant::now();
     let mut row = Row::default();
     let mut exchanges = Vec::new();
@@ -136,6 +147,9 @@ async fn ask(host: Host, plan: &Plan) -> Outcome {
     if let Err(why) = &host.credentials {
         let hint = "add the Secret to the file, with `username` and `password`";
         row.set(Check::Credentials, Cell::bad(why.clone(), hint));
+    }
+    for (check, cell) in twins {
+        row.add(check, cell);
     }
     row.fill("not asked: see the checks before");
     let secrets =

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn who_has_access_decides() {
         let open = Site::default();
-        let access = Access { token_sha256: Some("a".repeat(64)), ..Access::default() };
+        let access = Access { token_sha256: Some("ab".repeat(32)), ..Access::default() };
         let closed = Site { access, ..Site::default() };
         let keys = Access { ssh_authorized_keys: vec!["ssh-ed25519 AAAA".to_owned()], ..Access::default() };
         let by_ssh = Site { access: keys, ..Site::default() };

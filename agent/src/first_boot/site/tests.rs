@@ -16,7 +16,7 @@ fn site(name: &str) -> String {
 }
 
 fn with_access(name: &str) -> String {
-    format!("{}access: {{ tokenSha256: \"{}\" }}\n", site(name), "a".repeat(64))
+    format!("{}access: {{ tokenSha256: \"{}\" }}\n", site(name), "ab".repeat(32))
 }
 
 /// The box below `root` that was started with this Site on its command line.
@@ -118,7 +118,7 @@ fn a_signed_site_takes_the_place_and_is_not_taken_twice() {
     let key = Ed25519KeyPair::from_seed_unchecked(&[3; 32]).expect("a key");
     let public = STANDARD.encode([b"Ed".as_slice(), &[7; 8], key.public_key().as_ref()].concat());
     let text = |name: &str| {
-        let hash = "a".repeat(64);
+        let hash = "ab".repeat(32);
         format!("{}access: {{ tokenSha256: \"{hash}\", siteKeys: [ \"{public}\" ] }}\n", site(name))
     };
     let dir = tempfile::tempdir().expect("a directory");

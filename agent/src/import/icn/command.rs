@@ -1,13 +1,13 @@
 //! `foothold-agent hosts`.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::Args;
 
-use super::{Choices, Input, convert, yaml};
+use super::{Choices, Converted, Input, convert, keys, yaml};
 use crate::terminal::{report, show};
 
 /// What `hosts` takes.
@@ -30,32 +30,31 @@ pub struct Hosts {
 impl Hosts {
     /// Prints the objects, or everything that is wrong with the files.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut ssh_keys = Vec::new();
-        if let Some(path) = &self.ssh_key {
-            let text = fs_err::read_to_string(path)?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-            ssh_keys.extend(lines.map(str::to_owned));
-            ensure!(!ssh_keys.is_empty(), "`{}` has no key", path.display());
-        }
+        let mut problems = Vec::new();
+        let ssh_keys = match &self.ssh_key {
+            Some(path) => keys::read(&input(path)?, &mut problems),
+            None => Vec::new(),
+        };
         let choices = Choices { namespace: self.namespace.clone(), server: self.server, ssh_keys };
-        let mut inputs = Vec::new();
-        for path in &self.files {
-            inputs.push(Input { file: path.display().to_string(), text: fs_err::read_to_string(path)? });
-        }
-        match convert(&inputs, &choices) {
-            Ok(converted) => {
-                for note in &converted.notes {
-                    report(note);
-                }
-                show(&yaml(&converted.objects).context("writing YAML")?);
-                Ok(ExitCode::SUCCESS)
+        let inputs = self.files.iter().map(|path| input(path)).collect::<anyhow::Result<Vec<_>>>()?;
+        let converted = convert(&inputs, &choices).unwrap_or_else(|found| {
+            problems.extend(found);
+            Converted::default()
+        });
+        if !problems.is_empty() {
+            for problem in &problems {
+                report(&format!("error: {problem}"));
             }
-            Err(problems) => {
-                for problem in &problems {
-                    report(&format!("error: {problem}"));
-                }
-                Ok(ExitCode::FAILURE)
-            }
+            return Ok(ExitCode::FAILURE);
         }
+        for note in &converted.notes {
+            report(note);
+        }
+        show(&yaml(&converted.objects).context("writing YAML")?);
+        Ok(ExitCode::SUCCESS)
     }
+}
+
+fn input(path: &Path) -> anyhow::Result<Input> {
+    Ok(Input { file: path.display().to_string(), text: fs_err::read_to_string(path)? })
 }

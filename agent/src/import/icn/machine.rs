@@ -1,9 +1,13 @@
 //! Values of the `machine` chart, R6 on: as a values file, or in the `HelmRelease`s of a `site.yaml`. Early ones have all
 //! machines in one table `machines`, by name.
 
-use serde_json::{Map, Value, json};
+use agent_api::metal3::admission::{label_value, qualified_name};
+use agent_api::net::is_label;
+use serde_json::Value;
 
-use super::node::{At, Node, Table, parse, shortened};
+use super::keys::is_key;
+use super::network::{network_data, networks, node_ip};
+use super::node::{At, Node, Placed, Table, parse, shortened};
 use super::{Input, Problem};
 
 /// A host, whatever file it comes from.
@@ -13,13 +17,13 @@ pub(super) struct IcnMachine {
     pub line: u64,
     pub name: String,
     pub labels: Vec<(String, String)>,
-    pub address: String,
+    pub address: Placed<String>,
     pub username: String,
     pub password: String,
     pub unverified: Option<bool>,
-    pub boot_mac: Option<String>,
+    pub boot_mac: Option<Placed<String>>,
     /// `OpenStack`'s `network_data`.
-    pub network_data: Option<Value>,
+    pub network_data: Option<Placed<Value>>,
     /// Addresses of the host as a Kubernetes node, with commas.
     pub node_ip: Option<String>,
     pub user: User,
@@ -51,16 +55,32 @@ impl std::fmt::Debug for Password {
 
 /// The chart that describes a host: `deploy/machine` of ICN's repository.
 const CHART: &str = "machine";
-/// The link on which hosts are Kubernetes nodes.
-const NODE_LINK: &str = "baremetal";
 pub(super) const NAME_EXPECTED: &str = "a host name (a-z, 0-9, `-`, at most 63)";
 pub(super) const MAC_EXPECTED: &str = "a MAC address such as `52:54:00:12:34:56`";
 
+const LABEL_KEY_EXPECTED: &str =
+    "a label's key (letters, digits, `-`, `_`, `.`, at most 63, behind a prefix such as `example.org/` or alone)";
+const LABEL_VALUE_EXPECTED: &str =
+    "a label's value (letters, digits, `-`, `_`, `.`, at most 63, a letter or digit at both ends)";
+/// Most letters of a host's name with its domain (RFC 1035, 2.3.4, as text).
+const LONGEST_FQDN: usize = 253;
+
 /// An RFC 1123 label.
 pub(super) fn name(text: &str) -> Option<String> {
-    let inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
-    let ends = !text.starts_with('-') && !text.ends_with('-');
-    ((1..=63).contains(&text.len()) && text.bytes().all(inner) && ends).then(|| text.to_owned())
+    is_label(text).then(|| text.to_owned())
+}
+
+/// A host name, with or without its domain.
+fn fqdn(text: &str) -> Option<String> {
+    let is_name = text.len() <= LONGEST_FQDN && text.to_ascii_lowercase().split('.').all(is_label);
+    is_name.then(|| text.to_owned())
+}
+
+/// A hash as crypt(5) has it: `$ID$...$HASH`, in letters that `/etc/shadow` takes.
+fn is_hash(text: &str) -> bool {
+    let inner = |letter: u8| letter.is_ascii_graphic() && !b":;*!\\".contains(&letter);
+    let parts: Vec<&str> = text.split('$').collect();
+    text.bytes().all(inner) && matches!(parts.as_slice(), ["", id, _, .., hash] if !id.is_empty() && !hash.is_empty())
 }
 
 /// A MAC address, in lower case.
@@ -182,10 +202,12 @@ fn machine(
 ) -> Option<IcnMachine> {
     let before = problems.len();
     let mut table = values.table(problems)?;
+    let expected = "address of the BMC, such as `ipmi://10.0.0.2`";
+    let address = table.required("bmcAddress", expected, problems);
+    let address = address.and_then(|it| Some(it.placed(it.text(expected, problems)?)));
     let mut wanted = |table: &mut Table<'_>, key: &'static str, expected: &str| {
         table.required(key, expected, problems).and_then(|it| it.text(expected, problems))
     };
-    let address = wanted(&mut table, "bmcAddress", "address of the BMC, such as `ipmi://10.0.0.2`");
     let username = wanted(&mut table, "bmcUsername", "the BMC's user");
     let password = wanted(&mut table, "bmcPassword", "the BMC's password");
     let own = match named {
@@ -203,7 +225,8 @@ fn machine(
     };
     let labels = table.optional("machineLabels").and_then(|it| labels(&it, problems)).unwrap_or_default();
     let unverified = table.optional("bmcDisableCertificateVerification").and_then(|it| it.boolean(problems));
-    let boot_mac = table.optional("bootMACAddress").and_then(|it| it.read(MAC_EXPECTED, problems, mac));
+    let boot_mac = table.optional("bootMACAddress");
+    let boot_mac = boot_mac.and_then(|it| Some(it.placed(it.read(MAC_EXPECTED, problems, mac)?)));
     let image = table.optional("imageName").and_then(|it| image_name(&it, problems));
     let user = table.optional("userData");
     let has_user_data = user.is_some();
@@ -212,8 +235,8 @@ fn machine(
     if let (Some(_), Some(flat)) = (&data, &flat) {
         problems.push(flat.problem("it beside `networkData`".into(), "one of the two"));
     }
-    let network_data =
-        data.and_then(|it| network_data(&it, notes, problems)).or_else(|| flat.and_then(|it| networks(&it, problems)));
+    let data = data.and_then(|it| Some(it.placed(network_data(&it, notes, problems)?)));
+    let network_data = data.or_else(|| flat.and_then(|it| Some(it.placed(networks(&it, problems)?))));
     table.end(problems);
     let (name, address, username, password) = (named?, address?, username?, password?);
     (problems.len() == before).then(|| IcnMachine {
@@ -226,7 +249,7 @@ fn machine(
         password,
         unverified,
         boot_mac,
-        node_ip: network_data.as_ref().and_then(node_ip),
+        node_ip: network_data.as_ref().and_then(|it| node_ip(&it.value)),
         network_data,
         user,
         has_user_data,
@@ -235,148 +258,62 @@ fn machine(
 }
 
 fn labels(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Vec<(String, String)>> {
-    let entries = at.entries(problems)?;
-    let label = |(key, at): &(&str, At<'_>)| Some(((*key).to_owned(), at.text("the label's value", problems)?));
-    entries.iter().map(label).collect()
+    let mut labels = Vec::new();
+    for (key, it) in at.entries(problems)? {
+        if !qualified_name(key).is_empty() {
+            problems.push(it.problem(format!("`{}`", shortened(key)), LABEL_KEY_EXPECTED));
+        }
+        let value = |text: &str| label_value(text).next().is_none().then(|| text.to_owned());
+        let value = match it.node {
+            Node::Scalar(Value::String(text)) if text.is_empty() => Some(String::new()),
+            _ => it.read(LABEL_VALUE_EXPECTED, problems, value),
+        };
+        labels.extend(value.map(|value| (key.to_owned(), value)));
+    }
+    Some(labels)
 }
 
 fn user_of(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<User> {
     let mut table = at.table(problems)?;
-    let mut one = |key: &'static str, expected: &str| {
-        let at = table.optional(key)?;
-        at.text(expected, problems)
-    };
+    let hash = "a hash as `mkpasswd` prints it (crypt(5), begins with `$`)";
+    let key = "a public ssh key: the whole line of a `.pub` file";
     let user = User {
-        name: one("name", "a user of the OS"),
-        password: one("hashedPassword", "a hash as `mkpasswd` prints it").map(Password::Hashed),
-        ssh_key: one("sshAuthorizedKey", "a public ssh key"),
-        fqdn: one("fqdn", "a name with its domain"),
+        name: table.optional("name").and_then(|it| it.text("a user of the OS", problems)),
+        password: table
+            .optional("hashedPassword")
+            .and_then(|it| it.hidden(hash, problems, is_hash))
+            .map(Password::Hashed),
+        ssh_key: table.optional("sshAuthorizedKey").and_then(|it| it.hidden(key, problems, is_key)),
+        fqdn: table
+            .optional("fqdn")
+            .and_then(|it| it.read("a host name with its domain, such as `node1.example.org`", problems, fqdn)),
     };
     table.end(problems);
     Some(user)
 }
 
-/// `networkData`: links, networks by kind, name servers.
-fn network_data(at: &At<'_>, notes: &mut Vec<String>, problems: &mut Vec<Problem>) -> Option<Value> {
-    let mut table = at.table(problems)?;
-    let links = table.optional("links").and_then(|it| ethernets(&it, problems)).unwrap_or_default();
-    let mut listed = Vec::new();
-    if let Some(mut kinds) = table.optional("networks").and_then(|it| it.table(problems)) {
-        for (key, kind) in [("ipv4DHCP", "ipv4_dhcp"), ("ipv4", "ipv4"), ("ipv6DHCP", "ipv6_dhcp"), ("ipv6", "ipv6")] {
-            for (id, it) in kinds.optional(key).and_then(|it| it.entries(problems)).unwrap_or_default() {
-                let Some(mut network) = it.table_or_nothing(problems) else { continue };
-                let known = |text: &str| links.iter().any(|link| link["id"] == text).then(|| text.to_owned());
-                let link = match network.optional("link") {
-                    Some(link) => link.read("a link of `links.ethernets`", problems, known),
-                    // The link is the name; in the first charts with `_nic`.
-                    None => known(id).or_else(|| known(&format!("{id}_nic"))),
-                };
-                let listing = address(id, kind, link.as_deref().unwrap_or_default(), &mut network, problems);
-                match link {
-                    Some(_) => listed.push(listing),
-                    // A host's card is known by its link: without one, nothing comes of the network.
-                    None => notes.push(format!(
-                        "{}:{}: `{}` is left out: it has no `link`, and no link of its name is in `links.ethernets`",
-                        it.file, it.line, it.key
-                    )),
-                }
-                network.end(problems);
-            }
+#[cfg(test)]
+mod tests {
+    use super::{fqdn, is_hash};
+
+    #[test]
+    fn hashes_are_those_of_crypt() {
+        for good in ["$6$rounds=10000$PJLO$9Rpa.iL40.", "$y$j9T$abc$def", "$2b$10$abcdefg/.", "$1$s$h", "$3$$8846f7"] {
+            assert!(is_hash(good), "{good}");
         }
-        kinds.end(problems);
-    }
-    let mut services = Vec::new();
-    if let Some(mut declared) = table.optional("services").and_then(|it| it.table(problems)) {
-        services = declared.optional("dns").map(|it| dns(&it, problems)).unwrap_or_default();
-        declared.end(problems);
-    }
-    table.end(problems);
-    Some(json!({ "links": links, "networks": listed, "services": services }))
-}
-
-/// What the chart has as the node's addresses: the fixed ones of the link `baremetal`, IPv4 first, each kind by name.
-fn node_ip(data: &Value) -> Option<String> {
-    let networks = data["networks"].as_array()?;
-    let mut found = Vec::new();
-    for kind in ["ipv4", "ipv6"] {
-        let of_kind = networks.iter().filter(|it| it["type"] == kind && it["link"] == NODE_LINK);
-        let mut named: Vec<_> =
-            of_kind.filter_map(|it| Some((it["id"].as_str()?, it["ip_address"].as_str()?))).collect();
-        named.sort_unstable();
-        found.extend(named.into_iter().map(|(_, address)| address.split('/').next().unwrap_or_default()));
-    }
-    (!found.is_empty()).then(|| found.join(","))
-}
-
-fn ethernets(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Vec<Value>> {
-    let mut table = at.table(problems)?;
-    let ethernets = table.optional("ethernets").and_then(|it| it.entries(problems)).unwrap_or_default();
-    table.end(problems);
-    let mut links = Vec::new();
-    for (id, it) in ethernets {
-        let Some(mut link) = it.table(problems) else { continue };
-        let address = link.required("macAddress", MAC_EXPECTED, problems);
-        let address = address.and_then(|it| it.read(MAC_EXPECTED, problems, mac));
-        link.end(problems);
-        links.push(json!({ "id": id, "type": "phy", "ethernet_mac_address": address }));
-    }
-    Some(links)
-}
-
-/// `networks` of the first R6: link and network in one.
-fn networks(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Value> {
-    let (mut links, mut listed, mut services) = (Vec::new(), Vec::new(), Vec::new());
-    let kinds = |text: &str| matches!(text, "ipv4" | "ipv4_dhcp" | "ipv6" | "ipv6_dhcp").then(|| text.to_owned());
-    for (id, it) in at.entries(problems)? {
-        let Some(mut network) = it.table(problems) else { continue };
-        let link = network.required("macAddress", MAC_EXPECTED, problems);
-        let link = link.and_then(|it| it.read(MAC_EXPECTED, problems, mac));
-        let expected = "`ipv4`, `ipv4_dhcp`, `ipv6` or `ipv6_dhcp`";
-        let kind = network.required("type", expected, problems);
-        let kind = kind.and_then(|it| it.read(expected, problems, kinds)).unwrap_or_default();
-        links.push(json!({ "id": id, "type": "phy", "ethernet_mac_address": link }));
-        listed.push(address(id, &kind, id, &mut network, problems));
-        if let Some(servers) = network.optional("nameservers") {
-            services.extend(dns(&servers, problems));
+        for bad in ["", "hunter2", "$", "$6$", "$6$salt", "$6$salt$", "$$$a", "$6$sa lt$h", "!$6$salt$h", "$6$s:$h"] {
+            assert!(!is_hash(bad), "{bad}");
         }
-        network.end(problems);
     }
-    Some(json!({ "links": links, "networks": listed, "services": services }))
-}
 
-/// A network; a fixed one has an address with its prefix length.
-fn address(id: &str, kind: &str, link: &str, from: &mut Table<'_>, problems: &mut Vec<Problem>) -> Value {
-    let mut network = Map::new();
-    for (key, value) in [("id", id), ("type", kind), ("link", link)] {
-        network.insert(key.into(), json!(value));
-    }
-    let expected = "an address with its prefix length, such as `10.0.0.2/24`";
-    let cidr = |text: &str| agent_api::net::Cidr::parse(text).map(|_| text.to_owned());
-    let address = if kind.ends_with("dhcp") {
-        if let Some(it) = from.optional("ipAddress") {
-            problems.push(it.problem("an address".into(), "none in a network with DHCP"));
+    #[test]
+    fn names_with_domains_are_names_of_hosts() {
+        for good in ["node1", "node1.example.org", "Node1.Example.ORG", "1.2.example"] {
+            assert_eq!(fqdn(good).as_deref(), Some(good));
         }
-        None
-    } else {
-        from.required("ipAddress", expected, problems).and_then(|it| it.read(expected, problems, cidr))
-    };
-    if let Some(address) = address {
-        network.insert("ip_address".into(), json!(address));
+        let long = format!("{}.org", ["a".repeat(60).as_str(); 5].join("."));
+        for bad in ["", ".", "a..b", "node_1.org", "a b", "-a.org", "node1.example.org.", "http://a", long.as_str()] {
+            assert_eq!(fqdn(bad), None, "{bad}");
+        }
     }
-    let ip = |text: &str| text.parse::<std::net::IpAddr>().ok();
-    let gateway = from.optional("gateway").and_then(|it| it.read("an IP address", problems, ip));
-    if let Some(gateway) = gateway {
-        let everywhere = if gateway.is_ipv4() { ("0.0.0.0", "0.0.0.0") } else { ("::", "::") };
-        let route = json!({ "network": everywhere.0, "netmask": everywhere.1, "gateway": gateway });
-        network.insert("routes".into(), json!([route]));
-    }
-    Value::Object(network)
-}
-
-fn dns(at: &At<'_>, problems: &mut Vec<Problem>) -> Vec<Value> {
-    let ip = |text: &str| text.parse::<std::net::IpAddr>().ok();
-    let servers = at.list(problems).unwrap_or_default();
-    let server = |it: &At<'_>| it.read("an IP address", problems, ip);
-    let servers: Vec<_> = servers.iter().filter_map(server).collect();
-    servers.into_iter().map(|server| json!({ "type": "dns", "address": server })).collect()
 }

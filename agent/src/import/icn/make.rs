@@ -1,9 +1,10 @@
 //! Objects of a host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use agent_api::metal3::admission;
+use agent_api::metal3::bmc_address::BmcAddress;
 use agent_api::metal3::{
     BareMetalHost, BareMetalHostSpec, BmcDetails, ChecksumType, Image, RootDeviceHints, SecretReference,
 };
@@ -14,8 +15,11 @@ use serde_json::Value;
 
 use super::Problem;
 use super::machine::IcnMachine;
+use super::node::Placed;
 use super::shell::Provider;
 use super::user_data::cloud_config;
+use crate::bmc::address::{Address, AddressError};
+use crate::ramdisk::network_data::NetworkData;
 
 /// ICN's root disks have at least this.
 const ROOT_DISK_GB: i64 = 48;
@@ -45,11 +49,8 @@ pub(super) fn objects(
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": choices.namespace },
     });
     let mut objects = vec![namespace];
-    for (index, machine) in machines.iter().enumerate() {
-        if let Some(first) = machines[..index].iter().find(|first| first.name == machine.name) {
-            let other = format!("a name that no other host has: {}:{} has it", first.file, first.line);
-            problems.push(of(machine, format!("`{}` again", machine.name), other));
-        }
+    again(machines, problems);
+    for machine in machines {
         match of_machine(machine, provider, choices) {
             Ok(made) => objects.extend(made),
             Err(error) => problems.push(of(machine, format!("{error:#}"), "a host".into())),
@@ -57,9 +58,60 @@ pub(super) fn objects(
         let host = host(machine, choices);
         if let Some(message) = admission::message(&admission::host_create(&host)) {
             problems.push(of(machine, message, format!("a BareMetalHost `{}` that is admitted", machine.name)));
+        } else if let Err(error) = Address::parse(&machine.address.value) {
+            let (found, expected) = told(&error);
+            problems.push(of_place(machine, &machine.address, found, expected.into()));
+        }
+        if let Some(data) = &machine.network_data
+            && let Err(error) = NetworkData::read(&data.value).and_then(|data| data.units(""))
+        {
+            let found = format!("what no server can use ({error})");
+            problems.push(of_place(machine, data, found, "network data of OpenStack".into()));
         }
     }
     objects
+}
+
+/// What is wrong with the address of a BMC that is admitted: what was found, what was expected.
+fn told(error: &AddressError) -> (String, &'static str) {
+    match error {
+        AddressError::Form(error) => (error.to_string(), "address of the BMC, such as `ipmi://10.0.0.2`"),
+        AddressError::Port(port) => (format!("the port `{port}`"), "a port from 1 to 65535"),
+        AddressError::Privilege(level) => (format!("the privilege level `{level}`"), "USER, OPERATOR or ADMINISTRATOR"),
+    }
+}
+
+/// Reports what only one host can have.
+fn again(machines: &[IcnMachine], problems: &mut Vec<Problem>) {
+    let (mut names, mut bmcs, mut macs) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let said = |what: &str, first: &IcnMachine, line: u64| {
+        format!("{what} that no other host has: {}:{line} has it", first.file)
+    };
+    for machine in machines {
+        let first = *names.entry(machine.name.as_str()).or_insert(machine);
+        if !std::ptr::eq(first, machine) {
+            problems.push(of(machine, format!("`{}` again", machine.name), said("a name", first, first.line)));
+        }
+        if let Ok(bmc) = machine.address.value.parse::<BmcAddress>() {
+            let first = *bmcs.entry(bmc.place()).or_insert(machine);
+            if !std::ptr::eq(first, machine) {
+                let found = format!("`{}`, the BMC of `{}`", machine.address.value, first.name);
+                let expected = said("a BMC", first, first.address.line);
+                problems.push(of_place(machine, &machine.address, found, expected));
+            }
+        }
+        if let Some(mac) = &machine.boot_mac {
+            let (first, line) = *macs.entry(mac.value.as_str()).or_insert((machine, mac.line));
+            if !std::ptr::eq(first, machine) {
+                let found = format!("`{}`, the card of `{}`", mac.value, first.name);
+                problems.push(of_place(machine, mac, found, said("a MAC address", first, line)));
+            }
+        }
+    }
+}
+
+fn of_place<T>(machine: &IcnMachine, place: &Placed<T>, found: String, expected: String) -> Problem {
+    Problem { file: machine.file.clone(), line: place.line, key: place.key.clone(), found, expected }
 }
 
 fn of(machine: &IcnMachine, found: String, expected: String) -> Problem {
@@ -83,7 +135,7 @@ fn of_machine(machine: &IcnMachine, provider: &Provider, choices: &Choices) -> a
         made.push(secret("-user-data", &[("userData", &text)])?);
     }
     if let Some(data) = &machine.network_data {
-        made.push(secret("-network-data", &[("networkData", &serde_json::to_string_pretty(data)?)])?);
+        made.push(secret("-network-data", &[("networkData", &serde_json::to_string_pretty(&data.value)?)])?);
     }
     made.push(serde_json::to_value(host(machine, choices))?);
     Ok(made)
@@ -123,11 +175,11 @@ fn host(machine: &IcnMachine, choices: &Choices) -> BareMetalHost {
         spec: BareMetalHostSpec {
             online: true,
             bmc: Some(BmcDetails {
-                address: machine.address.clone(),
+                address: machine.address.value.clone(),
                 credentials_name: format!("{}-bmc-secret", machine.name),
                 disable_certificate_verification: machine.unverified,
             }),
-            boot_mac_address: machine.boot_mac.clone(),
+            boot_mac_address: machine.boot_mac.as_ref().map(|mac| mac.value.clone()),
             // Without an image, too: it comes later, from whoever claims the host.
             root_device_hints: Some(RootDeviceHints {
                 min_size_gigabytes: Some(ROOT_DISK_GB),

@@ -17,8 +17,10 @@ use std::fmt;
 use serde_json::Value;
 
 pub mod command;
+mod keys;
 mod machine;
 mod make;
+mod network;
 mod node;
 mod nodes;
 mod shell;
@@ -102,6 +104,15 @@ pub fn convert(inputs: &[Input], choices: &Choices) -> Result<Converted, Vec<Pro
                 format!("no host ({})", passed_over.join("; "))
             },
             expected: "`nodes` of a nodes.json, or a `machineName` of the machine chart's values".into(),
+        });
+    }
+    if !agent_api::net::is_label(&choices.namespace) {
+        problems.push(Problem {
+            file: "--namespace".into(),
+            line: 0,
+            key: String::new(),
+            found: format!("`{}`", node::shortened(&choices.namespace)),
+            expected: "a name of a namespace (a-z, 0-9, `-`, at most 63)".into(),
         });
     }
     let objects = make::objects(&machines, &provider, choices, &mut problems);

@@ -120,7 +120,7 @@ pub(super) fn parse(file: &str, text: &str, above: u64, problems: &mut Vec<Probl
     serde_saphyr::from_str_with_options::<Spanned<Node>>(text, options)
         .map_err(|error| {
             let line = error.location().map_or(1, |at| at.line());
-            let told = yaml::told(error.without_snippet());
+            let told = yaml::told(&error);
             problems.push(Problem {
                 file: file.to_owned(),
                 line: line + above,
@@ -130,6 +130,14 @@ pub(super) fn parse(file: &str, text: &str, above: u64, problems: &mut Vec<Probl
             });
         })
         .ok()
+}
+
+/// What was read, with the place where it stands in its file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Placed<T> {
+    pub value: T,
+    pub line: u64,
+    pub key: String,
 }
 
 /// A value with its place.
@@ -152,6 +160,11 @@ impl<'a> At<'a> {
         Self { file: self.file, line: self.above + line, key, node, above: self.above }
     }
 
+    /// Keeps the place of what was read here.
+    pub fn placed<T>(&self, value: T) -> Placed<T> {
+        Placed { value, line: self.line, key: self.key.clone() }
+    }
+
     /// Reports that the value is wrong.
     pub fn problem(&self, found: String, expected: &str) -> Problem {
         Problem {
@@ -161,6 +174,11 @@ impl<'a> At<'a> {
             found,
             expected: expected.to_owned(),
         }
+    }
+
+    /// How messages call the value.
+    pub fn found(&self) -> String {
+        self.node.describe()
     }
 
     fn refuse<T>(&self, expected: &str, problems: &mut Vec<Problem>) -> Option<T> {
@@ -193,6 +211,16 @@ impl<'a> At<'a> {
         let text = self.text(expected, problems)?;
         let read = read(&text);
         if read.is_some() { read } else { self.refuse(expected, problems) }
+    }
+
+    /// A text that is as it should be, and that no message shows: it may be a secret.
+    pub fn hidden(&self, expected: &str, problems: &mut Vec<Problem>, is_good: fn(&str) -> bool) -> Option<String> {
+        let text = self.text(expected, problems)?;
+        if !is_good(&text) {
+            problems.push(self.problem("another text, which is not shown".into(), expected));
+            return None;
+        }
+        Some(text)
     }
 
     /// `true` or `false`.

@@ -5,7 +5,8 @@ use std::net::Ipv6Addr;
 use serde_json::Value;
 
 use super::machine::{IcnMachine, MAC_EXPECTED, NAME_EXPECTED, Password, User, image_name, mac, name};
-use super::node::{At, parse};
+use super::network;
+use super::node::{At, Placed, parse};
 use super::{Input, Problem};
 
 /// The link that hosts boot from.
@@ -34,7 +35,10 @@ fn machine(node: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
     let os = table.optional("os").and_then(|it| os(&it, problems)).unwrap_or_default();
     let net = table.optional("net");
     let boot_mac = net.as_ref().and_then(|it| boot_mac(it, problems));
-    let network_data = net.map(|it| it.node.json());
+    let network_data = net.map(|it| {
+        network::check(&it, problems);
+        it.placed(it.node.json())
+    });
     table.end(problems);
     let (name, (address, username, password)) = (name?, bmc?);
     (problems.len() == before).then(|| IcnMachine {
@@ -44,10 +48,13 @@ fn machine(node: &At<'_>, problems: &mut Vec<Problem>) -> Option<IcnMachine> {
         name,
         labels: Vec::new(),
         // An address of IPv6 alone has no port.
-        address: if address.parse::<Ipv6Addr>().is_ok() {
-            format!("ipmi://[{address}]")
-        } else {
-            format!("ipmi://{address}")
+        address: Placed {
+            value: if address.value.parse::<Ipv6Addr>().is_ok() {
+                format!("ipmi://[{}]", address.value)
+            } else {
+                format!("ipmi://{}", address.value)
+            },
+            ..address
         },
         username,
         password,
@@ -65,12 +72,14 @@ fn name_of(text: &str) -> Option<String> {
     name(text)
 }
 
-fn driver_info(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<(String, String, String)> {
+fn driver_info(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<(Placed<String>, String, String)> {
     let mut table = at.table(problems)?;
+    let expected = "address of the BMC, with or without a port";
+    let address = table.required("address", expected, problems);
+    let address = address.and_then(|it| Some(it.placed(it.text(expected, problems)?)));
     let mut text = |key: &'static str, expected: &str, problems: &mut Vec<Problem>| {
         table.required(key, expected, problems).and_then(|it| it.text(expected, problems))
     };
-    let address = text("address", "address of the BMC, with or without a port", problems);
     let username = text("username", "the BMC's user", problems);
     let password = text("password", "the BMC's password", problems);
     table.end(problems);
@@ -87,7 +96,7 @@ fn os(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<(Option<String>, User)
 }
 
 /// The MAC address of the link that hosts boot from. The rest of `net` is `OpenStack`'s `network_data`, and stays as it is.
-fn boot_mac(net: &At<'_>, problems: &mut Vec<Problem>) -> Option<String> {
+fn boot_mac(net: &At<'_>, problems: &mut Vec<Problem>) -> Option<Placed<String>> {
     let entries = net.entries(problems)?;
     let (_, links) = entries.into_iter().find(|(key, _)| *key == "links")?;
     for link in links.list(problems)? {
@@ -95,7 +104,7 @@ fn boot_mac(net: &At<'_>, problems: &mut Vec<Problem>) -> Option<String> {
         let id = fields.iter().find(|(key, _)| *key == "id").map(|(_, it)| it.node.json());
         if id == Some(Value::String(BOOT_LINK.to_owned())) {
             let (_, address) = fields.into_iter().find(|(key, _)| *key == "ethernet_mac_address")?;
-            return address.read(MAC_EXPECTED, problems, mac);
+            return Some(address.placed(address.read(MAC_EXPECTED, problems, mac)?));
         }
     }
     None

@@ -126,7 +126,8 @@ fn a_host_without_an_image_keeps_its_disk_and_its_addresses() {
 fn files_of_every_release_are_read_and_what_means_nothing_here_is_noted() {
     let bmc = "bmcAddress: ipmi://10.0.0.2\n    bmcUsername: a\n    bmcPassword: b\n";
     let early = format!(
-        "machines:\n  pod11-node1:\n    {bmc}  pod11-node2:\n    machineName: other\n    {bmc}flux: {{ branch: master }}\n"
+        "machines:\n  pod11-node1:\n    {bmc}  pod11-node2:\n    machineName: other\n    {}flux: {{ branch: master }}\n",
+        bmc.replace("10.0.0.2", "10.0.0.3")
     );
     let converted = good(&[("values.yaml", &early)]);
     let hosts = converted.objects.iter().filter(|it| it["kind"] == "BareMetalHost");
@@ -221,7 +222,8 @@ fn files_of_every_hand_are_read() {
 
 #[test]
 fn what_comes_out_is_read_by_the_rehearsal() {
-    let converted = good(&[("nodes.json", NODES), ("values.yaml", VALUES)]);
+    let other = VALUES.replace("00:1e:67:fe:f4:1a", "00:1e:67:fe:f4:1b");
+    let converted = good(&[("nodes.json", NODES), ("values.yaml", &other)]);
     let hosts = crate::bmc::manifests::read(&text(&converted)).expect("hosts");
     let names: Vec<_> = hosts.iter().map(|host| (host.name.as_str(), host.credentials.is_ok())).collect();
     assert_eq!(names, [("node1", true), ("node2", true), ("pod11-node5", true)]);
@@ -246,9 +248,197 @@ fn every_mistake_is_told_with_line_key_found_and_expected() {
     insta::assert_snapshot!(all);
     assert_eq!(
         told(&[("a.yaml", VALUES), ("b.yaml", VALUES)]),
-        "b.yaml:1: found `pod11-node5` again, expected a name that no other host has: a.yaml:1 has it"
+        "b.yaml:1: found `pod11-node5` again, expected a name that no other host has: a.yaml:1 has it\n\
+         b.yaml:4: `bmcAddress`: found `redfish+https://10.10.110.15/redfish/v1/Systems/1`, the BMC of `pod11-node5`, \
+         expected a BMC that no other host has: a.yaml:4 has it\n\
+         b.yaml:8: `bootMACAddress`: found `00:1e:67:fe:f4:1a`, the card of `pod11-node5`, expected a MAC address that no \
+         other host has: a.yaml:8 has it"
     );
     assert!(told(&[("user_config.sh", CONFIG)]).contains("found no host"));
+}
+
+/// A host of the machine chart, with more lines.
+fn machine(name: &str, address: &str, more: &str) -> String {
+    format!("machineName: {name}\nbmcAddress: {address}\nbmcUsername: a\nbmcPassword: b\n{more}")
+}
+
+/// Values of the machine chart that cloud-init would take and make nothing of; what may be a secret is not shown.
+#[test]
+fn who_may_log_in_is_checked() {
+    let user = |lines: &str| machine("a", "10.0.0.2", &format!("userData: {{ {lines} }}\n"));
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHUj2nTRtTBGTKkZEZyEw4c3DPZi3s4aPbLy7KIw2Xx3 me";
+    good(&[("a.yaml", &user(&format!("sshAuthorizedKey: '{key}', hashedPassword: $y$j9T$a$b, fqdn: a.example.org")))]);
+    for (lines, expected) in [
+        (
+            "sshAuthorizedKey: hunter2",
+            "`userData.sshAuthorizedKey`: found another text, which is not shown, expected a public",
+        ),
+        ("sshAuthorizedKey: ssh-ed25519 hunter2", "`userData.sshAuthorizedKey`: found another text"),
+        (
+            "sshAuthorizedKey: '-----BEGIN OPENSSH PRIVATE KEY----- hunter2'",
+            "`userData.sshAuthorizedKey`: found another text",
+        ),
+        (
+            "hashedPassword: hunter2",
+            "`userData.hashedPassword`: found another text, which is not shown, expected a hash",
+        ),
+        ("hashedPassword: [hunter2]", "`userData.hashedPassword`: found a list, expected a hash"),
+        (
+            "fqdn: node_1.example.org",
+            "`userData.fqdn`: found `node_1.example.org`, expected a host name with its domain",
+        ),
+    ] {
+        let told = told(&[("a.yaml", &user(lines))]);
+        assert!(told.starts_with(&format!("a.yaml:5: {expected}")) && !told.contains("hunter2"), "{told}");
+    }
+}
+
+/// What would be refused later, by the API server or by the controller, is told here.
+#[test]
+fn labels_addresses_and_the_namespace_are_those_that_are_admitted() {
+    let labels = |labels: &str| machine("a", "10.0.0.2", &format!("machineLabels: {{ {labels} }}\n"));
+    good(&[("a.yaml", &labels("machine: a, example.org/Rack_1: '', b.c: X-1.y"))]);
+    for (wrong, expected) in [
+        ("a b: c", "a.yaml:5: `machineLabels.a b`: found `a b`, expected a label's key"),
+        ("/a: c", "a.yaml:5: `machineLabels./a`: found `/a`, expected a label's key"),
+        ("Example.org/a: c", "a.yaml:5: `machineLabels.Example.org/a`: found `Example.org/a`, expected a label's key"),
+        ("a: b c", "a.yaml:5: `machineLabels.a`: found `b c`, expected a label's value"),
+        ("a: -b", "a.yaml:5: `machineLabels.a`: found `-b`, expected a label's value"),
+    ] {
+        let told = told(&[("a.yaml", &labels(wrong))]);
+        assert!(told.starts_with(expected), "{told}");
+    }
+    good(&[("a.yaml", &machine("a", "redfish+https://10.0.0.2:8443/redfish/v1/Systems/1", ""))]);
+    for address in ["redfish+https://10.0.0.2:99999", "ipmi://10.0.0.2:99999"] {
+        assert_eq!(
+            told(&[("a.yaml", &machine("a", address, ""))]),
+            "a.yaml:2: `bmcAddress`: found the port `99999`, expected a port from 1 to 65535"
+        );
+    }
+    let one = inputs(&[("a.yaml", &machine("a", "10.0.0.2", ""))]);
+    for (namespace, is_good) in [("metal3", true), ("site-1", true), ("Metal", false), ("a.b", false), ("", false)] {
+        let converted = convert(&one, &Choices { namespace: namespace.into(), ..choices() });
+        assert_eq!(converted.is_ok(), is_good, "{namespace}");
+        let told = converted.err().and_then(|problems| Some(problems.first()?.to_string()));
+        let expected = format!("--namespace: found `{namespace}`, expected a name of a namespace");
+        assert!(told.is_none_or(|told| told.starts_with(&expected)));
+    }
+}
+
+#[test]
+fn two_hosts_with_one_bmc_or_one_card_are_told() {
+    let nodes = |second: &str, mac: &str| {
+        let node = |name: &str, address: &str, mac: &str| {
+            format!(
+                "{{ \"name\": \"{name}\",\n\"ipmi_driver_info\": {{ \"address\": \"{address}\", \"username\": \"a\", \"password\": \"b\" }},\n\
+                 \"net\": {{ \"links\": [ {{ \"id\": \"provisioning_nic\", \"ethernet_mac_address\": \"{mac}\" }} ] }} }}"
+            )
+        };
+        let both = [node("a", "10.0.0.2", "52:54:00:00:00:0a"), node("b", second, mac)].join(",\n");
+        format!("{{ \"nodes\": [\n{both}\n] }}\n")
+    };
+    good(&[("n.json", &nodes("10.0.0.2:6230", "52:54:00:00:00:0b"))]);
+    let both = told(&[("n.json", &nodes("10.0.0.2:623", "52:54:00:00:00:0A"))]);
+    assert_eq!(
+        both,
+        "n.json:6: `nodes[1].ipmi_driver_info.address`: found `ipmi://10.0.0.2:623`, the BMC of `a`, expected a BMC that no \
+         other host has: n.json:3 has it\n\
+         n.json:7: `nodes[1].net.links[0].ethernet_mac_address`: found `52:54:00:00:00:0a`, the card of `a`, expected a MAC \
+         address that no other host has: n.json:4 has it"
+    );
+    let card = |name: &str, address: &str, mac: &str| machine(name, address, &format!("bootMACAddress: {mac}\n"));
+    let one = card("a", "redfish://10.0.0.2/redfish/v1/Systems/1", "52:54:00:00:00:0a");
+    let other = card("b", "redfish://10.0.0.2/redfish/v1/Systems/2", "52:54:00:00:00:0b");
+    good(&[("a.yaml", &one), ("b.yaml", &other)]);
+    let same = told(&[("a.yaml", &one), ("b.yaml", &other.replace("Systems/2", "Systems/1/"))]);
+    assert!(
+        same.starts_with("b.yaml:2: `bmcAddress`: found `redfish://10.0.0.2/redfish/v1/Systems/1/`, the BMC"),
+        "{same}"
+    );
+}
+
+#[test]
+fn networks_are_on_links_and_gateways_within_their_networks() {
+    let chart = |networks: &str| {
+        let links = "{ ethernets: { a: { macAddress: 00:1e:67:fe:f4:19 }, b: { macAddress: 00:1e:67:fe:f4:1a } } }";
+        machine("a", "10.0.0.2", &format!("networkData:\n  links: {links}\n  networks: {networks}\n"))
+    };
+    let flat = |gateway: &str| {
+        let network =
+            format!("{{ macAddress: 00:1e:67:fe:f4:19, type: ipv4, ipAddress: 10.1.0.2/24, gateway: {gateway} }}");
+        machine("a", "10.0.0.2", &format!("networks:\n  a: {network}\n"))
+    };
+    let raw = |network: &str| {
+        format!(
+            "{{ \"nodes\": [ {{ \"name\": \"a\", \"ipmi_driver_info\": {{ \"address\": \"10.0.0.2\", \"username\": \"a\", \"password\": \"b\" }},\n\
+             \"net\": {{ \"links\": [ {{ \"id\": \"a\", \"ethernet_mac_address\": \"00:1e:67:fe:f4:19\" }} ],\n\"networks\": [ {network} ] }} }} ] }}\n"
+        )
+    };
+    for right in [
+        chart("{ ipv4: { a: { ipAddress: 10.1.0.2/24, gateway: 10.1.0.1 } } }"),
+        chart("{ ipv4DHCP: { a: { gateway: 10.9.0.1 } } }"),
+        chart("{ ipv6: { a: { ipAddress: 'fd00::2/64', gateway: 'fe80::1' } } }"),
+        chart("{ ipv4: { a: { ipAddress: 10.1.0.2/24, gateway: 10.2.0.1 }, c: { link: a, ipAddress: 10.2.0.2/24 } } }"),
+        flat("10.1.0.1"),
+    ] {
+        good(&[("a.yaml", &right)]);
+    }
+    for right in [
+        r#"{ "id": "n", "link": "a", "type": "ipv4", "ip_address": "10.1.0.2", "netmask": "255.255.255.0", "gateway": "10.1.0.1" }"#,
+        r#"{ "id": "n", "link": "a", "type": "ipv4", "ip_address": "10.1.0.2/16", "routes": [ { "network": "0.0.0.0", "netmask": "0.0.0.0", "gateway": "10.1.9.1" } ] }"#,
+        r#"{ "id": "n", "link": "a", "type": "ipv4_dhcp", "gateway": "10.9.0.1" }"#,
+    ] {
+        good(&[("a.json", &raw(right))]);
+    }
+    let wrong = [
+        (
+            "a.yaml",
+            chart("{ ipv4: { a: { ipAddress: 10.1.0.2/24, gateway: 10.2.0.1 } } }"),
+            "a.yaml:7: `networkData.networks.ipv4.a.gateway`: found `10.2.0.1`, expected an address in `10.1.0.0/24`",
+        ),
+        (
+            "a.yaml",
+            chart("{ ipv4: { a: { ipAddress: 10.1.0.2/24, gateway: 10.1.0.2 } } }"),
+            "a.yaml:7: `networkData.networks.ipv4.a.gateway`: found `10.1.0.2`, expected another address than the host's own",
+        ),
+        (
+            "a.yaml",
+            chart("{ ipv4: { a: { ipAddress: 10.1.0.2/24, gateway: 'fd00::1' } } }"),
+            "a.yaml:7: `networkData.networks.ipv4.a.gateway`: found `fd00::1`, expected none, for the link has no IPv6 address",
+        ),
+        (
+            "a.yaml",
+            flat("10.2.0.1"),
+            "a.yaml:6: `networks.a.gateway`: found `10.2.0.1`, expected an address in `10.1.0.0/24`",
+        ),
+        (
+            "a.json",
+            raw(r#"{ "id": "n", "link": "c", "type": "ipv4_dhcp" }"#),
+            "a.json:3: `nodes[0].net.networks[0].link`: found `c`, expected the `id` of one of `links`",
+        ),
+        (
+            "a.json",
+            raw(r#"{ "id": "n", "link": "a", "type": "ipv4", "ip_address": "10.1.0.2/24", "gateway": "10.2.0.1" }"#),
+            "a.json:3: `nodes[0].net.networks[0].gateway`: found `10.2.0.1`, expected an address in `10.1.0.0/24`",
+        ),
+        (
+            "a.json",
+            raw(
+                r#"{ "id": "n", "link": "a", "type": "ipv4", "ip_address": "10.1.0.2", "netmask": "24", "routes": [ { "network": "0.0.0.0", "gateway": "10.2.0.1" } ] }"#,
+            ),
+            "a.json:3: `nodes[0].net.networks[0].routes[0].gateway`: found `10.2.0.1`, expected an address in `10.1.0.0/24`",
+        ),
+        (
+            "a.json",
+            raw(r#"{ "id": "n", "link": "a", "type": "ipv4", "ip_address": "10.1.0" }"#),
+            "a.json:2: `nodes[0].net`: found what no server can use (",
+        ),
+        ("a.json", raw("5"), "a.json:2: `nodes[0].net`: found what no server can use ("),
+    ];
+    for (file, text, expected) in wrong {
+        let told = told(&[(file, &text)]);
+        assert!(told.starts_with(expected) && !told.contains('\n'), "{told}");
+    }
 }
 
 #[test]

@@ -48,10 +48,16 @@ impl Agent {
     }
 
     /// Runs `node COMMAND` of the agent on a server that is a node. Returns what it printed.
-    pub async fn ask(&self, login: &Login, node: &NodeStatus, command: &str, plan: &[u8]) -> anyhow::Result<Vec<u8>> {
+    pub async fn ask(
+        &self,
+        login: &Login,
+        node: &NodeStatus,
+        command: &[&str],
+        plan: &[u8],
+    ) -> anyhow::Result<Vec<u8>> {
         let session = connect(login, node).await?;
         let agent = self.bring(&session).await?;
-        let answer = session.output(&[agent, "node", command], plan).await?;
+        let answer = session.output(&[&[agent, "node"], command].concat(), plan).await?;
         session.close().await;
         Ok(answer.stdout)
     }

@@ -1,6 +1,6 @@
 //! Machines that are known: the `BareMetalHost`s of a file, as `kubectl get -o yaml` or `foothold-agent hosts` print them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
 use agent_api::clusters::provisioning::ADDRESS_ANNOTATION;
@@ -8,6 +8,7 @@ use agent_api::metal3::Nic;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
+use super::place::Ground;
 use super::settings::Reservation;
 use crate::bmc::manifests;
 use agent_api::net::MacAddress;
@@ -24,24 +25,34 @@ pub struct Known {
     pub machines: Vec<Reservation>,
     /// What is wrong with single hosts, in words; the others are known all the same.
     pub problems: Vec<String>,
-    macs: HashSet<MacAddress>,
+    /// Whose they are; of nobody when the settings name them.
+    macs: HashMap<MacAddress, Option<String>>,
     addresses: HashSet<Ipv4Addr>,
+    ground: Ground,
 }
 
 impl Known {
-    /// Those that the settings name, before any host.
-    pub fn of(reservations: &[Reservation]) -> Self {
-        Self {
-            machines: reservations.to_vec(),
-            problems: Vec::new(),
-            macs: reservations.iter().map(|one| one.mac_address).collect(),
-            addresses: reservations.iter().filter_map(|one| one.address).collect(),
+    /// Those that the settings name, before any host. `ground`: which addresses a machine can have.
+    pub fn of(reservations: &[Reservation], ground: Ground) -> Self {
+        let mut known = Self { ground, ..Self::default() };
+        for one in reservations {
+            let mut one = one.clone();
+            let wrong = one.address.and_then(|address| Some((address, known.ground.wrong(address)?)));
+            if let Some((address, why)) = wrong {
+                let mac = one.mac_address;
+                known.problems.push(format!("reservation `{mac}`: address `{address}` {why}; it gets any address"));
+                one.address = None;
+            }
+            known.macs.insert(one.mac_address, None);
+            known.addresses.extend(one.address);
+            known.machines.push(one);
         }
+        known
     }
 
     /// Whether a machine is known.
     pub fn has(&self, mac: MacAddress) -> bool {
-        self.macs.contains(&mac)
+        self.macs.contains_key(&mac)
     }
 
     /// Adds the hosts that name the MAC address they boot from. Interfaces that inspection marked as boot interfaces count,
@@ -61,44 +72,68 @@ impl Known {
     }
 
     fn add_host(&mut self, name: &str, host: &Host) {
+        let namespace = host.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+        let owner = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
         if let Some(mac) = &host.spec.boot_mac_address {
             // Only the interface that is booted from has the host's name: it can stand for one address only.
             let hostname = Some(name.replace(['.', '_'], "-")).filter(|name| (1..=63).contains(&name.len()));
             let annotations = host.metadata.annotations.as_ref();
             let named = |name: &'static str| Some((name, annotations?.get(name)?.as_str()));
-            self.add(name, mac, ADDRESSES.into_iter().find_map(named), hostname);
+            match self.machine(name, mac) {
+                Some(mac) if self.is_new(mac, &owner) => {
+                    let address = ADDRESSES.into_iter().find_map(named).and_then(|it| self.address(name, it));
+                    self.machines.push(Reservation { mac_address: mac, address, hostname });
+                }
+                Some(mac) => {
+                    if let Some(Some(other)) = self.macs.get(&mac).filter(|other| other.as_ref() != Some(&owner)) {
+                        self.problems.push(format!(
+                            "host `{name}`: `bootMACAddress` {mac} is that of host `{other}`; the first one's name and \
+                             address count"
+                        ));
+                    }
+                }
+                None => {}
+            }
         }
         let nics = host.status.hardware.as_ref().and_then(|found| found.nics.as_ref());
         for nic in nics.into_iter().flatten() {
-            if let (Some(true), Some(mac)) = (nic.pxe, &nic.mac) {
-                self.add(name, mac, None, None);
+            if let (Some(true), Some(mac)) = (nic.pxe, &nic.mac)
+                && let Some(mac) = self.machine(name, mac)
+                // An adapter may have been in several servers.
+                && self.is_new(mac, &owner)
+            {
+                self.machines.push(Reservation { mac_address: mac, address: None, hostname: None });
             }
         }
     }
 
-    /// `address`: with the annotation that has it.
-    fn add(&mut self, name: &str, mac: &str, address: Option<(&str, &str)>, hostname: Option<String>) {
-        let mac_address: MacAddress = match mac.parse() {
-            Ok(mac) => mac,
-            Err(error) => return self.problems.push(format!("host `{name}`: {error}; it is not known")),
-        };
-        if !self.macs.insert(mac_address) {
-            return;
+    /// A card of a host, in any spelling.
+    fn machine(&mut self, name: &str, mac: &str) -> Option<MacAddress> {
+        let read = MacAddress::from_any(mac).map_or_else(|| mac.parse(), Ok);
+        read.map_err(|error| self.problems.push(format!("host `{name}`: {error}; it is not known"))).ok()
+    }
+
+    fn is_new(&mut self, mac: MacAddress, owner: &str) -> bool {
+        let is_new = !self.macs.contains_key(&mac);
+        if is_new {
+            self.macs.insert(mac, Some(owner.to_owned()));
         }
-        let address = address.and_then(|(annotation, text)| {
-            let kept = match text.parse() {
+        is_new
+    }
+
+    /// The address that an annotation keeps for a host, if it can have it.
+    fn address(&mut self, name: &str, (annotation, text): (&str, &str)) -> Option<Ipv4Addr> {
+        let kept = match text.parse() {
+            Ok(address) => match self.ground.wrong(address) {
+                Some(why) => Err(why),
                 // dnsmasq would leave out the whole second machine.
-                Ok(address) if self.addresses.insert(address) => Ok(address),
-                Ok(_) => Err("is kept for another machine"),
-                Err(_) => Err("is no IPv4 address"),
-            };
-            let tell = |why| {
-                self.problems
-                    .push(format!("host `{name}`: annotation `{annotation}`: `{text}` {why}; it gets any address"));
-            };
-            kept.map_err(tell).ok()
-        });
-        self.machines.push(Reservation { mac_address, address, hostname });
+                None if self.addresses.insert(address) => Ok(address),
+                None => Err("is kept for another machine".to_owned()),
+            },
+            Err(_) => Err("is no IPv4 address".to_owned()),
+        };
+        let tell = |why| format!("host `{name}`: annotation `{annotation}`: `{text}` {why}; it gets any address");
+        kept.map_err(|why| self.problems.push(tell(why))).ok()
     }
 }
 
@@ -135,7 +170,8 @@ struct Hardware {
 mod tests {
     use proptest::prelude::{any, proptest};
 
-    use super::Known;
+    use super::super::settings::Settings;
+    use super::{Ground, Known};
 
     fn read(text: &str) -> Result<Known, String> {
         Known::default().with_hosts(text)
@@ -188,6 +224,78 @@ spec: { online: true }
             ["52:54:00:00:00:02 None", "52:54:00:00:00:03 Some(172.22.0.50)", "52:54:00:00:00:04 None"]
         );
         insta::assert_snapshot!(known.problems.join("\n"));
+    }
+
+    /// On a segment whose interface has an address; behind it a relayed subnet.
+    fn ground() -> Ground {
+        let text = "server: 172.22.0.1\nranges: [ { start: 172.22.0.10, end: 172.22.0.100 } ]\n\
+                    relayed: [ { start: 10.1.0.10, end: 10.1.0.99, netmask: 255.255.255.0 } ]\n";
+        Ground::of(&Settings::parse(text).expect("good"), &[([172, 22, 0, 1].into(), [255, 255, 255, 0].into())])
+    }
+
+    fn one(name: &str, mac: &str, address: &str) -> String {
+        format!(
+            "---\nkind: BareMetalHost\nmetadata: {{ name: {name}, namespace: metal, annotations: {{ \
+             foothold.dev/provisioning-address: {address} }} }}\nspec: {{ bootMACAddress: '{mac}' }}\n"
+        )
+    }
+
+    #[test]
+    fn an_address_that_no_machine_can_have_is_told() {
+        for (address, told) in [
+            ("172.22.0.50", None),
+            // In the subnet, but beside the range: kept for one machine alone.
+            ("172.22.0.200", None),
+            ("10.1.0.200", None),
+            ("172.22.1.50", Some("is in no subnet that is served")),
+            ("10.99.0.5", Some("is in no subnet that is served")),
+            ("172.22.0.1", Some("is the box's own")),
+            ("127.0.0.1", Some("is no address of one machine")),
+            ("0.0.0.0", Some("is no address of one machine")),
+            ("224.0.0.1", Some("is no address of one machine")),
+            ("255.255.255.255", Some("is no address of one machine")),
+            ("172.22.0.0", Some("is no address of one machine")),
+            ("10.1.0.255", Some("is no address of one machine")),
+        ] {
+            let known = Known::of(&[], ground()).with_hosts(&one("a", "52:54:00:00:00:01", address)).expect("hosts");
+            let expected = told.map(|why| {
+                let annotation = "annotation `foothold.dev/provisioning-address`";
+                format!("host `a`: {annotation}: `{address}` {why}; it gets any address")
+            });
+            assert_eq!(known.problems, expected.iter().cloned().collect::<Vec<_>>());
+            assert_eq!(known.machines[0].address.is_some(), expected.is_none(), "{address}");
+            let reservations = [super::Reservation { address: address.parse().ok(), ..known.machines[0].clone() }];
+            let known = Known::of(&reservations, ground());
+            let said = told
+                .map(|why| format!("reservation `52:54:00:00:00:01`: address `{address}` {why}; it gets any address"));
+            assert_eq!((known.problems, known.machines.len()), (said.into_iter().collect(), 1));
+        }
+        // Without an interface nobody knows its subnet.
+        let settings = Settings::parse("server: 172.22.0.1\nranges: [ { start: 172.22.0.10, end: 172.22.0.100 } ]\n");
+        let known = Known::of(&[], Ground::of(&settings.expect("good"), &[]));
+        let known = known.with_hosts(&one("a", "52:54:00:00:00:01", "10.99.0.5")).expect("hosts");
+        assert_eq!(known.problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_card_of_two_hosts_is_told_and_every_spelling_is_one() {
+        let text = one("a", "52-54-00-00-00-0A", "172.22.0.50") + &one("b", "52:54:00:00:00:0a", "172.22.0.51");
+        let known = Known::of(&[], ground()).with_hosts(&text).expect("hosts");
+        assert_eq!(
+            known.problems,
+            [
+                "host `b`: `bootMACAddress` 52:54:00:00:00:0a is that of host `metal/a`; the first one's name and address count"
+            ]
+        );
+        assert_eq!(known.machines.len(), 1);
+        assert_eq!(known.machines[0].address, Some([172, 22, 0, 50].into()));
+        // The settings go before hosts, and a host's own card is found in it again.
+        let own = "---\nkind: BareMetalHost\nmetadata: { name: a }\nspec: { bootMACAddress: '5254.0000.000a' }\n\
+                   status: { hardware: { nics: [ { mac: '52:54:00:00:00:0a', pxe: true }, { mac: '52-54-00-00-00-0b', pxe: true } ] } }\n";
+        let known = Known::of(&known.machines, ground()).with_hosts(own).expect("hosts");
+        assert_eq!((known.problems.len(), known.machines.len()), (0, 2), "{:?}", known.problems);
+        let known = Known::default().with_hosts(own).expect("hosts");
+        assert_eq!((known.problems.len(), known.machines.len()), (0, 2), "{:?}", known.problems);
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use super::dnsmasq::{self, LEASES};
 use super::guard::{Guard, GuardStep, Now, Serving};
 use super::known::Known;
 use super::packet::{self, Seen};
-use super::place;
+use super::place::{self, Ground, Masked};
 use super::settings::Settings;
 use super::signs::Signs;
 use super::state::{GuardState, STATE};
@@ -86,12 +86,13 @@ struct Work<'a> {
     begun: Instant,
     guard: Guard,
     known: Known,
-    /// Time of change of the file of hosts that was read last.
-    seen: Option<SystemTime>,
+    /// Time of change of the file of hosts that was read last, and the interface's addresses then.
+    seen: Option<(Option<SystemTime>, Vec<Masked>)>,
     server: Supervised,
     problem: Option<String>,
     /// When the interface's addresses were looked at, and what is wrong with them.
     placed: Option<(Instant, Option<String>)>,
+    have: Vec<Masked>,
     shown: Option<(Instant, GuardState)>,
     said: String,
     signs: Signs,
@@ -104,11 +105,12 @@ impl<'a> Work<'a> {
             segment,
             begun: Instant::now(),
             guard: Guard::new(settings.policy, settings.probing.clone()),
-            known: Known::of(&settings.reservations),
+            known: Known::of(&settings.reservations, Ground::default()),
             seen: None,
             server: Supervised::new(&segment.program, &segment.state_dir),
             problem: None,
             placed: None,
+            have: Vec::new(),
             shown: None,
             said: String::new(),
             signs: Signs::open(&segment.state_dir),
@@ -126,10 +128,11 @@ impl<'a> Work<'a> {
         stop: &CancellationToken,
         tell: &mut dyn FnMut(&str),
     ) -> anyhow::Result<()> {
-        self.problem = None;
+        // A file that was wrong before is so still.
+        (self.problem, self.seen) = (None, None);
         loop {
-            self.read_hosts();
             self.look_at_place();
+            self.read_hosts();
             if self.guard.tick(self.now()) == GuardStep::Probe {
                 probe(socket.get_ref()).context("probing for other DHCP servers")?;
             }
@@ -176,26 +179,31 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Known machines, when their file changed. A file that cannot be read leaves those that were known.
+    /// Known machines, when their file changed, or the subnet that they are in. A file that cannot be read leaves those that
+    /// were known.
     fn read_hosts(&mut self) {
-        let Some(path) = &self.segment.hosts else { return };
-        let changed = fs_err::metadata(path).and_then(|it| it.modified()).ok();
-        if changed == self.seen {
+        let Segment { hosts, settings, .. } = self.segment;
+        let changed = hosts.as_ref().and_then(|path| fs_err::metadata(path).and_then(|it| it.modified()).ok());
+        let now = (changed, self.have.clone());
+        if self.seen.as_ref() == Some(&now) {
             return;
         }
-        self.seen = changed;
+        let known = Known::of(&settings.reservations, Ground::of(settings, &self.have));
+        self.seen = Some(now);
+        let Some(path) = hosts else { return self.known = known };
         let read = fs_err::read_to_string(path).map_err(|error| error.to_string());
-        match read.and_then(|text| Known::of(&self.segment.settings.reservations).with_hosts(&text)) {
+        match read.and_then(|text| known.with_hosts(&text)) {
             Ok(known) => (self.problem, self.known) = (None, known),
             Err(error) => self.problem = Some(format!("`{}`: {error}", path.display())),
         }
     }
 
-    /// Whether the interface is where the addresses are.
+    /// Where the interface is, and whether the addresses are there, too.
     fn look_at_place(&mut self) {
         if self.placed.as_ref().is_none_or(|(when, _)| when.elapsed() >= LOOK) {
             let Segment { interface, settings, .. } = self.segment;
-            self.placed = Some((Instant::now(), place::wrong(interface, &settings.ranges)));
+            self.have = place::addresses(interface);
+            self.placed = Some((Instant::now(), place::wrong(interface, &self.have, &settings.ranges)));
         }
     }
 

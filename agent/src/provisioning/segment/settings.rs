@@ -8,6 +8,8 @@ pub use agent_api::servers::DhcpPolicy;
 use agent_api::yaml;
 use serde::{Deserialize, Serialize};
 
+use super::place::Ground;
+
 /// Addresses to give away, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -122,7 +124,7 @@ impl Settings {
         let mut options = yaml::options(text);
         options.strict_booleans = true;
         let settings: Self = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| SettingsError::Shape(yaml::told(&error)))?;
+            .map_err(|error| SettingsError::Shape(yaml::told_with_lines(&error)))?;
         let problems = settings.problems();
         if problems.is_empty() { Ok(settings) } else { Err(SettingsError::Values(problems)) }
     }
@@ -156,22 +158,7 @@ impl Settings {
                 wrong(format!("`router: {router}`"), "it in `options`");
             }
         }
-        for (index, one) in self.reservations.iter().enumerate() {
-            let name = one.hostname.as_deref().unwrap_or("a");
-            let letters = |it: u8| it.is_ascii_alphanumeric() || it == b'-';
-            if !(1..=63).contains(&name.len()) || !name.bytes().all(letters) {
-                problems.push(format!("`reservations[{index}].hostname`: found `{name}`, expected a host name"));
-            }
-            if self.reservations[..index].iter().any(|other| other.mac_address == one.mac_address) {
-                let mac = one.mac_address;
-                problems.push(format!("`reservations[{index}].macAddress`: found `{mac}` again, expected it once"));
-            }
-            let taken =
-                |address: &Ipv4Addr| self.reservations[..index].iter().any(|other| other.address == Some(*address));
-            if let Some(address) = one.address.filter(taken) {
-                problems.push(format!("`reservations[{index}].address`: found `{address}` again, expected it once"));
-            }
-        }
+        self.reserved(&mut problems);
         let Probing { every_secs, wait_secs, forget_secs, admit_secs } = self.probing;
         if wait_secs == 0 || every_secs <= wait_secs || forget_secs < 2 * every_secs.saturating_add(wait_secs) {
             problems.push(
@@ -187,6 +174,34 @@ impl Settings {
             problems.push(format!("`leaseSecs`: found {}, expected at least 120", self.lease_secs));
         }
         problems
+    }
+
+    /// What is wrong with the machines that it names. Subnets without a mask are known where the interface is.
+    fn reserved(&self, problems: &mut Vec<String>) {
+        let ground = Ground::of(self, &[]);
+        for (index, one) in self.reservations.iter().enumerate() {
+            let name = one.hostname.as_deref().unwrap_or("a");
+            let letters = |it: u8| it.is_ascii_alphanumeric() || it == b'-';
+            if !(1..=63).contains(&name.len()) || !name.bytes().all(letters) {
+                problems.push(format!("`reservations[{index}].hostname`: found `{name}`, expected a host name"));
+            }
+            if self.reservations[..index].iter().any(|other| other.mac_address == one.mac_address) {
+                let mac = one.mac_address;
+                problems.push(format!("`reservations[{index}].macAddress`: found `{mac}` again, expected it once"));
+            }
+            let taken =
+                |address: &Ipv4Addr| self.reservations[..index].iter().any(|other| other.address == Some(*address));
+            if let Some(address) = one.address.filter(taken) {
+                problems.push(format!("`reservations[{index}].address`: found `{address}` again, expected it once"));
+            }
+            let wrong = one.address.and_then(|address| Some((address, ground.wrong(address)?)));
+            if let Some((address, why)) = wrong {
+                let expected = "an address of a machine in the subnet of a range";
+                problems.push(format!(
+                    "`reservations[{index}].address`: found `{address}`, which {why}, expected {expected}"
+                ));
+            }
+        }
     }
 }
 
@@ -217,6 +232,29 @@ mod tests {
         insta::assert_snapshot!(Settings::parse(text).expect_err("bad").to_string());
         let unknown = Settings::parse("server: 172.22.0.1\nranges: []\nrangs: []\n").expect_err("unknown key");
         assert!(unknown.to_string().contains("rangs"), "{unknown}");
+    }
+
+    #[test]
+    fn an_address_that_no_machine_can_have_is_told() {
+        let read = |mask: &str, address: &str| {
+            Settings::parse(&format!(
+                "server: 172.22.0.1\nranges: [ {{ start: 172.22.0.10, end: 172.22.0.100{mask} }} ]\n\
+                 reservations: [ {{ macAddress: \"52:54:00:00:00:01\", address: {address} }} ]\n"
+            ))
+        };
+        let mask = ", netmask: 255.255.255.0";
+        for (mask, address) in [(mask, "172.22.0.50"), (mask, "172.22.0.200"), ("", "10.99.0.5")] {
+            read(mask, address).expect(address);
+        }
+        for (mask, address, why) in [
+            (mask, "10.99.0.5", "is in no subnet that is served"),
+            (mask, "172.22.0.255", "is no address of one machine"),
+            ("", "127.0.0.1", "is no address of one machine"),
+            ("", "172.22.0.1", "is the box's own"),
+        ] {
+            let told = read(mask, address).expect_err(address).to_string();
+            assert!(told.starts_with(&format!("`reservations[0].address`: found `{address}`, which {why}")), "{told}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Asked, AskedKind, Front, RegistryStorage, mapped};
+use super::{Asked, AskedKind, Front, RegistryStorage, mapped, token_of};
 use crate::door::{Gate, testing};
 use crate::events::Bus;
 use crate::fixtures::release;
@@ -54,6 +54,22 @@ fn the_image_is_named_as_it_was_asked_for_and_found_where_it_is() {
             let expected = format!("/v2/{}/manifests/", asked.repository);
             assert_eq!(to.is_some_and(|to| to.starts_with(&expected)), asked.mirrored, "{path} {query}");
         }
+    }
+}
+
+#[test]
+fn a_token_comes_as_bearer_or_as_a_password_and_an_empty_one_is_none() {
+    for (authorization, token) in [
+        ("Bearer abc", Some("abc")),
+        ("bearer  abc ", Some("abc")),
+        ("Basic YW55OmFiYw==", Some("abc")),
+        ("Basic YW55Og==", None),
+        ("Basic Og==", None),
+        ("Bearer ", None),
+        ("Bearer", None),
+        ("Digest abc", None),
+    ] {
+        assert_eq!(token_of(authorization).as_deref(), token, "{authorization}");
     }
 }
 

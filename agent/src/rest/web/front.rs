@@ -47,7 +47,7 @@ pub(super) async fn claim(
             ClaimError::WrongCode => {
                 Refusal::new(StatusCode::FORBIDDEN, told, "the code is on the box's own screen and serial console")
             }
-            ClaimError::NoHash => Refusal::new(StatusCode::BAD_REQUEST, told, "printf %s \"$TOKEN\" | sha256sum"),
+            ClaimError::NoHash(_) => Refusal::new(StatusCode::BAD_REQUEST, told, "printf %s \"$TOKEN\" | sha256sum"),
             ClaimError::TooMany(secs) => too_many(&told, secs),
             ClaimError::Keep(cause) => {
                 Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{told}: {cause}"), "look at the box's disk")

@@ -60,7 +60,7 @@ pub fn kubeconfig(path: &Path, server: Option<&str>, own: &[IpAddr]) -> Result<S
 fn with_server(text: &str, server: Option<&str>, own: &[IpAddr]) -> Result<String, KubeconfigError> {
     let Some(server) = server else { return Ok(text.to_owned()) };
     let shape = |error: &dyn std::fmt::Display| KubeconfigError::Shape(error.to_string());
-    let mut config: Value = serde_saphyr::from_str(text).map_err(|error| shape(&error))?;
+    let mut config: Value = agent_api::yaml::read(text).map_err(KubeconfigError::Shape)?;
     let clusters = config.get_mut("clusters").and_then(Value::as_array_mut).ok_or_else(|| shape(&"no clusters"))?;
     let host = server.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
     let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();

@@ -7,7 +7,7 @@ use agent_api::boot::RELEASE;
 use agent_api::net::Cidr;
 use agent_api::release::Release;
 use agent_api::rest::SiteReport;
-use agent_api::site::Site;
+use agent_api::site::{MOST_BYTES, Site};
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::StringRejection;
@@ -24,7 +24,8 @@ pub(super) async fn keep(
     text: Result<String, StringRejection>,
 ) -> Result<StatusCode, Refusal> {
     let text = text.map_err(|rejection| {
-        Refusal::new(rejection.status(), rejection.body_text(), "send the YAML text of a Site, at most 16 KiB")
+        let hint = format!("send the YAML text of a Site, at most {} KiB", MOST_BYTES / 1024);
+        Refusal::new(rejection.status(), rejection.body_text(), hint)
     })?;
     let wrong = |error: &dyn std::fmt::Display| {
         Refusal::new(StatusCode::BAD_REQUEST, error.to_string(), "kind: Site, apiVersion: foothold.dev/v1")

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agent_api::events::{Event, Phase, State};
 use agent_api::rest::routes::{Operation, Route};
 use agent_api::rest::{BoxStatus, Claimed, Health, Problem, Timeline};
-use agent_api::site::{Access, Site};
+use agent_api::site::{Access, MOST_BYTES, Site};
 use reqwest::{Client, Method, StatusCode};
 use rstest::rstest;
 use sha2::{Digest, Sha256};
@@ -362,6 +362,12 @@ async fn a_site_is_checked_and_kept_for_the_next_start() {
     let right = "apiVersion: foothold.dev/v1\nkind: Site\nhostname: edge-7\n";
     assert_eq!(put(right).await.expect("an answer").status(), StatusCode::ACCEPTED);
     assert_eq!(fs_err::read_to_string(fixture.dir.path().join("site.yaml")).expect("kept"), right);
+    // As long as from every other source.
+    let of = |bytes: usize| format!("{right}{:#<1$}", "", bytes - right.len());
+    assert_eq!(put(&of(MOST_BYTES)).await.expect("an answer").status(), StatusCode::ACCEPTED);
+    let long = put(&of(MOST_BYTES + 1)).await.expect("an answer");
+    assert_eq!(long.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(long.json::<Problem>().await.expect("a problem").hint.contains("at most 64 KiB"));
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ fn options(server: &SimulatedServer, ground: &Ground) -> ServerOptions {
         },
         memory_mib: server.memory_mib,
         cpus: server.cpus,
-        disk_bytes: server.disk.bytes(),
+        disks: vec![server.disk.bytes()],
         controller: match server.driver {
             Driver::Redfish | Driver::RedfishVirtualmedia => Controller::Redfish(Box::new(server.profile.clone())),
             Driver::Ipmi => Controller::Ipmi,

@@ -1,6 +1,8 @@
 //! `content`: what the image carries.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
 use std::str::FromStr;
 
 use agent_api::release::Digest;
@@ -48,7 +50,7 @@ impl Validate<'_, '_, '_> {
         let mut charts: Vec<Chart> = Vec::new();
         for (i, chart) in input.iter().enumerate() {
             let path = path.index(i);
-            let name = self.parse(&path.key("name"), chart.name.as_deref(), Name::from_str);
+            let name = self.parse(&path.key("name"), chart.name.as_deref(), release_name);
             let namespace = self.parse(&path.key("namespace"), chart.namespace.as_deref(), Name::from_str);
             let from = chart.chart.as_deref().and_then(|from| self.chart(&path.key("chart"), from));
             let values = chart.values.as_deref().map(|file| self.existing(&path.key("values"), file, Exists::File));
@@ -69,8 +71,7 @@ impl Validate<'_, '_, '_> {
             return self.parse(path, Some(text), registry_chart).map(ChartOrigin::Registry);
         }
         let chart = self.existing(path, text, Exists::Any)?;
-        let archive = chart.is_file() && chart.extension().is_some_and(|ending| ending == "tgz");
-        if archive || chart.join("Chart.yaml").is_file() {
+        if is_gzip(&chart) || chart.join("Chart.yaml").is_file() {
             return Some(ChartOrigin::Path(chart));
         }
         let found = format!("`{text}` is no chart");
@@ -108,7 +109,7 @@ impl Validate<'_, '_, '_> {
         Some(OsImage { name: name?, source })
     }
 
-    fn recipe(&mut self, path: &KeyPath, directory: &std::path::Path) {
+    fn recipe(&mut self, path: &KeyPath, directory: &Path) {
         if !directory.join(OS_RECIPE).is_file() {
             let found = format!("`{}` has no `{OS_RECIPE}`", directory.display());
             let expected = "an image file, or a directory with a recipe";
@@ -176,6 +177,25 @@ impl Validate<'_, '_, '_> {
             }
         }
     }
+}
+
+/// The name of a Helm release: a DNS label of 53 characters at most (Helm, `ValidateReleaseName`), so that charts can add to
+/// it.
+fn release_name(text: &str) -> Result<Name, Invalid> {
+    const MOST: usize = 53;
+    let expected = "a DNS label (a-z, 0-9 and `-` inside, at most 53)";
+    let invalid = |hint: String| Invalid { expected: expected.to_owned(), hint };
+    if text.len() > MOST {
+        return Err(invalid(format!("shorten it by {} characters", text.len() - MOST)));
+    }
+    Name::from_str(text).map_err(|error| invalid(error.hint))
+}
+
+/// Whether a file is packed with gzip (RFC 1952, 2.3.1). Helm knows its archives by that and not by their names.
+fn is_gzip(file: &Path) -> bool {
+    let mut start = [0; 3];
+    let read = fs_err::File::open(file).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == [0x1f, 0x8b, 0x08]
 }
 
 /// `oci://REGISTRY/CHART:VERSION`. A tag has no `+`: Helm writes `_` for that of a version.

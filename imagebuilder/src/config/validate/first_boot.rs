@@ -59,7 +59,7 @@ impl Validate<'_, '_, '_> {
 
     pub(super) fn target(&mut self, input: &input::Target, path: &KeyPath) -> InstallTarget {
         let min_size = self.parse(&path.key("minSize"), input.min_size.as_deref(), ByteSize::from_str);
-        self.at_least(&path.key("minSize"), min_size, LEAST_IMAGE, "no image fits on such a disk");
+        self.at_least(&path.key("minSize"), input.min_size.as_deref(), LEAST_IMAGE, "no image fits on such a disk");
         let require_empty = input.require_empty.unwrap_or(true);
         if !require_empty && input.serial.is_none() {
             let found = "whatever is on the disk that is chosen would be overwritten, and no disk is named";
@@ -121,7 +121,12 @@ impl Validate<'_, '_, '_> {
 
     pub(super) fn data_place(&mut self, input: &input::DataPlace, path: &KeyPath) -> Option<DataPlace> {
         let min_size = self.parse(&path.key("minSize"), input.min_size.as_deref(), ByteSize::from_str);
-        self.at_least(&path.key("minSize"), min_size, LEAST_DATA, "the cluster's state does not fit in it");
+        self.at_least(
+            &path.key("minSize"),
+            input.min_size.as_deref(),
+            LEAST_DATA,
+            "the cluster's state does not fit in it",
+        );
         let serial = self.serial(input.serial.as_deref(), &path.key("serial"));
         let place = input.place?;
         let given = [("bus", input.bus.is_some()), ("serial", serial.is_some()), ("prefer", input.prefer.is_some())];

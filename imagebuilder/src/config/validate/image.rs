@@ -44,8 +44,8 @@ impl Validate<'_, '_, '_> {
     pub(super) fn output(&mut self, input: &input::Output, path: &KeyPath) -> Option<Output> {
         let size = self.parse(&path.key("size"), input.size.as_deref(), ByteSize::from_str);
         let max_size = self.parse(&path.key("maxSize"), input.max_size.as_deref(), ByteSize::from_str);
-        self.at_least(&path.key("size"), size, LEAST_IMAGE, "boot and cluster do not fit in it");
-        self.at_least(&path.key("maxSize"), max_size, LEAST_IMAGE, "no image is that small");
+        self.at_least(&path.key("size"), input.size.as_deref(), LEAST_IMAGE, "boot and cluster do not fit in it");
+        self.at_least(&path.key("maxSize"), input.max_size.as_deref(), LEAST_IMAGE, "no image is that small");
         let format = input.format?;
         if format == Format::Iso && input.size.is_some() {
             self.findings.at(

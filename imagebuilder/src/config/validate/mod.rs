@@ -75,8 +75,8 @@ impl Validate<'_, '_, '_> {
         let image = self.parse(&path.key("image"), input.image.as_deref(), ByteSize::from_str);
         let memory = self.parse(&path.key("memory"), input.memory.as_deref(), ByteSize::from_str);
         let ready_within = self.parse(&path.key("readyWithin"), input.ready_within.as_deref(), parse_duration);
-        self.at_least(&path.key("image"), image, LEAST_IMAGE, "no image is that small");
-        self.at_least(&path.key("memory"), memory, LEAST_MEMORY, "a cluster does not start in it");
+        self.at_least(&path.key("image"), input.image.as_deref(), LEAST_IMAGE, "no image is that small");
+        self.at_least(&path.key("memory"), input.memory.as_deref(), LEAST_MEMORY, "a cluster does not start in it");
         if let Some(time) = ready_within.filter(|time| !(10..=86_400).contains(&time.as_secs())) {
             let found = format!("{} s from power-on to ready", time.as_secs());
             self.findings.at(
@@ -130,14 +130,13 @@ impl Validate<'_, '_, '_> {
         self.findings.parse(path, text?, read)
     }
 
-    fn at_least(&mut self, path: &KeyPath, size: Option<ByteSize>, least: ByteSize, why: &str) {
-        if let Some(size) = size.filter(|size| *size < least) {
-            self.findings.at(
-                path,
-                &format!("{size} is too small: {why}"),
-                format!("at least {least}"),
-                "give a larger size",
-            );
+    /// An error when a size, in the words of the definition, is less than that.
+    fn at_least(&mut self, path: &KeyPath, text: Option<&str>, least: ByteSize, why: &str) {
+        if let Some((text, size)) = text.and_then(|text| Some((text, ByteSize::from_str(text).ok()?)))
+            && size < least
+        {
+            let found = format!("`{text}` is too small: {why}");
+            self.findings.at(path, &found, format!("at least {least}"), "give a larger size");
         }
     }
 

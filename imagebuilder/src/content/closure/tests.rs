@@ -41,7 +41,7 @@ fn images_are_found_in_every_shape_that_holds_containers(#[case] head: &str, #[c
 fn what_only_looks_like_an_image_is_none() {
     assert_eq!(
         images(
-            "kind: ConfigMap\nmetadata: { name: c }\ndata:\n  image: nginx\n  pod: |\n    containers: [{image: a}]\n"
+            "kind: ConfigMap\nmetadata: { name: c }\ndata:\n  image: nginx\n  pod: |\n    containers: [a]\n    b: c\n"
         ),
         [""; 0]
     );

@@ -1,6 +1,7 @@
 //! Documents of YAML (and of JSON, which is YAML) as trees that know their lines.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use anyhow::{Result, anyhow, bail};
 use granit_parser::{Event, Parser};
@@ -15,6 +16,8 @@ const MOST_VALUES: usize = 2_000_000;
 pub struct Node {
     /// Line, from 1.
     pub line: usize,
+    /// Bytes of the text: those of a scalar, or where a list or a mapping begins.
+    pub bytes: Range<usize>,
     /// What stands there.
     pub value: Value,
 }
@@ -59,6 +62,7 @@ impl Node {
 /// A collection that is not closed yet: its line, its anchor, its parts, and the key that waits for its value.
 struct Open {
     line: usize,
+    bytes: Range<usize>,
     anchor: usize,
     value: Value,
     key: Option<String>,
@@ -76,9 +80,11 @@ pub fn documents(text: &str) -> Result<Vec<Node>> {
     for next in Parser::new_from_str_with_options(text, options) {
         let (event, span) =
             next.map_err(|error| anyhow!("line {}: this is not YAML: {}", error.marker().line(), error.kind()))?;
-        let line = span.start.line();
+        let (line, bytes) = (span.start.line(), span.byte_range().unwrap_or_default());
         let (anchor, node) = match event {
-            Event::Scalar(text, _, anchor, _) => (anchor, Node { line, value: Value::Scalar(text.into_owned()) }),
+            Event::Scalar(text, _, anchor, _) => {
+                (anchor, Node { line, bytes, value: Value::Scalar(text.into_owned()) })
+            }
             Event::Alias(id) => {
                 let Some(node) = anchors.get(&id) else { bail!("line {line}: this alias stands for nothing") };
                 values += node.values();
@@ -88,15 +94,15 @@ pub fn documents(text: &str) -> Result<Vec<Node>> {
                 (0, node.clone())
             }
             Event::SequenceStart(_, anchor, _) => {
-                open.push(Open { line, anchor, value: Value::List(Vec::new()), key: None });
+                open.push(Open { line, bytes, anchor, value: Value::List(Vec::new()), key: None });
                 continue;
             }
             Event::MappingStart(_, anchor, _) => {
-                open.push(Open { line, anchor, value: Value::Mapping(Vec::new()), key: None });
+                open.push(Open { line, bytes, anchor, value: Value::Mapping(Vec::new()), key: None });
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => match open.pop() {
-                Some(Open { line, anchor, value, .. }) => (anchor, Node { line, value }),
+                Some(Open { line, bytes, anchor, value, .. }) => (anchor, Node { line, bytes, value }),
                 None => continue,
             },
             _ => continue,
@@ -138,6 +144,10 @@ mod tests {
         let c = c.expect("it is there");
         assert_eq!((c.line, c.text()), (3, Some("x")));
         assert_eq!(all[1].get("d").expect("it is there").line, 5);
+        let text = "é: [ab, \"ü\"]\n";
+        let all = documents(text).expect("YAML");
+        let Some(super::Value::List(items)) = all[0].get("é").map(|list| &list.value) else { panic!("a list") };
+        assert_eq!(items.iter().map(|item| &text[item.bytes.clone()]).collect::<Vec<_>>(), ["ab", "\"ü\""]);
     }
 
     #[test]

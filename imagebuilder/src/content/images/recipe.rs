@@ -1,9 +1,10 @@
 //! Images that are made here: a folder of the user with an `image.yaml`, in the form of the box's own recipes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use agent_api::release::Image;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::config::CarriedImage;
 use crate::content::Input;
@@ -27,7 +28,7 @@ pub fn programs(image: &CarriedImage) -> Result<Vec<String>> {
 }
 
 /// The recipe in a folder, for an image of that name.
-fn read(folder: &Path, image: &CarriedImage) -> Result<Recipe> {
+pub fn read(folder: &Path, image: &CarriedImage) -> Result<Recipe> {
     let path = folder.join(FILE);
     let recipe = Recipe::read(&path)?;
     ensure!(recipe.service.is_none(), "`{}`: `service` is for recipes of the builder's own", path.display());
@@ -47,16 +48,27 @@ pub fn resolve(images: &[CarriedImage], apt: &Apt, lock: &mut Lock) -> Result<()
         if recipe.debian.is_empty() {
             continue;
         }
-        let mut debs = apt
-            .resolve(&recipe.debian, false)
-            .with_context(|| format!("resolving the packages of the image `{}`", image.reference))?;
+        let told = || format!("resolving the packages of the image `{}`", image.reference);
+        let mut debs = apt.resolve(&recipe.debian, false).with_context(told)?;
         if !recipe.dependencies {
-            debs.retain(|deb| recipe.debian.contains(&deb.name));
+            debs = only_asked(debs, &recipe.debian).with_context(told)?;
         }
         lock.asked.insert(set(image), asked(&recipe));
         lock.debian.insert(set(image), debs);
     }
     Ok(())
+}
+
+/// The packages that were asked for (`NAME` or `NAME=VERSION`), without those that they depend on. All must be there: apt
+/// takes another package for a name that is none of its own.
+fn only_asked(mut debs: Vec<Deb>, asked: &[String]) -> Result<Vec<Deb>> {
+    let names: BTreeSet<&str> =
+        asked.iter().map(|asked| asked.split_once('=').map_or(asked.as_str(), |(name, _)| name)).collect();
+    debs.retain(|deb| names.contains(deb.name.as_str()));
+    if let Some(name) = names.iter().find(|name| debs.iter().all(|deb| deb.name != **name)) {
+        bail!("`{name}` is not a package of its own\nhint: other packages provide it: name the one that you mean");
+    }
+    Ok(debs)
 }
 
 /// What the packages of a recipe are resolved from.
@@ -113,4 +125,29 @@ pub fn make(input: &Input<'_>, image: &CarriedImage, folder: &Path) -> Result<Im
         })
     })?;
     made.fact("image")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only_asked;
+    use crate::lock::Deb;
+    use crate::store::hash;
+
+    fn deb(name: &str) -> Deb {
+        let (version, architecture) = ("2026f-0+deb13u1".to_owned(), "all".to_owned());
+        Deb { name: name.to_owned(), version, architecture, sha256: hash::bytes(b""), size: 0 }
+    }
+
+    #[test]
+    fn a_package_is_asked_for_with_or_without_its_version_and_none_is_dropped() {
+        let only = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|asked| (*asked).to_owned()).collect();
+            let debs = ["debconf", "mawk", "tzdata"].map(deb).to_vec();
+            only_asked(debs, &asked).map(|debs| debs.into_iter().map(|deb| deb.name).collect::<Vec<_>>())
+        };
+        assert_eq!(only(&["tzdata=2026f-0+deb13u1"]).expect("packages"), ["tzdata"]);
+        assert_eq!(only(&["tzdata", "mawk=2026f-0+deb13u1"]).expect("packages"), ["mawk", "tzdata"]);
+        let error = only(&["tzdata", "awk"]).expect_err("`mawk` provides it").to_string();
+        assert!(error.starts_with("`awk` is not a package of its own\nhint: "), "{error}");
+    }
 }

@@ -64,18 +64,22 @@ impl Object {
 
     /// Whether Helm installs it before it renders: it lies in the folder `crds` of the chart, or of one below it.
     pub fn is_of_crds(&self) -> bool {
-        let mut folders = self.template.split('/').skip(1);
-        loop {
-            match folders.next() {
-                Some("charts") => drop(folders.next()),
-                folder => return folder == Some("crds"),
-            }
-        }
+        is_in_crds(&self.template)
     }
 
     /// An annotation, or empty.
     pub fn annotation(&self, key: &str) -> &str {
         self.value["metadata"]["annotations"][key].as_str().unwrap_or_default()
+    }
+}
+
+fn is_in_crds(template: &str) -> bool {
+    let mut folders = template.split('/').skip(1);
+    loop {
+        match folders.next() {
+            Some("charts") => drop(folders.next()),
+            folder => return folder == Some("crds"),
+        }
     }
 }
 
@@ -94,10 +98,37 @@ pub fn value(text: &str) -> Result<Value, String> {
 
 /// The objects of a text, lists taken apart. `file` is how messages name it.
 pub fn read(text: &str, file: &str) -> Result<Vec<Object>, DocumentError> {
+    read_parts(text, file, &|_| true)
+}
+
+/// The objects of a chart as `helm template --include-crds` prints it. `crds` are those of `helm show crds`: Helm prints
+/// the folders `crds` first and as they are, so that a comment in them may look like one of its own.
+pub fn read_chart(text: &str, file: &str, crds: &[Object]) -> Result<Vec<Object>, DocumentError> {
+    // The first comment is Helm's. All of them begin with the folder of the chart, those of its parts, too.
+    let first = split(text).iter().find_map(|part| source_of(part)).unwrap_or_default();
+    let folder = first.split_once('/').map_or("", |(folder, _)| folder);
+    let mut objects =
+        read_parts(text, file, &|source| source.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))?;
+    let mut last = if is_in_crds(first) { first.to_owned() } else { String::new() };
+    for object in &mut objects {
+        if object.is_of_crds() {
+            last.clone_from(&object.template);
+        } else if !last.is_empty() && crds.iter().any(|other| other.value == object.value) {
+            object.template.clone_from(&last);
+        } else {
+            break;
+        }
+    }
+    Ok(objects)
+}
+
+/// The objects of a text. `is_source` tells which files of a chart comments may name.
+fn read_parts(text: &str, file: &str, is_source: &dyn Fn(&str) -> bool) -> Result<Vec<Object>, DocumentError> {
     let (mut objects, mut template, mut number) = (Vec::new(), String::new(), 0);
-    for (line, document) in split(text) {
+    for part in split(text) {
+        let (line, document) = (part.line, part.text);
         // Helm says in a comment which file what follows is from; a file may begin with a document of comments only.
-        if let Some(source) = source_of(document) {
+        if let Some(source) = source_of(&part).filter(|source| is_source(source)) {
             source.clone_into(&mut template);
         }
         if document.lines().all(|line| line.trim().is_empty() || line.starts_with('#')) {
@@ -173,30 +204,44 @@ fn generated(object: &Value) -> Option<String> {
     Some(format!("{stem}{}", &hash::bytes(object.to_string().as_bytes()).hex()[..5]))
 }
 
-/// Documents with the number of the line at which each begins. A line that begins with `---` always ends one.
-fn split(text: &str) -> Vec<(usize, &str)> {
-    let (mut documents, mut begin, mut first, mut at) = (Vec::new(), 0, 1, 0);
+/// A document of a text.
+struct Part<'a> {
+    /// Line at which it begins.
+    line: usize,
+    /// All of it.
+    text: &'a str,
+    /// Whether a separator stands before it.
+    separated: bool,
+}
+
+/// The documents of a text. A line that begins with `---` always ends one. What stands behind that on the same line
+/// begins the next one (YAML 1.2.2, 9.1.4); then the line is a part of it.
+fn split(text: &str) -> Vec<Part<'_>> {
+    let (mut parts, mut begin, mut first, mut separated, mut at) = (Vec::new(), 0, 1, false, 0);
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        let end = line.trim_end();
-        if end == "---" || end.starts_with("--- ") {
-            documents.push((first, &text[begin..at]));
-            (begin, first) = (at + line.len(), number + 2);
+        if let Some(rest) =
+            line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+        {
+            parts.push(Part { line: first, text: &text[begin..at], separated });
+            let rest = rest.trim_start();
+            let alone = rest.is_empty() || rest.starts_with('#');
+            (begin, first) = if alone { (at + line.len(), number + 2) } else { (at, number + 1) };
+            separated = true;
         }
         at += line.len();
     }
-    documents.push((first, &text[begin..]));
-    documents
+    parts.push(Part { line: first, text: &text[begin..], separated });
+    parts
 }
 
-/// The file of a chart that a document is from, as Helm's comment says it.
-fn source_of(document: &str) -> Option<&str> {
-    let comments = document.lines().take_while(|line| line.starts_with('#') || line.trim().is_empty());
-    comments.filter_map(|line| line.strip_prefix("# Source: ")).last()
+/// The file of a chart that a document is from, as Helm says it in the first line behind a separator.
+fn source_of<'a>(part: &Part<'a>) -> Option<&'a str> {
+    part.text.lines().next().filter(|_| part.separated)?.strip_prefix("# Source: ")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{read, value};
+    use super::{Object, read, read_chart, value};
     use serde_json::json;
 
     #[test]
@@ -270,9 +315,68 @@ mod tests {
     #[test]
     fn what_lies_in_a_folder_for_definitions_is_known() {
         let text = "---\n# Source: web/crds/a.yaml\n# made by a generator\n---\napiVersion: v1\nkind: A\nmetadata: {name: a}\n---\napiVersion: v1\nkind: A\nmetadata: {name: b}\n---\n# Source: web/charts/sub/crds/a.yaml\napiVersion: v1\nkind: A\nmetadata: {name: c}\n---\n# Source: web/templates/crds/a.yaml\napiVersion: v1\nkind: A\nmetadata: {name: d}\n";
-        let objects = read(text, "chart `web`").expect("objects");
+        let objects = read_chart(text, "chart `web`", &[]).expect("objects");
         let told: Vec<_> = objects.iter().map(|object| (object.name(), object.is_of_crds())).collect();
         assert_eq!(told, [("a", true), ("b", true), ("c", true), ("d", false)]);
         assert_eq!(objects[1].place, "chart `web`: web/crds/a.yaml, document 2, line 9");
+    }
+
+    /// `helm template other > crds/all.yaml` writes comments as Helm writes them for the chart that has the file.
+    #[test]
+    fn a_comment_in_a_folder_for_definitions_does_not_move_what_follows_out_of_it() {
+        let object = |name: &str| format!("apiVersion: v1\nkind: A\nmetadata: {{name: {name}}}\n");
+        let (a, b, c, d) = (object("a"), object("b"), object("c"), object("d"));
+        let told = |objects: &[Object]| -> Vec<(String, bool)> {
+            objects.iter().map(|object| (object.name().to_owned(), object.is_of_crds())).collect()
+        };
+        let expected = [("a", true), ("b", true), ("c", false), ("d", false)].map(|(name, of)| (name.to_owned(), of));
+        // That of another chart, and that of one with the same name.
+        for other in ["other", "web"] {
+            let crds =
+                format!("---\n# Source: {other}/templates/a.yaml\n{a}---\n# Source: {other}/templates/b.yaml\n{b}");
+            let text = format!(
+                "---\n# Source: web/crds/all.yaml\n{crds}\n---\n# Source: web/templates/c.yaml\n# Source: web/crds/x.yaml\n{c}\
+                 ---\n# Source: web/charts/sub/templates/d.yaml\n# a comment\n{d}"
+            );
+            let crds = read(&crds, "chart `web`").expect("objects");
+            assert_eq!(told(&read_chart(&text, "chart `web`", &crds).expect("objects")), expected, "{other}");
+        }
+        // What a template makes of the same object is not in the folder, unless Helm prints it there.
+        let text = format!("---\n# Source: web/templates/c.yaml\n{c}---\n# Source: web/templates/a.yaml\n{a}");
+        let crds = read(&a, "chart `web`").expect("objects");
+        let told = told(&read_chart(&text, "chart `web`", &crds).expect("objects"));
+        assert_eq!(told.iter().filter(|(_, of)| *of).count(), 0, "{told:?}");
+    }
+
+    #[test]
+    fn what_stands_behind_a_separator_begins_the_next_document() {
+        let a = "{\"apiVersion\": \"v1\", \"kind\": \"Secret\", \"metadata\": {\"name\": \"a\"}}";
+        let b = a.replace("\"a\"", "\"b\"");
+        for text in [
+            format!("--- {a}\n--- {b}\n"),
+            format!("{a}\n---\t{b}\n"),
+            format!("--- # a comment\n{a}\n---\n{b}"),
+            format!("--- !!map {a}\n--- # a comment\n{b}\n---"),
+            format!("---\r\n{a}\r\n--- \r\n{b}\r\n"),
+        ] {
+            let objects = read(&text, "x").unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(objects.iter().map(Object::name).collect::<Vec<_>>(), ["a", "b"], "{text}");
+        }
+        let places = read(&format!("--- {a}\n\n--- {b}\n"), "x").expect("objects");
+        assert_eq!([&places[0].place, &places[1].place], ["x, document 1, line 1", "x, document 2, line 3"]);
+        let block = "--- apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n";
+        for wrong in [block, "--- a text\n", "--- |\n  a text\n", &format!("---{a}\n")] {
+            let error = read(&format!("{a}\n{wrong}"), "x").expect_err("no object");
+            assert!(error.place.starts_with("x, document "), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_document_that_ends_before_another_one_is_not_lost() {
+        let object = |name: &str| format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\n");
+        let read = |text: &str| read(text, "x").map(|objects| objects.len());
+        assert_eq!(read(&format!("{}...\n", object("a"))), Ok(1));
+        assert_eq!(read(&format!("{}...\n---\n{}", object("a"), object("b"))), Ok(2));
+        assert_ne!(read(&format!("{}...\n{}", object("a"), object("b"))), Ok(1));
     }
 }

@@ -94,7 +94,7 @@ impl Inputs<'_> {
             ChartOrigin::Path(path) => {
                 let path = fs_err::canonicalize(path)?;
                 if path.is_dir() {
-                    let files = files_below(&path).with_context(|| format!("looking at {title}"))?;
+                    let files = files_below(&path, Links::Whole).with_context(|| format!("looking at {title}"))?;
                     (ChartFiles::Directory(files.clone()), files)
                 } else {
                     (ChartFiles::Archive(path.clone()), vec![("chart.tgz".to_owned(), path)])
@@ -119,14 +119,9 @@ impl Inputs<'_> {
 }
 
 fn manifests(path: &Path, directory: &Path) -> Result<Source> {
-    let shown = path.strip_prefix(directory).unwrap_or(path).display().to_string();
-    let title = format!("manifests `{shown}`");
+    let title = format!("manifests `{}`", shown(path, directory));
+    let parts = parts(path, directory).with_context(|| format!("looking at {title}"))?;
     let path = fs_err::canonicalize(path)?;
-    let shown = shown.trim_end_matches('/');
-    let parts = parts(&path, shown).with_context(|| format!("looking at {title}"))?;
-    if parts.is_empty() {
-        bail!("{title} holds no file that ends with `.yaml`, `.yml` or `.json`\nhint: remove it, or put objects there");
-    }
     let mut files = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         match part {
@@ -137,7 +132,7 @@ fn manifests(path: &Path, directory: &Path) -> Result<Source> {
             }
             Part::Kustomization(_, kustomization) => {
                 for (i, read) in kustomization.reads().into_iter().enumerate() {
-                    let below = files_below(read)?.into_iter();
+                    let below = files_below(read, Links::Any)?.into_iter();
                     files.extend(below.map(|(name, file)| (format!("{number}/{i}/{name}"), file)));
                 }
             }
@@ -149,21 +144,46 @@ fn manifests(path: &Path, directory: &Path) -> Result<Source> {
     Ok(Source { title, name, namespace: "default".to_owned(), origin: Origin::Manifests(parts), digest })
 }
 
-/// What an entry of `content.manifests` is made of.
-fn parts(path: &Path, shown: &str) -> Result<Vec<Part>> {
-    if path.is_file() && !kustomization::is_file_of(path) {
-        return Ok(vec![Part::File(shown.to_owned(), path.to_owned())]);
+/// How messages name an entry of `content.manifests`.
+fn shown(path: &Path, directory: &Path) -> String {
+    path.strip_prefix(directory).unwrap_or(path).display().to_string()
+}
+
+/// What an entry of `content.manifests` is made of, at least one part. Paths in it are absolute; `directory` is that of the
+/// definition.
+pub fn parts(path: &Path, directory: &Path) -> Result<Vec<Part>> {
+    let shown = shown(path, directory);
+    let shown = shown.trim_end_matches('/').to_owned();
+    let path = fs_err::canonicalize(path)?;
+    if path.is_file() && !kustomization::is_file_of(&path) {
+        return Ok(vec![Part::File(shown, path)]);
     }
-    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let directory = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(&path) };
     if kustomization::file_in(directory).is_some() {
-        return Ok(vec![Part::Kustomization(shown.to_owned(), Kustomization::read(directory)?)]);
+        return Ok(vec![Part::Kustomization(shown, Kustomization::read(directory)?)]);
     }
+    let parts = parts_below(directory, &shown)?;
+    if parts.is_empty() {
+        bail!("it holds no file that ends with `.yaml`, `.yml` or `.json`\nhint: remove it, or put objects there");
+    }
+    let kept = without_bases(parts)?;
+    if kept.is_empty() {
+        let hint = "add a kustomization that uses them";
+        bail!("it holds only components (`kind: Component`), which are nothing by themselves\nhint: {hint}");
+    }
+    Ok(kept)
+}
+
+/// Files and kustomizations below a directory that has no kustomization itself.
+fn parts_below(directory: &Path, shown: &str) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     let mut walk = walkdir::WalkDir::new(directory).min_depth(1).follow_links(true).sort_by_file_name().into_iter();
     while let Some(entry) = walk.next() {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) if error.path().is_some_and(is_hidden) => continue,
+            // What would not be read need not be there. A name without an ending may have been that of a folder.
+            Err(error) if is_lost_link(&error) && error.path().is_some_and(is_of_others) => continue,
             Err(error) => return Err(not_there(error)),
         };
         let name = entry.path().strip_prefix(directory)?.display();
@@ -179,39 +199,48 @@ fn parts(path: &Path, shown: &str) -> Result<Vec<Part>> {
             parts.push(Part::File(format!("{shown}/{name}"), entry.path().to_owned()));
         }
     }
-    without_bases(parts)
+    Ok(parts)
 }
 
-/// Leaves out the kustomizations that others build on, and components: their objects come with those others.
+/// Leaves out components, and the kustomizations that others build on: their objects come with those others. What only
+/// components build on stays: they are nothing by themselves.
 fn without_bases(parts: Vec<Part>) -> Result<Vec<Part>> {
-    let all: Vec<Kustomization> = parts
-        .iter()
-        .filter_map(|part| match part {
-            Part::Kustomization(_, kustomization) => Some(kustomization.clone()),
-            Part::File(..) => None,
-        })
-        .collect();
-    let mut kept = Vec::new();
-    for part in parts {
-        if let Part::Kustomization(_, own) = &part {
-            let used = |other: &Kustomization| other != own && other.builds_on.contains(&own.directory);
-            if all.iter().any(used) || own.is_component()? {
-                continue;
-            }
+    let mut whole: Vec<Kustomization> = Vec::new();
+    for part in &parts {
+        if let Part::Kustomization(_, kustomization) = part
+            && !kustomization.is_component()?
+        {
+            whole.push(kustomization.clone());
         }
-        kept.push(part);
     }
-    Ok(kept)
+    let is_kept = |part: &Part| match part {
+        Part::File(..) => true,
+        Part::Kustomization(_, own) => {
+            let used = |other: &Kustomization| other != own && other.builds_on.contains(&own.directory);
+            whole.contains(own) && !whole.iter().any(used)
+        }
+    };
+    Ok(parts.into_iter().filter(is_kept).collect())
+}
+
+/// What links in a folder must lead to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    /// Something: who reads the folder follows all of them.
+    Whole,
+    /// Anything: only what is named is read, and has been looked at.
+    Any,
 }
 
 /// All files below `directory`, by relative name, sorted. What version control and locks of editors leave is none.
-fn files_below(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
+fn files_below(directory: &Path, links: Links) -> Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
     let walk = walkdir::WalkDir::new(directory).follow_links(true).sort_by_file_name().into_iter();
     for entry in walk.filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git") {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) if error.path().is_some_and(is_hidden) => continue,
+            Err(error) if links == Links::Any && (is_lost_link(&error) || error.loop_ancestor().is_some()) => continue,
             Err(error) => return Err(not_there(error)),
         };
         if entry.file_type().is_file() {
@@ -225,6 +254,17 @@ fn files_below(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
 
 fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// Whether what cannot be read is a link that leads nowhere.
+fn is_lost_link(error: &walkdir::Error) -> bool {
+    error.path().is_some_and(|path| path.is_symlink() && !path.exists())
+}
+
+/// Whether a name is that of a file with something else than objects: it ends with another word.
+fn is_of_others(file: &Path) -> bool {
+    let ending = file.extension().unwrap_or_default().as_encoded_bytes();
+    ending.first().is_some_and(u8::is_ascii_alphabetic) && !has_objects(file)
 }
 
 /// What to say of a link that leads nowhere or in a circle, and of what cannot be read.

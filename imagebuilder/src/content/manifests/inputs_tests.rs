@@ -76,6 +76,14 @@ fn what_version_control_and_editors_leave_is_not_read() {
     }
     link("user@host.4711:1", dir.path().join("m/.#a.yaml"));
     assert_eq!(names(&only(dir.path(), "m").expect("a source")), ["m/a.yaml"]);
+    link("../gone", dir.path().join("m/notes.txt"));
+    assert_eq!(names(&only(dir.path(), "m").expect("nobody reads notes")), ["m/a.yaml"]);
+    for folder in ["m/base", "m/v1.2"] {
+        link("../gone", dir.path().join(folder));
+        let error = format!("{:#}", only(dir.path(), "m").expect_err("it may be a folder"));
+        assert!(error.contains(&format!("{folder}` is a link to `../gone`, which is not there")), "{error}");
+        fs_err::remove_file(dir.path().join(folder)).expect("removed");
+    }
     link("../gone.yaml", dir.path().join("m/z.yaml"));
     let error = format!("{:#}", only(dir.path(), "m").expect_err("refused"));
     assert!(error.contains("m/z.yaml` is a link to `../gone.yaml`, which is not there"), "{error}");
@@ -98,6 +106,43 @@ fn a_kustomization_below_a_folder_is_rendered_where_it_stands() {
     assert_eq!(names(&only(dir.path(), "m").expect("a source")), ["m/a.yaml", "m/overlay/site/", "m/z.yaml"]);
     let file = only(dir.path(), "m/overlay/site/kustomization.yml").expect("a source");
     assert_eq!(names(&file), ["m/overlay/site/kustomization.yml/"]);
+}
+
+#[test]
+fn what_a_kustomization_does_not_name_may_lead_nowhere() {
+    let dir = tempfile::tempdir().expect("a folder");
+    write(dir.path(), "site/kustomization.yaml", "resources: [a.yaml]\n");
+    write(dir.path(), "site/a.yaml", "");
+    for (target, name) in [("gone", "notes.txt"), ("gone.yaml", "b.yaml"), ("..", "round")] {
+        link(target, dir.path().join("site").join(name));
+    }
+    assert_eq!(names(&only(dir.path(), "site").expect("a source")), ["site/"]);
+    write(dir.path(), "site/kustomization.yaml", "resources: [a.yaml, b.yaml]\n");
+    let error = format!("{:#}", only(dir.path(), "site").expect_err("it is named"));
+    assert!(error.contains("kustomization.yaml:1`: there is no `b.yaml`"), "{error}");
+}
+
+#[test]
+fn no_kustomization_of_a_folder_is_left_out_without_a_word() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let refused = || format!("{:#}", only(dir.path(), "m").expect_err("refused"));
+    write(dir.path(), "m/notes.txt", "");
+    assert!(refused().contains("manifests `m`: it holds no file that ends with `.yaml`"), "{}", refused());
+    write(dir.path(), "m/part/kustomization.yaml", "kind: Component\nresources: [../../base]\n");
+    write(dir.path(), "base/kustomization.yaml", "resources: []\n");
+    assert!(refused().contains("it holds only components (`kind: Component`)"), "{}", refused());
+    // What only a component builds on, that nobody uses, is there for itself.
+    write(dir.path(), "m/part/kustomization.yaml", "kind: Component\nresources: [../own]\n");
+    write(dir.path(), "m/own/kustomization.yaml", "resources: [x.yaml]\n");
+    write(dir.path(), "m/own/x.yaml", "");
+    assert_eq!(names(&only(dir.path(), "m").expect("a source")), ["m/own/"]);
+    write(dir.path(), "m/site/kustomization.yaml", "components: [../part]\n");
+    assert_eq!(names(&only(dir.path(), "m").expect("a source")), ["m/site/"]);
+    write(dir.path(), "m/own/kustomization.yaml", "resources: [../site]\n");
+    let error = refused();
+    for words in ["m/own/kustomization.yaml:1` names `../site`", "m/site/kustomization.yaml:1` names `../part`"] {
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Kustomize takes files only from below the directory that names them, and directories from anywhere. What it would
 //! fetch over the network is refused: a build renders without one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +20,8 @@ const FILES: [&str; 3] = ["configurations", "crds", "patchesStrategicMerge"];
 const WITH_PATH: [&str; 3] = ["patches", "patchesJson6902", "replacements"];
 /// Fields whose entries have files in `files`, `envs` and `env`.
 const MAPS: [&str; 2] = ["configMapGenerator", "secretGenerator"];
+/// Fields with charts that kustomize would run Helm for.
+const HELM: [&str; 2] = ["helmCharts", "helmChartInflationGenerator"];
 
 /// A directory with a kustomization.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,15 +47,17 @@ impl Kustomization {
     pub fn read(directory: &Path) -> Result<Self> {
         let directory = fs_err::canonicalize(directory)?;
         let mut builds_on = vec![directory.clone()];
-        let mut next = 0;
-        while let Some(at) = builds_on.get(next).cloned() {
-            next += 1;
-            for found in named_by(&at)? {
-                if !builds_on.contains(&found) {
-                    builds_on.push(found);
+        let mut named = Vec::new();
+        while let Some(at) = builds_on.get(named.len()).cloned() {
+            let found = named_by(&at)?;
+            for step in &found {
+                if !builds_on.contains(&step.to) {
+                    builds_on.push(step.to.clone());
                 }
             }
+            named.push(found);
         }
+        check_circles(&builds_on, &named)?;
         Ok(Self { directory, builds_on })
     }
 
@@ -61,6 +65,20 @@ impl Kustomization {
     pub fn reads(&self) -> Vec<&Path> {
         let below_other = |path: &PathBuf| self.builds_on.iter().any(|other| other != path && path.starts_with(other));
         self.builds_on.iter().filter(|path| !below_other(path)).map(PathBuf::as_path).collect()
+    }
+
+    /// The files with objects that it and all that it builds on name.
+    pub fn files(&self) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for directory in &self.builds_on {
+            let Some(file) = file_in(directory) else { continue };
+            for document in documents(&file)? {
+                let named = ROOTS.iter().flat_map(|field| entries(&document, field)).filter_map(Node::text);
+                let paths = named.filter(|text| !is_inline(text)).map(|text| directory.join(text));
+                files.extend(paths.filter(|path| path.is_file()));
+            }
+        }
+        Ok(files)
     }
 
     /// Whether it is a component, which others use and which is nothing by itself.
@@ -75,29 +93,81 @@ fn documents(file: &Path) -> Result<Vec<Node>> {
     yaml::documents(&fs_err::read_to_string(file)?).with_context(|| format!("reading `{}`", file.display()))
 }
 
+/// A directory that a kustomization names.
+struct Step {
+    to: PathBuf,
+    /// ``` `site/kustomization.yaml:2` names `../base` ```.
+    place: String,
+}
+
+/// An error when one of the directories builds on itself, or on one in which it lies: kustomize refuses both. `named` are
+/// the steps that lead away from each of them.
+fn check_circles(all: &[PathBuf], named: &[Vec<Step>]) -> Result<()> {
+    let numbers: BTreeMap<&Path, usize> = all.iter().enumerate().map(|(i, path)| (path.as_path(), i)).collect();
+    for start in 0..all.len() {
+        let mut came: BTreeMap<usize, (usize, &Step)> = BTreeMap::new();
+        let mut queue = VecDeque::from([start]);
+        while let Some(at) = queue.pop_front() {
+            for step in &named[at] {
+                if all[start].starts_with(&step.to) {
+                    let mut way = vec![step.place.as_str()];
+                    let mut back = at;
+                    while let Some((from, step)) = came.get(&back) {
+                        way.insert(0, &step.place);
+                        back = *from;
+                    }
+                    let told = if all[start] == step.to { "itself" } else { "a directory in which it lies" };
+                    let hint = "remove one of these lines: what both need belongs into a directory that both name";
+                    bail!("a kustomization cannot build on {told}, but {}\nhint: {hint}", way.join(", and "));
+                }
+                let next = numbers.get(step.to.as_path()).filter(|next| **next != start && !came.contains_key(next));
+                if let Some(next) = next {
+                    came.insert(*next, (at, step));
+                    queue.push_back(*next);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The directories that the kustomization in `directory` names. Its files are looked at.
-fn named_by(directory: &Path) -> Result<BTreeSet<PathBuf>> {
+fn named_by(directory: &Path) -> Result<Vec<Step>> {
     let Some(file) = file_in(directory) else {
         bail!(
             "`{}` has no kustomization\nhint: a directory that a kustomization names needs a `kustomization.yaml`",
             directory.display()
         );
     };
-    let mut found = BTreeSet::new();
+    let mut found = Vec::new();
     for document in documents(&file)? {
         let at = Named { file: &file, directory };
-        if let Some(helm) = document.get("helmCharts").or_else(|| document.get("helmChartInflationGenerator")) {
-            let hint = "name the chart in `content.charts` of the definition";
-            bail!("{}: `helmCharts` of kustomizations are not rendered\nhint: {hint}", at.line(helm));
+        for (field, helm) in HELM.iter().filter_map(|field| Some((field, document.get(field)?))) {
+            if !is_empty(helm) {
+                let hint = "name the chart in `content.charts` of the definition";
+                bail!("{}: `{field}` of kustomizations is not rendered\nhint: {hint}", at.line(helm));
+            }
         }
         for entry in ROOTS.iter().flat_map(|field| entries(&document, field)) {
-            found.extend(at.root(entry)?);
+            if let Some(to) = at.root(entry)? {
+                let place = format!("{} names `{}`", at.line(entry), entry.text().unwrap_or_default());
+                found.push(Step { to, place });
+            }
         }
         for entry in files(&document) {
             at.file(entry)?;
         }
     }
     Ok(found)
+}
+
+/// Whether a field says nothing.
+fn is_empty(node: &Node) -> bool {
+    match &node.value {
+        Value::Scalar(text) => matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"),
+        Value::List(items) => items.is_empty(),
+        Value::Mapping(entries) => entries.is_empty(),
+    }
 }
 
 /// The entries of a list.
@@ -226,6 +296,7 @@ mod tests {
         assert_eq!(found.len(), 7);
         assert!(folders.iter().all(|folder| found.contains(&root.join(folder))), "{found:?}");
         write("outside.yaml", "a: b\n");
+        write("kustomization.yaml", empty);
         for (line, words) in [
             ("resources: [\"https://example.org/x.yaml\"]", "is not on this machine"),
             ("components: [\"github.com/org/repo//c?ref=v1\"]", "is not on this machine"),
@@ -234,11 +305,45 @@ mod tests {
             ("configurations: [../outside.yaml]", "lies outside of"),
             ("openapi: {path: ../outside.yaml}", "lies outside of"),
             ("secretGenerator: [{name: s, files: [k=../outside.yaml]}]", "lies outside of"),
-            ("helmCharts: [{name: x}]", "content.charts"),
+            ("helmCharts: [{name: x}]", "`helmCharts` of kustomizations is not rendered"),
+            ("helmChartInflationGenerator: [{chartName: x}]", "content.charts"),
+            ("helmCharts: []\nhelmChartInflationGenerator: [{chartName: x}]", "content.charts"),
+            ("resources: [.]", "a kustomization cannot build on itself"),
+            ("resources: [..]", "a kustomization cannot build on a directory in which it lies"),
         ] {
             write("site/kustomization.yaml", &format!("{empty}{line}\n"));
             let error = format!("{:#}", read().expect_err("refused"));
-            assert!(error.contains(words) && error.contains("kustomization.yaml:2`"), "{error}");
+            let line = 1 + line.lines().count();
+            assert!(error.contains(words) && error.contains(&format!("kustomization.yaml:{line}`")), "{error}");
+        }
+        for line in ["helmCharts: []", "helmChartInflationGenerator:", "helmCharts: null\nhelmGlobals: {}"] {
+            write("site/kustomization.yaml", &format!("{empty}{line}\nresources: [../base]\n"));
+            assert_eq!(read().expect(line).builds_on.len(), 2);
+        }
+    }
+
+    #[test]
+    fn kustomizations_that_build_on_each_other_are_named_with_their_lines() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = fs_err::canonicalize(dir.path()).expect("a path");
+        let write = |name: &str, text: &str| {
+            fs_err::create_dir_all(root.join(name)).expect("made");
+            fs_err::write(root.join(name).join("kustomization.yaml"), text).expect("written");
+        };
+        write("a", "resources:\n- ../b\n");
+        write("b", "components: [../c, ../d]\n");
+        write("c", "resources: [../d]\n");
+        write("d", "namePrefix: x\n");
+        // One that two others need is no circle.
+        assert_eq!(Kustomization::read(&root.join("a")).expect("read").builds_on.len(), 4);
+        write("d", "\nresources: [../b]\n");
+        for from in ["a", "b", "c", "d"] {
+            let error = format!("{:#}", Kustomization::read(&root.join(from)).expect_err("a circle"));
+            for words in
+                ["on itself, but `", "d/kustomization.yaml:2` names `../b`", "b/kustomization.yaml:1` names `../"]
+            {
+                assert!(error.contains(words), "{error}");
+            }
         }
     }
 }

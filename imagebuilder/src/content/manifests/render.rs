@@ -68,13 +68,14 @@ impl<'a> Renderer<'a> {
         // Helm installs the folders `crds` first. Those of all parts of the chart: some may be switched off.
         let all = text_of(self.helm(&folder, &["show", "crds", "./chart"]))
             .with_context(|| format!("looking for definitions in {}", source.title))?;
-        let all = api_versions(&documents::read(&all, &source.title).map_err(|error| hinted(&error))?);
+        let crds = documents::read(&all, &source.title).map_err(|error| hinted(&error))?;
+        let all = api_versions(&crds);
         let mut rendering = Rendering { folder, sees: versions.union(&all).cloned().collect(), text: String::new() };
-        let mut objects = match self.template(source, &mut rendering) {
+        let mut objects = match self.template(source, &mut rendering, &crds) {
             // A chart may refuse a cluster that has what it brings itself, if that part of it is switched off.
             Err(error) if !all.is_empty() => {
                 rendering.sees.clone_from(versions);
-                self.template(source, &mut rendering).map_err(|_| error)?
+                self.template(source, &mut rendering, &crds).map_err(|_| error)?
             }
             made => made?,
         };
@@ -82,14 +83,14 @@ impl<'a> Renderer<'a> {
         let exactly: BTreeSet<String> = versions.union(&own).cloned().collect();
         if rendering.sees != exactly {
             rendering.sees = exactly;
-            objects = self.template(source, &mut rendering)?;
+            objects = self.template(source, &mut rendering, &crds)?;
         }
         Ok((rendering, objects))
     }
 
-    fn template(&self, source: &Source, rendering: &mut Rendering) -> Result<Vec<Object>> {
+    fn template(&self, source: &Source, rendering: &mut Rendering, crds: &[Object]) -> Result<Vec<Object>> {
         rendering.text = self.text(source, rendering, None)?;
-        documents::read(&rendering.text, &source.title).map_err(|error| hinted(&error))
+        documents::read_chart(&rendering.text, &source.title, crds).map_err(|error| hinted(&error))
     }
 
     /// Renders these once more, later and elsewhere: what differs would differ from build to build.
@@ -179,7 +180,7 @@ pub struct Rendering {
 }
 
 /// The text of a file of the user, without a byte order mark.
-fn text_in(file: &Path) -> Result<String> {
+pub fn text_in(file: &Path) -> Result<String> {
     let bytes = fs_err::read(file)?;
     let text = String::from_utf8(bytes).ok().with_context(|| {
         format!("`{}` is no text in UTF-8\nhint: save it as UTF-8, or take it out of the folder", file.display())

@@ -79,7 +79,7 @@ const SUBDOMAIN_FORM: &str = "a lowercase RFC 1123 subdomain must consist of low
 const VALUE_FORM: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 /// What Kubernetes says about a label's key (`validation.IsQualifiedName`).
-fn qualified_name(key: &str) -> Vec<String> {
+pub fn qualified_name(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {
         [name] => *name,
@@ -114,7 +114,7 @@ fn qualified_name(key: &str) -> Vec<String> {
 }
 
 /// What Kubernetes says about a label's value (`validation.IsValidLabelValue`).
-fn label_value(value: &str) -> impl Iterator<Item = String> {
+pub fn label_value(value: &str) -> impl Iterator<Item = String> {
     let long = (value.len() > 63).then(|| "must be no more than 63 characters".to_owned());
     let odd = (!value.is_empty() && !is_name(value)).then(|| VALUE_FORM.to_owned());
     long.into_iter().chain(odd)

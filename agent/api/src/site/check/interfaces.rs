@@ -11,6 +11,8 @@ use crate::site::interfaces::{Bond, BondMode, Dhcp, DhcpV4, Interface, Netdev, N
 
 /// Smallest MTU of IPv4 (RFC 791) and of IPv6 (RFC 8200, 5), and the largest there is.
 const MTU: (u32, u32, u32) = (68, 1280, 65_535);
+/// MTU of a card of which nothing is said (`ETH_DATA_LEN`).
+const USUAL_MTU: u32 = 1500;
 /// Most addresses that a bond asks by ARP (`BOND_MAX_ARP_TARGETS`).
 const ARP_TARGETS: usize = 16;
 /// Types of an option that DHCP sends.
@@ -35,6 +37,29 @@ impl Made<'_> {
     /// The netdevs that need this one: the bond or bridge it is a part of, the VLANs on it.
     fn above<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b str> {
         self.of(name).flat_map(|one| one.bond.iter().chain(&one.bridge).chain(&one.vlan)).map(String::as_str)
+    }
+
+    /// The MTU of an interface: what is said, else that of what is below it. A bond has the usual one and gives it to its parts.
+    /// `seen`: those above it.
+    fn mtu(&self, name: &str, seen: &mut BTreeSet<String>) -> u32 {
+        if let Some(said) = self.of(name).find_map(|one| one.mtu_bytes) {
+            return said;
+        }
+        let is_below = |one: &&Interface| match self.kind(name) {
+            Some(NetdevKind::Vlan) => one.vlan.iter().any(|vlan| vlan == name),
+            Some(NetdevKind::Bridge) => one.bridge.as_deref() == Some(name),
+            Some(NetdevKind::Bond) | None => false,
+        };
+        if !seen.insert(name.to_owned()) {
+            return USUAL_MTU;
+        }
+        let below = self.interfaces.iter().filter(is_below);
+        let of_one = |one: &Interface, seen: &mut _| match (one.mtu_bytes, one.name.as_deref()) {
+            (Some(said), _) => said,
+            (None, Some(name)) => self.mtu(name, seen),
+            (None, None) => USUAL_MTU,
+        };
+        below.map(|one| of_one(one, seen)).min().unwrap_or(USUAL_MTU)
     }
 
     /// Whether the way up from it comes back to it.
@@ -295,8 +320,7 @@ impl Checks {
             let found = format!("`{}` is a {} of `netdevs`, not a card", name.unwrap_or_default(), kind.word());
             self.add(&path.key("name"), found, "its name alone", "leave out `macAddress` and `driver`");
         }
-        let several = !mac && name.is_none_or(|name| name.contains(['*', '?', '[']));
-        if several && !interface.addresses.is_empty() {
+        if interface.is_several() && !interface.addresses.is_empty() {
             let found = "a pattern can match several cards, which would have the same addresses";
             let hint = "name one card, by `macAddress` or by its whole `name`";
             self.add(&path.key("addresses"), found, "no addresses", hint);
@@ -398,9 +422,9 @@ impl Checks {
     }
 
     fn mtu(&mut self, path: &Path, interface: &Interface, subnets: &[Cidr], made: &Made<'_>) {
-        let Some(mtu) = interface.mtu_bytes else { return };
         let (least, least_v6, most) = MTU;
         let path = path.key("mtuBytes");
+        let Some(mtu) = interface.mtu_bytes else { return self.mtu_of_vlans(&path, interface, made) };
         let v6 = subnets.iter().any(|cidr| !cidr.address.is_ipv4());
         if !(least..=most).contains(&mtu) {
             self.add(&path, format!("`{mtu}` is no MTU"), "68 to 65535 bytes", "1500 is usual, 9000 for jumbo frames");
@@ -417,6 +441,21 @@ impl Checks {
         if let Some((above, wider)) = interface.bond.as_ref().and_then(|bond| wider(bond).map(|wider| (bond, wider))) {
             let found = format!("`{mtu}`, and the bond `{above}` has {wider}");
             self.add(&path, found, format!("{wider}"), "leave it out: the bond gives its MTU to its parts");
+        }
+    }
+
+    /// VLANs on an interface whose own MTU is not said. Where DHCP gives it, it is not known here.
+    fn mtu_of_vlans(&mut self, path: &Path, interface: &Interface, made: &Made<'_>) {
+        if interface.dhcp_v4.as_ref().is_some_and(|dhcp| dhcp.use_mtu == Some(true)) {
+            return;
+        }
+        let own = interface.name.as_deref().map_or(USUAL_MTU, |name| made.mtu(name, &mut BTreeSet::new()));
+        for vlan in &interface.vlan {
+            if let Some(wider) = made.of(vlan).filter_map(|one| one.mtu_bytes).find(|wider| *wider > own) {
+                let found = format!("no MTU is said, which means {own}, and `{vlan}` on it has {wider}");
+                let hint = format!("say `mtuBytes: {wider}` here: what lies on an interface fits into it");
+                self.add(path, found, format!("{wider} at least"), &hint);
+            }
         }
     }
 

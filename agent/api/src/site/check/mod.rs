@@ -14,25 +14,18 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::Site;
 use crate::net::{Cidr, MacAddress, is_label};
-use crate::servers::{ServersNetwork, Wrong};
+use crate::servers::ServersNetwork;
 
 mod interfaces;
+mod keys;
+mod servers;
+
+pub use keys::{is_public_key, wrong_token_hash};
 
 /// The cluster's own address on every box.
 pub const CLUSTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Longest name of a host (RFC 1035, 2.3.4).
 const LONGEST_HOST: usize = 253;
-/// Types of public keys that OpenSSH takes (sshd(8), "`AUTHORIZED_KEYS` FILE FORMAT").
-const KEY_TYPES: [&str; 8] = [
-    "ssh-ed25519",
-    "ssh-rsa",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "sk-ssh-ed25519@openssh.com",
-    "sk-ecdsa-sha2-nistp256@openssh.com",
-    "ssh-dss",
-];
 
 /// One step into a Site.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,6 +130,13 @@ pub fn findings(site: &Site) -> Vec<Finding> {
 pub fn of_servers(servers: &ServersNetwork, path: &Path) -> Vec<Finding> {
     let mut checks = Checks::default();
     checks.servers(servers, path);
+    checks.list
+}
+
+/// Whether the Site makes the interface of this network of the servers, which stands elsewhere, a part of another one.
+pub fn servers_beside(site: &Site, servers: &ServersNetwork) -> Vec<Finding> {
+    let mut checks = Checks::default();
+    checks.card_beside(&site.networks, servers);
     checks.list
 }
 
@@ -268,24 +268,9 @@ impl Checks {
         self.name_servers(&Path::of("networks.dns"), &networks.dns);
         self.domains(&Path::of("networks.domains"), &networks.domains);
         if let Some(servers) = &networks.provisioning {
-            self.servers(servers, &Path::of("networks.provisioning"));
-        }
-    }
-
-    fn servers(&mut self, servers: &ServersNetwork, path: &Path) {
-        let (declared, wrong) = servers.resolve();
-        for Wrong { key, found, expected, hint } in wrong {
-            self.add(&path.key(key), found, expected, hint);
-        }
-        if let Some(own) = declared.address {
-            let cidr = Cidr { address: own.address.into(), prefix: own.prefix };
-            self.own_address(&path.key("address"), &own.to_string(), cidr);
-            let mut ends = declared.range.iter().flat_map(|range| [range.first, range.last]);
-            let none = ends.find_map(|end| end_of_subnet(Cidr { address: end.into(), ..cidr }));
-            if let (Some(range), Some(what)) = (declared.range, none) {
-                let found = format!("`{range}` has {what} in it");
-                self.add(&path.key("range"), found, "addresses of servers", "leave out the first and the last one");
-            }
+            let path = Path::of("networks.provisioning");
+            self.servers(servers, &path);
+            self.servers_card(networks, servers, &path);
         }
     }
 
@@ -374,15 +359,15 @@ impl Checks {
 
     fn access(&mut self, site: &Site) {
         let access = &site.access;
-        if access.token_sha256.as_deref().is_some_and(|hash| !is_sha256(hash)) {
+        if let Some(found) = access.token_sha256.as_deref().and_then(wrong_token_hash) {
             let hint = "it is printed by `printf %s TOKEN | sha256sum`; the token itself never stands in a file";
-            self.secret(&Path::of("access.tokenSha256"), "this is not a SHA-256", "64 lower-case hex digits", hint);
+            let expected = "the SHA-256 of a token, 64 lower-case hex digits";
+            self.secret(&Path::of("access.tokenSha256"), found, expected, hint);
         }
         for (number, key) in access.ssh_authorized_keys.iter().enumerate() {
-            if !is_public_key(key) {
+            if let Some(keys::WrongKey { found, hint }) = keys::wrong_key(key) {
                 let path = Path::of("access.sshAuthorizedKeys").index(number);
-                let hint = "copy the whole line of a `.pub` file";
-                self.add(&path, "this is not a public key", "`TYPE BASE64 COMMENT`", hint);
+                self.add(&path, found, "`TYPE BASE64 COMMENT`", hint);
             }
         }
         for (number, key) in access.site_keys.iter().enumerate() {
@@ -457,10 +442,6 @@ pub fn is_host(text: &str) -> bool {
     name.len() <= LONGEST_HOST && name.split('.').all(label) && !last.bytes().all(|b| b.is_ascii_digit())
 }
 
-fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-}
-
 /// `Ed`, eight bytes of an identifier, 32 of the key (minisign, "Public key format").
 fn is_minisign_key(text: &str) -> bool {
     STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == 42 && bytes.starts_with(b"Ed"))
@@ -476,14 +457,6 @@ fn are_certificates(pem: &str) -> bool {
         text.and_then(|text| STANDARD.decode(text).ok()).is_some_and(|der| der.first() == Some(&0x30))
     };
     parts.peek().is_some() && parts.all(whole)
-}
-
-/// One line of `authorized_keys`: a type and its key behind each other, options before and a comment behind them.
-fn is_public_key(line: &str) -> bool {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    // Every key begins with the length of its type (RFC 4253, 6.6), which is `AAAA` in base64.
-    let is_key = |pair: &[&str]| KEY_TYPES.contains(&pair[0]) && pair[1].starts_with("AAAA");
-    !line.trim().contains(['\n', '\r']) && words.windows(2).any(is_key)
 }
 
 #[cfg(test)]

@@ -384,24 +384,89 @@ fn keys_that_sign_a_site_are_those_of_minisign() {
 }
 
 #[test]
-fn keys_are_those_that_sshd_takes() {
+fn access_that_nobody_has_is_refused_with_its_place() {
     let blob = "AAAAC3NzaC1lZDI1NTE5AAAAIHUj2nTRtTBGTKkZEZyEw4c3DPZi3s4aPbLy7KIw2Xx3";
-    for good in [
-        format!("ssh-ed25519 {blob}"),
-        format!("ssh-ed25519 {blob} me@example.org of mine"),
-        format!("from=\"10.0.0.0/8\",no-pty ssh-ed25519 {blob} me"),
-    ] {
-        assert!(super::is_public_key(&good), "{good}");
-    }
-    for bad in [
-        "ssh-ed25519".to_owned(),
-        format!("ssh-unknown {blob}"),
-        blob.to_owned(),
-        "ssh-ed25519 me@example.org".to_owned(),
-        format!("ssh-ed25519 {blob} a\nssh-ed25519 {blob} b"),
-    ] {
-        assert!(!super::is_public_key(&bad), "{bad}");
-    }
+    let hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let good = format!("access: {{ tokenSha256: {hash}, sshAuthorizedKeys: [ \"ssh-ed25519 {blob} me\" ] }}");
+    assert_eq!(told(&good), Vec::<String>::new());
+    let zeros = "0".repeat(64);
+    let told = told(&format!(
+        "access: {{ tokenSha256: \"{zeros}\", sshAuthorizedKeys: [ \"ssh-ed25519 {blob}\", \"ssh-dss {blob}\", \"ssh-ed25519 AAAA... me\" ] }}"
+    ));
+    let why =
+        ["`access.tokenSha256`: this is a placeholder", "Keys[1]`: sshd takes no keys", "Keys[2]`: this public key is"];
+    assert!(told.len() == 3 && told.iter().zip(why).all(|(told, why)| told.contains(why)), "{told:#?}");
+}
+
+/// The servers' address would be on a card that the kernel takes for a bond or a bridge.
+#[rstest]
+#[case::by_name(
+    "{ name: eno2, bond: b }, { name: eno3, bond: b }",
+    "name: eno2",
+    Some("name`: `eno2` is a part of the bond `b`, expected `b`")
+)]
+#[case::by_pattern("{ name: \"eno*\", bond: b }", "name: eno2", Some("`eno2` is a part of the bond `b`"))]
+#[case::bridge("{ name: eno3, bond: b }, { name: b, bridge: br }", "name: b", Some("`b` is a part of the bridge `br`"))]
+#[case::by_mac(
+    "{ macAddress: \"52:54:00:12:34:56\", bond: b }",
+    "macAddress: \"52:54:00:12:34:56\"",
+    Some("macAddress`: `52:54:00:12:34:56` is a part of the bond `b`")
+)]
+#[case::pattern("{ name: eno3, bond: b }", "name: \"eno*\"", Some("name`: `eno*` is no name of an interface"))]
+#[case::the_bond("{ name: \"*\", bond: b }", "name: b", None)]
+#[case::another_card("{ name: \"eno*\", bond: b }", "name: ens1", None)]
+#[case::an_item_of_its_own("{ name: \"eno*\", bond: b }, { name: eno2, mtuBytes: 9000 }", "name: eno2", None)]
+#[case::an_item_beside("{ name: eno3, bond: b }, { name: \"ens*\", mtuBytes: 9000 }", "name: ens2", None)]
+fn the_servers_card_is_no_part_of_another(#[case] items: &str, #[case] card: &str, #[case] why: Option<&str>) {
+    let netdevs = "{ name: b, kind: bond }, { name: br, kind: bridge }";
+    let told = told(&format!(
+        "networks: {{ netdevs: [ {netdevs} ], interfaces: [ {items} ], provisioning: {{ interface: {{ {card} }}, address: 172.22.0.1/24 }} }}"
+    ));
+    assert_eq!(told.len(), usize::from(why.is_some()), "{told:#?}");
+    assert!(why.is_none_or(|why| told[0].contains(why)), "{told:#?}");
+}
+
+/// What lies on an interface fits into it, also where nothing is said of that.
+#[rstest]
+#[case::card(
+    "{ name: a, vlan: [ v ] }, { name: v, mtuBytes: 9000 }",
+    Some("[0].mtuBytes`: no MTU is said, which means 1500, and `v` on it has 9000")
+)]
+#[case::by_mac(
+    "{ macAddress: \"52:54:00:12:34:56\", vlan: [ v ] }, { name: v, mtuBytes: 1501 }",
+    Some("1501 at least")
+)]
+#[case::bond(
+    "{ name: a, bond: b, mtuBytes: 9000 }, { name: b, vlan: [ v ] }, { name: v, mtuBytes: 9000 }",
+    Some("[1].mtuBytes`")
+)]
+#[case::bridge(
+    "{ name: a, bridge: br }, { name: br, vlan: [ v ] }, { name: v, mtuBytes: 9000 }",
+    Some("[1].mtuBytes`")
+)]
+#[case::said("{ name: a, vlan: [ v ], mtuBytes: 9000 }, { name: v, mtuBytes: 9000 }", None)]
+#[case::usual("{ name: a, vlan: [ v ] }, { name: v, mtuBytes: 1500 }", None)]
+#[case::said_of_the_bond(
+    "{ name: a, bond: b }, { name: b, vlan: [ v ], mtuBytes: 9000 }, { name: v, mtuBytes: 9000 }",
+    None
+)]
+#[case::said_of_the_ports(
+    "{ name: a, bridge: br, mtuBytes: 9000 }, { name: br, vlan: [ v ] }, { name: v, mtuBytes: 9000 }",
+    None
+)]
+#[case::said_by_dhcp(
+    "{ name: a, vlan: [ v ], dhcp: ipv4, dhcpV4: { useMTU: true } }, { name: v, mtuBytes: 9000 }",
+    None
+)]
+fn a_vlan_is_not_wider_than_what_it_lies_on(#[case] items: &str, #[case] why: Option<&str>) {
+    let made = |name: &str, kind: &str| {
+        items.contains(&format!("name: {name},")).then(|| format!("{{ name: {name}, kind: {kind} }},"))
+    };
+    let others: String = [made("b", "bond"), made("br", "bridge")].into_iter().flatten().collect();
+    let netdevs = format!("{others} {{ name: v, kind: vlan, vlan: {{ id: 7 }} }}");
+    let told = told(&format!("networks: {{ netdevs: [ {netdevs} ], interfaces: [ {items} ] }}"));
+    assert_eq!(told.len(), usize::from(why.is_some()), "{told:#?}");
+    assert!(why.is_none_or(|why| told[0].contains(why)), "{told:#?}");
 }
 
 #[test]

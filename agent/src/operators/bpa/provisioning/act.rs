@@ -16,15 +16,17 @@ use serde_json::json;
 
 use super::controller::Controller;
 use super::day_one;
-use super::decide::{Chosen, has_system, is_of, is_written_anew, reference};
+use super::decide::{Chosen, has_system, is_anothers, is_of, is_written_anew, reference};
 use super::eta::Schedule;
 use super::install::{Made, Order, Work, install};
 use super::inventory::{self, KUBESPRAY, LEGACY};
 use super::job::{self, JobOrder};
+use super::leaving;
 use super::tell::{Told, What, is_settled};
 use super::upkeep::{self, Aim, stands};
 use super::wishes::Wanted;
 use crate::host::files;
+use crate::node::plan::ResetPlan;
 use crate::operators::bpa::common::{Goods, MANAGER};
 use crate::operators::bpa::login::{LoginError, entered_as, key_name, secret};
 use crate::operators::kit::{Next, Object as _, ObjectError, told_key};
@@ -42,6 +44,12 @@ pub(super) fn kubeconfig_name(object: &Provisioning) -> String {
     format!("{}-kubeconfig", object.cluster())
 }
 
+/// The cluster, as servers know it: `namespace/name/uid`.
+fn id_of(object: &Provisioning) -> String {
+    let (namespace, name) = object.key();
+    format!("{namespace}/{name}/{}", object.metadata.uid.clone().unwrap_or_default())
+}
+
 impl Controller {
     /// Claims the chosen hosts for the cluster. A host that was changed since it was read is not written: then the result
     /// is false.
@@ -55,7 +63,7 @@ impl Controller {
             if is_of(&host, object) && noted {
                 continue;
             }
-            if host.spec.consumer_ref.is_some() && !is_of(&host, object) {
+            if is_anothers(&host, object).is_some() {
                 return Ok(false);
             }
             let change = json!({
@@ -132,7 +140,12 @@ impl Controller {
             (Doing::Ours(_), Aim::Spec) => Schedule::of(&nodes, &before),
             (Doing::Job(_), _) | (_, Aim::Upkeep) => Schedule::unknown(),
         };
-        let work = Arc::new(Work::new(&nodes, &before, aim, schedule, Arc::clone(&self.history)));
+        let leave = match &doing {
+            Doing::Ours(order) => leaving::told(&order.leaving),
+            // What an installer leaves behind is its own.
+            Doing::Job(_) => Vec::new(),
+        };
+        let work = Arc::new(Work::new(&nodes, &before, leave, aim, schedule, Arc::clone(&self.history)));
         self.works.lock().unwrap_or_else(PoisonError::into_inner).insert(object.key(), Arc::clone(&work));
         self.tell(object, work.told(What::Installing)).await?;
         let (wake, key) = (self.wake.clone(), object.key());
@@ -186,11 +199,12 @@ impl Controller {
             }
             Aim::Upkeep => (before.unwrap_or_else(own), Goods::default(), Vec::new()),
         };
-        let status = object.status.clone().unwrap_or_default();
-        let leaves = |node: &NodeStatus| aim == Aim::Spec && !chosen.iter().any(|chosen| chosen.name == node.name);
-        let (namespace, name) = object.key();
+        let leaving = match aim {
+            Aim::Spec => leaving::leaving(object, &chosen, &self.common.hosts.state()),
+            Aim::Upkeep => Vec::new(),
+        };
         Ok(Order {
-            id: format!("{namespace}/{name}/{}", object.metadata.uid.clone().unwrap_or_default()),
+            id: id_of(object),
             wanted: wanted.clone(),
             version,
             goods,
@@ -198,9 +212,9 @@ impl Controller {
             place: self.common.place.clone(),
             login,
             agent: Arc::clone(&self.common.agent),
-            existed: status.finished_at.is_some(),
+            existed: object.status.as_ref().is_some_and(|status| status.finished_at.is_some()),
             renew,
-            leaving: status.nodes.iter().filter(|node| leaves(node)).cloned().collect(),
+            leaving,
             abandon: object.annotations().contains_key(ABANDON),
             logs: self.folder(object).join("log"),
             chosen,
@@ -317,8 +331,9 @@ impl Controller {
         let told = nodes.iter().map(|node| NodeStatus { phase: NodePhase::Removing, ..(*node).clone() }).collect();
         self.tell(object, Told { nodes: Some(told), ..Told::new(What::Deleting, "resetting the servers") }).await?;
         let agent = &self.common.agent;
+        let plan = json!(ResetPlan { cluster: id_of(object) }).to_string();
         let one = async |node: &&NodeStatus| {
-            let reset = agent.ask(&login, node, "reset", b"").await;
+            let reset = agent.ask(&login, node, &["reset", "--planned"], plan.as_bytes()).await;
             reset.map(drop).map_err(|error| format!("{}: {error:#}", node.name))
         };
         let ended: Vec<Result<(), String>> = join_all(nodes.iter().map(one)).await;

@@ -14,9 +14,11 @@ use agent_api::clusters::provisioning::{
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{BareMetalHost, Nic, ObjectReference, ProvisioningState};
 use agent_api::net::MacAddress;
+use agent_api::sip::cluster::cluster_of;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
+use super::tenant::is_tenants;
 use super::wishes::{Wanted, WantedNode};
 use crate::operators::kit::{Key, Object as _, told_key};
 use crate::provisioning::segment::leases::{Lease, address_of};
@@ -113,7 +115,10 @@ pub fn choose(object: &Provisioning, wanted: &Wanted, hosts: &[Arc<BareMetalHost
     let claimed = |node: &WantedNode| {
         let own = |host: &&&BareMetalHost| {
             let named = host.annotations().get(NODE_ANNOTATION) == Some(&node.name);
-            is_of(host, object) && named && node.host.as_ref().is_none_or(|key| *key == host.key())
+            is_of(host, object)
+                && named
+                && node.host.as_ref().is_none_or(|key| *key == host.key())
+                && node.mac.as_ref().is_none_or(|(mac, _)| has_card(host, *mac))
         };
         hosts.iter().find(own).copied()
     };
@@ -266,16 +271,31 @@ pub fn is_written_anew(host: &BareMetalHost, node: &NodeStatus) -> bool {
     written().zip(node.installed_at).is_some_and(|(written, installed)| written.0 > installed.0)
 }
 
+/// Whether a host has a card, as far as is known: before an inspection only the card that it boots from is.
+fn has_card(host: &BareMetalHost, mac: MacAddress) -> bool {
+    macs(host).contains(&mac) || nics(host).next().is_none()
+}
+
+/// Whose host it is, if it is another's: who uses it says so in `consumerRef`, a `SIPCluster` in labels.
+pub fn is_anothers(host: &BareMetalHost, object: &Provisioning) -> Option<String> {
+    if is_of(host, object) {
+        return None;
+    }
+    if let Some(by) = &host.spec.consumer_ref {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        return Some(format!("it is used by {} {}/{}", text(&by.kind), text(&by.namespace), text(&by.name)));
+    }
+    let (namespace, name) = cluster_of(host.labels()).filter(|_| !is_tenants(host, object))?;
+    Some(format!("it is of SIPCluster {namespace}/{name}; hint: name that as `clusterRef` to use its hosts"))
+}
+
 /// Whether a host may become a node of the cluster, now.
 fn is_usable(host: &BareMetalHost, object: &Provisioning) -> Result<(), String> {
     if host.leaves() {
         return Err("it is being deleted".to_owned());
     }
-    if let Some(by) = &host.spec.consumer_ref
-        && !is_of(host, object)
-    {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        return Err(format!("it is used by {} {}/{}", text(&by.kind), text(&by.namespace), text(&by.name)));
+    if let Some(why) = is_anothers(host, object) {
+        return Err(why);
     }
     if let Some(annotation) = [PAUSED, DETACHED].into_iter().find(|name| host.annotations().contains_key(*name)) {
         return Err(format!("it has the annotation `{annotation}`"));

@@ -215,6 +215,36 @@ fn a_node_keeps_its_host() {
 }
 
 #[test]
+fn a_node_with_another_mac_address_gets_the_server_that_has_it() {
+    let own = json!({"/metadata/annotations": {"bpa.akraino.org/node": "m"},
+        "/spec/consumerRef": {"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning", "namespace": "default", "name": "p"}});
+    let hosts = [host(1, 1, &own), host(2, 1, &json!({}))];
+    assert_eq!(names(&choice(&by_mac("52:54:00:00:00:01"), &hosts, "")), [("m", "host1")]);
+    let lease = "2000 52:54:00:00:00:02 172.22.0.2 * *";
+    let other = choice(&by_mac("52:54:00:00:00:02"), &hosts, lease);
+    assert_eq!(names(&other), [("m", "host2")]);
+    assert_eq!(other.chosen[0].mac.to_string(), "52:54:00:00:00:02");
+    // While it is inspected anew nobody knows its other cards.
+    let mut own = own;
+    own["/status/hardware"] = serde_json::Value::Null;
+    let hosts = [host(1, 1, &own)];
+    assert_eq!(
+        names(&choice(&by_mac("52:54:00:00:00:07"), &hosts, "2000 52:54:00:00:00:07 172.22.0.7 * *")),
+        [("m", "host1")]
+    );
+}
+
+#[test]
+fn hosts_of_a_sip_cluster_are_only_for_who_names_it() {
+    let labels = json!({"/metadata/labels": {"sip.airshipit.org/cluster-namespace": "a", "sip.airshipit.org/cluster-name": "t"}});
+    let hosts = [host(1, 8, &labels)];
+    for spec in [by_mac("52:54:00:00:00:01"), json!({"masters": [{"m": {"memory": "1Mi"}}]})] {
+        let choice = choice(&spec, &hosts, "");
+        assert!(choice.lacking[0].contains("it is of SIPCluster a/t"), "{:?}", choice.lacking);
+    }
+}
+
+#[test]
 fn two_nodes_never_share_a_host() {
     let nics =
         json!([{"mac": "52:54:00:00:00:01", "ip": "172.22.0.1"}, {"mac": "52:54:00:00:00:aa", "ip": "172.22.0.3"}]);

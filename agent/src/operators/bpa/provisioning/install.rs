@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent_api::clusters::provisioning::{NodePhase, NodeRole, NodeStatus};
+use agent_api::clusters::provisioning::{NodePhase, NodeStatus};
 use agent_api::events::State;
 use agent_api::meta::Time;
 use futures_util::future::join_all;
@@ -15,12 +15,13 @@ use serde_json::json;
 
 use super::decide::Chosen;
 use super::eta::{History, Part, Schedule};
+use super::leaving::Leaving;
 use super::reach::{Reached, Server, check, first_master, reach};
 use super::ready::until_ready;
 use super::tell::{Told, What, with_failing};
 use super::upkeep::Aim;
 use super::wishes::Wanted;
-use super::{balance, kubeadm, login, lost, route, upgrade};
+use super::{balance, kubeadm, leaving, login, lost, route, upgrade};
 use crate::node::plan::{Invitation, Line, NodePlan, Task};
 use crate::operators::bpa::common::{Goods, Place};
 use crate::operators::bpa::login::Login;
@@ -56,7 +57,7 @@ pub(super) struct Order {
     /// Whether certificates are renewed.
     pub renew: bool,
     /// Nodes that leave the cluster.
-    pub leaving: Vec<NodeStatus>,
+    pub leaving: Vec<Leaving>,
     /// Whether nodes that leave may stay without a reset when they do not answer.
     pub abandon: bool,
     /// Where each node's log is written.
@@ -69,6 +70,8 @@ pub(super) struct Made {
     pub kubeconfig: String,
     pub version: String,
     pub endpoint: String,
+    /// Addresses of pods and of Services, where the box chose them.
+    pub networks: Option<(String, String)>,
 }
 
 /// Work that runs, as turns of the controller see it.
@@ -79,7 +82,7 @@ pub(super) struct Work {
 }
 
 struct Shared {
-    /// In the order of the spec.
+    /// In the order of the spec; then those that leave.
     nodes: Vec<NodeStatus>,
     sentence: String,
     steps: BTreeMap<String, (usize, usize)>,
@@ -90,10 +93,20 @@ struct Shared {
 }
 
 impl Work {
-    /// Work on these nodes that has not begun. `before`: the status of nodes that need no work. `schedule`: what is to be
-    /// done, as far as times are known.
-    pub fn new(chosen: &[Chosen], before: &[NodeStatus], aim: Aim, schedule: Schedule, history: Arc<History>) -> Self {
-        let known = |name: &str| before.iter().find(|node| node.name == name);
+    /// Work on these nodes that has not begun. `before`: the status of nodes that need no work. `leave`: nodes that leave.
+    /// `schedule`: what is to be done, as far as times are known.
+    pub fn new(
+        chosen: &[Chosen],
+        before: &[NodeStatus],
+        leave: Vec<NodeStatus>,
+        aim: Aim,
+        schedule: Schedule,
+        history: Arc<History>,
+    ) -> Self {
+        // A host that was exchanged has another key.
+        let known = |chosen: &Chosen| {
+            before.iter().find(|node| node.name == chosen.name && node.host == told_key(&chosen.host))
+        };
         let node = |chosen: &Chosen| NodeStatus {
             name: chosen.name.clone(),
             roles: chosen.roles.clone(),
@@ -105,15 +118,12 @@ impl Work {
             since: None,
             eta: None,
             error: None,
-            // A host that was exchanged has another key.
-            host_key: known(&chosen.name)
-                .filter(|known| known.host == told_key(&chosen.host))
-                .and_then(|known| known.host_key.clone()),
-            secs: known(&chosen.name).and_then(|known| known.secs),
-            installed_at: known(&chosen.name).and_then(|known| known.installed_at),
+            host_key: known(chosen).and_then(|known| known.host_key.clone()),
+            secs: known(chosen).and_then(|known| known.secs),
+            installed_at: known(chosen).and_then(|known| known.installed_at),
         };
         let sentence = "reaching the servers by SSH".to_owned();
-        let nodes = chosen.iter().map(node).collect();
+        let nodes = chosen.iter().map(node).chain(leave).collect();
         let shared = Shared { nodes, sentence, steps: BTreeMap::new(), schedule, wish: None, ended: None };
         Self { state: Mutex::new(shared), aim, history }
     }
@@ -186,6 +196,18 @@ impl Work {
         self.lock().sentence = sentence.into();
     }
 
+    /// A node has left.
+    pub fn left(&self, node: &NodeStatus) {
+        self.lock().nodes.retain(|one| !is_leaving(one, node));
+    }
+
+    /// A node could not leave, for this reason.
+    pub fn does_not_leave(&self, node: &NodeStatus, why: &str) {
+        if let Some(node) = self.lock().nodes.iter_mut().find(|one| is_leaving(one, node)) {
+            node.error = Some(why.to_owned());
+        }
+    }
+
     pub fn change(&self, name: &str, change: impl FnOnce(&mut NodeStatus)) {
         if let Some(node) = self.lock().nodes.iter_mut().find(|node| node.name == name) {
             change(node);
@@ -236,13 +258,19 @@ impl Work {
     }
 }
 
+/// Whether `one` is that node, on its way out.
+fn is_leaving(one: &NodeStatus, node: &NodeStatus) -> bool {
+    one.phase == NodePhase::Removing && one.name == node.name && one.host == node.host
+}
+
 /// Does the work.
 pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> {
-    work.insert(Part::Remove, order.leaving.iter().map(|node| node.name.clone()));
+    work.insert(Part::Remove, order.leaving.iter().map(|leaving| leaving.node.name.clone()));
     work.begin(Part::Check, "");
     let mut reached = reach(order, work).await?;
     work.say("checking the servers");
     check(order, work, &mut reached.servers).await?;
+    leaving::begin_anew(order, &mut reached.servers);
     let first_at = first_master(order, &reached)?;
     work.done(Part::Check, "");
     let Reached { servers, away } = reached;
@@ -250,8 +278,12 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     // What is left undone on nodes that do not answer.
     let mut undone = Vec::new();
     // A first install that was cut off goes on below.
-    if order.existed && first.facts.member {
+    let runs = order.existed && first.facts.member;
+    if runs {
         first.until_api_answers(work).await?;
+    }
+    leaving::make_way(order, work, runs.then_some(first)).await?;
+    if runs {
         undone.extend(upgrade::upgrade(order, work, &servers, first, &away).await?);
     }
     if order.renew {
@@ -268,7 +300,7 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     lost::make_room(order, &servers, &away, &servers[first_at]).await?;
     join(order, work, &servers, first_at).await?;
     work.say("removing nodes that are not wanted any more");
-    remove(order, work, &servers[first_at]).await?;
+    leaving::remove_others(order, work, &servers[first_at]).await?;
     work.say("waiting for the nodes to be Ready");
     work.begin(Part::Ready, "");
     let awaited: Vec<Chosen> = servers.iter().map(|server| server.node.clone()).collect();
@@ -279,7 +311,7 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     }
     anyhow::ensure!(undone.is_empty(), "{}", undone.join("\n"));
     let endpoint = kubeadm::endpoint(&order.wanted, &order.chosen[0]);
-    Ok(Made { kubeconfig, version: order.version.clone(), endpoint })
+    Ok(Made { kubeconfig, version: order.version.clone(), endpoint, networks: Some(order.wanted.networks()) })
 }
 
 /// The other nodes join: masters one after the other, because etcd takes one new member at a time, then all workers at
@@ -413,36 +445,6 @@ fn newest(log: &str) -> &str {
         (_, Some(end)) => &log[from + end + 1..],
         (_, None) => "",
     }
-}
-
-/// Nodes that are not wanted any more are drained, as `PodDisruptionBudget`s let it, and leave the cluster. Their servers are
-/// reset when they are let go.
-async fn remove(order: &Order, work: &Work, first: &Server<'_>) -> anyhow::Result<()> {
-    for node in &order.leaving {
-        work.say(format!("draining {}", node.name));
-        work.begin(Part::Remove, &node.name);
-        let there = first.kubectl(&["get", "node", &node.name, "--ignore-not-found", "-o", "name"]).await?;
-        if there.is_empty() {
-            work.skip(Part::Remove, &node.name);
-            continue;
-        }
-        if !order.abandon {
-            first.drain(&node.name).await?;
-        }
-        match order.agent.ask(&order.login, node, "reset", b"").await {
-            Ok(_) => first.kubectl(&["delete", "node", &node.name, "--ignore-not-found"]).await.map(drop)?,
-            Err(error) if order.abandon => {
-                log::warn!("{}: {error:#}; it leaves the cluster as it is", node.name);
-                lost::forget(first, &node.name, node.roles.contains(&NodeRole::Master)).await?;
-            }
-            Err(error) => {
-                let hint = lost::leave_as_it_is();
-                return Err(error.context(format!("{} is not reset; hint: {hint}", node.name)));
-            }
-        }
-        work.done(Part::Remove, &node.name);
-    }
-    Ok(())
 }
 
 /// flannel's manifest, for this cluster's addresses. It is told where the API answers, because kube-proxy's rules may come

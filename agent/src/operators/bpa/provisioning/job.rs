@@ -162,7 +162,7 @@ pub(super) async fn install(order: &JobOrder, work: &Work) -> anyhow::Result<Mad
             node.installed_at = Some(Time(Timestamp::now()));
         });
     }
-    Ok(Made { kubeconfig, version, endpoint })
+    Ok(Made { kubeconfig, version, endpoint, networks: None })
 }
 
 /// `HOST:PORT` of a kubeconfig.

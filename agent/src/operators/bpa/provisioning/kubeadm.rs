@@ -33,10 +33,13 @@ const ELECTIONS: [(&str, &str); 2] = [("heartbeat-interval", "500"), ("election-
 
 /// `HOST:PORT` of the API.
 pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
-    match host_and_port(wanted, first) {
-        (host, port) if host.contains(':') => format!("[{host}]:{port}"),
-        (host, port) => format!("{host}:{port}"),
-    }
+    let (host, port) = host_and_port(wanted, first);
+    at(&host, port)
+}
+
+/// `HOST:PORT` of a name or an address.
+pub fn at(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Name or address of the API, and its port.

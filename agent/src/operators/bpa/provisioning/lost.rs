@@ -43,7 +43,13 @@ pub(super) async fn make_room(
         return Ok(());
     }
     let mut silent = Vec::new();
-    for node in order.leaving.iter().filter(|node| node.roles.contains(&NodeRole::Master)) {
+    for leaving in order.leaving.iter().filter(|leaving| leaving.is_master()) {
+        let node = &leaving.node;
+        // A server with nothing of the node on it does not come back as its member of etcd.
+        if !leaving.stands {
+            forget(first, &node.name, true).await?;
+            continue;
+        }
         match servers::connect(&order.login, node).await {
             Ok(session) => session.close().await,
             Err(error) => silent.push((node.name.as_str(), format!("{error:#}"))),

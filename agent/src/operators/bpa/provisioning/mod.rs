@@ -16,7 +16,7 @@
 //! ready    what of a cluster does not run    route      to Services, where a site has no gateway
 //! tenant   nodes that a SIPCluster chose     login      the OIDC provider that API servers trust
 //! eta      when it will be done              day_one    the metrics API, volumes
-//!                                            job        the user's own installer, in place of `install`
+//! leaving  nodes that are asked for no more  job        the user's own installer, in place of `install`
 //! ```
 //! The only records are `consumerRef` and an annotation on each host, and the ledger on each server. The status is made
 //! from them, and a restarted operator goes on from there.
@@ -31,6 +31,7 @@ mod install;
 mod inventory;
 mod job;
 mod kubeadm;
+mod leaving;
 mod login;
 mod look;
 mod lost;

@@ -161,14 +161,20 @@ fn status(object: &Provisioning, told: Told, now: Timestamp) -> ProvisioningStat
     let begun = before.started_at.or_else(|| (told.what == What::Installing).then_some(Time(now)));
     let done = before.finished_at.or_else(|| (told.what == What::Ready).then_some(Time(now)));
     let made = told.made;
+    // Those that leave count no more, unless all do.
+    let asked = nodes.iter().filter(|node| node.phase != NodePhase::Removing).count();
+    let asked = if asked == 0 { nodes.len() } else { asked };
+    let (pod_cidr, service_cidr) = made.as_ref().and_then(|made| made.networks.clone()).unzip();
     ProvisioningStatus {
         cluster: Some(object.cluster().to_owned()),
         phase: if told.stands { ClusterPhase::Degraded } else { told.what.phase() },
         conditions: Some(merge(before.conditions.as_ref(), conditions, now)),
         observed_generation: generation,
-        summary: (!nodes.is_empty()).then(|| format!("{running}/{}", nodes.len())),
+        summary: (!nodes.is_empty()).then(|| format!("{running}/{asked}")),
         version: made.as_ref().map(|made| made.version.clone()).or(before.version),
         endpoint: made.as_ref().map(|made| made.endpoint.clone()).or(before.endpoint),
+        pod_cidr: pod_cidr.or(before.pod_cidr),
+        service_cidr: service_cidr.or(before.service_cidr),
         kubeconfig_secret: made.as_ref().map(|_| super::act::kubeconfig_name(object)).or(before.kubeconfig_secret),
         started_at: begun,
         finished_at: done,

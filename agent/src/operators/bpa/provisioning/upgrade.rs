@@ -1,15 +1,18 @@
 //! Upgrades a cluster that runs to another version of Kubernetes, node by node, as kubeadm's documents describe it. It can
 //! be cut at any time: the cluster itself says which nodes have the new version.
 
-use agent_api::clusters::provisioning::{NodeRole, Provisioning};
+use agent_api::clusters::provisioning::{NodeRole, Provisioning, ProvisioningStatus};
 use serde_json::Value;
 
 use super::act::asked_version;
+use super::balance;
 use super::decide::Chosen;
 use super::eta::Part;
 use super::install::{Order, Work, apply};
+use super::kubeadm::at;
 use super::lost::etcdctl;
 use super::reach::Server;
+use super::wishes::Wanted;
 use crate::node::plan::Task;
 
 /// Upgrades what has not the version of the order: the cluster and its first master, other masters, workers. `first` is a
@@ -69,9 +72,41 @@ pub(super) async fn upgrade(
     Ok(not_upgraded(&nodes, away, &order.version))
 }
 
-/// Why a cluster cannot have the version that its spec asks for.
-pub(super) fn impossible(object: &Provisioning) -> Option<String> {
-    no_way(object.status.as_ref()?.version.as_deref()?, asked_version(object)?)
+/// Why a cluster that was made cannot become what its spec asks for: a version that kubeadm does not go to, another endpoint,
+/// other networks.
+pub(super) fn impossible(object: &Provisioning, wanted: &Wanted) -> Option<String> {
+    let status = object.status.as_ref()?;
+    let version = || no_way(status.version.as_deref()?, asked_version(object)?);
+    let by_box = object.spec.installer.is_none() && status.finished_at.is_some();
+    version().or_else(|| by_box.then(|| fixed(status, wanted)).flatten())
+}
+
+/// What kubeadm writes into certificates, kubeconfigs and every node when it makes a cluster, and the spec asks for otherwise.
+fn fixed(status: &ProvisioningStatus, wanted: &Wanted) -> Option<String> {
+    let made = status.endpoint.as_deref()?;
+    let of_node = || status.nodes.iter().any(|node| made == at(&node.ip, 6443));
+    let asked = match (&wanted.endpoint, wanted.virtual_ip) {
+        (Some((host, port)), _) => at(host, *port),
+        (None, Some(shared)) => at(&shared.to_string(), balance::PORT),
+        (None, None) if of_node() => made.to_owned(),
+        (None, None) => "the address of its master".to_owned(),
+    };
+    if asked != made {
+        return Some(format!(
+            "the API of the cluster was made as {made}, which its certificates and its nodes name, and cannot become {asked}; \
+             hint: ask for {made} again. A cluster that grows to three masters has its `virtualIP` from the start"
+        ));
+    }
+    let networks =
+        [("podCIDR", &status.pod_cidr, &wanted.pod_cidr), ("serviceCIDR", &status.service_cidr, &wanted.service_cidr)];
+    let changed = networks.into_iter().find(|(_, made, asked)| made.as_ref().is_some_and(|made| made != *asked));
+    changed.map(|(key, made, asked)| {
+        let made = made.as_deref().unwrap_or_default();
+        format!(
+            "spec.kubernetes.{key} is `{asked}`, and the cluster was made with `{made}`, which cannot change; hint: write \
+             `{key}: {made}`"
+        )
+    })
 }
 
 /// Why a cluster cannot go from one release to another: kubeadm goes to no older one, and over no minor release.
@@ -181,7 +216,7 @@ mod tests {
     #[test]
     fn an_upgrade_is_stopped_by_the_wish_for_another_version_and_by_nothing_else() {
         let dir = tempfile::tempdir().expect("a folder");
-        let work = Work::new(&[], &[], Aim::Spec, Schedule::unknown(), Arc::new(History::open(dir.path())));
+        let work = Work::new(&[], &[], Vec::new(), Aim::Spec, Schedule::unknown(), Arc::new(History::open(dir.path())));
         assert_eq!(work.wishes_instead("v1.36.4"), None);
         work.wish(Some("v1.36.4"));
         assert_eq!(work.wishes_instead("v1.36.4"), None);

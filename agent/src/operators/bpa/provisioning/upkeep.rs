@@ -40,7 +40,8 @@ pub(super) async fn keep_up(order: &Order, work: &Work) -> anyhow::Result<Made> 
         server.session.close().await;
     }
     anyhow::ensure!(undone.is_empty(), "{}", undone.join("\n"));
-    Ok(Made { kubeconfig: String::from_utf8(kubeconfig)?, version: order.version.clone(), endpoint })
+    // Nothing of what the cluster is has changed.
+    Ok(Made { kubeconfig: String::from_utf8(kubeconfig)?, version: order.version.clone(), endpoint, networks: None })
 }
 
 /// Whether the cluster was made: it has a kubeconfig, and had all of its nodes once.

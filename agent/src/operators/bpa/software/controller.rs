@@ -114,7 +114,7 @@ impl Controller {
     /// Installs the packages of one node. Returns its new status.
     async fn install(&self, node: &NodeStatus, login: &Login, plan: &SoftwarePlan) -> SoftwareOfNode {
         let done = async {
-            let answer = self.common.agent.ask(login, node, "software", &serde_json::to_vec(plan)?).await?;
+            let answer = self.common.agent.ask(login, node, &["software"], &serde_json::to_vec(plan)?).await?;
             Ok::<SoftwareFacts, anyhow::Error>(serde_json::from_slice(&answer)?)
         };
         match done.await {

@@ -5,9 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use agent_api::clusters::release::{ClusterRelease, Installed, ReleaseStatus, ValuesFrom};
 use agent_api::{ports, yaml};
 use kube::ResourceExt as _;
+use kube::config::Kubeconfig;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use crate::helm::command::Deed;
 use crate::helm::{ReleasePlan, Source};
 
 /// The plan for Helm, of a spec without errors. `values`: all values, merged.
@@ -40,12 +42,33 @@ pub(super) fn digest(plan: &ReleasePlan, installed: &Installed) -> String {
     hex::encode(Sha256::digest(text))
 }
 
-/// Name of the Job of the next attempt. It differs for each plan, each attempt, and each drift of the cluster.
-pub(super) fn job_name(object: &ClusterRelease, digest: &str, status: &ReleaseStatus) -> String {
-    let uid = object.uid().unwrap_or_default();
-    let uid = uid.split('-').next().unwrap_or_default();
+/// Name of the release's Job, and of its Secret. There is one name, so there is one Helm at a time.
+pub(super) fn job_name(object: &ClusterRelease) -> String {
+    format!("release-{}", object.uid().unwrap_or_default())
+}
+
+/// What the next Job is for. It differs for each deed, each plan, each attempt, and each drift of the cluster.
+pub(super) fn attempt(deed: Deed, digest: &str, status: &ReleaseStatus) -> String {
+    let word = match deed {
+        Deed::Apply => "apply",
+        Deed::Remove => "remove",
+    };
     let (failures, revision) = (status.failures.unwrap_or_default(), status.revision.unwrap_or_default());
-    format!("release-{uid}-{}-{revision}-{failures}", digest.get(..8).unwrap_or(digest))
+    format!("{word}-{digest}-{revision}-{failures}")
+}
+
+/// Whether two kubeconfigs lead to one cluster: its address and its authority are the same.
+pub(super) fn one_cluster(one: &str, other: &str) -> bool {
+    let cluster = cluster_of(one);
+    cluster.is_some() && cluster == cluster_of(other)
+}
+
+fn cluster_of(kubeconfig: &str) -> Option<(String, String)> {
+    let read = Kubeconfig::from_yaml(kubeconfig).ok()?;
+    let current = read.current_context?;
+    let context = read.contexts.into_iter().find(|context| context.name == current)?.context?;
+    let cluster = read.clusters.into_iter().find(|cluster| cluster.name == context.cluster)?.cluster?;
+    Some((cluster.server?, cluster.certificate_authority_data?))
 }
 
 /// Adds the values of one key of an object. `text`: what it holds.
@@ -127,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_names_where_the_box_has_it_and_another_plan_is_another_job() {
+    fn a_plan_names_where_the_box_has_it_and_another_plan_is_another_attempt() {
         let address = [172, 22, 0, 1].into();
         let one = release(json!({"clusterRef": {"name": "one"}, "chart": {"image": "charts/web", "version": "1.0.0"}}));
         let told = plan(&one, Map::new(), address);
@@ -142,11 +165,38 @@ mod tests {
             release(json!({"clusterRef": {"name": "two"}, "chart": {"image": "charts/web", "version": "1.0.0"}}));
         let digests = [of(&one, json!({})), of(&one, json!({"a": 1})), of(&other, json!({}))];
         assert!(digests[0] != digests[1] && digests[0] != digests[2], "{digests:?}");
-        let name = |status: &ReleaseStatus| job_name(&one, &digests[0], status);
-        let first = name(&ReleaseStatus::default());
-        assert!(first.starts_with("release-0a1b2c3d-") && first.len() <= 63, "{first}");
-        assert_ne!(first, name(&ReleaseStatus { failures: Some(1), ..ReleaseStatus::default() }));
-        assert_ne!(first, name(&ReleaseStatus { revision: Some(1), ..ReleaseStatus::default() }));
+        let told = |deed, digest: &str, revision, failures| {
+            attempt(deed, digest, &ReleaseStatus { revision, failures, ..ReleaseStatus::default() })
+        };
+        let all = [
+            told(Deed::Apply, &digests[0], None, None),
+            told(Deed::Remove, &digests[0], None, None),
+            told(Deed::Apply, &digests[1], None, None),
+            told(Deed::Apply, &digests[0], Some(1), None),
+            told(Deed::Apply, &digests[0], None, Some(1)),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[..at].contains(one), "{all:?}");
+        }
+        // One name for all of them: two Helms cannot be at work.
+        assert_eq!((job_name(&one), job_name(&other)), ("release-0a1b2c3d-4e5f".to_owned(), job_name(&one)));
+    }
+
+    #[test]
+    fn another_name_for_the_same_cluster_is_no_other_cluster() {
+        let config = |server: &str, authority: &str, user: &str| {
+            let cluster = json!({"server": server, "certificate-authority-data": authority});
+            json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+                "contexts": [{"name": "b", "context": {"cluster": "z", "user": "u"}},
+                             {"name": "a", "context": {"cluster": "c", "user": user}}],
+                "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": user, "user": {"token": user}}]})
+            .to_string()
+        };
+        let one = config("https://10.0.0.1:6443", "QQ==", "admin");
+        assert!(one_cluster(&one, &config("https://10.0.0.1:6443", "QQ==", "other")));
+        assert!(!one_cluster(&one, &config("https://10.0.0.2:6443", "QQ==", "admin")));
+        assert!(!one_cluster(&one, &config("https://10.0.0.1:6443", "Qg==", "admin")));
+        assert!(!one_cluster("{", "{"), "what is not known is not the same");
     }
 
     #[test]

@@ -101,6 +101,11 @@ impl Told {
         }
     }
 
+    /// It is begun in this place. This is told before it is: what is not known to be somewhere is never uninstalled there.
+    pub fn begins(why: impl Into<String>, place: &Installed) -> Self {
+        Self { place: Place::At(place.clone()), ..Self::new(What::Working, why) }
+    }
+
     /// It was uninstalled, and will be installed in another place.
     pub fn moves() -> Self {
         Self { place: Place::Nowhere, ..Self::new(What::Working, "it moves") }
@@ -140,10 +145,15 @@ impl Told {
         } else if drifted.is_empty() {
             (What::Installed, format!("{objects} objects are well, revision {revision}"))
         } else {
-            (What::Drifted, drifted.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "))
+            (What::Drifted, named(drifted))
         };
         Self { revision: Some(revision), objects: Some(objects), unhealthy, looked: true, ..Self::new(what, why) }
     }
+}
+
+/// Drifted objects in one line.
+pub(super) fn named(drifted: &[String]) -> String {
+    drifted.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ")
 }
 
 /// An error, and the objects that hold it up.
@@ -213,6 +223,18 @@ mod tests {
         assert_eq!(ready.message, "Deployment a/web: 0 of 1 pods are ready\ntimed out");
         assert_eq!((ready.reason.as_str(), failed.failures), ("InstallFailed", Some(1)));
         assert_eq!((failed.last_applied.as_deref(), failed.revision), (Some("d1"), Some(2)));
+    }
+
+    #[test]
+    fn where_it_goes_is_known_before_it_goes_there() {
+        let mut object = ClusterRelease::new("web", agent_api::clusters::release::ReleaseSpec::default());
+        let place = Installed::of(&object);
+        let now = Timestamp::UNIX_EPOCH;
+        object.status = Some(status(&object, Told::begins("Helm installs it", &place), now));
+        assert_eq!(object.status.as_ref().and_then(|status| status.installed.as_ref()), Some(&place));
+        let works = status(&object, Told::new(What::Working, "Helm installs it"), now);
+        assert_eq!((works.installed, works.last_applied), (Some(place), None));
+        assert_eq!(status(&object, Told::moves(), now).installed, None);
     }
 
     #[test]

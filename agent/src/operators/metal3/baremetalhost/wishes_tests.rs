@@ -238,6 +238,9 @@ fn what_is_no_data_of_a_config_drive_is_told_in_words() {
         ("- a", "is no YAML object: "),
         ("a: 1\na: 2\n", "is no YAML object: "),
         ("a: [\n", "is no YAML object: "),
+        // Nothing of a Secret gets into a condition: neither the line nor its neighbours.
+        ("a: hunter2\nb: [hunter2\nc: hunter2\n", "is no YAML object: "),
+        ("hunter2", "is no YAML object: "),
         (deep.as_str(), "found lists and tables within each other, expected at most 64 levels"),
     ] {
         let network = CloudData { network: Some(text.into()), ..CloudData::default() };
@@ -245,7 +248,10 @@ fn what_is_no_data_of_a_config_drive_is_told_in_words() {
         for (data, what) in [(network, "the network data "), (meta, "the metadata ")] {
             let said = config_drive(&host(json!({})), &data).expect_err(text);
             assert!(said.starts_with(what) && said.contains(words), "{said}");
-            assert!(["Options", "Policy", "budget", "struct"].iter().all(|word| !said.contains(word)), "{said}");
+            assert!(
+                ["Options", "Policy", "budget", "struct", "hunter2"].iter().all(|word| !said.contains(word)),
+                "{said}"
+            );
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
 use agent_api::metal3::{BareMetalHost, HostClaim, ProvisioningState};
+use agent_api::sip::cluster::cluster_of;
 use kube::ResourceExt as _;
 
 use super::{is_of, selector};
@@ -21,7 +22,9 @@ pub fn is_free(host: &BareMetalHost) -> bool {
     let used = host.spec.consumer_ref.is_some()
         || !host.spec.image_url().is_empty()
         || !host.spec.custom_method().is_empty()
-        || host.spec.externally_provisioned();
+        || host.spec.externally_provisioned()
+        // A SIPCluster chose it, which claims by labels alone.
+        || cluster_of(host.labels()).is_some();
     let left_alone = [PAUSED, DETACHED].iter().any(|name| host.annotation(name).is_some());
     available && fine && !used && !left_alone && !host.leaves()
 }
@@ -117,6 +120,10 @@ mod tests {
             ("/spec/consumerRef", json!({"kind": "Metal3Machine", "name": "m"})),
             ("/spec/image", json!({"url": "http://x"})),
             ("/spec/externallyProvisioned", json!(true)),
+            (
+                "/metadata/labels",
+                json!({"sip.airshipit.org/cluster-namespace": "a", "sip.airshipit.org/cluster-name": "t"}),
+            ),
             ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
             ("/metadata/annotations", json!({"baremetalhost.metal3.io/paused": ""})),
             ("/metadata/annotations", json!({"baremetalhost.metal3.io/detached": ""})),
