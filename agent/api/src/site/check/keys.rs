@@ -205,7 +205,7 @@ mod tests {
             "ssh-ed25519 AAAA me@example.org",
             "ssh-ed25519 me@example.org",
             &made[..made.len() / 2],
-            &blob[..],
+            blob,
             &format!("# {made}"),
             &format!("ssh-unknown {blob}"),
             &format!("ssh-rsa {blob}"),
