@@ -201,6 +201,39 @@ fn right_definitions_are_understood() {
     }
 }
 
+/// What is wrong with the files that a definition names, which must have no errors itself.
+fn found_in_files(file: &Path) -> Vec<(String, String)> {
+    let checked = config::check_file(file).expect("it can be read");
+    let appliance = checked.appliance.unwrap_or_else(|| panic!("{}", checked.problems));
+    let problems = foothold::content::lint::problems(&appliance, &checked.problems.text);
+    problems.into_iter().map(|problem| (problem.key, problem.found)).collect()
+}
+
+/// Every chart of `charts/` can be built, but the library that others have by a link.
+#[test]
+fn files_that_can_be_built_are_taken_before_a_build() {
+    for (name, file) in definitions("right") {
+        assert_eq!(found_in_files(&file), [], "{name}");
+    }
+    let charts = fs_err::canonicalize("tests/charts").expect("charts");
+    let mut names: Vec<String> = fs_err::read_dir(&charts)
+        .expect("charts")
+        .map(|entry| entry.expect("a chart").file_name().into_string().expect("UTF-8"))
+        .collect();
+    names.sort();
+    let entry = |name: &String| format!("    - {{ name: {name}, namespace: a, chart: {}/{name} }}\n", charts.display());
+    let list: String = names.iter().map(entry).collect();
+    let head = "apiVersion: foothold.dev/v1\nkind: Appliance\nmetadata: { name: edge, version: 1.0.0 }\n";
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("appliance.yaml");
+    fs_err::write(&file, format!("{head}content:\n  charts:\n{list}")).expect("written");
+    let library = names.iter().position(|name| name == "common").expect("the library");
+    let all = found_in_files(&file);
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!(all[0].0, format!("content.charts[{library}].chart"));
+    assert!(all[0].1.ends_with("it is a library, which cannot be installed"), "{all:?}");
+}
+
 #[test]
 fn the_definitions_that_everybody_starts_from_are_right() {
     for file in ["../images/appliance", "../images/simulation/cluster-appliance.yaml"] {

@@ -2,12 +2,19 @@
 
 use crate::cli::Lint;
 use crate::config;
+use crate::content;
 use crate::problems::{render, to_json};
 use crate::report::{CommandError, Outcome, Report};
 
 /// Checks the file. Errors are the command's error; warnings are shown and in the result.
 pub fn run(args: &Lint, report: &Report) -> Result<Outcome, CommandError> {
-    let problems = config::lint(&args.definition.file)?;
+    let mut problems = config::lint(&args.definition.file)?;
+    // What a definition without errors names is looked at, too.
+    if !problems.has_errors()
+        && let Some(appliance) = config::check_file(&args.definition.file)?.appliance
+    {
+        problems.list.extend(content::lint::problems(&appliance, &problems.text));
+    }
     if problems.has_errors() {
         return Err(problems.into());
     }

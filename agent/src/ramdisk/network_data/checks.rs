@@ -34,9 +34,9 @@ pub(super) enum How {
     Fixed,
     /// DHCP gives them.
     Dhcp4,
-    /// DHCPv6 gives them, beside routers.
+    /// `DHCPv6` gives them, beside routers.
     Dhcp6,
-    /// Routers give them, or say that DHCPv6 does.
+    /// Routers give them, or say that `DHCPv6` does.
     Routers,
 }
 

@@ -45,10 +45,15 @@ pub fn check(path: &Path, kubernetes: &str) -> Result<()> {
 fn is_wanted(name: &str) -> bool {
     match name.split('/').collect::<Vec<_>>().as_slice() {
         [name] => [CHART, REQUIREMENTS, VALUES].contains(name),
-        [CHARTS, name] => name.ends_with(".tgz"),
+        [CHARTS, name] => is_archive(name),
         [CHARTS, _, name] => *name == CHART,
         _ => false,
     }
+}
+
+/// Whether a file in the folder `charts` is unpacked. Helm wants this ending, in small letters.
+fn is_archive(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|ending| ending == "tgz")
 }
 
 fn in_folder(path: &Path) -> Result<Files> {
@@ -175,7 +180,7 @@ fn name_of(file: &str, bytes: &[u8]) -> Option<String> {
         return None;
     }
     let unpacked;
-    let chart = if inner.ends_with(".tgz") {
+    let chart = if is_archive(inner) {
         unpacked = in_archive(bytes).ok()?;
         unpacked.get(CHART)?
     } else {

@@ -34,7 +34,7 @@ fn all(text: &str, release: [u64; 3]) -> Option<bool> {
     for word in text.split([' ', '\t', ',']).filter(|word| !word.is_empty()) {
         if word == "-" {
             // `1.20 - 1.30`: the one before is the least.
-            conditions.last_mut().filter(|(sign, _)| sign.is_empty())?.0 = ">=".to_owned();
+            conditions.last_mut().filter(|(sign, _)| sign.is_empty())?.0.push_str(">=");
             through = true;
             continue;
         }

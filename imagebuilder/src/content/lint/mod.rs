@@ -108,8 +108,9 @@ fn told(error: &anyhow::Error, directory: &Path) -> (String, String) {
         text = text.replace(&format!("`{}/", directory.display()), "`");
     }
     let (found, hint) = text.split_once("\nhint: ").unwrap_or((&text, "correct it, or take it out of the definition"));
-    // Readers that show lines of the file begin with a line that says it all.
-    (found.lines().next().unwrap_or_default().to_owned(), hint.replace('\n', " "))
+    // Readers that show lines of the file begin with a line that says it all, and that it is an error.
+    let found = found.lines().next().unwrap_or_default().replacen("`: error: ", "`: ", 1);
+    (found, hint.replace('\n', " "))
 }
 
 /// Files are read as they will be. What kustomizations name is only looked at: they may change it.

@@ -148,7 +148,9 @@ fn recipes_with_a_key_that_is_unknown_are_told_and_others_are_not() {
     let all = site.problems();
     let keys: Vec<&str> = all.iter().map(|problem| problem.key.as_str()).collect();
     assert_eq!(keys, ["content.images[1].from", "content.osImages[0].from"]);
-    for (problem, words) in all.iter().zip([["`b/image.yaml`", "entripoint"], ["`os/os-image.yaml`", "pakages"]]) {
+    for (problem, words) in
+        all.iter().zip([["`b/image.yaml`: line 2", "entripoint"], ["`os/os-image.yaml`: line 3", "pakages"]])
+    {
         assert!(words.iter().all(|word| problem.found.contains(word)), "{problem:?}");
     }
 }

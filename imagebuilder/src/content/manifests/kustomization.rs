@@ -104,19 +104,19 @@ struct Step {
 /// the steps that lead away from each of them.
 fn check_circles(all: &[PathBuf], named: &[Vec<Step>]) -> Result<()> {
     let numbers: BTreeMap<&Path, usize> = all.iter().enumerate().map(|(i, path)| (path.as_path(), i)).collect();
-    for start in 0..all.len() {
+    for (start, own) in all.iter().enumerate() {
         let mut came: BTreeMap<usize, (usize, &Step)> = BTreeMap::new();
         let mut queue = VecDeque::from([start]);
         while let Some(at) = queue.pop_front() {
             for step in &named[at] {
-                if all[start].starts_with(&step.to) {
+                if own.starts_with(&step.to) {
                     let mut way = vec![step.place.as_str()];
                     let mut back = at;
                     while let Some((from, step)) = came.get(&back) {
                         way.insert(0, &step.place);
                         back = *from;
                     }
-                    let told = if all[start] == step.to { "itself" } else { "a directory in which it lies" };
+                    let told = if *own == step.to { "itself" } else { "a directory in which it lies" };
                     let hint = "remove one of these lines: what both need belongs into a directory that both name";
                     bail!("a kustomization cannot build on {told}, but {}\nhint: {hint}", way.join(", and "));
                 }

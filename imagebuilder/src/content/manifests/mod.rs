@@ -35,7 +35,7 @@ use crate::store::{Cache, Made, StageKey};
 use crate::toolbox::Toolbox;
 
 /// Changes when the same inputs give other files.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Records what the definition names: the digest of every input, and Helm when there are charts.
 pub fn resolve(at: &Builder, appliance: &Appliance, lock: &mut Lock) -> Result<()> {
