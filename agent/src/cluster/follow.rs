@@ -152,7 +152,7 @@ mod tests {
     use super::{Followed, Kept, only_data};
 
     /// A kubeconfig of a cluster and a user with these keys.
-    fn kubeconfig(cluster: Value, user: Value) -> kube::config::Kubeconfig {
+    fn kubeconfig(cluster: &Value, user: &Value) -> kube::config::Kubeconfig {
         let text = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]});
@@ -167,7 +167,7 @@ mod tests {
             json!({"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}),
             json!({"username": "u", "password": "p"}),
         ] {
-            only_data(&kubeconfig(server.clone(), user)).expect("all of it is there");
+            only_data(&kubeconfig(&server, &user)).expect("all of it is there");
         }
         let token = "/var/run/secrets/kubernetes.io/serviceaccount/token";
         for (key, value) in [
@@ -179,11 +179,11 @@ mod tests {
         ] {
             let mut user = json!({"token": "abc"});
             user[key] = value;
-            let error = only_data(&kubeconfig(server.clone(), user)).expect_err(key).to_string();
+            let error = only_data(&kubeconfig(&server, &user)).expect_err(key).to_string();
             assert!(error.contains(&format!("`{key}`")) && error.contains("hint: write"), "{error}");
         }
         let of_file = json!({"server": "https://10.0.0.5:6443", "certificate-authority": "/etc/ca.crt"});
-        let error = only_data(&kubeconfig(of_file, json!({"token": "abc"}))).expect_err("a file").to_string();
+        let error = only_data(&kubeconfig(&of_file, &json!({"token": "abc"}))).expect_err("a file").to_string();
         assert!(error.contains("`certificate-authority`"), "{error}");
     }
 
