@@ -45,7 +45,7 @@ fn lint_takes_a_site_alone_and_a_simulation_as_well() {
     let lint = |text: &str| {
         let file = dir.path().join("file.yaml");
         fs_err::write(&file, text).expect("written");
-        let problems = config::lint(&file).expect("it can be read");
+        let problems = config::lint(&file).expect("it can be read").problems;
         problems.list.into_iter().map(|problem| problem.found).collect::<Vec<_>>()
     };
     let site = "apiVersion: foothold.dev/v1\nkind: Site\n";

@@ -3,6 +3,7 @@
 //! By hand, for `ipnet` reads `010.0.0.0/8` as `10.0.0.0/8`, where other programs take the first number as octal; the
 //! standard library, which reads the addresses here, refuses it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
@@ -240,6 +241,11 @@ impl FromStr for AddressRange {
         });
         range.filter(|range| range.first <= range.last).ok_or_else(|| NotAnAddressRange(text.to_owned()))
     }
+}
+
+/// A name or an address as it stands before `:PORT` (RFC 3986, 3.2.2): one of IPv6 in brackets.
+pub fn before_port(host: &str) -> Cow<'_, str> {
+    if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) }
 }
 
 /// Longest name of an interface (`IFNAMSIZ` without its end, linux/if.h).

@@ -40,27 +40,28 @@ pub async fn client_of(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
 
 /// Whether all that a kubeconfig needs is in it. An error names the key that leads elsewhere.
 fn only_data(kubeconfig: &Kubeconfig) -> anyhow::Result<()> {
-    let refuse = |key: &str, instead: &str| -> anyhow::Result<()> {
-        bail!("the kubeconfig has `{key}`, which names something of whoever reads it; hint: write {instead} into it")
-    };
-    for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
-        if cluster.certificate_authority.is_some() {
-            refuse("certificate-authority", "`certificate-authority-data`")?;
+    let clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
+    let of_clusters = clusters.map(|cluster| {
+        (cluster.certificate_authority.is_some(), "certificate-authority", "`certificate-authority-data`")
+    });
+    let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
+    let of_users = users.flat_map(|user| {
+        [
+            (user.client_certificate.is_some(), "client-certificate", "`client-certificate-data`"),
+            (user.client_key.is_some(), "client-key", "`client-key-data`"),
+            (user.token_file.is_some(), "tokenFile", "`token`"),
+            (user.exec.is_some(), "exec", "a certificate or a `token`"),
+            (user.auth_provider.is_some(), "auth-provider", "a certificate or a `token`"),
+        ]
+    });
+    match of_clusters.chain(of_users).find(|(is_there, ..)| *is_there) {
+        None => Ok(()),
+        Some((_, key, instead)) => {
+            bail!(
+                "the kubeconfig has `{key}`, which names something of whoever reads it; hint: write {instead} into it"
+            )
         }
     }
-    for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
-        let keys = [
-            ("client-certificate", user.client_certificate.is_some(), "`client-certificate-data`"),
-            ("client-key", user.client_key.is_some(), "`client-key-data`"),
-            ("tokenFile", user.token_file.is_some(), "`token`"),
-            ("exec", user.exec.is_some(), "a certificate or a `token`"),
-            ("auth-provider", user.auth_provider.is_some(), "a certificate or a `token`"),
-        ];
-        for (key, _, instead) in keys.into_iter().filter(|(_, there, _)| *there) {
-            refuse(key, instead)?;
-        }
-    }
-    Ok(())
 }
 
 async fn connect(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {

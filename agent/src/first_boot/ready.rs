@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use agent_api::boot::{MEDIUM_FAILURES, MediumFailure};
+use agent_api::net::before_port;
 use agent_api::ports::{CONTENT, KUBERNETES_API, REGISTRY};
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -144,11 +145,7 @@ async fn ask_service(machine: &Machine, node: &Node) -> Result<(), Missing> {
     let asked = async {
         let path = machine.at(kubeconfig::DIR).join(kubeconfig::SUPER_ADMIN);
         let mut parsed = kubeconfig::parse(&fs_err::read_to_string(path)?).context("the kubeconfig is damaged")?;
-        let host = match node.service_address {
-            IpAddr::V4(v4) => v4.to_string(),
-            IpAddr::V6(v6) => format!("[{v6}]"),
-        };
-        parsed.server = format!("https://{host}:443");
+        parsed.server = format!("https://{}:443", before_port(&node.service_address.to_string()));
         let (good, text) = Api::new(&parsed)?.health("/readyz").await?;
         anyhow::ensure!(good, "port {KUBERNETES_API} answers: {text}");
         anyhow::Ok(())

@@ -20,6 +20,16 @@ pub enum Deed {
     Remove,
 }
 
+impl Deed {
+    /// As the command line has it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Apply => "apply",
+            Self::Remove => "remove",
+        }
+    }
+}
+
 /// Do something with a release on a cluster.
 #[derive(Debug, Args)]
 pub struct Release {

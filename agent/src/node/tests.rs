@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use agent_api::release::Digest;
 
-use super::plan::ResetPlan;
-use super::plan::{NodePlan, Program, Task};
-use super::run::CLUSTER;
-use super::run::perform_for_tests as perform;
+use super::plan::{NodePlan, Program, ResetPlan, Task};
+use super::run::{CLUSTER, perform_for_tests as perform};
 use super::{LEDGER, Server, kubernetes, programs, reset, runtime, system};
 use crate::host::runner::FakeRunner;
 use crate::steps::Ledger;

@@ -49,7 +49,7 @@ const BOND_WORDS: [(&str, &[&str]); 8] = [
     ("primary_reselect", &["always", "better", "failure"]),
 ];
 /// Prefixes of addresses that come without one, as cloud-init takes them (`network_state.py`).
-const PREFIXES: (u32, u32) = (24, 64);
+pub const PREFIXES: (u32, u32) = (24, 64);
 
 /// The whole file. Keys that do not concern addresses are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -508,7 +508,7 @@ fn with_prefix(address: &str, mask: Option<&str>, otherwise: u32) -> Result<Stri
 }
 
 /// Of `24`, `255.255.255.0` or `ffff:ffff::`.
-fn prefix_of(text: &str) -> Option<u32> {
+pub fn prefix_of(text: &str) -> Option<u32> {
     if let Ok(prefix) = text.parse() {
         return Some(prefix);
     }

@@ -1,18 +1,16 @@
 //! `foothold lint`: everything that is to be said about a definition, a Site or a simulation.
 
 use crate::cli::Lint;
-use crate::config;
+use crate::config::{self, Checked};
 use crate::content;
 use crate::problems::{render, to_json};
 use crate::report::{CommandError, Outcome, Report};
 
 /// Checks the file. Errors are the command's error; warnings are shown and in the result.
 pub fn run(args: &Lint, report: &Report) -> Result<Outcome, CommandError> {
-    let mut problems = config::lint(&args.definition.file)?;
+    let Checked { appliance, mut problems } = config::lint(&args.definition.file)?;
     // What a definition without errors names is looked at, too.
-    if !problems.has_errors()
-        && let Some(appliance) = config::check_file(&args.definition.file)?.appliance
-    {
+    if let Some(appliance) = appliance.filter(|_| !problems.has_errors()) {
         problems.list.extend(content::lint::problems(&appliance, &problems.text));
     }
     if problems.has_errors() {

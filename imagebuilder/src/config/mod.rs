@@ -93,15 +93,15 @@ pub fn check_file(file: &Path) -> Result<Checked, LoadError> {
 }
 
 /// What is to be said about a file of any kind of ours: a definition, a Site alone (for a stick, or for REST), a simulation.
-pub fn lint(file: &Path) -> Result<Problems, LoadError> {
+pub fn lint(file: &Path) -> Result<Checked, LoadError> {
     let (path, text) = read_definition(file)?;
     let (documents, broken, mut findings) = read(&text);
     if documents.iter().any(|document| kind_of(document) == Some("Simulation")) {
-        return Ok(simulation::checked(&path, text).1);
+        return Ok(Checked { appliance: None, problems: simulation::checked(&path, text).1 });
     }
-    check_documents(&documents, directory_of(&path), broken, true, &mut findings);
+    let appliance = check_documents(&documents, directory_of(&path), broken, true, &mut findings);
     let list = findings.into_list();
-    Ok(Problems { file: path, text, list })
+    Ok(Checked { appliance, problems: Problems { file: path, text, list } })
 }
 
 /// The text of a definition and where it is: a folder stands for its `appliance.yaml`.

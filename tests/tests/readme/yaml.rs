@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_api::site::Site;
 use agent_api::{clusters, metal3, sip, vino};
-use foothold::config::{self, simulation};
+use foothold::config::{self, Checked, simulation};
 use foothold::{oci, osimage};
 use foothold_agent::bmc::manifests;
 use foothold_agent::provisioning::segment::settings::Settings;
@@ -86,8 +86,7 @@ impl Checker {
     }
 
     fn definition(&self, text: &str) -> Result<(), String> {
-        let problems = config::check(&self.folder.path().join("appliance.yaml"), text.to_owned()).problems;
-        if problems.list.is_empty() { Ok(()) } else { Err(foothold::problems::render(&problems, false)) }
+        good(config::check(&self.folder.path().join("appliance.yaml"), text.to_owned()))
     }
 
     /// The box and the desk read it each in its own way, and both must take it.
@@ -95,8 +94,7 @@ impl Checker {
         Site::parse(text).map_err(|error| error.to_string())?;
         let file = self.folder.path().join("site.yaml");
         fs_err::write(&file, text).map_err(|error| error.to_string())?;
-        let problems = config::lint(&file).map_err(|error| error.to_string())?;
-        if problems.list.is_empty() { Ok(()) } else { Err(foothold::problems::render(&problems, false)) }
+        good(config::lint(&file).map_err(|error| error.to_string())?)
     }
 
     fn simulation(&self, text: &str) -> Result<(), String> {
@@ -142,6 +140,12 @@ impl Checker {
             .into_iter()
             .try_for_each(|host| host.credentials.map(|_| ()).map_err(|why| format!("{}: {why}", host.name)))
     }
+}
+
+/// Not a single problem was found.
+fn good(checked: Checked) -> Result<(), String> {
+    let problems = checked.problems;
+    if problems.list.is_empty() { Ok(()) } else { Err(foothold::problems::render(&problems, false)) }
 }
 
 /// An object without what the API server itself knows of all objects.

@@ -8,11 +8,6 @@ use super::{Input, Problem};
 /// How files of private keys begin: PEM and OpenSSH (RFC 7468), `PuTTY`.
 const PRIVATE: [&str; 2] = [" PRIVATE KEY-----", "PuTTY-User-Key-File-"];
 
-/// Whether a text is one public key.
-pub(super) fn is_key(text: &str) -> bool {
-    is_public_key(text)
-}
-
 /// The keys of a file; empty lines and comments are passed over.
 pub(super) fn read(input: &Input, problems: &mut Vec<Problem>) -> Vec<String> {
     let problem = |line: u64, found: &str, expected: String| Problem {
@@ -37,7 +32,7 @@ pub(super) fn read(input: &Input, problems: &mut Vec<Problem>) -> Vec<String> {
     let before = problems.len();
     let mut keys = Vec::new();
     for (number, line) in lines().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-        if is_key(line) {
+        if is_public_key(line) {
             keys.push(line.to_owned());
         } else {
             let expected = "`TYPE BASE64 COMMENT`: the whole line of a `.pub` file".to_owned();

@@ -3,9 +3,9 @@
 
 use agent_api::metal3::admission::{label_value, qualified_name};
 use agent_api::net::is_label;
+use agent_api::site::check::is_public_key;
 use serde_json::Value;
 
-use super::keys::is_key;
 use super::network::{network_data, networks, node_ip};
 use super::node::{At, Node, Placed, Table, parse, shortened};
 use super::{Input, Problem};
@@ -283,7 +283,7 @@ fn user_of(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<User> {
             .optional("hashedPassword")
             .and_then(|it| it.hidden(hash, problems, is_hash))
             .map(Password::Hashed),
-        ssh_key: table.optional("sshAuthorizedKey").and_then(|it| it.hidden(key, problems, is_key)),
+        ssh_key: table.optional("sshAuthorizedKey").and_then(|it| it.hidden(key, problems, is_public_key)),
         fqdn: table
             .optional("fqdn")
             .and_then(|it| it.read("a host name with its domain, such as `node1.example.org`", problems, fqdn)),

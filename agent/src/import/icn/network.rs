@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::Problem;
 use super::machine::{MAC_EXPECTED, mac};
 use super::node::{At, Node, Table};
+use crate::ramdisk::network_data::{PREFIXES, prefix_of};
 
 /// The link on which hosts are Kubernetes nodes.
 const NODE_LINK: &str = "baremetal";
@@ -65,14 +66,9 @@ fn subnet(network: &Value) -> Option<Cidr> {
     }
     let address: IpAddr = text.parse().ok()?;
     let mask = &network["netmask"];
-    let mask = mask.as_str().map_or_else(|| mask.to_string(), str::to_owned);
-    let length = match mask.parse() {
-        Ok(IpAddr::V4(mask)) => u8::try_from(mask.to_bits().leading_ones()).ok(),
-        Ok(IpAddr::V6(mask)) => u8::try_from(mask.to_bits().leading_ones()).ok(),
-        Err(_) => mask.parse().ok(),
-    };
+    let length = prefix_of(&mask.as_str().map_or_else(|| mask.to_string(), str::to_owned));
     // What the converter takes where nothing is said.
-    let prefix = length.unwrap_or(if address.is_ipv4() { 24 } else { 64 });
+    let prefix = length.unwrap_or(if address.is_ipv4() { PREFIXES.0 } else { PREFIXES.1 });
     Cidr::parse(&format!("{address}/{prefix}"))
 }
 

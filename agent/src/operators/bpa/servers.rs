@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use tokio::sync::OnceCell;
 
 use super::login::Login;
+use crate::node::plan::ResetPlan;
 use crate::ssh::Session;
 use crate::steps::blocking;
 
@@ -60,6 +61,14 @@ impl Agent {
         let answer = session.output(&[&[agent, "node"], command].concat(), plan).await?;
         session.close().await;
         Ok(answer.stdout)
+    }
+}
+
+impl Agent {
+    /// Has a server leave that cluster (`namespace/name/uid` of its object), unless it is a node of another one by now.
+    pub async fn reset(&self, login: &Login, node: &NodeStatus, cluster: &str) -> anyhow::Result<()> {
+        let plan = serde_json::to_vec(&ResetPlan { cluster: cluster.to_owned() })?;
+        self.ask(login, node, &["reset", "--planned"], &plan).await.map(drop)
     }
 }
 

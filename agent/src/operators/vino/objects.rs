@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent_api::metal3::{BareMetalHost, BareMetalHostSpec, BmcDetails, RootDeviceHints, SecretReference};
+use agent_api::net::before_port;
 use agent_api::vino::spec::{CR_NAME, CR_NAMESPACE, DOMAIN, DaemonSetOptions, NODE, NodeSet, Vino};
 use agent_api::vino::values::{CREDENTIALS, REDFISH_PORT};
 use agent_api::yaml;
@@ -247,8 +248,7 @@ pub fn daemon_set(object: &Vino, ground: &Ground, template: Option<&str>) -> Res
 
 /// Where Redfish finds a machine.
 pub fn bmc_address(node_ip: &str, domain: &str) -> String {
-    let host = if node_ip.contains(':') { format!("[{node_ip}]") } else { node_ip.to_owned() };
-    format!("redfish+http://{host}:{REDFISH_PORT}/redfish/v1/Systems/{domain}")
+    format!("redfish+http://{}:{REDFISH_PORT}/redfish/v1/Systems/{domain}", before_port(node_ip))
 }
 
 /// A machine as a host.

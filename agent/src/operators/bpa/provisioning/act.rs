@@ -26,7 +26,6 @@ use super::tell::{Told, What, is_settled};
 use super::upkeep::{self, Aim, stands};
 use super::wishes::Wanted;
 use crate::host::files;
-use crate::node::plan::ResetPlan;
 use crate::operators::bpa::common::{Goods, MANAGER};
 use crate::operators::bpa::login::{LoginError, entered_as, key_name, secret};
 use crate::operators::kit::{Next, Object as _, ObjectError, told_key};
@@ -87,12 +86,9 @@ impl Controller {
     pub(super) fn is_current(&self, object: &Provisioning, chosen: &[Chosen]) -> bool {
         let Some(status) = &object.status else { return false };
         let same = |node: &Chosen| {
-            let told = status.nodes.iter().find(|told| told.name == node.name);
+            let told = status.nodes.iter().find(|told| node.is(told));
             told.is_some_and(|told| {
-                told.phase == NodePhase::Installed
-                    && told.host == told_key(&node.host)
-                    && told.roles == node.roles
-                    && !self.is_written_anew(told)
+                told.phase == NodePhase::Installed && told.roles == node.roles && !self.is_written_anew(told)
             })
         };
         stands(object)
@@ -331,10 +327,9 @@ impl Controller {
         let told = nodes.iter().map(|node| NodeStatus { phase: NodePhase::Removing, ..(*node).clone() }).collect();
         self.tell(object, Told { nodes: Some(told), ..Told::new(What::Deleting, "resetting the servers") }).await?;
         let agent = &self.common.agent;
-        let plan = json!(ResetPlan { cluster: id_of(object) }).to_string();
+        let cluster = id_of(object);
         let one = async |node: &&NodeStatus| {
-            let reset = agent.ask(&login, node, &["reset", "--planned"], plan.as_bytes()).await;
-            reset.map(drop).map_err(|error| format!("{}: {error:#}", node.name))
+            agent.reset(&login, node, &cluster).await.map_err(|error| format!("{}: {error:#}", node.name))
         };
         let ended: Vec<Result<(), String>> = join_all(nodes.iter().map(one)).await;
         Ok(ended.into_iter().filter_map(Result::err).collect())

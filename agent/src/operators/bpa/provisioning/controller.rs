@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::act::asked_version;
-use super::decide::{Choice, Chosen, choose, consumer};
+use super::decide::{Choice, choose, consumer};
 use super::eta::History;
 use super::install::Work;
-use super::leaving;
+use super::leaving::no_master_stays;
 use super::tell::{Told, What, is_settled};
 use super::tenant::is_tenants;
 use super::upgrade::impossible;
@@ -135,7 +135,7 @@ impl Turn for Controller {
             self.unmet(&object, Some(&wanted), lacking(choice)).await?;
             return Ok(Next::requeue(SEARCH));
         }
-        if let Some(why) = self.no_master_stays(&object, &choice.chosen) {
+        if let Some(why) = no_master_stays(&object, &choice.chosen, &self.common.hosts.state()) {
             self.unmet(&object, Some(&wanted), Told::new(What::Invalid, why)).await?;
             return Ok(Next::requeue(WATCH));
         }
@@ -172,13 +172,6 @@ impl Controller {
     /// Forgets the work that has ended.
     pub(super) fn forget_work(&self, key: &Key) {
         self.works.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-
-    /// Why the cluster cannot have these nodes, if none of its masters would stay.
-    fn no_master_stays(&self, object: &Provisioning, chosen: &[Chosen]) -> Option<String> {
-        let leaving = leaving::leaving(object, chosen, &self.common.hosts.state());
-        // What another's image does about it, nobody knows.
-        leaving::no_master_stays(object, chosen, &leaving).filter(|_| object.spec.installer.is_none())
     }
 
     /// An older object of the same cluster's name, in any namespace: inventories and logs are in a folder of that name.

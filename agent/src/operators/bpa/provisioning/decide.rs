@@ -67,6 +67,13 @@ pub struct Chosen {
     pub leased: bool,
 }
 
+impl Chosen {
+    /// Whether the status tells of this node, on this host.
+    pub fn is(&self, told: &NodeStatus) -> bool {
+        self.name == told.name && told_key(&self.host) == told.host
+    }
+}
+
 /// The result of choosing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {

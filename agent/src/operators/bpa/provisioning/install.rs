@@ -104,9 +104,7 @@ impl Work {
         history: Arc<History>,
     ) -> Self {
         // A host that was exchanged has another key.
-        let known = |chosen: &Chosen| {
-            before.iter().find(|node| node.name == chosen.name && node.host == told_key(&chosen.host))
-        };
+        let known = |chosen: &Chosen| before.iter().find(|node| chosen.is(node));
         let node = |chosen: &Chosen| NodeStatus {
             name: chosen.name.clone(),
             roles: chosen.roles.clone(),
@@ -311,7 +309,8 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     }
     anyhow::ensure!(undone.is_empty(), "{}", undone.join("\n"));
     let endpoint = kubeadm::endpoint(&order.wanted, &order.chosen[0]);
-    Ok(Made { kubeconfig, version: order.version.clone(), endpoint, networks: Some(order.wanted.networks()) })
+    let networks = Some((order.wanted.pod_cidr.clone(), order.wanted.service_cidr.clone()));
+    Ok(Made { kubeconfig, version: order.version.clone(), endpoint, networks })
 }
 
 /// The other nodes join: masters one after the other, because etcd takes one new member at a time, then all workers at

@@ -1,6 +1,7 @@
 //! kubeadm's configurations (`kubeadm.k8s.io/v1beta4`), made from what is wanted. Pure.
 
 use agent_api::clusters::provisioning::NodeRole;
+use agent_api::net::before_port;
 use serde_json::{Value, json};
 
 use super::balance;
@@ -39,7 +40,7 @@ pub fn endpoint(wanted: &Wanted, first: &Chosen) -> String {
 
 /// `HOST:PORT` of a name or an address.
 pub fn at(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    format!("{}:{port}", before_port(host))
 }
 
 /// Name or address of the API, and its port.

@@ -11,7 +11,6 @@ use super::eta::Part;
 use super::install::{Order, Work};
 use super::lost;
 use super::reach::Server;
-use crate::node::plan::ResetPlan;
 use crate::operators::kit::{Object as _, told_key};
 
 /// A node that leaves.
@@ -35,8 +34,7 @@ impl Leaving {
 
 /// Nodes of the status that are not among the chosen ones, on the same servers.
 pub(super) fn leaving(object: &Provisioning, chosen: &[Chosen], hosts: &[Arc<BareMetalHost>]) -> Vec<Leaving> {
-    let stays =
-        |node: &NodeStatus| chosen.iter().any(|chosen| chosen.name == node.name && told_key(&chosen.host) == node.host);
+    let stays = |node: &NodeStatus| chosen.iter().any(|chosen| chosen.is(node));
     let stands = |node: &NodeStatus| {
         let host = hosts.iter().find(|host| told_key(&host.key()) == node.host);
         let runs = |host: &Arc<BareMetalHost>| is_of(host, object) && has_system(host) && !is_written_anew(host, node);
@@ -46,20 +44,25 @@ pub(super) fn leaving(object: &Provisioning, chosen: &[Chosen], hosts: &[Arc<Bar
     nodes.iter().filter(|node| !stays(node)).map(|node| Leaving { node: node.clone(), stands: stands(node) }).collect()
 }
 
-/// Why a cluster cannot have these nodes: none of the masters that it has would stay.
-pub(super) fn no_master_stays(object: &Provisioning, chosen: &[Chosen], leaving: &[Leaving]) -> Option<String> {
-    let finished = object.status.as_ref().is_some_and(|status| status.finished_at.is_some());
-    let gone: Vec<String> = leaving
+/// Why a cluster that the box made cannot have these nodes: none of the masters that it has would stay.
+pub(super) fn no_master_stays(
+    object: &Provisioning,
+    chosen: &[Chosen],
+    hosts: &[Arc<BareMetalHost>],
+) -> Option<String> {
+    let status = object.status.as_ref().filter(|status| status.finished_at.is_some())?;
+    let stays =
+        |node: &NodeStatus| node.roles.contains(&NodeRole::Master) && chosen.iter().any(|chosen| chosen.is(node));
+    // What another's installer does about it, nobody knows.
+    if object.spec.installer.is_some() || status.nodes.iter().any(stays) {
+        return None;
+    }
+    let gone: Vec<String> = leaving(object, chosen, hosts)
         .iter()
         .filter(|leaving| leaving.stands && leaving.is_master())
         .map(|leaving| format!("{} ({})", leaving.node.name, leaving.node.host))
         .collect();
-    let nodes = object.status.as_ref().map(|status| status.nodes.as_slice()).unwrap_or_default();
-    let stays = nodes.iter().any(|node| {
-        let same = |chosen: &Chosen| chosen.name == node.name && told_key(&chosen.host) == node.host;
-        node.roles.contains(&NodeRole::Master) && chosen.iter().any(same)
-    });
-    (finished && !gone.is_empty() && !stays).then(|| {
+    (!gone.is_empty()).then(|| {
         format!(
             "none of the cluster's masters would stay: {}; hint: keep one, with its name and its server, until others have \
              joined, or delete the Provisioning and make it again",
@@ -127,10 +130,8 @@ async fn remove_one(order: &Order, leaving: &Leaving, first: Option<&Server<'_>>
                 first.drain(name).await?;
             }
         }
-        let plan = serde_json::to_vec(&ResetPlan { cluster: order.id.clone() })?;
-        let reset = order.agent.ask(&order.login, &leaving.node, &["reset", "--planned"], &plan).await;
-        match reset {
-            Ok(_) => {}
+        match order.agent.reset(&order.login, &leaving.node, &order.id).await {
+            Ok(()) => {}
             Err(error) if order.abandon => log::warn!("{name}: {error:#}; it leaves the cluster as it is"),
             Err(error) => return Err(error.context(format!("{name} is not reset; hint: {}", lost::leave_as_it_is()))),
         }
@@ -248,7 +249,7 @@ mod tests {
     fn one_master_with_its_name_and_its_server_stays() {
         let object = object(&[node("m", "master", "m"), node("n", "master", "n")]);
         let hosts = [host("m", "p"), host("n", "p")];
-        let why = |chosen: &[Chosen]| no_master_stays(&object, chosen, &leaving(&object, chosen, &hosts));
+        let why = |chosen: &[Chosen]| no_master_stays(&object, chosen, &hosts);
         let master = |name: &str, number: u8| chosen(name, number, &[NodeRole::Master]);
         assert_eq!(why(&[master("m", 1), master("n", 2)]), None);
         assert_eq!(why(&[master("n", 2)]), None, "one of two");

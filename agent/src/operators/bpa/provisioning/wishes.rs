@@ -71,11 +71,6 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Addresses of pods and of Services.
-    pub fn networks(&self) -> (String, String) {
-        (self.pod_cidr.clone(), self.service_cidr.clone())
-    }
-
     /// Reads the spec; the nodes are those of `tenant` where it names one.
     ///
     /// # Errors

@@ -130,10 +130,6 @@ fn made(object: &ClusterRelease, work: &Work<'_>, image: &str) -> (Secret, Job) 
     });
     let secret = json!({"metadata": metadata, "type": "Opaque", "stringData": {
         "plan.json": serde_json::to_string(work.plan).unwrap_or_default(), "kubeconfig": work.kubeconfig}});
-    let verb = match work.deed {
-        Deed::Apply => "apply",
-        Deed::Remove => "remove",
-    };
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
     let job = json!({"metadata": metadata, "spec": {
         "backoffLimit": 0,
@@ -152,7 +148,7 @@ fn made(object: &ClusterRelease, work: &Work<'_>, image: &str) -> (Secret, Job) 
                 "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{
                 "name": "helm", "image": image, "imagePullPolicy": "IfNotPresent",
-                "args": ["release", verb],
+                "args": ["release", work.deed.word()],
                 "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
                 "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
                     "capabilities": {"drop": ["ALL"]}},

@@ -49,12 +49,8 @@ pub(super) fn job_name(object: &ClusterRelease) -> String {
 
 /// What the next Job is for. It differs for each deed, each plan, each attempt, and each drift of the cluster.
 pub(super) fn attempt(deed: Deed, digest: &str, status: &ReleaseStatus) -> String {
-    let word = match deed {
-        Deed::Apply => "apply",
-        Deed::Remove => "remove",
-    };
     let (failures, revision) = (status.failures.unwrap_or_default(), status.revision.unwrap_or_default());
-    format!("{word}-{digest}-{revision}-{failures}")
+    format!("{}-{digest}-{revision}-{failures}", deed.word())
 }
 
 /// Whether two kubeconfigs lead to one cluster: its address and its authority are the same.

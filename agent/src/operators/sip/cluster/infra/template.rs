@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use agent_api::net::before_port;
 use gtmpl_ng::Value;
 
 use crate::operators::kit::templates;
@@ -36,11 +37,6 @@ fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::Object(fields.collect::<HashMap<_, _>>())
 }
 
-/// An address as it stands before `:PORT`.
-fn before_port(ip: IpAddr) -> String {
-    if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() }
-}
-
 /// The text of a template.
 ///
 /// # Errors
@@ -50,8 +46,9 @@ pub fn render(template: &str, ports: &[ContainerPort], servers: &[Server]) -> Re
         .iter()
         .map(|port| map([("Name", port.name.clone().into()), ("ContainerPort", i64::from(port.port).into())]))
         .collect();
-    let servers =
-        servers.iter().map(|server| map([("Name", server.name.clone().into()), ("IP", before_port(server.ip).into())]));
+    let servers = servers.iter().map(|server| {
+        map([("Name", server.name.clone().into()), ("IP", before_port(&server.ip.to_string()).into_owned().into())])
+    });
     let values = map([("ContainerPorts", Value::Array(ports)), ("Servers", Value::Array(servers.collect()))]);
     let text = templates::render(template, values, &[], MOST)?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })

@@ -18,6 +18,7 @@ mod material;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use agent_api::net::before_port;
 use agent_api::sip::auth::{Auth, AuthStatus};
 use agent_api::sip::cluster::SipCluster;
 use k8s_openapi::ByteString;
@@ -120,8 +121,7 @@ pub fn authority_name(object: &SipCluster) -> String {
 
 /// `https://HOST:PORT`, as users and API servers have it.
 fn base(auth: &Auth, host: &str) -> String {
-    let host = if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) { format!("[{host}]") } else { host.to_owned() };
-    format!("https://{host}:{}", auth.node_port)
+    format!("https://{}:{}", before_port(host), auth.node_port)
 }
 
 fn issuer(auth: &Auth, host: &str) -> String {
