@@ -8,7 +8,7 @@ use agent_api::release::{Blob, Digest};
 use anyhow::Context as _;
 use foothold::builder::Builder;
 use foothold::commands::common;
-use foothold::kubernetes::modules::{Build, ModuleSet, SETS};
+use foothold::kubernetes::modules::{Build, ModuleSet, ON_DEMAND, SETS};
 use foothold::lock::Lock;
 use foothold::pipeline;
 use foothold::store::Made;
@@ -28,8 +28,10 @@ pub fn program(set: &'static str, name: &'static str) -> PathBuf {
 }
 
 fn build(set: &str, name: &str) -> anyhow::Result<PathBuf> {
-    let set = SETS.iter().find(|known| known.name == set).context("no such module set")?;
-    let (at, made) = built(set, "packages", |_, lock| lock.module_set(set.name).cloned())?;
+    let set = SETS.iter().chain(ON_DEMAND).find(|known| known.name == set).context("no such module set")?;
+    // The lock of a definition that does not ask for it does not name it.
+    let named = |lock: &Lock| lock.modules.get(set.name).cloned();
+    let (at, made) = built(set, "packages", |packages, lock| named(lock).map_or_else(|| set.digest(packages), Ok))?;
     place(&at, name, made.file(name)?)
 }
 

@@ -164,7 +164,7 @@ impl System {
 
 /// The program gets its signals: what this program has blocked would be blocked there, too.
 #[expect(unsafe_code, reason = "`pre_exec` runs between fork and exec")]
-fn unblock_signals(command: &mut Command) {
+pub(super) fn unblock_signals(command: &mut Command) {
     // SAFETY: the closure makes one call, pthread_sigmask(3), which is safe there, and allocates nothing.
     unsafe { command.pre_exec(|| Ok(SigSet::empty().thread_set_mask()?)) };
 }

@@ -10,6 +10,8 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::runner::unblock_signals;
+
 /// Runs a program to its end: its exit code. `before_end` is called when a signal wants us to end, before the program is
 /// asked to. Only for a process with one thread.
 pub fn supervise(argv: &[&str], before_end: impl FnOnce()) -> io::Result<i32> {
@@ -19,7 +21,10 @@ pub fn supervise(argv: &[&str], before_end: impl FnOnce()) -> io::Result<i32> {
     // Programs that go to the background become our children.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     #[expect(clippy::disallowed_methods, reason = "this is the door to subprocesses")]
-    let child = Command::new(program).args(arguments).spawn()?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    unblock_signals(&mut command);
+    let child = command.spawn()?;
     let child = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let mut before_end = Some(before_end);
     loop {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 
 use super::plan::{INTERFACE, Invitation, NodeFile, NodePlan, PATCHES, PREFIX, Task};
-use super::{SHORT, Server, reset};
+use super::{SHORT, Server, renewal, reset};
 
 /// Where kubeadm finds its configuration while it runs: in memory, for it has tokens.
 const CONFIG: &str = "/run/foothold-node/kubeadm.yaml";
@@ -17,7 +17,7 @@ const KUBELET: &str = "/etc/kubernetes/kubelet.conf";
 const MANIFESTS: &str = "/etc/kubernetes/manifests/";
 /// Static pods of kubeadm, by their label `component`, each with the patch that the box's own has: one that is Ready is not
 /// asked each second. That would be half of what the kubelet of an emulated server does.
-const CONTROL_PLANE: [(&str, &str); 4] = [
+pub(super) const CONTROL_PLANE: [(&str, &str); 4] = [
     ("etcd", include_str!("../../../packages/kubernetes/patches/etcd+strategic.yaml")),
     ("kube-apiserver", include_str!("../../../packages/kubernetes/patches/kube-apiserver+strategic.yaml")),
     (
@@ -28,9 +28,6 @@ const CONTROL_PLANE: [(&str, &str); 4] = [
 ];
 /// How long the API may take to say that it is ready.
 const ANSWER: Duration = Duration::from_secs(4);
-/// How long containerd may take for an answer: a static pod has 30 s to end (its `terminationGracePeriodSeconds`), and crictl
-/// gives up after two by default.
-const CRI_PATIENCE: &str = "--timeout=100s";
 /// kubeadm pulls images and waits for a control plane that starts cold.
 const LONG: Duration = Duration::from_secs(45 * 60);
 
@@ -70,26 +67,13 @@ fn upgrade(server: &Server, version: &str, first: bool) -> anyhow::Result<()> {
     server.call(argv, LONG).map(drop)
 }
 
-/// Runs kubeadm's renewal of certificates, and restarts the static pods, which have read the old ones.
-fn renew(server: &Server) -> anyhow::Result<()> {
-    server.call(&["kubeadm", "certs", "renew", "all"], SHORT)?;
-    for (component, _) in CONTROL_PLANE {
-        let label = format!("component={component}");
-        let found = server.call(&["crictl", CRI_PATIENCE, "pods", "--label", &label, "--quiet"], SHORT)?;
-        for pod in found.split_whitespace() {
-            server.call(&["crictl", CRI_PATIENCE, "stopp", pod], SHORT)?;
-        }
-    }
-    Ok(())
-}
-
 /// Runs kubeadm's init or join. `own`: what is there already was begun for this cluster.
 pub fn make(server: &Server, plan: &NodePlan, own: bool) -> anyhow::Result<()> {
     let (verb, config) = match &plan.task {
         Task::Init { config, .. } => ("init", config),
         Task::Join { config, .. } => ("join", config),
         Task::Upgrade { first } => return upgrade(server, &plan.version, *first),
-        Task::Renew => return renew(server),
+        Task::Renew => return renewal::renew(server),
     };
     if has_traces(server) {
         ensure!(own, "{}", super::check::FOREIGN);

@@ -16,6 +16,7 @@ pub mod command;
 mod kubernetes;
 pub mod plan;
 mod programs;
+pub mod renewal;
 mod reset;
 mod run;
 mod runtime;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_api::release::Digest;
+use serde_json::json;
 
 use super::plan::{NodePlan, Program, ResetPlan, Task};
 use super::run::{CLUSTER, perform_for_tests as perform};
@@ -154,20 +155,49 @@ async fn an_upgrade_is_kubeadms_and_the_kubelet_comes_behind_it() {
     );
 }
 
-/// A static pod has 30 s to end, and crictl waits for two unless it is told.
+/// PEM of a certificate that ends in so many days.
+fn ending_in(days: u64) -> String {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::default();
+    params.not_after = (std::time::SystemTime::now() + std::time::Duration::from_secs(days * 24 * 3600)).into();
+    params.self_signed(&key).expect("a certificate").pem()
+}
+
+/// A master with certificates that end in so many days, two pods of each component, old and young: what renewal calls there.
+fn renewed(server_ends: u64, admin_ends: u64) -> Vec<String> {
+    let pods = json!({"items": [{"id": "old", "createdAt": "1700000000000000000"},
+        {"id": "young", "createdAt": "9900000000000000000"}]});
+    let listed = |runner: FakeRunner, _| runner.answer("crictl --timeout=100s pods", &pods.to_string());
+    let bench = Bench::new((0..4).fold(FakeRunner::default(), listed));
+    bench.put("etc/kubernetes/pki/etcd/server.crt", &ending_in(server_ends));
+    let encoded = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+    let (ca, own) = (encoded("CA"), encoded(&ending_in(admin_ends)));
+    let admin = format!(
+        "server: https://m:6443\ncertificate-authority-data: {ca}\nclient-certificate-data: {own}\nclient-key-data: {ca}\n"
+    );
+    bench.put("etc/kubernetes/admin.conf", &admin);
+    kubernetes::make(&bench.server, &plan(Task::Renew), true).expect("renewed");
+    bench.runner.calls()
+}
+
+/// One that ends soon is enough. A static pod has 30 s to end, and crictl waits for two unless it is told.
 #[test]
 fn a_renewal_waits_until_static_pods_have_ended() {
-    let listed = |runner: FakeRunner, _| runner.answer("crictl --timeout=100s pods", "one\ntwo\n");
-    let bench = Bench::new((0..4).fold(FakeRunner::default(), listed));
-    kubernetes::make(&bench.server, &plan(Task::Renew), true).expect("renewed");
-    let calls = bench.runner.calls();
-    assert_eq!(calls[0], "kubeadm certs renew all");
-    assert_eq!(
-        calls[1..4],
-        ["pods --label component=etcd --quiet", "stopp one", "stopp two"]
-            .map(|words| format!("crictl --timeout=100s {words}"))
-    );
-    assert_eq!((bench.called("crictl --timeout=100s stopp"), calls.len()), (8, 13), "{calls:?}");
+    for (server, admin) in [(365, 59), (59, 365)] {
+        let calls = renewed(server, admin);
+        assert_eq!(calls[0], "kubeadm certs renew all");
+        let etcd = ["pods --label component=etcd --output json", "stopp old"];
+        assert_eq!(calls[1..3], etcd.map(|words| format!("crictl --timeout=100s {words}")));
+        assert_eq!(calls.len(), 9, "{calls:?}");
+    }
+}
+
+/// Cut off between kubeadm and the pods, a renewal goes on with the pods. One that is done stops nothing.
+#[test]
+fn a_renewal_that_is_not_due_lets_only_pods_begin_anew_that_are_older_than_it() {
+    let calls = renewed(365, 61);
+    assert!(!calls.iter().any(|call| call.starts_with("kubeadm") || call.ends_with("young")), "{calls:?}");
+    assert_eq!(calls.iter().filter(|call| call.ends_with("stopp old")).count(), 4, "{calls:?}");
 }
 
 #[test]

@@ -4,13 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use foothold::commands::common;
 use foothold::host::command::{Run, Running};
-use foothold::kubernetes::modules::{Build, HELM};
-use foothold::pipeline;
 use foothold_agent::helm::look::Cluster as There;
 use foothold_agent::operators::kpa::{self, Settings};
-use foothold_tests::appliance::builder;
+use foothold_tests::programs::program;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -62,9 +59,7 @@ impl Site {
         #[expect(clippy::disallowed_methods, reason = "it ends with the handle")]
         let controller = tokio::spawn(async move { kpa::run(&settings, &stop).await.expect("the controller") });
         let chart = tempfile::tempdir().expect("a folder");
-        let helm = tenants.cluster.dir.path().join("helm");
-        built(&helm).unwrap_or_else(|error| panic!("building Helm: {error:#}"));
-        let site = Self { tenants, controller, chart, helm };
+        let site = Self { tenants, controller, chart, helm: program("helm", "helm") };
         site.write("Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n");
         site.write(
             "templates/web.yaml",
@@ -168,20 +163,6 @@ impl Site {
         let newest = all.iter().max_by_key(|record| label(record, "version").parse::<i64>().unwrap_or_default());
         newest.map(|record| label(record, "status")).unwrap_or_default()
     }
-}
-
-/// The Helm of the box, as a file that can be run.
-fn built(file: &Path) -> anyhow::Result<()> {
-    let at = builder()?;
-    let lock = common::locked(&at, &common::Job::load("images/appliance".as_ref())?, false)?;
-    let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
-    let packages = at.workspace.join("packages");
-    let locked = HELM.digest(&packages)?;
-    let (cache, packages) = (&at.cache, &packages);
-    let build = Build { cache, toolbox: &toolbox, packages, locked: &locked, offline: false, waiting: &|_| () };
-    let (made, _) = HELM.build(&build)?;
-    fs_err::copy(at.cache.blob_path(&made.file("helm")?.digest), file)?;
-    Ok(fs_err::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o755))?)
 }
 
 fn name_of(object: &Value) -> &str {

@@ -18,11 +18,11 @@ const LONG: Duration = Duration::from_secs(1800);
 /// What a system says of its disks as its kernel knows them: `NAME TYPE BYTES;` of each from its root filesystem down to
 /// the disks, and how many RAID members there are.
 const TELLS: &str = "#cloud-config\nruncmd:\n- [sh, -c, 'echo \"root: $(lsblk -bnrso NAME,TYPE,SIZE $(findmnt -no SOURCE /) | \
-                     tr \"\\n\" \";\") members: $(lsblk -nro FSTYPE | grep -c linux_raid_member) of NUMBER\" > /dev/kmsg']\n";
+                     tr \"\\n\" \";\") members: $(lsblk -nro FSTYPE | grep -c linux_raid_member) told by NUMBER\" > /dev/kmsg']\n";
 
 /// What [`TELLS`] says, installed as that number.
 async fn tells_disks(server: &Server, number: u8) -> (String, u32) {
-    let end = format!(" of {number}");
+    let end = format!(" told by {number}");
     server.says(&end, BOOT).await;
     let said = server.serial();
     let line = said.lines().find(|line| line.contains("root: ") && line.contains(&end)).expect("one line");

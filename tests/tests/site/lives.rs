@@ -1,11 +1,14 @@
 //! The life of a cluster: without the box, without its controller, without a master. The box's half is processes of this
 //! machine ([`Formed`]).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foothold_agent::cluster::kubeconfig::{self, ParsedKubeconfig};
+use foothold_agent::cluster::pki;
+use foothold_agent::ssh::{self, Identity, Session, Target};
 use serde_json::{Value, json};
 
 use crate::clusters::{
@@ -14,12 +17,17 @@ use crate::clusters::{
 };
 use crate::formed::Formed;
 
+/// Seconds of a day.
+const DAY: u64 = 24 * 3600;
+/// Certificates that end in ten days.
+const SHORT_LIVED: &str = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.4\n\
+                           certificateValidityPeriod: 240h\n";
 /// How often the controller is killed.
 const KILLS: usize = 5;
 /// Common address of three masters.
 const VIRTUAL: &str = "172.22.0.200";
 
-/// The spec asks for what cannot be had, and the kubeconfig is lost, or its certificate ends soon: both are made anew on the
+/// The spec asks for what cannot be had, and the kubeconfig is lost, or its certificates end soon: both are made anew on the
 /// server, and the cluster stays what it is.
 #[test]
 #[ignore = "slow: `cargo test -p foothold-tests --test site is_kept_up -- --ignored --nocapture`"]
@@ -41,12 +49,12 @@ fn a_cluster_is_kept_up_while_its_spec_cannot_be_met() {
         site.until(&secret, "the kubeconfig is there again", STEP, |secret| !secret.is_null()).await;
         assert_eq!(parsed(&kubeconfig_of(&site, "one").await), parsed(&before));
 
-        let ends = ending_soon(&before);
-        site.api.merge(&secret, &json!({"data": {"value": STANDARD.encode(&ends)}})).await.expect("changed");
-        let renewed = |secret: &Value| secret["data"]["value"] != json!(STANDARD.encode(&ends));
+        let ending = end_soon(&site, &one).await;
+        let renewed = |secret: &Value| secret["data"]["value"] != json!(STANDARD.encode(&before));
         site.until(&secret, "the certificates are renewed", STEP, renewed).await;
         let after = parsed(&kubeconfig_of(&site, "one").await);
-        assert_ne!(after.certificate, parsed(&before).certificate);
+        let ends = |pem: &str| pki::inspect(pem).expect("a certificate").not_after;
+        assert!(ends(&after.certificate) > ends(&ending) + 300 * DAY, "for a year again");
         assert_eq!((after.server, after.ca), (parsed(&before).server, parsed(&before).ca));
         let there = Site { api: client_of(&kubeconfig_of(&site, "one").await), begun: site.begun };
         serves(&there, &nodes).await;
@@ -60,20 +68,24 @@ fn parsed(text: &str) -> ParsedKubeconfig {
     kubeconfig::parse(text).expect("a kubeconfig")
 }
 
-/// The same kubeconfig with a certificate that ends in some days.
-fn ending_soon(text: &str) -> String {
-    let key = rcgen::KeyPair::generate().expect("a key");
-    let mut params = rcgen::CertificateParams::default();
-    params.not_after = (std::time::SystemTime::now() + Duration::from_secs(10 * 24 * 3600)).into();
-    let pem = params.self_signed(&key).expect("a certificate").pem();
-    let name = "client-certificate-data: ";
-    let lines = text.lines().map(|line| match line.find(name) {
-        Some(at) => format!("{}{name}{}\n", &line[..at], STANDARD.encode(&pem)),
-        None => format!("{line}\n"),
-    });
-    let changed: String = lines.collect();
-    assert_ne!(parsed(&changed).certificate, parsed(text).certificate);
-    changed
+/// kubeadm makes all certificates of the master anew, so that they end in some days; the API server reads its own again by
+/// itself. The kubeconfig that the box has does not change. Returns the new one's certificate.
+async fn end_soon(site: &Site, cluster: &str) -> String {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/one-ssh");
+    let key = site.api.get(&path).await.expect("asked").expect("a Secret");
+    let key = STANDARD.decode(key["data"]["ssh-privatekey"].as_str().expect("a key")).expect("base64");
+    let key = ssh::private_key(&String::from_utf8(key).expect("text"), "the cluster's key").expect("a key");
+    let object = site.api.get(cluster).await.expect("asked").expect("a cluster");
+    let address = object["status"]["nodes"][0]["ip"].as_str().expect("an address").parse().expect("an address");
+    let target = Target { address, port: 22, user: "debian".to_owned(), host_key: None };
+    let identity = Identity { keys: vec![Arc::new(key)], password: None };
+    let session = Session::connect(&target, &identity, STEP).await.expect("logged in");
+    let (config, admin) = ("/run/short.yaml", "/etc/kubernetes/admin.conf");
+    session.put(config, SHORT_LIVED.as_bytes(), 0o600).await.expect("written");
+    session.output(&["kubeadm", "certs", "renew", "all", "--config", config], b"").await.expect("renewed");
+    let text = session.output(&["cat", admin], b"").await.expect("a kubeconfig").stdout;
+    session.close().await;
+    parsed(&String::from_utf8(text).expect("text")).certificate
 }
 
 #[test]

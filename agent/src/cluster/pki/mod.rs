@@ -167,8 +167,12 @@ pub struct FoundCertificate {
 
 /// Reads the first certificate of a PEM text; `None` if there is none.
 pub fn inspect(pem: &str) -> Option<FoundCertificate> {
-    let der = keys::der_of(pem, "CERTIFICATE")?;
-    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    inspect_der(&keys::der_of(pem, "CERTIFICATE")?)
+}
+
+/// Reads a certificate as it goes over the wire; `None` if it is none.
+pub fn inspect_der(der: &[u8]) -> Option<FoundCertificate> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(found(&certificate))
 }
 

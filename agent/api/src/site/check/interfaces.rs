@@ -144,7 +144,7 @@ impl Checks {
             self.bond(&path.key("bond"), bond);
         }
         if let Some(delay) = netdev.bridge.as_ref().and_then(|bridge| bridge.forward_delay_sec.as_deref()) {
-            self.span(&path.key("bridge.forwardDelaySec"), delay);
+            self.span(&path.key("bridge.forwardDelaySec"), delay, false);
         }
     }
 
@@ -158,7 +158,7 @@ impl Checks {
         ];
         for (key, span) in spans {
             if let Some(text) = span {
-                self.span(&path.key(key), text);
+                self.span(&path.key(key), text, true);
             }
         }
         let lacp = mode == BondMode::Lacp;
@@ -563,13 +563,17 @@ impl Checks {
         }
     }
 
-    /// A time as systemd.time(7) writes it, of one part.
-    fn span(&mut self, path: &Path, text: &str) {
+    /// A time as systemd.time(7) writes it, of one part. Of what a bond does each 100 ms, other tools write the milliseconds
+    /// alone.
+    fn span(&mut self, path: &Path, text: &str, of_bond: bool) {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let unit = text[digits..].trim();
+        let expected = "a number with its unit, such as `100ms`";
         if digits == 0 || digits > 9 || !["us", "ms", "s", "sec", "min", ""].contains(&unit) {
-            let hint = "a number without a unit is seconds";
-            self.add(path, format!("`{text}` is no time"), "a number with its unit, such as `100ms`", hint);
+            self.add(path, format!("`{text}` is no time"), expected, "a number without a unit is seconds");
+        } else if of_bond && unit.is_empty() && digits > 1 {
+            let found = format!("`{text}` without a unit is {text} seconds");
+            self.warn(path, found, expected, &format!("write `{text}ms` or `{text}s`"));
         }
     }
 }

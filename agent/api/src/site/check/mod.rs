@@ -133,10 +133,12 @@ pub fn of_servers(servers: &ServersNetwork, path: &Path) -> Vec<Finding> {
     checks.list
 }
 
-/// Whether the Site makes the interface of this network of the servers, which stands elsewhere, a part of another one.
+/// What a Site makes wrong of this network of the servers, which stands elsewhere: its interface is a part of another one, or
+/// addresses that it leases are somebody's.
 pub fn servers_beside(site: &Site, servers: &ServersNetwork) -> Vec<Finding> {
     let mut checks = Checks::default();
     checks.card_beside(&site.networks, servers);
+    checks.leased(site, servers, &Path::of("services.provisioning"));
     checks.list
 }
 
@@ -271,6 +273,7 @@ impl Checks {
             let path = Path::of("networks.provisioning");
             self.servers(servers, &path);
             self.servers_card(networks, servers, &path);
+            self.leased(site, servers, &path);
         }
     }
 

@@ -1,10 +1,12 @@
 //! What cannot be in the network of the servers, alone and beside the box's interfaces.
 
-use super::{Checks, Path, end_of_subnet};
-use crate::net::Cidr;
+use std::net::IpAddr;
+
+use super::{Checks, Path, end_of_subnet, servers_of};
+use crate::net::{AddressRange, Cidr};
 use crate::servers::{InterfaceChoice, ServersNetwork, Wrong};
-use crate::site::Networks;
 use crate::site::interfaces::{Card, Interface};
+use crate::site::{Networks, Site};
 
 impl Checks {
     pub(super) fn servers(&mut self, servers: &ServersNetwork, path: &Path) {
@@ -34,7 +36,18 @@ impl Checks {
         }
     }
 
-    /// The same of a definition's network, told at the item of the Site.
+    /// Addresses that the box leases must be nobody's: the Site names some that are the box's or another machine's.
+    pub(super) fn leased(&mut self, site: &Site, servers: &ServersNetwork, path: &Path) {
+        let Some(range) = servers.range.as_deref().and_then(|text| text.parse::<AddressRange>().ok()) else { return };
+        let held = addresses_of(&site.networks).into_iter().chain(servers_of(site));
+        let inside = |address: IpAddr| matches!(address, IpAddr::V4(address) if range.contains(address));
+        for (at, address) in held.filter(|(_, address)| inside(*address)) {
+            let found = format!("`{range}` has {address} in it, which stands at `{at}`");
+            self.add(&path.key("range"), found, "addresses that nobody has", "begin behind it, or end before it");
+        }
+    }
+
+    /// [`Self::servers_card`] of a definition's network, told at the item of the Site.
     pub(super) fn card_beside(&mut self, networks: &Networks, servers: &ServersNetwork) {
         if let Some((number, part)) = part_of(networks, servers) {
             let Part { card, kind, whole, .. } = part;
@@ -45,6 +58,22 @@ impl Checks {
             self.add(&path, found, "another card", &hint);
         }
     }
+}
+
+/// Addresses that the box has by its interfaces, and those of their routers.
+fn addresses_of(networks: &Networks) -> Vec<(Path, IpAddr)> {
+    let mut all = Vec::new();
+    for (number, interface) in networks.interfaces.iter().enumerate() {
+        let path = Path::of("networks.interfaces").index(number);
+        let own = interface.addresses.iter().enumerate();
+        let own = own.filter_map(|(number, text)| Some((number, Cidr::parse(text)?.address)));
+        all.extend(own.map(|(number, address)| (path.key("addresses").index(number), address)));
+        all.extend(interface.gateway.map(|gateway| (path.key("gateway"), gateway)));
+        let routes = interface.routes.iter().enumerate();
+        let gateways = routes.filter_map(|(number, route)| Some((number, route.gateway?)));
+        all.extend(gateways.map(|(number, gateway)| (path.key("routes").index(number).key("gateway"), gateway)));
+    }
+    all
 }
 
 /// A card of the servers' network that lies below something.

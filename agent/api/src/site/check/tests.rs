@@ -174,6 +174,11 @@ fn networks_that_the_field_has_are_taken(#[case] netdevs: &str, #[case] items: &
     "links are looked at, and ARP is asked"
 )]
 #[case::time("{ name: b, kind: bond, bond: { miiMonitorSec: often } }", CARD, "`often` is no time")]
+#[case::milliseconds(
+    "{ name: b, kind: bond, bond: { miiMonitorSec: \"100\" } }",
+    CARD,
+    "`100` without a unit is 100 seconds"
+)]
 #[case::no_bond("", CARD, "no item of `netdevs` is called `b`")]
 #[case::no_such_kind("{ name: b, kind: bridge }", CARD, "`b` is a bridge")]
 #[case::part_with_address(
@@ -309,6 +314,35 @@ fn the_servers_network_is_one_that_can_be(#[case] address: &str, #[case] range: 
     let range = range.map_or_else(String::new, |range| format!(", range: {range}"));
     let site = format!("networks: {{ provisioning: {{ interface: {{ name: ens4 }}, address: {address}{range} }} }}");
     assert_eq!(self::told(&site).len(), keys.len());
+}
+
+#[rstest]
+#[case::own(
+    "addresses: [ 172.22.0.50/24 ]",
+    "172.22.0.50 in it, which stands at `networks.interfaces[0].addresses[0]`"
+)]
+#[case::router(
+    "addresses: [ 172.22.0.1/24 ], gateway: 172.22.0.99",
+    "172.22.0.99 in it, which stands at `networks.interfaces[0].gateway`"
+)]
+#[case::route(
+    "addresses: [ 172.22.0.1/24 ], routes: [ { destination: 10.0.0.0/8, gateway: 172.22.0.20 } ]",
+    "172.22.0.20 in it, which stands at `networks.interfaces[0].routes[0].gateway`"
+)]
+#[case::name_server(
+    "addresses: [ 172.22.0.1/24 ], dns: [ 172.22.0.100 ]",
+    "172.22.0.100 in it, which stands at `networks.interfaces[0].dns[0]`"
+)]
+fn what_is_leased_is_nobodys(#[case] card: &str, #[case] why: &str) {
+    let site = |range: &str| {
+        format!(
+            "networks: {{ interfaces: [ {{ name: eno1, {card} }} ], \
+             provisioning: {{ interface: {{ name: eno1 }}, range: {range} }} }}"
+        )
+    };
+    let all = told(&site("172.22.0.10-172.22.0.100"));
+    assert!(all.len() == 1 && all[0].contains(why), "{all:?}");
+    assert_eq!(told(&site("172.22.0.101-172.22.0.200")), Vec::<String>::new());
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Looks after a cluster that runs: the status tells which nodes do not run, and when they run again; certificates that end
 //! soon are renewed.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use agent_api::clusters::provisioning::{Cni, NodePhase, NodeStatus, Provisioning};
+use agent_api::clusters::provisioning::{Cni, NodePhase, NodeRole, NodeStatus, Provisioning};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::Api;
 use kube::api::ListParams;
@@ -17,22 +17,26 @@ use super::controller::Controller;
 use super::ready::missing;
 use super::tell::{Told, What};
 use crate::cluster::follow::client_of;
+use crate::cluster::pki;
+use crate::host::clock;
+use crate::http::client;
+use crate::node::renewal::is_due;
 use crate::operators::kit::{Object as _, ObjectError};
 
 /// A cluster that takes longer than this to answer counts as one that does not answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Key of the kubeconfig in its Secret, as Cluster API has it.
 const KEY: &str = "value";
-
-/// Certificates are renewed this long before they end. kubeadm's last for a year.
-const BEFORE_END: SignedDuration = SignedDuration::from_hours(60 * 24);
+/// Where the API server of a master is.
+const API_PORT: u16 = 6443;
 
 /// What is to be done for a cluster that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// The Secret with its kubeconfig is gone; the work makes it again.
     Kubeconfig,
-    /// The certificate in the kubeconfig ends soon, and with it all that kubeadm made at that time.
+    /// A certificate ends soon: that of the kubeconfig, or one by which a master is known. kubeadm makes all of a master at
+    /// one time, and masters may be years apart.
     Renewal,
 }
 
@@ -64,8 +68,11 @@ impl Controller {
         let kubeconfig = kubeconfig_of(&secret);
         // Who installed the cluster makes its certificates anew.
         let by_box = object.spec.installer.is_none();
-        let ends = by_box && kubeconfig.as_ref().is_ok_and(|kubeconfig| ends_soon(kubeconfig, Timestamp::now()));
-        let asked = tokio::time::timeout(ANSWER, nodes_of(kubeconfig)).await;
+        let now = clock::now_secs();
+        let of_kubeconfig = kubeconfig.as_ref().is_ok_and(|kubeconfig| ends_soon(kubeconfig, now));
+        let asked = tokio::time::timeout(ANSWER, nodes_of(kubeconfig));
+        let (asked, of_masters) = futures_util::join!(asked, served_until(object));
+        let ends = by_box && (of_kubeconfig || of_masters.iter().any(|end| is_due(*end, now)));
         let answer = asked.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {} s", ANSWER.as_secs())));
         let before = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
         let cni = object.spec.kubernetes.as_ref().and_then(|kubernetes| kubernetes.cni).unwrap_or_default();
@@ -82,14 +89,23 @@ fn kubeconfig_of(secret: &Secret) -> anyhow::Result<Kubeconfig> {
 }
 
 /// Whether the client's certificate in a kubeconfig ends soon, or has ended. One without a certificate never does.
-fn ends_soon(kubeconfig: &Kubeconfig, now: Timestamp) -> bool {
+fn ends_soon(kubeconfig: &Kubeconfig, now: u64) -> bool {
     let certificate = kubeconfig.auth_infos.iter().find_map(|user| {
         let text = user.auth_info.as_ref()?.client_certificate_data.as_ref()?;
-        let pem = STANDARD.decode(text).ok()?;
-        let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
-        Some(pem.parse_x509().ok()?.validity().not_after.timestamp())
+        pki::inspect(&String::from_utf8(STANDARD.decode(text).ok()?).ok()?)
     });
-    certificate.is_some_and(|end| end - now.as_second() < BEFORE_END.as_secs())
+    certificate.is_some_and(|certificate| is_due(certificate.not_after, now))
+}
+
+/// When the certificates end with which the API servers of the masters answer, in seconds since 1970. Masters that do not
+/// answer are left out: what is wrong with them is told elsewhere.
+async fn served_until(object: &Provisioning) -> Vec<u64> {
+    let nodes = object.status.iter().flat_map(|status| &status.nodes);
+    let masters = nodes.filter(|node| node.phase == NodePhase::Installed && node.roles.contains(&NodeRole::Master));
+    let addresses = masters.filter_map(|node| node.ip.parse::<IpAddr>().ok());
+    let asked = addresses.map(|address| client::served_certificate(SocketAddr::new(address, API_PORT), ANSWER));
+    let answers = futures_util::future::join_all(asked).await;
+    answers.iter().flatten().filter_map(|der| pki::inspect_der(der)).map(|found| found.not_after).collect()
 }
 
 async fn nodes_of(kubeconfig: anyhow::Result<Kubeconfig>) -> anyhow::Result<Vec<Node>> {
@@ -121,7 +137,7 @@ mod tests {
     use super::super::tell::What;
     use base64::Engine as _;
 
-    use super::{Kubeconfig, STANDARD, Timestamp, ends_soon, seen, whole};
+    use super::{Kubeconfig, STANDARD, ends_soon, seen, whole};
 
     #[test]
     fn certificates_are_renewed_two_months_before_their_end() {
@@ -132,10 +148,14 @@ mod tests {
         let user = json!({"client-certificate-data": STANDARD.encode(pem)});
         let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "users": [{"name": "admin", "user": user}]});
         let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).expect("a kubeconfig");
-        let ends = |day: &str| ends_soon(&kubeconfig, day.parse().expect("a time"));
+        let seconds = |day: &str| {
+            let time: jiff::Timestamp = day.parse().expect("a time");
+            u64::try_from(time.as_second()).expect("after 1970")
+        };
+        let ends = |day: &str| ends_soon(&kubeconfig, seconds(day));
         assert!(!ends("2027-03-01T00:00:00Z"));
         assert!(ends("2027-04-10T00:00:00Z") && ends("2027-07-01T00:00:00Z"));
-        assert!(!ends_soon(&Kubeconfig::default(), Timestamp::now()));
+        assert!(!ends_soon(&Kubeconfig::default(), seconds("2027-07-01T00:00:00Z")));
     }
 
     #[test]
