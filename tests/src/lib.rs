@@ -14,6 +14,7 @@ use rand::{RngExt, SeedableRng};
 
 pub mod appliance;
 pub mod client;
+pub mod conformance;
 pub mod fixture;
 pub mod kept;
 pub mod objects;

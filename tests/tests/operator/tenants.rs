@@ -398,7 +398,13 @@ async fn services_of_a_tenant_follow_and_go_with_it() {
             lacks("Secret `tenants/keys`, which `jumpHost[0].nodeSSHPrivateKeys` names, is not there"),
         )
         .await;
+    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "jumphost-one"}, "data": {"a": "b"}});
+    tenants.api.create("/api/v1/namespaces/tenants/configmaps", &theirs).await.expect("a ConfigMap");
     tenants.secret("tenants", "keys", json!({"id": "a private key"})).await;
+    tenants.until(&path, "told", lacks("ConfigMap `tenants/jumphost-one` is there, and was not made for this SIPCluster")).await;
+    let none = tenants.api.get(deployments).await.expect("asked").expect("a list");
+    assert_eq!(none["items"], json!([]), "nothing is deployed half");
+    tenants.api.delete("/api/v1/namespaces/tenants/configmaps/jumphost-one").await.expect("deleted");
     tenants.says("one", "False", "Progressing").await;
     for name in ["loadbalancer-worker-one", "jumphost-one"] {
         tenants.pods_run(name).await;
@@ -408,6 +414,8 @@ async fn services_of_a_tenant_follow_and_go_with_it() {
     let service = service.expect("there");
     assert_eq!(service["spec"]["clusterIP"], "10.96.0.77");
     assert_eq!(service["spec"]["ports"][1]["nodePort"], 30003);
+
+    ports_change_hands(&tenants).await;
 
     // Network data is followed though nobody touches the cluster.
     let haproxy = "/api/v1/namespaces/tenants/secrets/loadbalancer-worker-one";
@@ -467,6 +475,35 @@ async fn services_of_a_tenant_follow_and_go_with_it() {
             left["items"].as_array().into_iter().flatten().filter_map(|it| it["metadata"]["name"].as_str()).collect();
         assert_eq!(names, [theirs], "what is the user's stays");
     }
+}
+
+/// Ports go from one Service to another, and what nobody would give takes nothing away.
+async fn ports_change_hands(tenants: &Tenants) {
+    let path = format!("{CLUSTERS}/one");
+    let change = async |services: &Value| {
+        tenants.api.merge(&path, &json!({"spec": {"services": services}})).await.expect("changed");
+    };
+    let at = |name: &str| format!("/api/v1/namespaces/tenants/services/{name}");
+    let mut other = services(KEY);
+    other["loadBalancerWorker"][0]["nodePortRange"] = json!({"start": 30001, "end": 30001});
+    other["jumpHost"][0]["nodePort"] = json!(30002);
+    change(&other).await;
+    for (name, port) in [("jumphost-one", 30002), ("loadbalancer-worker-one", 30001)] {
+        tenants.until(&at(name), "at its new port", |service| service["spec"]["ports"][0]["nodePort"] == port).await;
+    }
+    let mut refused = other.clone();
+    refused["loadBalancerWorker"][0]["clusterIP"] = json!("192.0.2.1");
+    refused["jumpHost"][0]["nodePort"] = json!(30009);
+    change(&refused).await;
+    let told = tenants.says("one", "False", "InfraServiceFailure").await;
+    let (_, _, message) = condition(&told, "Ready");
+    assert!(message.contains("trying the ports and the address of Service `loadbalancer-worker-one`"), "{message}");
+    assert!(message.contains("192.0.2.1"), "{message}");
+    let service = async |name: &str| tenants.until(&at(name), "there", |service| !service.is_null()).await;
+    assert_eq!(service("loadbalancer-worker-one").await["spec"]["clusterIP"], "10.96.0.77");
+    assert_eq!(service("jumphost-one").await["spec"]["ports"][0]["nodePort"], 30002, "nothing half done");
+    change(&services(KEY)).await;
+    tenants.until(&at("jumphost-one"), "as before", |service| service["spec"]["ports"][0]["nodePort"] == 30001).await;
 }
 
 /// What the API server refuses, each with its path.

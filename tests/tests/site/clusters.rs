@@ -139,7 +139,7 @@ pub async fn kubeconfig_of(site: &Site, name: &str) -> String {
 }
 
 /// A text of a Secret.
-async fn secret_of(site: &Site, name: &str, key: &str) -> String {
+pub async fn secret_of(site: &Site, name: &str, key: &str) -> String {
     use base64::Engine as _;
     let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
     let secret = site.api.get(&path).await.expect("asked").expect("a Secret");
@@ -156,11 +156,12 @@ fn images() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../images").canonicalize().expect("the images")
 }
 
-/// The same box, in a folder of its own, with this in place of `clusters: {}` among its services.
-fn definition(dir: &Path, clusters: &str) -> PathBuf {
+/// The same box, in a folder of its own, with the second text in place of the first one.
+fn definition(dir: &Path, (from, to): (&str, &str)) -> PathBuf {
     let images = images();
     let example = fs_err::read_to_string(images.join(DEFINITION)).expect("the example");
-    let example = example.replace("clusters: {}", clusters);
+    assert!(example.contains(from), "{from}");
+    let example = example.replace(from, to);
     fs_err::copy(images.join("simulation/cluster.names.yaml"), dir.join("cluster.names.yaml")).expect("copied");
     let path = dir.join("appliance.yaml");
     fs_err::write(&path, example.replace("../os/", &format!("{}/os/", images.display()))).expect("written");
@@ -222,7 +223,19 @@ pub fn with_formed_box_of<F: Future<Output = ()>>(
     clusters: &str,
     test: impl FnOnce(Formed, Site, PathBuf, TempDir) -> F + Send + 'static,
 ) {
-    with_formed(|dir| Made::of(&definition(dir, clusters)), test);
+    with_formed(|dir| Made::of(&definition(dir, ("clusters: {}", clusters))), test);
+}
+
+/// The same, with a box that carries more images: items of `content.images`, which `more` writes with what they need.
+pub fn with_formed_box_that_carries<F: Future<Output = ()>>(
+    more: impl FnOnce(&Path) -> String,
+    test: impl FnOnce(Formed, Site, PathBuf, TempDir) -> F + Send + 'static,
+) {
+    let make = |dir: &Path| {
+        let images = format!("content:\n  images:\n{}", more(dir));
+        Made::of(&definition(dir, ("content:\n", &images)))
+    };
+    with_formed(make, test);
 }
 
 fn with_formed<F: Future<Output = ()>>(
@@ -272,7 +285,7 @@ fn a_machine_becomes_a_cluster_of_one_and_is_given_back() {
 
 fn become_a_cluster(nodes: &'static [Wished], spec: Value) {
     let dir = tempfile::tempdir().expect("a folder");
-    let definition = definition(dir.path(), "clusters: {}");
+    let definition = definition(dir.path(), ("clusters: {}", "clusters: {}"));
     let make = move || (Appliance::of(&definition), node_image(), dir);
     in_namespace(make, move |(appliance, image, dir)| {
         let begun = Instant::now();

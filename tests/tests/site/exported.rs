@@ -53,6 +53,7 @@ apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: { advertiseAddress: ADDRESS }
 nodeRegistration: { name: NODE, taints: [], kubeletExtraArgs: [ { name: node-ip, value: ADDRESS } ] }
+timeouts: { controlPlaneComponentHealthCheck: 20m, kubernetesAPICall: 10m, tlsBootstrap: 10m }
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration

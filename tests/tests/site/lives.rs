@@ -12,16 +12,13 @@ use foothold_agent::ssh::{self, Identity, Session, Target};
 use serde_json::{Value, json};
 
 use crate::clusters::{
-    FORMED, HOSTS, NAMESPACE, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, is_ready, joins,
-    kubeconfig_of, message, serves, wish, with_formed_box, with_worker,
+    FORMED, HOSTS, NAMESPACE, OWN_VERSION, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, is_ready,
+    joins, kubeconfig_of, message, secret_of, serves, wish, with_formed_box, with_worker,
 };
 use crate::formed::Formed;
 
 /// Seconds of a day.
 const DAY: u64 = 24 * 3600;
-/// Certificates that end in ten days.
-const SHORT_LIVED: &str = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.4\n\
-                           certificateValidityPeriod: 240h\n";
 /// How often the controller is killed.
 const KILLS: usize = 5;
 /// Common address of three masters.
@@ -71,17 +68,19 @@ fn parsed(text: &str) -> ParsedKubeconfig {
 /// kubeadm makes all certificates of the master anew, so that they end in some days; the API server reads its own again by
 /// itself. The kubeconfig that the box has does not change. Returns the new one's certificate.
 async fn end_soon(site: &Site, cluster: &str) -> String {
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/one-ssh");
-    let key = site.api.get(&path).await.expect("asked").expect("a Secret");
-    let key = STANDARD.decode(key["data"]["ssh-privatekey"].as_str().expect("a key")).expect("base64");
-    let key = ssh::private_key(&String::from_utf8(key).expect("text"), "the cluster's key").expect("a key");
+    let key = secret_of(site, "one-ssh", "ssh-privatekey").await;
+    let key = ssh::private_key(&key, "the cluster's key").expect("a key");
     let object = site.api.get(cluster).await.expect("asked").expect("a cluster");
     let address = object["status"]["nodes"][0]["ip"].as_str().expect("an address").parse().expect("an address");
     let target = Target { address, port: 22, user: "debian".to_owned(), host_key: None };
     let identity = Identity { keys: vec![Arc::new(key)], password: None };
     let session = Session::connect(&target, &identity, STEP).await.expect("logged in");
     let (config, admin) = ("/run/short.yaml", "/etc/kubernetes/admin.conf");
-    session.put(config, SHORT_LIVED.as_bytes(), 0o600).await.expect("written");
+    let ten_days = format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: {OWN_VERSION}\n\
+         certificateValidityPeriod: 240h\n"
+    );
+    session.put(config, ten_days.as_bytes(), 0o600).await.expect("written");
     session.output(&["kubeadm", "certs", "renew", "all", "--config", config], b"").await.expect("renewed");
     let text = session.output(&["cat", admin], b"").await.expect("a kubeconfig").stdout;
     session.close().await;

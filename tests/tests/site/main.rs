@@ -17,6 +17,7 @@ mod booted;
 #[path = "../cluster/mod.rs"]
 mod cluster;
 mod clusters;
+mod conforms;
 mod cuts;
 mod day_one;
 mod disks;

@@ -71,6 +71,37 @@ fn machines_are_made_of_values_changed_and_removed_and_nothing_is_left() {
     assert_eq!(node.everything(), before, "nothing is left");
 }
 
+/// The node's next pod has another libvirt, which knows nothing of before: bridges and volumes are still there.
+#[test]
+fn what_a_pod_of_before_made_is_taken_over_and_goes_without_a_rest() {
+    let node = TestNode::start();
+    let before = node.everything();
+    without_errors(&node.pass(&values()));
+    let made = node.everything();
+    node.forget();
+    without_errors(&node.pass(&values()));
+    assert_eq!(node.everything(), made);
+    assert!(node.run(&["ip", "link", "show", "uplink"]).contains("master management"));
+
+    // What libvirt refuses now has its disk for all that.
+    node.forget();
+    let template = "<domain type='qemu'><name>{{ domain.name }}</name><memory unit='furlong'>1</memory></domain>";
+    let given = TestNode::given(&format!("flavorTemplates: {{ worker: {{ domainTemplate: \"{template}\" }} }}"));
+    let report = node.pass_with(&values(), &given);
+    assert_eq!(report.wrong().iter().filter(|why| why.contains("furlong")).count(), 2, "{report:?}");
+    assert!(node.virsh(&["vol-list", "vino-default"]).contains("worker-0"), "nobody's data are lost");
+
+    // One that is not asked for any more leaves no disk to the next of its name.
+    node.forget();
+    let mut fewer = values();
+    fewer.domains.truncate(1);
+    without_errors(&node.pass(&fewer.sealed().expect("sealed")));
+    assert!(!node.virsh(&["vol-list", "vino-default"]).contains("worker-1"));
+    node.forget();
+    without_errors(&node.pass(&NodeValues { networks: Vec::new(), domains: Vec::new(), ..values() }));
+    assert_eq!(node.everything(), before, "nothing is left");
+}
+
 /// Redfish by the name of a domain, with basic authentication: media, boot order, power; a lease by DHCP; a change while it
 /// runs.
 #[test]

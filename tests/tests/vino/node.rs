@@ -108,6 +108,25 @@ impl TestNode {
         self.builder.pass(values, given).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
+    /// What libvirt has of it goes, as with a pod; bridges and volumes stay.
+    pub fn forget(&self) {
+        let each = |list: &[&str], commands: &[&str]| {
+            for name in self.builder.virsh.lines(list).expect("a list") {
+                for command in commands {
+                    self.virsh(&[command, &name]);
+                }
+            }
+        };
+        each(&["list", "--all", "--name"], &["undefine"]);
+        each(&["pool-list", "--name"], &["pool-destroy", "pool-undefine"]);
+        let bridges = self.builder.virsh.lines(&["net-list", "--name"]).expect("a list");
+        each(&["net-list", "--name"], &["net-destroy", "net-undefine"]);
+        for bridge in bridges {
+            self.run(&["ip", "link", "add", "name", &bridge, "type", "bridge"]);
+            self.run(&["ip", "link", "set", "dev", "uplink", "master", &bridge]);
+        }
+    }
+
     /// Templates of a user.
     pub fn given(flavors: &str) -> Given {
         Given {
