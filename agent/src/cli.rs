@@ -17,6 +17,7 @@ use crate::operators::Operator;
 use crate::parts::command::Parts;
 use crate::provisioning::segment::command::Dhcp;
 use crate::ramdisk::RamdiskNetwork;
+use crate::ramdisk::clock::RamdiskClock;
 use crate::ramdisk::image::ServerNetwork;
 use crate::terminal::show;
 use crate::uploads::publish::ReadUpload;
@@ -72,6 +73,9 @@ enum Command {
     /// Set up the network of a server that runs the deploy ramdisk, as its virtual medium says (started by systemd).
     #[command(hide = true)]
     RamdiskNetwork(RamdiskNetwork),
+    /// Set the clocks of a server that runs the deploy ramdisk by that of the box (started by systemd).
+    #[command(hide = true)]
+    RamdiskClock(RamdiskClock),
     /// Set up the network of an installed server, as its config drive says (started by systemd).
     #[command(hide = true)]
     ServerNetwork(ServerNetwork),
@@ -140,6 +144,11 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         }
         Command::RamdiskNetwork(network) => {
             show(&network.run()?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::RamdiskClock(clock) => {
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            show(&clock.run()?);
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -239,6 +239,27 @@ async fn a_real_api_server_takes_the_chart_and_its_operators_do_a_turn() {
     }
 }
 
+/// `ctr images import` keeps tags alone: images are named by tag where they were imported, by digest in a registry.
+#[test]
+fn images_are_named_as_the_node_knows_them() {
+    let (dir, _) = rendered();
+    let (charts, parts) = (dir.path().join("charts"), parts(&release()));
+    let values = charts.join(CHART).join("values.yaml");
+    let right = fs_err::read_to_string(&values).expect("values");
+    let of_agent = |registry: &str| -> Vec<String> {
+        let text = right.replace("registry: foothold.dev", &format!("registry: {registry}"));
+        fs_err::write(&values, text).expect("written");
+        let all = render(&charts, &parts).unwrap_or_else(|error| panic!("{error:#}"));
+        let words = all.iter().flat_map(|(_, text)| text.split(['"', ' ', '\n']));
+        words.filter(|word| word.contains("/agent:")).map(str::to_owned).collect()
+    };
+    let imported = of_agent("foothold.dev");
+    assert!(imported.len() > 4 && imported.iter().all(|image| image == "foothold.dev/agent:0.1.0"), "{imported:?}");
+    let pushed = of_agent("registry.example:5000/site");
+    let image = format!("registry.example:5000/site/agent:0.1.0@{}", Digest::of("agent:0.1.0"));
+    assert!(pushed.len() > 4 && pushed.iter().all(|found| *found == image), "{pushed:?}");
+}
+
 #[test]
 fn values_that_no_chart_takes_are_refused_by_helm_in_words() {
     let (dir, _) = rendered();

@@ -164,7 +164,8 @@ pub enum Published {
     Pending,
     /// It is served.
     Published,
-    /// The registry or the apt repository did not take it: see `problem`. Tried again where that can help.
+    /// The registry or the apt repository did not take it, or nobody could use it: see `problem`. Tried again where that can
+    /// help.
     Failed,
 }
 

@@ -158,10 +158,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// Its name in another registry, by digest: `REGISTRY/<path>:<tag>@<digest>`.
+    /// Its name in another registry, by digest: `REGISTRY/<path>:<tag>@<digest>`. In its own registry it is nowhere to be
+    /// pulled: it was imported, and `ctr images import`, as others of the kind, knows what it imported by tag alone.
     pub fn in_registry(&self, registry: &str) -> String {
-        let path = self.reference.split_once('/').map_or(self.reference.as_str(), |(_, path)| path);
-        format!("{registry}/{path}@{}", self.manifest)
+        match self.reference.split_once('/') {
+            Some((own, _)) if own == registry => self.reference.clone(),
+            named => format!("{registry}/{}@{}", named.map_or(&*self.reference, |(_, path)| path), self.manifest),
+        }
     }
 }
 
@@ -438,8 +441,16 @@ pub struct InitrdConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::{Clusters, Release, Sip, Vino};
+    use super::{Clusters, Digest, Image, Release, Sip, Vino};
     use crate::servers::Provisioning;
+
+    #[test]
+    fn an_image_is_pulled_by_digest_and_imported_by_tag() {
+        let (reference, manifest) = ("foothold.dev/agent:0.1.0".to_owned(), Digest::of("a manifest"));
+        let image = Image { reference, index: None, inner: Vec::new(), manifest: manifest.clone(), blobs: Vec::new() };
+        assert_eq!(image.in_registry("foothold.dev"), "foothold.dev/agent:0.1.0");
+        assert_eq!(image.in_registry("registry.example/a"), format!("registry.example/a/agent:0.1.0@{manifest}"));
+    }
 
     #[test]
     fn a_release_names_clusters_only_where_they_are_asked_for() {

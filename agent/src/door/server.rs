@@ -38,9 +38,10 @@ const STREAMS: u32 = 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub IpAddr);
 
-/// The client's certificate, checked in the handshake, as an extension of each request: none for most clients.
+/// The client's certificate with those behind it, as an extension of each request: none for most clients. It was checked
+/// in the handshake, or in that of the session which goes on: what was trusted then need not be now.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ClientCertificate(pub Option<CertificateDer<'static>>);
+pub(crate) struct ClientCertificate(pub Vec<CertificateDer<'static>>);
 
 /// TLS 1.2 and 1.3; HTTP/2 and HTTP/1.1; whatever certificate is current.
 pub fn tls(resolver: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
@@ -92,8 +93,8 @@ async fn serve(stream: TcpStream, seat: Arc<Seat>, tls: TlsAcceptor, router: Rou
         return;
     }
     let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let certificate = ClientCertificate(certificate.map(|certificate| certificate.clone().into_owned()));
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificate = ClientCertificate(chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
     let router = router.layer(middleware::from_fn_with_state(Arc::clone(&seat), count));
     let router = router.layer(axum::Extension(Peer(seat.peer()))).layer(axum::Extension(certificate));
     let router = router.layer(axum::Extension(Arc::clone(&seat)));

@@ -17,6 +17,9 @@ use crate::listen::{HANDSHAKE, IDLE, Seat};
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes that are read at a time.
 const READ: usize = 2048;
+/// Bytes, and time, of what a client sends that nobody reads.
+const UNWANTED: usize = 1 << 20;
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Serves a connection to its end. Its errors concern the client alone and are dropped.
 pub async fn serve<S: Service>(mut wire: Wire, (peer, place): (Peer, &Seat), service: Arc<S>, hops: Arc<Semaphore>) {
@@ -30,6 +33,7 @@ pub async fn serve<S: Service>(mut wire: Wire, (peer, place): (Peer, &Seat), ser
                 let text = Text::problem(status, reason(status));
                 let _ = wire.write_all(&whole_text(&text, false, false)).await;
                 wire.shut_down().await;
+                pass_over(&mut wire).await;
                 return;
             }
         };
@@ -49,6 +53,9 @@ pub async fn serve<S: Service>(mut wire: Wire, (peer, place): (Peer, &Seat), ser
         drop(busy.take());
         if sent.cut || !head.keep_alive {
             wire.shut_down().await;
+            if head.has_body && !sent.cut {
+                pass_over(&mut wire).await;
+            }
             return;
         }
         if read.is_empty() {
@@ -88,6 +95,19 @@ async fn next_head(wire: &mut Wire, read: &mut Vec<u8>, quiet: Duration) -> Resu
         }
     };
     timeout(HEAD_WITHIN, rest).await.unwrap_or(Err(Refusal::Bad(Bad(408))))
+}
+
+/// Reads a part of what the client still sends: closing upon it would take the answer away (RFC 9112, 9.6).
+async fn pass_over(wire: &mut Wire) {
+    let rest = async {
+        let mut read = Vec::new();
+        let mut passed = 0;
+        while passed < UNWANTED && wire.read(&mut read, READ).await.is_ok_and(|more| more > 0) {
+            passed += read.len();
+            read.clear();
+        }
+    };
+    let _ = timeout(FAREWELL, rest).await;
 }
 
 async fn send_file(wire: &mut Wire, head: &Head, file: File, hops: &Arc<Semaphore>) -> Sent {

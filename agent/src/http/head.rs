@@ -26,6 +26,8 @@ pub struct Head {
     pub query: String,
     /// Whether the client wants to ask again on this connection, and may.
     pub keep_alive: bool,
+    /// Whether a body follows, which is not read here.
+    pub has_body: bool,
     /// `Host`.
     pub host: Option<String>,
     /// `Accept`.
@@ -66,6 +68,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Bad> {
         path,
         query,
         keep_alive: version_1_1,
+        has_body: false,
         host: None,
         accept: None,
         range: None,
@@ -73,7 +76,6 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Bad> {
         if_none_match: None,
         if_modified_since: None,
     };
-    let mut has_body = false;
     for header in request.headers.iter() {
         let text = || std::str::from_utf8(header.value).map(|value| value.trim().to_owned()).map_err(|_| Bad(400));
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
@@ -87,25 +89,30 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Bad> {
             let says = |wanted: &str| words.split(',').any(|word| word.trim() == wanted);
             head.keep_alive = if version_1_1 { !says("close") } else { says("keep-alive") };
         } else if is("accept") {
-            head.accept = Some(text()?);
+            join(&mut head.accept, &text()?);
         } else if is("range") {
-            head.range = Some(text()?);
+            join(&mut head.range, &text()?);
         } else if is("if-range") {
             head.if_range = Some(text()?);
         } else if is("if-none-match") {
-            head.if_none_match = Some(text()?);
+            join(&mut head.if_none_match, &text()?);
         } else if is("if-modified-since") {
             head.if_modified_since = Some(text()?);
         } else if is("content-length") || is("transfer-encoding") {
-            has_body |= header.value != b"0";
+            head.has_body |= header.value != b"0";
         }
     }
     if version_1_1 && head.host.is_none() {
         return Err(Bad(400));
     }
     // No body is read here, so the next request could not be told from it.
-    head.keep_alive &= !has_body;
+    head.keep_alive &= !head.has_body;
     Ok(Some((head, length)))
+}
+
+/// A header that is there several times is one list (RFC 9110, 5.3).
+fn join(list: &mut Option<String>, more: &str) {
+    *list = Some(list.take().map_or_else(|| more.to_owned(), |before| format!("{before}, {more}")));
 }
 
 /// Path and query of a target: `/path?query`, or `http://host/path?query` as clients of proxies write it.
@@ -178,6 +185,13 @@ mod tests {
             let (head, _) = parse(text.as_bytes()).expect("good").expect("whole");
             assert_eq!(head.keep_alive, expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_may_stand_in_several_headers() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\nAccept: a\r\naccept: b\r\nIf-None-Match: \"x\"\r\nIf-None-Match: \"y\"\r\n\r\n";
+        let (head, _) = parse(text.as_bytes()).expect("good").expect("whole");
+        assert_eq!((head.accept.as_deref(), head.if_none_match.as_deref()), (Some("a, b"), Some("\"x\", \"y\"")));
     }
 
     #[test]

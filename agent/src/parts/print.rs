@@ -2,7 +2,7 @@
 
 use agent_api::clusters;
 use agent_api::metal3::crds as metal3_crds;
-use agent_api::release::Release;
+use agent_api::release::{Digest, Image, Release};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -21,6 +21,8 @@ const ADDRESS: &str = "{{ required `address: the address at which servers reach 
 const NODE: &str = "{{ required `node: the name of the node, as kubectl get nodes tells it` .Values.node }}";
 /// Name of the pod that runs services as the box does, and of what belongs to it.
 const ON_NODE: &str = "foothold-node";
+/// Annotation of a pod with the digest of what it is made of, images too.
+const CONTENT: &str = "foothold.dev/content";
 /// Health of that pod, on the loopback address.
 const HEALTH: u16 = 8090;
 
@@ -41,7 +43,7 @@ pub struct Part {
 /// All parts that the release has.
 pub fn print(release: &Release) -> Result<Vec<Part>, ObjectsError> {
     let reference = |begins: &str| release.image(begins).map(|image| image.reference.clone());
-    let pulled = |begins: &str| release.image(begins).map(|image| image.in_registry(REGISTRY));
+    let pulled = |begins: &str| release.image(begins).map(pulled);
     let mut parts = Vec::new();
     let Some((agent, agent_name)) = pulled(metal3::IMAGE).zip(reference(metal3::IMAGE)) else { return Ok(parts) };
     if let Some(ironic) = reference(provisioning::IMAGE) {
@@ -83,6 +85,13 @@ pub fn print(release: &Release) -> Result<Vec<Part>, ObjectsError> {
     Ok(parts)
 }
 
+/// The image in the registry that a chart is told; by tag alone where that is its own, as it is imported (as
+/// [`Image::in_registry`] has it).
+fn pulled(image: &Image) -> String {
+    let (own, path) = image.reference.split_once('/').unwrap_or(("", &image.reference));
+    format!("{REGISTRY}/{path}{{{{ if ne .Values.registry `{own}` }}}}@{}{{{{ end }}}}", image.manifest)
+}
+
 fn placed(kinds: &[Value], controller: &Controller) -> Result<Vec<Placed>, ObjectsError> {
     let mut all: Vec<Placed> = kinds.iter().map(place).collect::<Result<_, _>>()?;
     all.extend(controller.rights()?);
@@ -121,10 +130,10 @@ fn for_chart(mut object: Value) -> Value {
             strategy.remove("rollingUpdate");
         }
         let template = &mut object["spec"]["template"];
-        // Who runs Ironic says it anew.
-        if let Some(metadata) = template["metadata"].as_object_mut() {
-            metadata.remove("annotations");
-        }
+        // Who runs Ironic says the box's own anew. Images that were imported keep their tags: the pod is another one all the
+        // same.
+        let digest = Digest::of(template["spec"].to_string()).to_string();
+        template["metadata"]["annotations"] = json!({CONTENT: digest});
         let pod = &mut template["spec"];
         pod["nodeSelector"] = json!({"kubernetes.io/hostname": NODE});
         for container in pod["containers"].as_array_mut().into_iter().flatten() {
@@ -211,7 +220,8 @@ fn on_node(image: &str) -> Vec<Value> {
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
         ],
     });
-    let digest = json!({"foothold.dev/site": "{{ include `foothold.site` . | sha256sum }}"});
+    let content = Digest::of(pod.to_string()).to_string();
+    let annotations = json!({"foothold.dev/site": "{{ include `foothold.site` . | sha256sum }}", CONTENT: content});
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": ON_NODE, "namespace": IN_NAMESPACE, "labels": labels},
@@ -219,7 +229,7 @@ fn on_node(image: &str) -> Vec<Value> {
             "replicas": 1,
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels, "annotations": digest}, "spec": pod},
+            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
         },
     });
     vec![site, deployment]
@@ -297,7 +307,9 @@ mod tests {
                 let containers = pod["containers"].as_array().expect("containers").iter();
                 for container in containers.chain(pod["initContainers"].as_array().into_iter().flatten()) {
                     let image = container["image"].as_str().expect("an image");
-                    assert!(image.starts_with("{{ .Values.registry }}/") && image.contains("@sha256:"), "{image}");
+                    let by_tag = image.starts_with("{{ .Values.registry }}/") && image.ends_with("{{ end }}");
+                    let by_digest = image.contains("{{ if ne .Values.registry `foothold.dev` }}@sha256:");
+                    assert!(by_tag && by_digest, "{image}");
                 }
             }
         }

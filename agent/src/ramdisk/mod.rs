@@ -1,4 +1,5 @@
-//! What the agent does on a server, in the deploy ramdisk and in an OS image: its network, as Ironic handed it over.
+//! What the agent does on a server, in the deploy ramdisk and in an OS image: its network, as Ironic handed it over, and its
+//! clock.
 //!
 //! ```text
 //! ramdisk   virtual medium (VMEDIA_BOOT_ISO, config-2) ─┬► openstack/latest/network_data.json ─network_data─► units of networkd
@@ -9,6 +10,7 @@
 //! Without such a file on the medium every card asks DHCP, as the ramdisk's own settings have it. The medium may show up
 //! some seconds after the disks: the agent waits until one of its names is there, or the time is over.
 
+pub mod clock;
 pub mod image;
 pub mod network_data;
 
@@ -21,7 +23,6 @@ use clap::Args;
 use serde_json::Value;
 
 use self::network_data::NetworkData;
-use crate::host::clock;
 use crate::host::files;
 use crate::host::mount::{self, MountOptions};
 
@@ -88,7 +89,7 @@ fn medium(by_label: &Path, within: Duration) -> anyhow::Result<Option<PathBuf>> 
         if found.is_some() || begun.elapsed() >= within {
             return Ok(found.map(fs_err::canonicalize).transpose()?);
         }
-        clock::pause(LOOK);
+        crate::host::clock::pause(LOOK);
     }
 }
 

@@ -135,8 +135,12 @@ impl Service for Front {
     }
 }
 
-/// The token of `Bearer TOKEN`, or of `Basic`, as which most registry clients send it, with any user name. An empty one is none.
-fn token_of(authorization: &str) -> Option<String> {
+/// The token of who has no login: it says nothing.
+pub(super) const NOBODY: &str = "nobody";
+
+/// The token of `Bearer TOKEN`, or of `Basic`, as which most registry clients send it, with any user name. An empty one is
+/// none.
+pub(super) fn token_of(authorization: &str) -> Option<String> {
     let (scheme, value) = authorization.split_once(' ')?;
     let token = if scheme.eq_ignore_ascii_case("bearer") {
         value.trim().to_owned()
@@ -145,7 +149,7 @@ fn token_of(authorization: &str) -> Option<String> {
         let (_, password) = plain.split_once(':')?;
         scheme.eq_ignore_ascii_case("basic").then(|| password.to_owned())?
     };
-    Some(token).filter(|token| !token.is_empty())
+    Some(token).filter(|token| !token.is_empty() && token != NOBODY)
 }
 
 /// What is asked for.

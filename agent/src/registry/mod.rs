@@ -14,6 +14,7 @@
 pub mod catalog;
 pub mod collect;
 pub mod front;
+mod login;
 mod manifest;
 pub mod pod;
 mod proxy;

@@ -8,16 +8,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::front::{Asked, AskedKind, Front, MayWrite, mapped};
-use super::{RegistryStorage, manifest};
-use crate::door::{Fed, Verdict};
+use super::front::{Asked, AskedKind, Front, mapped};
+use super::storage::Full;
+use super::{RegistryStorage, login, manifest};
+use crate::door::Fed;
 use crate::http::{Peer, hop};
 
 /// The registry begins to answer within this time.
@@ -31,7 +32,7 @@ pub(super) async fn answer(
     peer: Peer,
 ) -> Result<Response<Body>, Infallible> {
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
+    let host = text_of(request.headers(), header::HOST).map(str::to_owned);
     let path = crate::http::decode(uri.path()).unwrap_or_default();
     let asked = Asked::parse(&path, uri.query().unwrap_or_default(), host.as_deref());
     let carried = match &asked {
@@ -40,16 +41,21 @@ pub(super) async fn answer(
         }
         _ => None,
     };
+    let reads = method == Method::GET || method == Method::HEAD;
     let response = match (&front.storage, carried) {
         (_, Some(manifest)) => manifest,
-        _ if path != "/v2" && !path.starts_with("/v2/") => refusal(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "nothing"),
+        _ if reads && (path == "/v2" || path == "/v2/") => login::base(&front, request.headers(), &peer),
+        _ if reads && path == login::TOKENS => login::token(&front, request.headers(), &peer),
+        _ if !path.starts_with("/v2/") => {
+            refusal(StatusCode::NOT_FOUND, "NAME_UNKNOWN", &format!("nothing at `{path}`: images are below `/v2/`"))
+        }
         (Some(_), None) if changes_release(&front, &method, asked.as_ref()) => refusal(
             StatusCode::FORBIDDEN,
             "DENIED",
             "it is part of the release, which stays as it is: take another tag",
         ),
         (Some(storage), None) => with_registry(&front, storage, request, &peer, host.as_deref()).await,
-        (None, None) => without_registry(&method, &path, asked.as_ref()),
+        (None, None) => without_registry(reads, asked.as_ref()),
     };
     // Only requests of the box itself are recorded: other nodes of the site have their own journals.
     if let Some(asked) = asked.filter(|asked| asked.kind == AskedKind::Manifest && peer.ip.is_loopback()) {
@@ -84,18 +90,28 @@ fn changes_release(front: &Front, method: &Method, asked: Option<&Asked>) -> boo
 }
 
 /// A release without a registry: whatever is asked for is not there.
-fn without_registry(method: &Method, path: &str, asked: Option<&Asked>) -> Response<Body> {
-    if path == "/v2/" || path == "/v2" {
-        return response(StatusCode::OK, "{}".to_owned());
+fn without_registry(reads: bool, asked: Option<&Asked>) -> Response<Body> {
+    if !reads {
+        return read_only("this box takes no images");
     }
-    if method != Method::GET && method != Method::HEAD {
-        return refusal(StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "this box takes no images");
-    }
-    let message = match asked {
-        Some(asked) => format!("`{}` is not in this release; the box pulls nothing from outside", asked.image),
-        None => "nothing is here".to_owned(),
+    let unknown = |code: &str, what: &str| {
+        refusal(
+            StatusCode::NOT_FOUND,
+            code,
+            &format!("`{what}` is not in this release; the box pulls nothing from outside"),
+        )
     };
-    refusal(StatusCode::NOT_FOUND, "MANIFEST_UNKNOWN", &message)
+    match asked {
+        Some(asked) if asked.kind == AskedKind::Blob => unknown("BLOB_UNKNOWN", &asked.reference),
+        Some(asked) => unknown("MANIFEST_UNKNOWN", &asked.image),
+        None => refusal(StatusCode::NOT_FOUND, "NAME_UNKNOWN", "nothing is here"),
+    }
+}
+
+pub(super) fn read_only(message: &str) -> Response<Body> {
+    let mut refused = refusal(StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", message);
+    refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    refused
 }
 
 async fn with_registry(
@@ -126,6 +142,10 @@ async fn with_registry(
             response
         }
         Err(error) => {
+            // It was this end that stopped: no more bytes fit.
+            if writes && let Err(full) = storage.count(0) {
+                return no_room(&full);
+            }
             log::warn!("the registry does not answer: {error:#}");
             let mut response =
                 refusal(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", "the registry is starting: ask again");
@@ -135,6 +155,14 @@ async fn with_registry(
     }
 }
 
+pub(super) fn text_of(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok())
+}
+
+fn no_room(full: &Full) -> Response<Body> {
+    refusal(StatusCode::INSUFFICIENT_STORAGE, "DENIED", &full.to_string())
+}
+
 /// Whether a request that changes something is allowed.
 async fn admit(
     front: &Front,
@@ -142,35 +170,15 @@ async fn admit(
     headers: &HeaderMap,
     peer: &Peer,
 ) -> Result<(), Response<Body>> {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let verdict = match front.may_write(peer, text(header::AUTHORIZATION)) {
-        MayWrite::Yes => None,
-        MayWrite::ReadOnly => Some((StatusCode::METHOD_NOT_ALLOWED, "UNSUPPORTED", "this registry is read-only")),
-        MayWrite::NotSoOpenly => {
-            Some((StatusCode::FORBIDDEN, "DENIED", "the box's token is taken over https only, on this same port"))
-        }
-        MayWrite::Token(Verdict::TooMany(_)) => {
-            Some((StatusCode::TOO_MANY_REQUESTS, "TOOMANYREQUESTS", "too many wrong tokens from this address"))
-        }
-        MayWrite::Token(_) => {
-            let message = "writing needs the box's access token as the password, with any user name";
-            Some((StatusCode::UNAUTHORIZED, "UNAUTHORIZED", message))
-        }
-    };
-    if let Some((status, code, message)) = verdict {
-        let mut refused = refusal(status, code, message);
-        if status == StatusCode::UNAUTHORIZED {
-            let challenge = HeaderValue::from_static("Basic realm=\"foothold\"");
-            refused.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-        }
+    if let Some(refused) = login::refused(front.may_write(peer, text_of(headers, header::AUTHORIZATION))) {
         return Err(refused);
     }
-    let wanted = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()).unwrap_or(0);
+    let wanted = text_of(headers, header::CONTENT_LENGTH).and_then(|length| length.parse().ok()).unwrap_or(0);
     let measured = Arc::clone(storage);
     let admitted = tokio::task::spawn_blocking(move || measured.admit(wanted)).await;
     match admitted {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(full)) => Err(refusal(StatusCode::INSUFFICIENT_STORAGE, "DENIED", &full.to_string())),
+        Ok(Err(full)) => Err(no_room(&full)),
         Err(error) => Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, "UNKNOWN", &error.to_string())),
     }
 }
@@ -246,13 +254,15 @@ impl hyper::body::Body for Counted {
 }
 
 /// An error as the distribution specification has it ("Error Codes").
-fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Body> {
+pub(super) fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Body> {
     response(status, json!({ "errors": [{ "code": code, "message": message }] }).to_string())
 }
 
-fn response(status: StatusCode, body: String) -> Response<Body> {
+pub(super) fn response(status: StatusCode, body: String) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("docker-distribution-api-version", HeaderValue::from_static("registry/2.0"));
     response
 }

@@ -16,6 +16,8 @@ use crate::machine::Machine;
 const PREFIX: &str = "foothold-";
 /// Annotation of a pod: the digest of what it reads when it starts.
 const GENERATION: &str = "foothold.dev/generation";
+/// Annotation with the digest of the image's manifest, where the pod names it by tag.
+const IMAGE: &str = "foothold.dev/image";
 
 /// A pod of the kubelet's own, on the box's network: with no right and no file that is not named here.
 #[derive(Debug, Default)]
@@ -111,10 +113,13 @@ impl StaticPod {
     /// Lets the kubelet run it. Returns whether the pod has changed.
     pub fn place(&self, machine: &Machine) -> anyhow::Result<bool> {
         let path = machine.at(manifests::DIR).join(format!("{PREFIX}{}.yaml", self.name));
-        let text = match machine.pulled(&self.image) {
+        let text = match machine.pulled(&self.image).zip(machine.release().image(&self.image)) {
             None => self.manifest()?,
-            Some(image) => {
+            Some((image, of_release)) => {
                 let mut pod = self.object();
+                // What was imported under the same tag is another image.
+                let digest = (IMAGE.to_owned(), of_release.manifest.to_string());
+                pod.metadata.annotations.get_or_insert_default().extend([digest]);
                 for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
                     container.image = Some(image.clone());
                     container.image_pull_policy = Some("IfNotPresent".to_owned());

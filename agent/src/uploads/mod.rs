@@ -9,7 +9,7 @@
 //! Records change by renaming; a record never says more than what is on the disk for good. [`Uploads::open`] ends what
 //! a power cut interrupted. Nothing here knows of HTTP.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,7 @@ mod collect;
 mod hashes;
 mod limits;
 pub mod publish;
+mod qcow2;
 mod record;
 mod source;
 #[cfg(test)]
@@ -36,6 +37,9 @@ pub use collect::Collected;
 pub use limits::{NoRoom, UploadLimits};
 pub use record::{Record, UploadKey};
 pub use writer::Writer;
+
+/// File of the store with the names that the registry is still to forget.
+const FORGOTTEN: &str = "forgotten.json";
 
 /// Where the store is on a box.
 pub const PLACE: &str = "/var/lib/foothold/uploads";
@@ -135,8 +139,8 @@ struct State {
     damaged: bool,
     /// Files that are made from what was uploaded, by path: the apt repository.
     made: Arc<BTreeMap<String, Held>>,
-    /// Names in the registry of images that were removed.
-    forgotten: Vec<String>,
+    /// Names that the registry is still to forget: of images that were removed, or are called otherwise now.
+    forgotten: BTreeSet<String>,
     next_hold: u64,
 }
 
@@ -178,7 +182,9 @@ impl Uploads {
         }
         let (records, damaged) = read_index(&root.join("index"))?;
         let images = records.into_iter().map(|record| (record.key.clone(), Entry::new(record)));
-        let state = State { limits, images: images.collect(), damaged, ..State::default() };
+        let forgotten = fs_err::read(root.join(FORGOTTEN)).unwrap_or_default();
+        let forgotten = serde_json::from_slice(&forgotten).unwrap_or_default();
+        let state = State { limits, images: images.collect(), damaged, forgotten, ..State::default() };
         let inner = Inner { root: root.to_owned(), state: Mutex::new(state), changes: watch::Sender::new(0) };
         let uploads = Self { inner: Arc::new(inner) };
         uploads.end_interrupted()?;
@@ -261,8 +267,9 @@ impl Uploads {
             record.expected = Some(expected);
         }
         record.word = announced.word;
-        // What the registry calls it follows from the description.
-        if record.description != announced.description && key.kind == Kind::ContainerImages && record.digest.is_some() {
+        // What the registry calls it follows from the description; what it refused it may take now.
+        let changes = record.description != announced.description || record.published == Published::Failed;
+        if changes && key.kind == Kind::ContainerImages && record.digest.is_some() {
             record.published = Published::Pending;
             record.attempts = 0;
         }
@@ -286,14 +293,16 @@ impl Uploads {
         if !entry.users.is_empty() {
             return Err(UploadError::InUse(entry.users.values().cloned().collect()));
         }
+        let references = entry.record.references.clone();
+        if key.kind == Kind::ContainerImages {
+            // Before the record goes: whatever ends the box, the registry will forget them.
+            self.forget_later(&mut state, &references)?;
+        }
         let path = self.inner.root.join(key.index_path());
         files::remove(&path)?;
         path.parent().map_or(Ok(()), files::sync_dir)?;
         let Some(entry) = state.images.remove(key) else { return Err(UploadError::Missing) };
         self.drop_bytes(&state, &entry)?;
-        if key.kind == Kind::ContainerImages {
-            state.forgotten.extend(entry.record.references.iter().cloned());
-        }
         drop(state);
         self.tell();
         Ok(entry.record)
@@ -343,17 +352,39 @@ impl Uploads {
         problem: Option<String>,
     ) -> io::Result<()> {
         let mut state = self.lock();
-        let Some(entry) = state.images.get_mut(&of.key) else { return Ok(()) };
-        let mut record = entry.record.clone();
-        if record.digest != of.digest || record.description != of.description {
+        let Some(known) = state.images.get(&of.key).map(|entry| entry.record.clone()) else { return Ok(()) };
+        if known.digest != of.digest {
             return Ok(());
         }
-        (record.published, record.references, record.problem) = (published, references, problem);
-        if record != entry.record {
-            self.keep(&record)?;
+        let record = if known.description == of.description {
+            Record { published, references, problem, ..known.clone() }
+        } else {
+            // It is published again under other names, and these are forgotten then.
+            Record { references: all_of(&known.references, references), ..known.clone() }
+        };
+        if record == known {
+            return Ok(());
+        }
+        if record.key.kind == Kind::ContainerImages {
+            let gone: Vec<String> =
+                known.references.into_iter().filter(|name| !record.references.contains(name)).collect();
+            self.forget_later(&mut state, &gone)?;
+        }
+        self.keep(&record)?;
+        if let Some(entry) = state.images.get_mut(&of.key) {
             entry.record = record;
         }
         Ok(())
+    }
+
+    /// Which other image of other bytes has that name in the registry.
+    fn holder(&self, reference: &str, of: &Record) -> Option<UploadKey> {
+        let state = self.lock();
+        let other = |record: &&Record| record.key.kind == Kind::ContainerImages && record.digest != of.digest;
+        let mut others = state.images.values().map(|entry| &entry.record).filter(other);
+        others
+            .find(|record| record.key != of.key && record.references.iter().any(|it| it == reference))
+            .map(|it| it.key.clone())
     }
 
     /// Notes that its bytes are being read; tells how often that was begun before and did not end.
@@ -402,12 +433,31 @@ impl Uploads {
         Ok(())
     }
 
-    /// Names in the registry of removed images; each is returned once.
-    fn take_forgotten(&self) -> Vec<String> {
-        let mut state = self.lock();
-        let forgotten = std::mem::take(&mut state.forgotten);
+    /// Names that the registry is to forget, for no image has them any more.
+    fn to_forget(&self) -> Vec<String> {
+        let state = self.lock();
         let named = |name: &String| state.images.values().any(|entry| entry.record.references.contains(name));
-        forgotten.into_iter().filter(|name| !named(name)).collect()
+        state.forgotten.iter().filter(|name| !named(name)).cloned().collect()
+    }
+
+    /// Notes that the registry has forgotten a name.
+    fn forgot(&self, name: &str) -> io::Result<()> {
+        let mut state = self.lock();
+        let mut left = state.forgotten.clone();
+        if left.remove(name) { self.keep_forgotten(&mut state, left) } else { Ok(()) }
+    }
+
+    fn forget_later(&self, state: &mut State, names: &[String]) -> io::Result<()> {
+        let mut all = state.forgotten.clone();
+        all.extend(names.iter().cloned());
+        if all == state.forgotten { Ok(()) } else { self.keep_forgotten(state, all) }
+    }
+
+    fn keep_forgotten(&self, state: &mut State, names: BTreeSet<String>) -> io::Result<()> {
+        let (root, bytes) = (&self.inner.root, serde_json::to_vec(&names)?);
+        files::replace_below(root, &root.join(FORGOTTEN), &bytes)?;
+        state.forgotten = names;
+        Ok(())
     }
 
     /// Root of the store.
@@ -455,6 +505,12 @@ impl Uploads {
         // The disk is changed before the state, so the state is valid even after a panic.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Both lists, each name once.
+fn all_of(names: &[String], more: Vec<String>) -> Vec<String> {
+    let fresh = more.into_iter().filter(|name| !names.contains(name));
+    names.iter().cloned().chain(fresh.collect::<Vec<_>>()).collect()
 }
 
 /// All records below `dir`, and whether one could not be read: that one is logged and left as it is.

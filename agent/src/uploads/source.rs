@@ -3,7 +3,7 @@
 //! Each is under its full name, `images/<owner>/<cluster>/<name>`; and under `images/<name>` as long as there is only
 //! one image of that name, so that who has but one cluster needs not to know more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use agent_api::bpa::Kind;
 use agent_api::release::ContentKind;
@@ -69,11 +69,16 @@ impl Source for Uploads {
     fn list(&self) -> Vec<Held> {
         let state = self.lock();
         let mut all: BTreeMap<String, Held> = (*state.made).clone();
+        let mut names: HashMap<(Kind, &str), usize> = HashMap::new();
+        for (key, _) in state.images.iter().filter(|(_, entry)| entry.record.digest.is_some()) {
+            *names.entry((key.kind, &key.name)).or_default() += 1;
+        }
         for (key, entry) in &state.images {
             let Some(full) = entry.record.path() else { continue };
             let Some(held) = self.held(entry, &full) else { continue };
             let short = format!("{}/{}", folder(key.kind).unwrap_or_default(), key.name);
-            let both = [Some(full), key_of(&state.images, &short).map(|_| short)];
+            let alone = names.get(&(key.kind, &*key.name)) == Some(&1);
+            let both = [Some(full), alone.then_some(short)];
             for path in both.into_iter().flatten() {
                 for sum in &entry.sums {
                     let suffix = sum.path.rsplit_once('.').map_or("", |(_, suffix)| suffix);

@@ -101,6 +101,17 @@ fn an_image_whose_last_byte_is_there_is_completed_at_the_next_start() {
 }
 
 #[test]
+fn an_os_image_that_needs_another_file_says_so() {
+    let (_dir, uploads) = store();
+    let mut head = vec![0; 512];
+    head[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
+    (head[15], head[23]) = (104, 16);
+    let record = put(&uploads, &os("alpha", "overlay.qcow2"), &head);
+    let problem = record.problem.expect("a problem");
+    assert!(record.published == Published::Failed && problem.contains("needs a backing file"), "{problem}");
+}
+
+#[test]
 fn zeros_are_holes_and_the_bytes_are_right() {
     use std::os::unix::fs::MetadataExt;
     let (_dir, uploads) = store();

@@ -3,8 +3,9 @@
 //! The record's checkpoint (offset, and state of the digests) is written after the bytes before it are on the disk, so
 //! that it is true after any power cut. Bytes behind it are cut off when the upload goes on.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::SystemTime;
 
 use agent_api::bpa::{Kind, Published};
@@ -12,7 +13,7 @@ use agent_api::release::Digest;
 
 use super::hashes::Hashes;
 use super::record::{Checkpoint, Record};
-use super::{NoRoom, UploadError, UploadKey, Uploads, secs};
+use super::{NoRoom, UploadError, UploadKey, Uploads, qcow2, secs};
 use crate::content::Held;
 use crate::host::files;
 
@@ -121,7 +122,12 @@ impl Uploads {
         }
         record.digest = Some(digest);
         record.md5 = Some(md5);
-        record.published = if publishes_later(record) { Published::Pending } else { Published::Published };
+        record.problem = unusable(record, &blob)?;
+        record.published = match (&record.problem, publishes_later(record)) {
+            (Some(_), _) => Published::Failed,
+            (None, true) => Published::Pending,
+            (None, false) => Published::Published,
+        };
         self.keep(record)?;
         Ok(())
     }
@@ -151,6 +157,16 @@ impl Uploads {
         }
         Ok((file, Digest::from_hex(&hex).map_err(io::Error::other)?))
     }
+}
+
+/// Why nobody could use an OS image. It is served all the same: who fetches it may know better.
+fn unusable(record: &Record, blob: &Path) -> io::Result<Option<String>> {
+    if record.key.kind != Kind::OsImages {
+        return Ok(None);
+    }
+    let mut head = Vec::new();
+    fs_err::File::open(blob)?.take(qcow2::HEAD as u64).read_to_end(&mut head)?;
+    Ok(qcow2::problem(&head))
 }
 
 /// Whether the registry or the apt repository must take it in, too.

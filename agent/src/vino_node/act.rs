@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use super::ledger::{DomainEntry, Ledger, NetworkEntry, PoolEntry};
 use super::plan::{About, Step};
 use super::redfish::power;
+use super::there::There;
 use super::virsh::{Virsh, VirshError};
 use super::xml::Element;
 use super::{BRIDGES, Paths};
@@ -63,14 +64,17 @@ impl Act<'_> {
                 self.save()
             }
             Step::DefinePool { name, xml, folder } => {
-                self.ledger.pools.insert(name.clone(), PoolEntry { folder: folder.clone() });
+                let entry = PoolEntry { folder: folder.clone(), xml: xml.clone() };
+                self.ledger.pools.insert(name.clone(), entry.clone());
                 self.save()?;
-                if let Some(folder) = folder {
-                    fs_err::create_dir_all(self.paths.of_node(folder))?;
-                }
-                self.define(&["pool-define", "/dev/stdin"], xml)
+                define_pool(self.virsh, self.paths, &entry)
             }
             Step::StartPool { name } => Ok(self.virsh.run(&["pool-start", name]).map(drop)?),
+            Step::RemoveBridge { network, bridge } => {
+                self.virsh.ip(&["link", "delete", "dev", bridge])?;
+                self.network(network).of_libvirt = None;
+                self.save()
+            }
             Step::MakeBridge { network, bridge, mac, address } => self.make_bridge(network, bridge, mac, address),
             Step::DefineNetwork { name, xml, hash, active } => self.define_network(name, xml, hash, *active),
             Step::StartNetwork { name } => self.start_network(name),
@@ -85,19 +89,19 @@ impl Act<'_> {
                 self.network(network).plugged = None;
                 self.save()
             }
-            Step::MakeVolume { domain, pool, name, xml } => {
-                let key = (pool.clone(), name.clone());
-                let entry = self.ledger.domains.entry(domain.clone()).or_default();
-                if !entry.volumes.contains(&key) {
-                    entry.volumes.push(key);
-                }
-                self.save()?;
+            // The ledger has it with its domain.
+            Step::MakeVolume { pool, name, xml, .. } => {
                 self.define(&["vol-create", pool, "/dev/stdin"], xml).with_context(|| format!("volume `{name}`"))
             }
             Step::GrowVolume { domain, runs, pool, name, bytes } => self.grow(domain, *runs, (pool, name), *bytes),
-            Step::DefineDomain { name, xml, entry, there } => self.define_domain(name, xml, entry, *there),
-            Step::RemoveVolume { pool, name, .. } => {
-                Ok(self.virsh.run(&["vol-delete", name, "--pool", pool]).map(drop)?)
+            Step::DefineDomain { name, xml, entry } => self.define_domain(name, xml, entry),
+            Step::RemoveVolume { domain, pool, name, there } => {
+                if *there {
+                    self.virsh.run(&["vol-delete", name, "--pool", pool])?;
+                }
+                let entry = self.ledger.domains.entry(domain.clone()).or_default();
+                entry.volumes.retain(|(in_pool, volume)| (in_pool, volume) != (pool, name));
+                self.save()
             }
         }
     }
@@ -187,13 +191,16 @@ impl Act<'_> {
         self.virsh.ip(&["link", "set", "dev", bridge, "group", &group.to_string()]).map(drop)
     }
 
-    fn start_network(&self, name: &str) -> anyhow::Result<()> {
+    fn start_network(&mut self, name: &str) -> anyhow::Result<()> {
         self.virsh.run(&["net-start", name])?;
-        // Machines that ran on it before are still there, plugged into nothing.
-        let bridge = self.virsh.run(&["net-dumpxml", name])?;
-        let bridge = Element::parse(&bridge)?.of_child("bridge", "name").map(str::to_owned);
-        let Some(bridge) = bridge else { return Ok(()) };
+        let document = Element::parse(&self.virsh.run(&["net-dumpxml", name])?)?;
+        let Some(bridge) = document.of_child("bridge", "name").map(str::to_owned) else { return Ok(()) };
+        // One that leads to a bridge of others has none of its own.
+        let is_own = document.of_child("forward", "mode") != Some("bridge");
+        self.network(name).of_libvirt = Some(bridge.clone()).filter(|_| is_own);
+        self.save()?;
         self.group(&bridge, BRIDGES)?;
+        // Machines that ran on it before are still there, plugged into nothing.
         for domain in self.virsh.lines(&["list", "--name"])? {
             for line in self.virsh.lines(&["domiflist", &domain])? {
                 let words: Vec<&str> = line.split_whitespace().collect();
@@ -218,33 +225,44 @@ impl Act<'_> {
         Ok(self.virsh.run(&["blockresize", domain, path.trim(), &size]).map(drop)?)
     }
 
-    /// Defines a domain. If libvirt refuses the definition, the volumes that were made for it are removed again.
-    fn define_domain(&mut self, name: &str, xml: &str, entry: &DomainEntry, there: bool) -> anyhow::Result<()> {
+    /// Defines a domain. One that libvirt refuses keeps what it has: after a restart of the pod it is not there, but its volumes
+    /// are.
+    fn define_domain(&mut self, name: &str, xml: &str, entry: &DomainEntry) -> anyhow::Result<()> {
+        let is_new = !self.ledger.domains.contains_key(name);
         self.ledger.domains.entry(name.to_owned()).or_default().cores.clone_from(&entry.cores);
         self.save()?;
-        if let Err(error) = self.virsh.with_file(&["define", "/dev/stdin"], xml) {
-            if !there {
-                self.forget(name, entry);
+        if let Err(error) = self.define(&["define", "/dev/stdin"], xml) {
+            if is_new {
+                self.ledger.domains.remove(name);
+                self.save()?;
             }
-            return Err(error.into());
+            return Err(error);
         }
         self.ledger.domains.insert(name.to_owned(), entry.clone());
         self.save()
     }
+}
 
-    fn forget(&mut self, name: &str, entry: &DomainEntry) {
-        let gone = |(pool, volume): &(String, String)| self.virsh.run(&["vol-delete", volume, "--pool", pool]);
-        let left: Vec<VirshError> = entry.volumes.iter().filter_map(|volume| gone(volume).err()).collect();
-        if left.is_empty() {
-            self.ledger.domains.remove(name);
+/// Brings pools back that were made here and that libvirt does not know any more, or that are not active: what volumes there
+/// are is not known without them. Returns whether there were any.
+pub fn restore_pools(virsh: &Virsh, paths: &Paths, ledger: &Ledger, there: &There) -> anyhow::Result<bool> {
+    let lost = |(name, entry): &(&String, &PoolEntry)| there.pools.get(*name) != Some(&true) && !entry.xml.is_empty();
+    let lost: Vec<_> = ledger.pools.iter().filter(lost).collect();
+    for (name, entry) in &lost {
+        let doing = || format!("bringing back pool `{name}`");
+        if !there.pools.contains_key(*name) {
+            define_pool(virsh, paths, entry).with_context(doing)?;
         }
-        for error in left {
-            log::warn!("a volume of `{name}`, which was refused: {error}");
-        }
-        if let Err(error) = self.save() {
-            log::warn!("the ledger: {error:#}");
-        }
+        virsh.run(&["pool-start", name]).with_context(doing)?;
     }
+    Ok(!lost.is_empty())
+}
+
+fn define_pool(virsh: &Virsh, paths: &Paths, entry: &PoolEntry) -> anyhow::Result<()> {
+    if let Some(folder) = &entry.folder {
+        fs_err::create_dir_all(paths.of_node(folder))?;
+    }
+    Ok(virsh.with_file(&["pool-define", "/dev/stdin"], &entry.xml).map(drop)?)
 }
 
 /// A step as a line of the log. It leaves out documents, which may hold passwords.

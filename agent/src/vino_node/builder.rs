@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::Paths;
-use super::act::Act;
+use super::act::{Act, restore_pools};
 use super::cores;
 use super::ledger::Ledger;
 use super::plan::plan;
@@ -65,7 +65,10 @@ impl Builder {
     pub fn pass(&self, values: &NodeValues, given: &Given) -> anyhow::Result<NodeReport> {
         let mut ledger = Ledger::read(&self.paths.ledger())?;
         let accelerator = self.accelerator()?;
-        let there = self.look(&ledger, &BTreeSet::new())?;
+        let mut there = self.look(&ledger, &BTreeSet::new())?;
+        if restore_pools(&self.virsh, &self.paths, &ledger, &there)? {
+            there = self.look(&ledger, &BTreeSet::new())?;
+        }
         settle(&mut ledger, &there);
         let facts = self.facts(accelerator, &there, given)?;
         let (wanted, mut wrong, steps, there) = match Templates::read(&given.templates) {

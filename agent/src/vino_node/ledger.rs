@@ -27,6 +27,8 @@ pub struct Ledger {
 pub struct PoolEntry {
     /// Its folder, if it is one.
     pub folder: Option<PathBuf>,
+    /// Its document. libvirt's own definitions go with the pod, and the volumes do not.
+    pub xml: String,
 }
 
 /// A network.
@@ -37,6 +39,8 @@ pub struct NetworkEntry {
     pub hash: Option<String>,
     /// Its bridge, if the builder made that and not libvirt.
     pub bridge: Option<String>,
+    /// Its bridge, if libvirt made that. It stays when the pod ends.
+    pub of_libvirt: Option<String>,
     /// The interface that is plugged into its bridge.
     pub plugged: Option<String>,
 }

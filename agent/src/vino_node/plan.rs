@@ -1,9 +1,9 @@
 //! Compares what is there with what is wanted, and decides what is done, in this order. Pure.
 //!
 //! ```text
-//! domains that go ─► networks that go ─► pools ─► networks ─► volumes ─► domains ─► pools that go
+//! domains that go ─► networks that go ─► pools ─► networks ─► domains, each before its volumes ─► pools that go
 //! ```
-//! Only what the ledger names is changed or removed. A name that somebody else uses already is an error of the plan.
+//! So no volume is made for a domain that libvirt refuses. Only what the ledger names is changed or removed. A name that somebody else uses already is an error of the plan.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,8 +35,15 @@ pub enum Step {
         name: String,
         /// Whether libvirt has it; whether it is active.
         there: Option<bool>,
-        /// The bridge that is removed with it, if the builder made one.
+        /// The bridge that is removed with it, if libvirt does not remove it.
         bridge: Option<String>,
+    },
+    /// Remove the bridge of a network that libvirt does not know any more: another pod made it.
+    RemoveBridge {
+        /// The network.
+        network: String,
+        /// Its bridge.
+        bridge: String,
     },
     /// Destroy and undefine a pool. Its folder goes when it is empty.
     RemovePool {
@@ -136,10 +143,8 @@ pub enum Step {
         xml: String,
         /// Its entry of the ledger afterwards.
         entry: DomainEntry,
-        /// Whether it is there.
-        there: bool,
     },
-    /// A volume that a domain no longer has.
+    /// Remove a volume that a domain no longer has, and forget it.
     RemoveVolume {
         /// The domain.
         domain: String,
@@ -147,6 +152,8 @@ pub enum Step {
         pool: String,
         /// Name.
         name: String,
+        /// Whether it is there.
+        there: bool,
     },
 }
 
@@ -171,6 +178,7 @@ impl Step {
             Self::RemoveNetwork { name, .. }
             | Self::DefineNetwork { name, .. }
             | Self::StartNetwork { name }
+            | Self::RemoveBridge { network: name, .. }
             | Self::MakeBridge { network: name, .. }
             | Self::Plug { network: name, .. }
             | Self::Unplug { network: name, .. } => About::Network(name.clone()),
@@ -239,6 +247,13 @@ pub fn plan(there: &There, wanted: &Wanted, ledger: &Ledger) -> Plan {
     plan
 }
 
+/// The bridge that libvirt made for a network in a pod of before. This pod's libvirt knows nothing of it, and could not make it
+/// again.
+fn stale_bridge(there: &There, name: &str, entry: &NetworkEntry) -> Option<String> {
+    let bridge = entry.of_libvirt.clone().filter(|_| !there.networks.contains_key(name))?;
+    there.links.get(&bridge).is_some_and(|link| link.bridge).then_some(bridge)
+}
+
 fn foreign(kind: &str) -> String {
     format!("the node has a {kind} of that name which ViNO did not make; hint: remove it, or take another name")
 }
@@ -255,11 +270,11 @@ impl Plan {
         if let Some(interface) = entry.plugged.as_ref().filter(|interface| there.links.contains_key(*interface)) {
             self.steps.push(Step::Unplug { network: name.to_owned(), interface: interface.clone() });
         }
-        let bridge = entry.bridge.clone().filter(|bridge| there.links.contains_key(bridge));
+        let own = entry.bridge.clone().filter(|bridge| there.links.contains_key(bridge));
         self.steps.push(Step::RemoveNetwork {
             name: name.to_owned(),
             there: there.networks.get(name).copied(),
-            bridge,
+            bridge: own.or_else(|| stale_bridge(there, name, entry)),
         });
     }
 
@@ -270,6 +285,9 @@ impl Plan {
             return;
         }
         let own = name.to_owned();
+        let left_over = entry.and_then(|entry| stale_bridge(there, name, entry));
+        let is_stale = left_over.is_some();
+        self.steps.extend(left_over.map(|bridge| Step::RemoveBridge { network: own.clone(), bridge }));
         if let (Some(bridge), Some((mac, address))) = (&wanted.bridge, &wanted.foreign)
             && !there.links.contains_key(bridge)
         {
@@ -292,7 +310,7 @@ impl Plan {
         }
         if let (Some(interface), Some(bridge)) = (&wanted.plug, &wanted.bridge) {
             let in_it = there.links.get(interface).and_then(|link| link.master.as_ref()) == Some(bridge);
-            if !in_it || (!current && state == Some(true)) {
+            if !in_it || is_stale || (!current && state == Some(true)) {
                 self.steps.push(Step::Plug { network: own, bridge: bridge.clone(), interface: interface.clone() });
             }
         }
@@ -305,50 +323,49 @@ impl Plan {
             return;
         }
         let runs = state.is_some_and(|state| *state != DomainState::ShutOff);
-        let mut volumes = Vec::new();
-        for volume in &wanted.volumes {
-            let key = (volume.pool.clone(), volume.name.clone());
-            if let Err(error) = self.volume(there, name, runs, volume) {
+        let changes: Result<Vec<_>, _> = wanted.volumes.iter().map(|it| change(there, name, runs, it)).collect();
+        let changes = match changes {
+            Ok(changes) => changes,
+            Err(error) => {
                 self.wrong.insert(About::Domain(name.to_owned()), error);
                 return;
             }
-            volumes.push(key);
-        }
+        };
+        let volumes: Vec<_> = wanted.volumes.iter().map(|it| (it.pool.clone(), it.name.clone())).collect();
         let gone: Vec<_> =
             entry.iter().flat_map(|entry| &entry.volumes).filter(|old| !volumes.contains(old)).cloned().collect();
-        // Volumes that a running machine still has go with its next stop.
-        let (later, now): (Vec<_>, Vec<_>) = gone.into_iter().partition(|_| runs);
         let current = state.is_some() && entry.is_some_and(|entry| entry.hash.as_ref() == Some(&wanted.hash));
-        if !current || (!runs && !now.is_empty()) {
+        if !current {
             let pending = there.runs.get(name).cloned();
             let entry = DomainEntry {
                 hash: Some(wanted.hash.clone()),
-                volumes: volumes.into_iter().chain(later).collect(),
+                // Each is known until it is removed, so that none is left behind.
+                volumes: volumes.into_iter().chain(gone.iter().cloned()).collect(),
                 cores: wanted.cores.clone(),
                 pending,
             };
-            let there = state.is_some();
-            self.steps.push(Step::DefineDomain { name: name.to_owned(), xml: wanted.xml.clone(), entry, there });
+            self.steps.push(Step::DefineDomain { name: name.to_owned(), xml: wanted.xml.clone(), entry });
         }
-        for (pool, volume) in now.into_iter().filter(|volume| there.volumes.contains_key(volume)) {
-            self.steps.push(Step::RemoveVolume { domain: name.to_owned(), pool, name: volume });
+        self.steps.extend(changes.into_iter().flatten());
+        // Those that a running machine still has go with its next stop.
+        for (pool, volume) in gone.into_iter().filter(|_| !runs) {
+            let there = there.volumes.contains_key(&(pool.clone(), volume.clone()));
+            self.steps.push(Step::RemoveVolume { domain: name.to_owned(), pool, name: volume, there });
         }
     }
+}
 
-    fn volume(&mut self, there: &There, domain: &str, runs: bool, wanted: &WantedVolume) -> Result<(), String> {
-        let (pool, name, bytes) = (wanted.pool.clone(), wanted.name.clone(), wanted.bytes);
-        let domain = domain.to_owned();
-        match there.volumes.get(&(pool.clone(), name.clone())) {
-            None => self.steps.push(Step::MakeVolume { domain, pool, name, xml: wanted.xml.clone() }),
-            Some(has) if *has < bytes => self.steps.push(Step::GrowVolume { domain, runs, pool, name, bytes }),
-            Some(has) if *has > bytes => {
-                return Err(format!(
-                    "its volume `{name}` has {has} bytes, and {bytes} are asked for: a volume is never made smaller; hint: ask for at \
-                     least as much, or remove the machine first"
-                ));
-            }
-            Some(_) => {}
-        }
-        Ok(())
+/// What is done about a volume, if anything.
+fn change(there: &There, domain: &str, runs: bool, wanted: &WantedVolume) -> Result<Option<Step>, String> {
+    let (pool, name, bytes) = (wanted.pool.clone(), wanted.name.clone(), wanted.bytes);
+    let domain = domain.to_owned();
+    match there.volumes.get(&(pool.clone(), name.clone())) {
+        None => Ok(Some(Step::MakeVolume { domain, pool, name, xml: wanted.xml.clone() })),
+        Some(has) if *has < bytes => Ok(Some(Step::GrowVolume { domain, runs, pool, name, bytes })),
+        Some(has) if *has > bytes => Err(format!(
+            "its volume `{name}` has {has} bytes, and {bytes} are asked for: a volume is never made smaller; hint: ask for at \
+             least as much, or remove the machine first"
+        )),
+        Some(_) => Ok(None),
     }
 }

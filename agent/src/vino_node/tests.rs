@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_api::vino::values::{Accelerator, DomainState, NodeValues};
+use agent_api::vino::values::{Accelerator, DomainState, NetworkValues, NodeValues};
 
 use super::ledger::{DomainEntry, Ledger, NetworkEntry, PoolEntry};
 use super::plan::{About, Plan, Step, plan};
@@ -39,9 +39,9 @@ fn done(plan: &Plan, wanted: &Wanted) -> (There, Ledger) {
     let (mut there, mut ledger) = (There { links: facts().links, ..There::default() }, Ledger::default());
     for step in &plan.steps {
         match step {
-            Step::DefinePool { name, folder, .. } => {
+            Step::DefinePool { name, folder, xml } => {
                 there.pools.insert(name.clone(), true);
-                ledger.pools.insert(name.clone(), PoolEntry { folder: folder.clone() });
+                ledger.pools.insert(name.clone(), PoolEntry { folder: folder.clone(), xml: xml.clone() });
             }
             Step::DefineNetwork { name, hash, .. } => {
                 there.networks.insert(name.clone(), true);
@@ -152,6 +152,33 @@ fn an_interface_with_addresses_is_not_plugged_in_and_a_bridge_is_used_as_it_is()
     assert!(error.contains("no interface `enp3s7`"), "{error}");
 }
 
+/// The addresses of a node are often those of a bridge or bond over its cards.
+#[test]
+fn an_interface_is_not_taken_out_of_what_somebody_else_put_it_into() {
+    let mut facts = facts();
+    facts.links.insert("enp3s7".to_owned(), Link { master: Some("br0".to_owned()), ..Link::default() });
+    let error = all(&values(), &facts, &Ledger::default()).networks["management"].clone().expect_err("it would leave");
+    assert!(error.contains("`enp3s7` is part of `br0`") && error.contains("hint: name `br0`"), "{error}");
+    let entry = NetworkEntry { plugged: Some("enp3s7".to_owned()), ..NetworkEntry::default() };
+    let ledger = Ledger { networks: BTreeMap::from([("management".to_owned(), entry)]), ..Ledger::default() };
+    assert!(all(&values(), &facts, &ledger).networks["management"].is_ok(), "it is in a bridge of ours");
+}
+
+/// Else each pass would take it from the one and give it to the other.
+#[test]
+fn an_interface_is_plugged_into_one_network() {
+    let mut some = values();
+    some.networks.push(NetworkValues { name: "storage".to_owned(), bridge_name: None, ..some.networks[0].clone() });
+    let wanted = all(&some, &facts(), &Ledger::default());
+    assert!(wanted.networks["management"].is_ok());
+    let error = wanted.networks["storage"].as_ref().expect_err("it is taken");
+    assert!(error.contains("`enp3s7` is for network `management` already"), "{error}");
+    // A bridge of the node is for all of them.
+    let links = BTreeMap::from([("enp3s7".to_owned(), Link { bridge: true, ..Link::default() })]);
+    let wanted = all(&some, &Facts { links, ..facts() }, &Ledger::default());
+    assert!(wanted.networks.values().all(Result::is_ok));
+}
+
 #[test]
 fn what_was_made_is_left_alone_until_it_is_asked_for_otherwise() {
     let wanted = all(&values(), &facts(), &Ledger::default());
@@ -167,7 +194,7 @@ fn what_was_made_is_left_alone_until_it_is_asked_for_otherwise() {
     there.domains.insert("worker-0".to_owned(), DomainState::Running);
     there.runs.insert("worker-0".to_owned(), "7".to_owned());
     let steps = plan(&there, &more, &ledger).steps;
-    let [Step::GrowVolume { runs: true, bytes, .. }, Step::DefineDomain { there: true, entry, .. }] = &steps[..] else {
+    let [Step::DefineDomain { entry, .. }, Step::GrowVolume { runs: true, bytes, .. }] = &steps[..] else {
         panic!("{steps:?}")
     };
     assert_eq!((*bytes >> 30, entry.pending.as_deref()), (25, Some("7")), "it waits for another run");
@@ -183,6 +210,52 @@ fn a_volume_is_never_made_smaller() {
     let plan = plan(&there, &all(&less, &facts(), &ledger), &ledger);
     assert_eq!(plan.steps, []);
     assert!(plan.wrong[&About::Domain("worker-0".to_owned())].contains("never made smaller"), "{plan:?}");
+}
+
+/// libvirt's definitions went with the pod of before; bridges and volumes did not.
+#[test]
+fn a_bridge_of_a_pod_of_before_is_made_anew_and_goes_with_its_network() {
+    let wanted = all(&values(), &facts(), &Ledger::default());
+    let link = |bridge, master: Option<&str>| Link { bridge, master: master.map(str::to_owned), ..Link::default() };
+    let links = [("vm-infra", link(true, None)), ("enp3s7", link(false, Some("vm-infra")))];
+    let there = There { links: links.map(|(name, link)| (name.to_owned(), link)).into(), ..There::default() };
+    let (bridge, interface) = (Some("vm-infra".to_owned()), Some("enp3s7".to_owned()));
+    let entry = NetworkEntry { of_libvirt: bridge.clone(), plugged: interface, ..NetworkEntry::default() };
+    let ledger = Ledger { networks: BTreeMap::from([("management".to_owned(), entry)]), ..Ledger::default() };
+    let steps = plan(&there, &wanted, &ledger).steps;
+    let about = About::Network("management".to_owned());
+    let steps: Vec<&Step> = steps.iter().filter(|step| step.about() == about).collect();
+    let [Step::RemoveBridge { .. }, Step::DefineNetwork { .. }, Step::StartNetwork { .. }, Step::Plug { .. }] =
+        steps[..]
+    else {
+        panic!("{steps:?}")
+    };
+    let steps = plan(&there, &Wanted::default(), &ledger).steps;
+    assert!(matches!(&steps[1], Step::RemoveNetwork { there: None, bridge: Some(_), .. }), "{steps:?}");
+    // One that libvirt knows is libvirt's to remove.
+    let there = There { networks: BTreeMap::from([("management".to_owned(), true)]), ..there };
+    let steps = plan(&there, &Wanted::default(), &ledger).steps;
+    assert!(matches!(&steps[1], Step::RemoveNetwork { there: Some(true), bridge: None, .. }), "{steps:?}");
+}
+
+/// A power cut between the new definition and the removal must not leave the volume to nobody.
+#[test]
+fn a_volume_that_is_not_asked_for_any_more_is_known_until_it_is_removed() {
+    let wanted = all(&values(), &facts(), &Ledger::default());
+    let (mut there, mut ledger) =
+        done(&plan(&There { links: facts().links, ..There::default() }, &wanted, &Ledger::default()), &wanted);
+    let mut fewer = values();
+    fewer.domains[1].disk_drives.clear();
+    let fewer = all(&fewer, &facts(), &ledger);
+    let steps = plan(&there, &fewer, &ledger).steps;
+    let [Step::DefineDomain { entry, .. }, removal @ Step::RemoveVolume { there: true, .. }] = &steps[..] else {
+        panic!("{steps:?}")
+    };
+    assert_eq!(entry.volumes.len(), 2);
+    ledger.domains.insert("worker-0".to_owned(), entry.clone());
+    assert_eq!(plan(&there, &fewer, &ledger).steps, std::slice::from_ref(removal), "it is tried again");
+    there.domains.insert("worker-0".to_owned(), DomainState::Running);
+    assert_eq!(plan(&there, &fewer, &ledger).steps, [], "a machine that runs has it still");
 }
 
 #[test]

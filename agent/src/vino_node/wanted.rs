@@ -118,8 +118,17 @@ pub fn wanted(values: &NodeValues, templates: &Templates, facts: &Facts, ledger:
             Err(error) => wanted.errors.push(error),
         }
     }
+    let mut plugged: BTreeMap<String, &str> = BTreeMap::new();
     for one in &values.networks {
-        wanted.networks.insert(one.name.clone(), network(one, templates, &base, facts));
+        let made = network(one, templates, &base, facts, ledger).and_then(|made| {
+            let other = made.plug.clone().and_then(|interface| Some((plugged.get(&interface).copied()?, interface)));
+            match other {
+                Some((other, interface)) => Err(plugged_twice(&interface, other)),
+                None => Ok(made),
+            }
+        });
+        plugged.extend(made.iter().filter_map(|made| Some((made.plug.clone()?, one.name.as_str()))));
+        wanted.networks.insert(one.name.clone(), made);
     }
     let chosen = values.networks.iter().flat_map(|one| [Some(one.name.as_str()), one.libvirt_template.as_deref()]);
     for (name, template) in templates.networks_beside(&chosen.flatten().collect::<Vec<_>>()) {
@@ -215,6 +224,7 @@ fn network(
     templates: &Templates,
     base: &Map<String, serde_json::Value>,
     facts: &Facts,
+    ledger: &Ledger,
 ) -> Result<WantedNetwork, String> {
     let template = templates.network(&[values.libvirt_template.as_deref().unwrap_or_default(), &values.name]);
     let plug = values.physical_interface.clone().or_else(|| facts.interface.clone());
@@ -236,7 +246,7 @@ fn network(
     if host_bridge.is_none()
         && let Some(name) = plug
     {
-        plugs(&name, facts)?;
+        plugs(&name, facts, ledger)?;
         made.plug = Some(name);
     }
     if let Some(foreign) = &mut made.foreign {
@@ -247,11 +257,26 @@ fn network(
     Ok(made)
 }
 
-/// Whether an interface may be plugged into a bridge: one with addresses would lose them, and the node with it.
-fn plugs(name: &str, facts: &Facts) -> Result<(), String> {
+fn plugged_twice(interface: &str, other: &str) -> String {
+    format!(
+        "the interface `{interface}` is for network `{other}` already, and it can be in one bridge only; hint: name another \
+         `physicalInterface`, or a bridge of the node, which several networks may use"
+    )
+}
+
+/// Whether an interface may be plugged into a bridge: one with addresses would lose them, and one that is part of another's
+/// bridge or bond would be taken out of that; the node could be cut off by either.
+fn plugs(name: &str, facts: &Facts, ledger: &Ledger) -> Result<(), String> {
     let Some(link) = facts.links.get(name) else {
         return Err(format!("the node has no interface `{name}`, which `physicalInterface` names"));
     };
+    let is_ours = ledger.networks.values().any(|entry| entry.plugged.as_deref() == Some(name));
+    if let Some(master) = link.master.as_ref().filter(|_| !is_ours) {
+        return Err(format!(
+            "the interface `{name}` is part of `{master}`, which ViNO did not put it into; hint: name `{master}` if it is a \
+             bridge, or an interface that is part of nothing"
+        ));
+    }
     if link.addresses.is_empty() {
         return Ok(());
     }

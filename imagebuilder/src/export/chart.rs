@@ -122,7 +122,7 @@ fn values(release: &Release, parts: &Parts) -> String {
     let address = provisioning.address.as_ref().map(|own| own.address.to_string()).unwrap_or_default();
     let mut text = format!(
         "# Registry that the images were pushed to, with a path if it has one. As it is, images are found on a node into\n\
-         # which they were imported: `ctr --namespace k8s.io images import --digests images/NAME.tar`.\n\
+         # which they were imported: `ctr --namespace k8s.io images import images/NAME.tar`.\n\
          registry: foothold.dev\n\
          # Name of the node that runs all of it: one of the control plane, as `kubectl get nodes` tells it.\n\
          node: \"\"\n\

@@ -49,6 +49,8 @@ pub struct ServerOptions {
     pub cpus: u32,
     /// Sizes of its disks in bytes, in the order in which it boots from them.
     pub disks: Vec<u64>,
+    /// What its hardware clock shows at each power-on, UTC, such as `1970-01-01T00:00:00`; the host's time if `None`.
+    pub clock: Option<String>,
     /// What switches it.
     pub controller: Controller,
     /// Where its BMC listens; port 0 takes a free one.
@@ -190,6 +192,9 @@ fn machine(lan: &Lan, dir: &Path, options: &ServerOptions, tap: &TapDevice) -> R
         fs_err::File::create(&empty).and_then(|file| file.file().set_len(*bytes)).map_err(failed)?;
         let writes = Writes::Overlay(dir.join(format!("{disk}.qcow2")));
         builder = builder.disk(Disk::open(&empty)?.writes(writes).serial(disk));
+    }
+    if let Some(clock) = &options.clock {
+        builder = builder.clock(clock.as_str());
     }
     if let Some(accel) = options.accel {
         builder = builder.accel(accel);

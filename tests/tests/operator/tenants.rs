@@ -398,10 +398,13 @@ async fn services_of_a_tenant_follow_and_go_with_it() {
             lacks("Secret `tenants/keys`, which `jumpHost[0].nodeSSHPrivateKeys` names, is not there"),
         )
         .await;
-    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "jumphost-one"}, "data": {"a": "b"}});
+    let theirs =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "jumphost-one"}, "data": {"a": "b"}});
     tenants.api.create("/api/v1/namespaces/tenants/configmaps", &theirs).await.expect("a ConfigMap");
     tenants.secret("tenants", "keys", json!({"id": "a private key"})).await;
-    tenants.until(&path, "told", lacks("ConfigMap `tenants/jumphost-one` is there, and was not made for this SIPCluster")).await;
+    tenants
+        .until(&path, "told", lacks("ConfigMap `tenants/jumphost-one` is there, and was not made for this SIPCluster"))
+        .await;
     let none = tenants.api.get(deployments).await.expect("asked").expect("a list");
     assert_eq!(none["items"], json!([]), "nothing is deployed half");
     tenants.api.delete("/api/v1/namespaces/tenants/configmaps/jumphost-one").await.expect("deleted");

@@ -44,7 +44,7 @@ const SETS_UP: &str = r#"set -eu
 cd /root
 tar -xf /dev/disk/by-id/virtio-brought
 for archive in own/images/*.tar parts/images/*.tar; do
-  ctr --namespace k8s.io images import --digests "$archive" > /dev/null
+  ctr --namespace k8s.io images import "$archive" > /dev/null
 done
 mkdir -p /var/lib/foothold
 cp -r parts/medium /var/lib/foothold/medium
@@ -61,6 +61,10 @@ kubernetesVersion: VERSION
 networking: { podSubnet: 10.244.0.0/16 }
 dns: { imageRepository: registry.k8s.io/coredns, imageTag: DNS }
 etcd: { local: { imageTag: ETCD } }
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
 END
 kubeadm init --config kubeadm.yaml
 kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f own/kube-flannel.yaml

@@ -66,6 +66,8 @@ fn network_data(server: &Server, address: &str) -> String {
 /// Inspected, installed with user data, cleaned, and let go.
 async fn lives(site: &mut Site, server: &Server, name: &str, spec: Value) {
     site.host(name, server, spec).await;
+    // Its clock had lost its time.
+    server.says(" s behind: it is that of the box now", BOOT).await;
     let host = site.state(name, "available", BOOT).await;
     server.keep_words("ramdisk");
     let hardware = &host["status"]["hardware"];

@@ -4,6 +4,7 @@
 mod node;
 
 use agent_api::vino::values::{DomainState, NodeValues};
+use foothold_agent::vino_node::builder::Given;
 use node::TestNode;
 use serde_json::json;
 
@@ -20,6 +21,12 @@ fn values() -> NodeValues {
     let all = json!({ "vino": "default/vino", "pxeBootImageHost": "192.168.2.1", "networks": [network],
         "domains": [domain("worker-0", "52:54:00:06:00:01"), domain("worker-1", "52:54:00:06:00:02")] });
     serde_json::from_value::<NodeValues>(all).expect("values").sealed().expect("sealed")
+}
+
+/// A template that libvirt refuses for its furlongs.
+fn refused() -> Given {
+    let template = "<domain type='qemu'><name>{{ domain.name }}</name><memory unit='furlong'>1</memory><os><type>hvm</type></os></domain>";
+    TestNode::given(&format!("flavorTemplates: {{ worker: {{ domainTemplate: \"{template}\" }} }}"))
 }
 
 fn without_errors(report: &agent_api::vino::values::NodeReport) {
@@ -53,8 +60,7 @@ fn machines_are_made_of_values_changed_and_removed_and_nothing_is_left() {
 
     // What libvirt refuses changes nothing, and is told in its words.
     let was = node.virsh(&["dumpxml", "worker-0"]);
-    let template = "<domain type='qemu'><name>{{ domain.name }}</name><memory unit='furlong'>1</memory><os><type>hvm</type></os></domain>";
-    let given = TestNode::given(&format!("flavorTemplates: {{ worker: {{ domainTemplate: \"{template}\" }} }}"));
+    let given = refused();
     let mut both = values();
     both.domains[0].flavor.root_size = 2;
     let report = node.pass_with(&both, &given);
@@ -85,8 +91,7 @@ fn what_a_pod_of_before_made_is_taken_over_and_goes_without_a_rest() {
 
     // What libvirt refuses now has its disk for all that.
     node.forget();
-    let template = "<domain type='qemu'><name>{{ domain.name }}</name><memory unit='furlong'>1</memory></domain>";
-    let given = TestNode::given(&format!("flavorTemplates: {{ worker: {{ domainTemplate: \"{template}\" }} }}"));
+    let given = refused();
     let report = node.pass_with(&values(), &given);
     assert_eq!(report.wrong().iter().filter(|why| why.contains("furlong")).count(), 2, "{report:?}");
     assert!(node.virsh(&["vol-list", "vino-default"]).contains("worker-0"), "nobody's data are lost");

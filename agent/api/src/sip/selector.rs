@@ -6,6 +6,26 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::metal3::admission::{label_value, qualified_name};
+
+/// All that is wrong with names and values of labels, which no object could have. `at`: their path, such as
+/// `spec.nodeSelector.matchLabels`.
+pub fn wrong_labels<'a>(at: &str, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Vec<String> {
+    let of = |(key, value): (&String, &String)| {
+        let name = wrong_label_name(at, key);
+        name.or_else(|| {
+            Some(format!("{at}: the value of `{key}` is `{value}`, which no label has: {}", label_value(value).next()?))
+        })
+    };
+    labels.into_iter().filter_map(of).collect()
+}
+
+/// What is wrong with the name of a label, if anything.
+pub fn wrong_label_name(at: &str, key: &str) -> Option<String> {
+    let problems = qualified_name(key);
+    (!problems.is_empty()).then(|| format!("{at}: found `{key}`, which no label is called: {}", problems.join(", ")))
+}
+
 /// How a requirement compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Operator {
@@ -90,9 +110,12 @@ impl LabelSelector {
 
     /// All that is wrong with it. `at`: its path, such as `spec.nodes.Worker.labelSelector`.
     pub fn wrong(&self, at: &str) -> Vec<String> {
-        let mut all = Vec::new();
+        let mut all = wrong_labels(&format!("{at}.matchLabels"), &self.match_labels);
         for (number, requirement) in self.match_expressions.iter().enumerate() {
-            let at = format!("{at}.matchExpressions[{number}].values");
+            let at = format!("{at}.matchExpressions[{number}]");
+            all.extend(wrong_label_name(&format!("{at}.key"), &requirement.key));
+            let at = format!("{at}.values");
+            all.extend(wrong_labels(&at, requirement.values.iter().map(|value| (&requirement.key, value))));
             let word = requirement.operator.word();
             match requirement.operator {
                 Operator::In | Operator::NotIn if requirement.values.is_empty() => {
@@ -170,6 +193,25 @@ mod tests {
             wrong[0].starts_with("spec.nodes.Worker.labelSelector.matchExpressions[0].values is empty"),
             "{wrong:?}"
         );
+    }
+
+    /// Nothing could match it, so that every host would be blamed.
+    #[test]
+    fn what_no_label_can_be_is_named_with_its_path() {
+        let at = "spec.nodes.Worker.labelSelector";
+        for (value, words) in [
+            (json!({"matchLabels": {"a b": "x"}}), "matchLabels: found `a b`, which no label is called"),
+            (json!({"matchLabels": {"a": "x y"}}), "matchLabels: the value of `a` is `x y`, which no label has"),
+            (json!({"matchLabels": {"a": "x".repeat(64)}}), "no more than 63 characters"),
+            (json!({"matchExpressions": [{"key": "/a", "operator": "Exists"}]}), "matchExpressions[0].key: found `/a`"),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["x", "-"]}]}),
+                "matchExpressions[0].values: the value of `a` is `-`",
+            ),
+        ] {
+            let wrong = selector(value).wrong(at);
+            assert!(wrong.len() == 1 && wrong[0].contains(words), "{words}: {wrong:?}");
+        }
     }
 
     #[test]

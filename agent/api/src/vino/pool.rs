@@ -78,7 +78,7 @@ pub struct IpPoolSpec {
     #[serde(rename = "macPrefix")]
     #[schemars(length(max = 17), regex(pattern = "^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$"))]
     pub mac_prefix: String,
-    /// MAC address that is given next. One that was given is not given again.
+    /// MAC address that is given next. One that was given is not given again, as long as `macPrefix` stays.
     #[serde(rename = "nextMAC")]
     #[schemars(length(max = 17), regex(pattern = "^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$"))]
     pub next_mac: String,

@@ -215,6 +215,16 @@ async fn what_is_no_question_for_a_file_is_refused(#[case] text: &str, #[case] s
 }
 
 #[rstest]
+#[case::body("PUT /files/new HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n", 405)]
+#[case::long_path("GET /", 431)]
+#[tokio::test]
+async fn who_sends_much_sees_the_answer(#[case] head: &str, #[case] status: u16) {
+    let text = head.to_owned() + &"x".repeat(900_000);
+    let answer = Fixture::start().by_hand(&text).await;
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+}
+
+#[rstest]
 #[case::by_name("box.site:6180", "http://box.site:5000")]
 #[case::by_address("192.0.2.7", "http://192.0.2.7:5000")]
 #[case::by_address_6("[2001:db8::7]:6180", "http://[2001:db8::7]:5000")]

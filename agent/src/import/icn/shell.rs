@@ -48,7 +48,7 @@ pub(super) fn read(input: &Input, provider: &mut Provider, notes: &mut Vec<Strin
             continue;
         }
         let Some((key, value)) = assignment(line) else {
-            problems.push(problem("", format!("`{}`", shortened(line)), FORM));
+            problems.push(problem("", format!("`{}`", shown(line)), FORM));
             continue;
         };
         let addresses = || value.split([' ', ',']).filter(|it| !it.is_empty()).map(|it| it.parse().ok()).collect();
@@ -69,10 +69,26 @@ pub(super) fn read(input: &Input, provider: &mut Provider, notes: &mut Vec<Strin
             }
             _ => {
                 let known = OF_THE_BOX.iter().find(|(known, _)| *known == key);
-                let what = known.map_or("nothing of a host is made of it", |(_, what)| what);
-                notes.push(format!("{}:{number}: `{key}` is `{}`: {what}", input.file, shortened(value)));
+                let told = known.map_or_else(
+                    // The value may be a secret.
+                    || "nothing of a host is made of it".to_owned(),
+                    |(_, what)| format!("`{}`: {what}", shortened(value)),
+                );
+                let is = if known.is_some() { " is " } else { ": " };
+                notes.push(format!("{}:{number}: `{key}`{is}{told}", input.file));
             }
         }
+    }
+}
+
+/// What can be shown of a line that is no assignment: the value of an unknown key may be a secret.
+fn shown(line: &str) -> String {
+    let known = |key: &str| key.starts_with(OF_HOSTS) || OF_THE_BOX.iter().any(|(known, _)| *known == key);
+    match line.split_once('=') {
+        Some((key, _)) if !known(key.rsplit([' ', '\t']).next().unwrap_or_default()) => {
+            format!("{}=...", shortened(key))
+        }
+        _ => shortened(line),
     }
 }
 

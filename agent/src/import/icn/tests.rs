@@ -455,6 +455,19 @@ fn a_shell_file_is_never_run() {
     }
 }
 
+#[test]
+fn the_value_of_an_unknown_key_is_never_shown() {
+    let config = "export BMC_PASSWORD=hunter2\nIRONIC_INTERFACE=eno1\n";
+    let notes = good(&[("nodes.json", NODES), ("user_config.sh", config)]).notes.join("\n");
+    assert!(
+        notes.contains("user_config.sh:1: `BMC_PASSWORD`: nothing of a host") && notes.contains("is `eno1`: "),
+        "{notes}"
+    );
+    let told = told(&[("nodes.json", NODES), ("user_config.sh", "BMC_PASSWORD=\"hunter2\"$x")]);
+    assert!(told.contains("found `BMC_PASSWORD=...`"), "{told}");
+    assert!(!notes.contains("hunter2") && !told.contains("hunter2"), "{notes} {told}");
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0..4000_usize) {

@@ -88,6 +88,11 @@ impl ObjectError {
         self.is(404)
     }
 
+    /// Whether what was written is refused, by the API server or a webhook: it would be refused again.
+    pub fn is_refused(&self) -> bool {
+        [400, 403, 422].into_iter().any(|code| self.is(code))
+    }
+
     fn is(&self, code: u16) -> bool {
         matches!(&self.source, kube::Error::Api(status) if status.code == code)
     }
@@ -247,5 +252,6 @@ mod tests {
         assert!(error(409).is_stale() && !error(409).is_gone());
         assert!(error(404).is_gone() && error(404).gone_is_stale().is_stale());
         assert!(!error(500).gone_is_stale().is_stale());
+        assert!(error(422).is_refused() && !error(409).is_refused() && !error(500).is_refused());
     }
 }

@@ -28,6 +28,7 @@ use super::tell::Part;
 use super::template::{self, Machine};
 use super::values::{self, Addresses, Common};
 use crate::operators::kit::{Object, ObjectError, doing, told_key};
+use crate::steps::chain;
 
 /// What all nodes share, once it is written.
 #[derive(Clone, Debug)]
@@ -115,6 +116,10 @@ impl Controller {
         let planned = nodes.iter().map(|node| Planned { node, machines: machines(node), values: None });
         let mut planned: Vec<Planned<'_>> = planned.collect();
         let mut made = Made { wanted: planned.iter().map(|it| it.machines.wanted.len()).sum(), ..Made::default() };
+        made.wrong = named_twice(object, &planned);
+        if !made.wrong.is_empty() {
+            return Ok(made);
+        }
         let addresses = match self.addresses(object, &planned).await {
             Ok(addresses) => addresses,
             Err(PoolError::Object(error)) => return Err(error),
@@ -193,6 +198,9 @@ impl Controller {
                         } else {
                             given.machines.insert(at, one);
                         }
+                    }
+                    if dhcp.is_none() {
+                        pool.allocated_ranges.retain(|piece| piece.vino != vino);
                     }
                     Ok(given)
                 })
@@ -348,9 +356,15 @@ impl Controller {
                 labels,
                 has_network_data: network_data.contains_key(&name),
             };
-            match self.host(object, &wish, had, network_data.get(&name)).await? {
-                Ok(()) => made.has += 1,
-                Err(why) => made.wrong.push(why),
+            match self.host(object, &wish, had, network_data.get(&name)).await {
+                Ok(Ok(())) => made.has += 1,
+                Ok(Err(why)) => made.wrong.push(why),
+                // Such as another MAC address for booting, which a host cannot get. The other hosts go on.
+                Err(error) if error.is_refused() => {
+                    made.has += usize::from(had.is_some());
+                    made.wrong.push(chain(&error));
+                }
+                Err(error) => return Err(error),
             }
         }
         if current.is_none() && !is_empty(values) && made.waits.is_empty() {
@@ -444,6 +458,23 @@ fn values_of(
     values::of_node(object, &one.node.name, (&one.machines.wanted, &lasting), common, addresses).map(Some)
 }
 
+/// Machines of two nodes whose hosts would be called the same: they would have one address.
+fn named_twice(object: &Vino, planned: &[Planned<'_>]) -> Vec<String> {
+    let mut all: BTreeMap<String, &str> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for one in planned {
+        for (_, domain) in &one.machines.wanted {
+            let (name, node) = (host_name(object, &one.node.name, domain), one.node.name.as_str());
+            if let Some(other) = all.insert(name.clone(), node) {
+                wrong.push(format!(
+                    "nodes `{other}` and `{node}` would both have a host `{name}`; hint: give one kind in `nodes` another name"
+                ));
+            }
+        }
+    }
+    wrong
+}
+
 /// Who needs an address of a network.
 struct Need {
     to: String,
@@ -512,4 +543,25 @@ fn network_data(object: &Vino, given: &Given, planned: &[Planned<'_>]) -> Result
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of `n` with kind `x-y`, and of `n-x` with kind `y`.
+    #[test]
+    fn two_machines_are_not_one_host() {
+        let object = Vino::new("v", agent_api::vino::spec::VinoSpec::default());
+        let node = |name: &str| NodeFound { name: name.to_owned(), ..NodeFound::default() };
+        let (one, other) = (node("n"), node("n-x"));
+        let planned = |node, wanted: &[&str]| {
+            let wanted = wanted.iter().map(|name| (0, (*name).to_owned())).collect();
+            Planned { node, machines: Machines { wanted, ..Machines::default() }, values: None }
+        };
+        let wrong = named_twice(&object, &[planned(&one, &["x-y-0", "y-0"]), planned(&other, &["y-0"])]);
+        assert_eq!(wrong.len(), 1);
+        assert!(wrong[0].starts_with("nodes `n` and `n-x` would both have a host `-v-n-x-y-0`"), "{wrong:?}");
+        assert!(named_twice(&object, &[planned(&one, &["y-0"]), planned(&other, &["y-0"])]).is_empty());
+    }
 }

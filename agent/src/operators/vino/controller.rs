@@ -1,5 +1,6 @@
 //! Queues and turns.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent_api::metal3::BareMetalHost;
@@ -58,15 +59,26 @@ fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<Vino>> {
 /// Changes of nodes that matter to a `Vino`. The sign of life that a node writes every few seconds does not.
 fn of_nodes(base: &Base, all: &Store<Vino>) -> Queue<Vino> {
     let all = all.clone();
-    let mut seen: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+    let mut seen = BTreeMap::new();
     let events = watcher(Api::<Node>::all(base.client.clone()), watcher::Config::default()).default_backoff();
-    let changed = events.touched_objects().try_filter_map(move |node| {
-        let name = node.metadata.name.clone().unwrap_or_default();
-        let now = digest(&node);
-        let is_news = seen.insert(name, now) != Some(now);
+    let changed = events.try_filter_map(move |event| {
+        let is_news = is_news(&mut seen, &event);
         std::future::ready(Ok(is_news.then(|| refs(&all.state()))))
     });
     changed.map_ok(|refs| stream::iter(refs.into_iter().map(Ok))).try_flatten().boxed()
+}
+
+/// Whether an event of a node matters. `seen`: digests of the nodes that are there.
+fn is_news(seen: &mut BTreeMap<String, u64>, event: &watcher::Event<Node>) -> bool {
+    let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
+    match event {
+        watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
+            let now = digest(node);
+            seen.insert(name(node), now) != Some(now)
+        }
+        watcher::Event::Delete(node) => seen.remove(&name(node)).is_some(),
+        watcher::Event::Init | watcher::Event::InitDone => false,
+    }
 }
 
 /// A digest of the fields of a node that matter.
@@ -123,6 +135,8 @@ impl Turn for Controller {
             self.tell(&object, Told::all(&Part::Fails(wrong.join("\n")))).await?;
             return Ok(Next::await_change());
         }
+        // Without all of them it is not known what is another one's. A watch that ends here ends the controller, too.
+        drop(self.all.wait_until_ready().await);
         let others = self.all.state();
         let conflicts = decide::conflicts(&object, others.iter().map(|other| &**other));
         if !conflicts.is_empty() {
@@ -131,5 +145,25 @@ impl Turn for Controller {
         }
         Box::pin(self.conclude(&object)).await?;
         Ok(Next::requeue(SEARCH))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_goes_is_news_and_its_signs_of_life_are_not() {
+        let node = |label: &str| -> Node {
+            let meta = serde_json::json!({"name": "n", "labels": {"pool": label}});
+            serde_json::from_value(serde_json::json!({"metadata": meta})).expect("a node")
+        };
+        let mut seen = BTreeMap::new();
+        let mut news = |event| is_news(&mut seen, &event);
+        assert!(news(watcher::Event::InitApply(node("a"))));
+        assert!(!news(watcher::Event::Apply(node("a"))));
+        assert!(news(watcher::Event::Apply(node("b"))));
+        assert!(news(watcher::Event::Delete(node("b"))));
+        assert!(news(watcher::Event::Apply(node("b"))), "it is there again");
     }
 }

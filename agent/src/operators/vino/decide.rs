@@ -11,13 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_api::metal3::{BareMetalHost, ProvisioningState};
 use agent_api::net::Cidr;
-use agent_api::sip::cluster::cluster_of;
+use agent_api::sip::cluster::{CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE, cluster_of};
+use agent_api::sip::selector::{wrong_label_name, wrong_labels};
 use agent_api::vino::pool::Range;
-use agent_api::vino::spec::{CR_NAME, CR_NAMESPACE, DOMAIN, NODE, Network, NodeSet, Vino};
+use agent_api::vino::spec::{CR_NAME, CR_NAMESPACE, DOMAIN, NODE, Network, NodeSet, Vino, VinoSpec};
 use kube::ResourceExt as _;
 
 use super::ipam;
 use crate::operators::kit::{Key, Object as _, told_key};
+
+/// Labels of a host that say whose it is.
+const RESERVED: [&str; 5] = [CR_NAME, CR_NAMESPACE, CLUSTER_NAMESPACE, CLUSTER_NAME, NODE_TYPE];
 
 /// `namespace-name`: what the names of its objects begin with.
 pub fn stem(object: &Vino) -> String {
@@ -64,11 +68,29 @@ pub fn static_range(network: &Network) -> Result<Range, ipam::IpamError> {
 
 /// All errors of the spec. Most errors are already refused by the schema.
 pub fn wrong(object: &Vino) -> Vec<String> {
-    let mut all = Vec::new();
     let spec = &object.spec;
+    let mut all = Vec::new();
     if spec.bmc_credentials.username.is_empty() || spec.bmc_credentials.password.is_empty() {
         all.push("spec.bmcCredentials: `username` or `password` is missing; there is no default".to_owned());
     }
+    let selected = spec.node_selector.iter().flat_map(|selector| &selector.match_labels);
+    all.extend(wrong_labels("spec.nodeSelector.matchLabels", selected));
+    let copied = spec.node_label_keys_to_copy.iter();
+    let at = "spec.nodeLabelKeysToCopy";
+    all.extend(copied.filter_map(|key| wrong_label_name(at, key).or_else(|| reserved_label(at, key))));
+    all.extend(wrong_networks(spec));
+    all.extend(wrong_nodes(spec));
+    all
+}
+
+/// Why hosts cannot be given a label, if they cannot.
+fn reserved_label(at: &str, key: &str) -> Option<String> {
+    let is_reserved = RESERVED.contains(&key);
+    is_reserved.then(|| format!("{at}: found `{key}`, which says whose a host is: nobody else gives that label"))
+}
+
+fn wrong_networks(spec: &VinoSpec) -> Vec<String> {
+    let mut all = Vec::new();
     for (number, network) in spec.networks.iter().enumerate() {
         let at = format!("spec.networks[{number}] (`{}`)", network.name);
         let Some(subnet) = Cidr::parse(&network.subnet) else {
@@ -83,6 +105,13 @@ pub fn wrong(object: &Vino) -> Vec<String> {
                 Ok(Some(range)) => {
                     let within = |text: &str| text.parse().is_ok_and(|address| subnet.contains(address));
                     if within(&range.start) && within(&range.stop) {
+                        let reserved = ipam::reserved_in(&network.subnet, &range).filter(|_| what == "DHCP");
+                        all.extend(reserved.map(|address| {
+                            format!(
+                                "{at}: the DHCP range has {address}, which no machine of {subnet} can have",
+                                subnet = network.subnet
+                            )
+                        }));
                         good.push(range);
                     } else {
                         let (start, stop) = (range.start, range.stop);
@@ -102,14 +131,25 @@ pub fn wrong(object: &Vino) -> Vec<String> {
                 let (name, text) = (&other.name, &other.subnet);
                 all.push(format!("{at}: its subnet {} overlaps with {text} of `{name}`", network.subnet));
             }
+            if let Some(bridge) = network.bridge_name.as_ref().filter(|_| network.bridge_name == other.bridge_name) {
+                all.push(format!("{at}: bridgeName is `{bridge}`, which is that of `{}`, too", other.name));
+            }
         }
     }
+    all
+}
+
+fn wrong_nodes(spec: &VinoSpec) -> Vec<String> {
+    let mut all = Vec::new();
     let mut names = BTreeSet::new();
     for (number, set) in spec.nodes.iter().enumerate() {
         let at = format!("spec.nodes[{number}] (`{}`)", set.name);
         if set.name.is_empty() || !names.insert(&set.name) {
             all.push(format!("{at}: found a name that is empty or another one's"));
         }
+        let labels = format!("spec.nodes[{number}].bmhLabels");
+        all.extend(wrong_labels(&labels, &set.bmh_labels));
+        all.extend(set.bmh_labels.keys().filter_map(|key| reserved_label(&labels, key)));
         for interface in &set.network_interfaces {
             if !spec.networks.iter().any(|network| network.name == interface.network) {
                 all.push(format!(

@@ -136,11 +136,33 @@ fn the_later_of_two_is_told_what_it_shares_with_the_first() {
 #[case(json!([{"name": "m", "subnet": "10.0.0.0/24"}]), "the static range: IPAM address `` is invalid")]
 #[case(json!([{"name": "m", "subnet": "10.0.0.0/24", "staticAllocationStart": "10.0.0.1", "staticAllocationStop": "10.0.0.9",
     "dhcpAllocationStart": "10.0.0.8", "dhcpAllocationStop": "10.0.0.99"}]), "have addresses in common")]
+#[case(json!([{"name": "m", "subnet": "10.0.0.0/24", "staticAllocationStart": "10.0.0.1", "staticAllocationStop": "10.0.0.9",
+    "dhcpAllocationStart": "10.0.0.128", "dhcpAllocationStop": "10.0.0.255"}]), "the DHCP range has 10.0.0.255, which no machine")]
+#[case(json!([{"name": "m", "subnet": "10.0.0.0/24", "staticAllocationStart": "10.0.0.1", "staticAllocationStop": "10.0.0.9",
+    "bridgeName": "br"}, {"name": "n", "subnet": "10.1.0.0/24", "staticAllocationStart": "10.1.0.1", "staticAllocationStop": "10.1.0.9",
+    "bridgeName": "br"}]), "bridgeName is `br`, which is that of `m`, too")]
 #[case(json!([network("m", "10.0.0.0/24", "10.0.0.1", "10.0.0.2"), network("n", "10.0.0.128/25", "10.0.0.129", "10.0.0.130")]),
     "overlaps with 10.0.0.0/24 of `m`")]
 fn what_is_wrong_with_networks_is_said(#[case] networks: Value, #[case] words: &str) {
     let told = wrong(&vino("a", "b", "2026-01-01T00:00:00Z", &networks)).join("\n");
     assert!(told.contains(words), "{told}");
+}
+
+/// Hosts with such labels would be refused when their machines run already, or would be somebody else's.
+#[rstest]
+#[case("/nodes/0/bmhLabels", json!({"a b": "x"}), "spec.nodes[0].bmhLabels: found `a b`, which no label is called")]
+#[case("/nodes/0/bmhLabels", json!({"rack": "r 1"}), "spec.nodes[0].bmhLabels: the value of `rack` is `r 1`")]
+#[case("/nodes/0/bmhLabels", json!({CR_NAME: "other"}), "`vino.airshipit.org/cr-name`, which says whose a host is")]
+#[case("/nodes/0/bmhLabels", json!({CLUSTER_NAME: "x"}), "`sip.airshipit.org/cluster-name`, which says whose a host is")]
+#[case("/nodeLabelKeysToCopy", json!([CR_NAMESPACE]), "spec.nodeLabelKeysToCopy: found `vino.airshipit.org/cr-namespace`")]
+#[case("/nodeLabelKeysToCopy", json!(["/"]), "spec.nodeLabelKeysToCopy: found `/`")]
+#[case("/nodeSelector/matchLabels", json!({"pool": "a/b"}), "spec.nodeSelector.matchLabels: the value of `pool` is `a/b`")]
+fn what_is_wrong_with_labels_is_said(#[case] path: &str, #[case] value: Value, #[case] words: &str) {
+    let mut spec = serde_json::to_value(sample().spec).expect("JSON");
+    *spec.pointer_mut(path).expect("a place") = value;
+    let object = Vino::new("v", serde_json::from_value(spec).expect("a spec"));
+    let told = wrong(&object);
+    assert!(told.len() == 1 && told[0].contains(words), "{words}: {told:?}");
 }
 
 #[test]

@@ -22,8 +22,8 @@ pub enum IpamError {
     /// Text that is no network.
     #[error("IPAM subnet `{0}` is invalid")]
     Subnet(String),
-    /// Text that is no MAC address.
-    #[error("IPAM MAC address `{0}` is invalid")]
+    /// Text that is no MAC address of one interface.
+    #[error("IPAM MAC address `{0}` is invalid, expected one of a single interface, such as `02:00:00:00:00:00`")]
     Mac(String),
     /// Two addresses that are not the ends of a range.
     #[error("IPAM range [{},{}] is invalid: {why}", range.start, range.stop)]
@@ -176,6 +176,14 @@ pub fn new_pool(subnet: &str, mac_prefix: &str) -> IpPoolSpec {
     }
 }
 
+/// The pool with another first MAC address, for those that are given from now on.
+pub fn with_prefix(pool: IpPoolSpec, mac_prefix: &str) -> IpPoolSpec {
+    if pool.mac_prefix.eq_ignore_ascii_case(mac_prefix) {
+        return pool;
+    }
+    IpPoolSpec { mac_prefix: mac_prefix.to_owned(), next_mac: mac_prefix.to_owned(), ..pool }
+}
+
 /// Adds a range to the pool, unless the pool has it already.
 ///
 /// # Errors
@@ -195,21 +203,32 @@ pub fn add_range(pool: &mut IpPoolSpec, range: &Range) -> Result<(), IpamError> 
     Ok(())
 }
 
-/// Addresses of IPv4 that no machine can have: the network's own, and the broadcast address.
+/// Addresses that no machine can have. IPv4: the network's own, and the broadcast address. IPv6: that of any router (RFC 4291,
+/// 2.6.1).
 fn reserved(subnet: &str) -> BTreeSet<u128> {
-    let Some(cidr) = Cidr::parse(subnet).filter(|cidr| cidr.address.is_ipv4() && cidr.prefix < 31) else {
-        return BTreeSet::new();
-    };
-    let ends = whole(subnet).ok().and_then(|range| ends(&range).ok());
-    ends.filter(|_| cidr.prefix > 0).map(|(first, last, _)| [first, last].into()).unwrap_or_default()
+    let whole = whole(subnet).ok().and_then(|range| ends(&range).ok());
+    match (whole, Cidr::parse(subnet).map(|cidr| cidr.prefix)) {
+        (Some((first, last, false)), Some(1..=30)) => [first, last].into(),
+        (Some((first, _, true)), Some(1..=126)) => [first].into(),
+        _ => BTreeSet::new(),
+    }
+}
+
+/// An address of a range that no machine of the subnet can have.
+pub fn reserved_in(subnet: &str, range: &Range) -> Option<IpAddr> {
+    let (start, stop, v6) = ends(range).ok()?;
+    address(*reserved(subnet).range(start..=stop).next()?, v6)
 }
 
 /// The next MAC address that nobody has.
 fn next_mac(pool: &mut IpPoolSpec, taken: &BTreeSet<MacAddress>) -> Result<MacAddress, IpamError> {
     let own: BTreeSet<MacAddress> = pool.allocated_ips.iter().filter_map(|one| one.mac.parse().ok()).collect();
     let first: MacAddress = pool.next_mac.parse().map_err(|_| IpamError::Mac(pool.next_mac.clone()))?;
+    if first.is_group() {
+        return Err(IpamError::Mac(pool.next_mac.clone()));
+    }
     let mut mac = first;
-    while mac.is_zero() || mac.is_group() || own.contains(&mac) || taken.contains(&mac) {
+    while mac.is_zero() || own.contains(&mac) || taken.contains(&mac) {
         mac = after(mac);
         if mac == first {
             return Err(IpamError::Mac(pool.next_mac.clone()));
@@ -219,10 +238,10 @@ fn next_mac(pool: &mut IpPoolSpec, taken: &BTreeSet<MacAddress>) -> Result<MacAd
     Ok(mac)
 }
 
-/// The MAC address after this one.
+/// The MAC address after this one. The first byte stays: behind its last address are those of groups.
 fn after(mac: MacAddress) -> MacAddress {
     let mut bytes = mac.0;
-    for byte in bytes.iter_mut().rev() {
+    for byte in bytes[1..].iter_mut().rev() {
         *byte = byte.wrapping_add(1);
         if *byte != 0 {
             break;
@@ -353,14 +372,19 @@ pub fn allocate_piece(
 }
 
 /// Frees the addresses of a `Vino`, except those whose owner `keeps` them. Removes ranges that are neither used nor
-/// `wanted`.
+/// `wanted`, and those that are the former form of a wanted one: only this `Vino` has addresses there.
 pub fn free(pool: &mut IpPoolSpec, vino: &str, keeps: &dyn Fn(&str) -> bool, wanted: &[Range]) {
     pool.allocated_ips.retain(|one| one.vino != vino || keeps(&one.allocated_to));
     pool.allocated_ranges.retain(|one| one.vino != vino || keeps(&one.allocated_to));
-    let (ips, ranges) = (&pool.allocated_ips, &mut pool.ranges);
-    let numbers: BTreeSet<u128> = ips.iter().filter_map(|one| Some(number(one.ip.parse().ok()?).0)).collect();
-    ranges.retain(|range| {
-        wanted.contains(range) || ends(range).is_ok_and(|(start, stop, _)| numbers.range(start..=stop).next().is_some())
+    let ips = &pool.allocated_ips;
+    let has = |range: &Range, is_meant: &dyn Fn(&AllocatedIp) -> bool| {
+        let Ok((start, stop, v6)) = ends(range) else { return false };
+        let mut numbers = ips.iter().filter(|one| is_meant(one)).filter_map(|one| Some(number(one.ip.parse().ok()?)));
+        numbers.any(|(at, also_v6)| also_v6 == v6 && (start..=stop).contains(&at))
+    };
+    pool.ranges.retain(|range| {
+        let is_renewed = || wanted.iter().any(|one| overlap(one, range).unwrap_or(false));
+        wanted.contains(range) || has(range, &|one| one.vino != vino) || has(range, &|_| true) && !is_renewed()
     });
 }
 

@@ -110,6 +110,12 @@ fn nobody_gets_the_address_of_a_network_or_of_all_its_hosts() {
     let mut pool = pool("10.0.0.0/30", &[ends]);
     assert_eq!(["a", "b"].map(|to| give(&mut pool, ends, to).expect("given").ip), ["10.0.0.1", "10.0.0.2"]);
     assert!(give(&mut pool, ends, "c").is_err());
+    let ends = ("fd00::", "fd00::2");
+    let mut pool = self::pool("fd00::/64", &[ends]);
+    assert_eq!(["a", "b"].map(|to| give(&mut pool, ends, to).expect("given").ip), ["fd00::1", "fd00::2"]);
+    let within = |start, stop| reserved_in("10.0.0.0/24", &range(start, stop).expect("a range"));
+    assert_eq!(within("10.0.0.1", "10.0.0.254"), None);
+    assert_eq!(within("10.0.0.9", "10.0.0.255"), Some([10, 0, 0, 255].into()));
 }
 
 /// A range that moves takes the addresses with it, and leaves the MAC addresses.
@@ -128,6 +134,52 @@ fn a_mac_address_stays_when_the_address_is_another_one() {
     let ends = range("10.1.0.1", "10.1.0.9").expect("a range");
     let moved = allocate(&mut other, &ends, Want { vino: VINO, to: "a", mac }, &BTreeSet::new()).expect("given");
     assert_eq!(moved.mac, "52:54:00:00:00:07");
+}
+
+/// The addresses behind the last one of a prefix are those of groups, and there are 2^40 of them.
+#[test]
+fn mac_addresses_go_on_at_the_beginning_of_their_prefix_and_are_never_those_of_groups() {
+    let ends = ("10.0.1.1", "10.0.1.9");
+    let mut pool = IpPoolSpec { next_mac: "52:ff:ff:ff:ff:ff".to_owned(), ..pool("10.0.0.0/16", &[ends]) };
+    let macs = ["a", "b"].map(|to| give(&mut pool, ends, to).expect("given").mac);
+    assert_eq!(macs, ["52:ff:ff:ff:ff:ff", "52:00:00:00:00:00"]);
+    pool.next_mac = "53:00:00:00:00:00".to_owned();
+    let why = give(&mut pool, ends, "c").expect_err("a group").to_string();
+    assert!(why.contains("`53:00:00:00:00:00` is invalid, expected one of a single interface"), "{why}");
+}
+
+#[test]
+fn another_prefix_is_for_those_that_come_after_it() {
+    let ends = ("10.0.1.1", "10.0.1.9");
+    let mut pool = pool("10.0.0.0/16", &[ends]);
+    let first = give(&mut pool, ends, "a").expect("given");
+    assert_eq!(with_prefix(pool.clone(), "02:00:00:00:00:00"), pool, "the same again is no news");
+    pool = with_prefix(pool, "52:54:00:00:00:00");
+    assert_eq!(give(&mut pool, ends, "a").expect("the same"), first);
+    assert_eq!(give(&mut pool, ends, "b").expect("given").mac, "52:54:00:00:00:00");
+}
+
+/// What is advised where a range is exhausted.
+#[test]
+fn a_range_is_made_larger_and_smaller_while_its_addresses_are_in_use() {
+    let (old, new) = (("10.0.1.1", "10.0.1.2"), ("10.0.1.1", "10.0.1.9"));
+    let mut pool = pool("10.0.0.0/16", &[old]);
+    let given = ["a", "b"].map(|to| give(&mut pool, old, to).expect("given"));
+    let wanted = range(new.0, new.1).expect("a range");
+    free(&mut pool, VINO, &|_| true, std::slice::from_ref(&wanted));
+    add_range(&mut pool, &wanted).expect("added");
+    assert_eq!(pool.ranges, std::slice::from_ref(&wanted));
+    assert_eq!(["a", "b"].map(|to| give(&mut pool, new, to).expect("the same")), given);
+    assert_eq!(give(&mut pool, new, "c").expect("given").ip, "10.0.1.3");
+    let narrow = range("10.0.1.3", "10.0.1.5").expect("a range");
+    free(&mut pool, VINO, &|_| true, std::slice::from_ref(&narrow));
+    assert_eq!(pool.ranges, []);
+    // Where another one has an address, the range is his, too.
+    pool.allocated_ips[0].vino = "other/v".to_owned();
+    pool.ranges = vec![wanted.clone()];
+    free(&mut pool, VINO, &|_| true, std::slice::from_ref(&narrow));
+    assert_eq!(pool.ranges, [wanted]);
+    assert!(add_range(&mut pool, &narrow).is_err());
 }
 
 /// There two networks without a prefix of their own began with the same address.

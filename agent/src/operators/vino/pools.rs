@@ -39,6 +39,18 @@ pub enum PoolError {
         /// Who has addresses of it.
         vino: String,
     },
+    /// A pool of that name is one of another subnet.
+    #[error(
+        "IPPool `{pool}` is to have subnet {subnet}, and one of that name has `{other}`; hint: delete it if nobody needs it"
+    )]
+    Name {
+        /// The pool.
+        pool: String,
+        /// The subnet.
+        subnet: String,
+        /// That of the pool.
+        other: String,
+    },
     /// The API server refused or did not answer.
     #[error(transparent)]
     Object(#[from] ObjectError),
@@ -48,6 +60,14 @@ pub enum PoolError {
 fn of_subnet<'a>(all: &'a [IpPool], subnet: &str) -> Option<&'a IpPool> {
     let network = |text: &str| Cidr::parse(text).map(Cidr::network);
     all.iter().find(|pool| network(&pool.spec.subnet).is_some() && network(&pool.spec.subnet) == network(subnet))
+}
+
+/// Why a pool of this subnet cannot be made, if so: one of its name is that of another subnet, or one overlaps with it.
+fn in_the_way(all: &[IpPool], subnet: &str) -> Option<PoolError> {
+    let pool = ipam::pool_name(subnet);
+    let named = all.iter().find(|other| other.name_any() == pool);
+    let named = named.map(|it| PoolError::Name { pool, subnet: subnet.to_owned(), other: it.spec.subnet.clone() });
+    named.or_else(|| overlapping(all, subnet))
 }
 
 /// Another pool whose subnet overlaps with this one.
@@ -99,12 +119,17 @@ impl Pools {
             let all = self.all().await?;
             let found = of_subnet(&all, subnet);
             if found.is_none()
-                && let Some(error) = overlapping(&all, subnet)
+                && let Some(error) = in_the_way(&all, subnet)
             {
                 return Err(error);
             }
-            let mut spec = found.map_or_else(|| ipam::new_pool(subnet, mac_prefix), |pool| pool.spec.clone());
+            let before = found.map_or_else(|| ipam::new_pool(subnet, mac_prefix), |pool| pool.spec.clone());
+            let mut spec = ipam::with_prefix(before.clone(), mac_prefix);
             let made = change(&mut spec, &taken(&all, found))?;
+            if spec.allocated_ips == before.allocated_ips {
+                // Several may share the pool, each with a prefix of his own: it is written where an address is.
+                (spec.mac_prefix, spec.next_mac) = (before.mac_prefix, before.next_mac);
+            }
             match self.write(found, spec, subnet).await {
                 Ok(()) => return Ok(made),
                 Err(error) if error.is_stale() || error.is_gone() => {}
@@ -181,5 +206,20 @@ impl Pools {
         let changed = IpPool { spec, ..found.clone() };
         let written = self.api.replace(&name, &PostParams::default(), &changed).await;
         written.map(drop).map_err(doing(format!("changing IPPool `{name}`")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The API server refuses to make it again and again, and that is no sign of a faster writer.
+    #[test]
+    fn a_pool_of_that_name_with_another_subnet_is_told() {
+        let spec = IpPoolSpec { subnet: "172.16.0.0/24".to_owned(), ..IpPoolSpec::default() };
+        let all = [IpPool::new("ippool-10-0-0-0-16", spec)];
+        let why = in_the_way(&all, "10.0.0.0/16").expect("in the way").to_string();
+        assert!(why.contains("IPPool `ippool-10-0-0-0-16`") && why.contains("has `172.16.0.0/24`"), "{why}");
+        assert!(in_the_way(&all, "10.1.0.0/16").is_none());
     }
 }

@@ -164,6 +164,8 @@ pub fn leaving(before: &NodeValues, lasting: &[String]) -> Result<NodeValues, se
     values.domains.retain(|domain| lasting.contains(&domain.name));
     if values.domains.is_empty() {
         values.networks.clear();
+        // What is only removed needs no template, and one that is wrong must not stop it.
+        (values.templates, values.credentials) = (None, None);
     }
     values.sealed()
 }
@@ -217,11 +219,14 @@ mod tests {
 
     #[test]
     fn what_leaves_keeps_its_networks_as_long_as_a_machine_lasts() {
-        let before = made("n1", 10);
+        let named = || Some(Named { name: "default-v-libvirt".to_owned(), version: "1".to_owned() });
+        let before = NodeValues { templates: named(), credentials: named(), ..made("n1", 10) };
         let lasting = leaving(&before, &["worker-0".to_owned()]).expect("values");
         assert_eq!((lasting.domains.len(), lasting.networks.len()), (1, 1));
+        assert_eq!(lasting.templates, named());
         let empty = leaving(&before, &[]).expect("values");
         assert!(empty.domains.is_empty() && empty.networks.is_empty() && empty.hash != before.hash);
+        assert_eq!((empty.templates, empty.credentials), (None, None), "a template that is wrong stops nothing");
     }
 
     #[test]

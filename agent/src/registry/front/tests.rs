@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Asked, AskedKind, Front, RegistryStorage, mapped, token_of};
-use crate::door::{Gate, testing};
+use crate::door::{Gate, body, testing};
 use crate::events::Bus;
 use crate::fixtures::release;
 use crate::http;
@@ -160,7 +160,15 @@ async fn a_release_without_a_registry_has_nothing_and_records_what_was_asked_for
     assert!(body.contains("MANIFEST_UNKNOWN"), "{body}");
     assert_eq!(fixture.get("/v2/").await.0, 200);
     let push = fixture.client.post(fixture.url("/v2/a/blobs/uploads/")).send().await.expect("an answer");
-    assert_eq!(push.status(), 405);
+    assert_eq!((push.status().as_u16(), push.headers()["allow"].as_bytes()), (405, &b"GET, HEAD"[..]));
+    for (path, code) in [
+        (format!("/v2/a/blobs/{DIGEST}"), "BLOB_UNKNOWN"),
+        ("/v2/a/tags/list".to_owned(), "NAME_UNKNOWN"),
+        ("/v1/search".to_owned(), "images are below `/v2/`"),
+    ] {
+        let (status, body) = fixture.get(&path).await;
+        assert!(status == 404 && body.contains(code), "{path}: {body}");
+    }
     assert_eq!(fixture.told(PULL_STEP), ["example.org/a/b:1"]);
     assert_eq!(fixture.bus.now().pulls[0].image, "example.org/a/b:1");
 }
@@ -232,6 +240,71 @@ async fn writing_needs_the_token(#[case] password: Option<&str>, #[case] status:
         let body = answer.text().await.expect("text");
         assert!(status != 200 || body == "PUT /v2/org/app/manifests/1 without token 10", "{body}");
     }
+}
+
+/// Podman, Skopeo and Buildah look for the challenge here, and `login` tries the token here.
+#[rstest]
+#[case::nobody("https", None, 200, true)]
+#[case::an_empty_login("https", Some(""), 200, true)]
+#[case::wrong("https", Some("wrong"), 401, true)]
+#[case::right("https", Some(TOKEN), 200, false)]
+#[case::right_from_the_box("http", Some(TOKEN), 200, false)]
+#[tokio::test]
+async fn a_login_is_asked_for_and_tried_at_the_base_and_nobody_needs_one(
+    #[case] scheme: &str,
+    #[case] password: Option<&str>,
+    #[case] status: u16,
+    #[case] asks: bool,
+) {
+    let fixture = fixture(&[REGISTRY], Some(1 << 20));
+    let mut request = fixture.client.get(format!("{scheme}://{}/v2/", fixture.address));
+    if let Some(password) = password {
+        request = request.basic_auth("", Some(password));
+    }
+    let answer = request.send().await.expect("an answer, also before the registry is there");
+    assert_eq!((answer.status().as_u16(), answer.headers().contains_key("www-authenticate")), (status, asks));
+    assert_eq!(answer.headers()["docker-distribution-api-version"], "registry/2.0");
+}
+
+/// Docker and crane send a login only where the first answer is a 401.
+#[tokio::test]
+async fn docker_gets_a_token_with_a_login_and_without_one() {
+    let mut fixture = fixture(&[REGISTRY, "docker.io/library/app:1"], Some(1 << 20));
+    fixture.start_registry();
+    let of = |path: &str| format!("https://{}{path}", fixture.address);
+    let get = |url: String| fixture.client.get(url).header("user-agent", "docker/27.0 go/go1.22");
+    let base = get(of("/v2/")).send().await.expect("an answer");
+    let challenge = format!("Bearer realm=\"{}\",service=\"foothold\"", of("/token"));
+    assert_eq!((base.status().as_u16(), base.headers()["www-authenticate"].as_bytes()), (401, challenge.as_bytes()));
+    let url = of("/token?service=foothold&scope=repository:org/app:push");
+    let wrong = get(url.clone()).basic_auth("any", Some("wrong")).send().await.expect("an answer");
+    assert_eq!(wrong.status(), 401);
+    for (password, status) in [(None, 401), (Some(TOKEN), 200)] {
+        let asked = password.iter().fold(get(url.clone()), |asked, it| asked.basic_auth("any", Some(it)));
+        let told: serde_json::Value = asked.send().await.expect("an answer").json().await.expect("JSON");
+        let token = told["token"].as_str().expect("a token").to_owned();
+        let pulled = get(of("/v2/library/app/manifests/1")).bearer_auth(&token).send().await.expect("an answer");
+        assert_eq!(pulled.status(), 200, "whoever asks pulls");
+        let pushed = fixture.client.put(of("/v2/org/app/manifests/1")).bearer_auth(&token).body("a manifest");
+        assert_eq!(pushed.send().await.expect("an answer").status(), status);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_outgrows_its_share_is_told_so() {
+    let mut fixture = fixture(&[REGISTRY], Some(1000));
+    fixture.start_registry();
+    fs_err::create_dir_all(fixture.dir.path().join("var/lib/foothold/registry/upper")).expect("a folder");
+    let (sender, pieces) = body::pieces();
+    for _ in 0..4 {
+        sender.try_send(Bytes::from(vec![b'x'; 500])).expect("room for a few");
+    }
+    drop(sender);
+    let request = fixture.client.patch(fixture.url("/v2/org/app/blobs/uploads/1"));
+    let request = request.bearer_auth(fixture.front.own_token()).body(reqwest::Body::wrap(pieces));
+    let answer = request.send().await.expect("an answer");
+    assert_eq!(answer.status(), 507);
+    assert!(answer.text().await.expect("text").contains("services.registry.writable"));
 }
 
 #[tokio::test]

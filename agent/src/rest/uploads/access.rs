@@ -48,13 +48,13 @@ impl Caller {
 pub(super) async fn only_known(
     State(app): State<Arc<App>>,
     Extension(Peer(peer)): Extension<Peer>,
-    Extension(ClientCertificate(certificate)): Extension<ClientCertificate>,
+    Extension(ClientCertificate(chain)): Extension<ClientCertificate>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let token = bearer(request.headers());
-    let caller = match (certificate, token) {
-        (Some(certificate), None) => owners_of(&certificate),
+    let caller = match (chain.first(), token) {
+        (Some(certificate), None) if app.clients.trusts(&chain) => owners_of(certificate),
         _ => match app.gate.check(peer, token) {
             Verdict::Allowed => Caller::Everybody,
             verdict => return refuse(verdict).into_response(),
@@ -102,6 +102,12 @@ impl Clients {
         };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = verifier;
         result
+    }
+
+    /// Whether this certificate, with those behind it, is good now.
+    fn trusts(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let Some((certificate, behind)) = chain.split_first() else { return false };
+        self.verify_client_cert(certificate, behind, UnixTime::now()).is_ok()
     }
 
     fn now(&self) -> Option<Arc<dyn ClientCertVerifier>> {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::access::{Caller, only_known};
+use super::access::{Caller, Clients, only_known};
 use super::answers::Answer;
 use super::form;
 use super::upload::{kind_of, upload};
@@ -31,6 +31,7 @@ const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 pub(super) struct App {
     pub(super) uploads: Uploads,
     pub(super) gate: Arc<Gate>,
+    pub(super) clients: Arc<Clients>,
     pub(super) site: watch::Receiver<Option<Arc<Site>>>,
 }
 

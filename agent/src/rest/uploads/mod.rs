@@ -70,9 +70,9 @@ pub fn start(
     let clients = Arc::new(Clients::default());
     let tls = server::tls_with(options.certificate, clients.clone())?;
     let uploads = (options.uploads.clone(), options.limits);
-    tasks.spawn(follow_site(options.site.clone(), uploads, clients, stop.clone()));
+    tasks.spawn(follow_site(options.site.clone(), uploads, Arc::clone(&clients), stop.clone()));
     let known = options.gate.known();
-    let app = handlers::App { uploads: options.uploads, gate: options.gate, site: options.site };
+    let app = handlers::App { uploads: options.uploads, gate: options.gate, clients, site: options.site };
     Ok(server::start(tasks, &options.listen, handlers::router(app), tls, known, stop))
 }
 

@@ -403,9 +403,13 @@ async fn a_client_certificate_acts_for_its_owner_only() {
     let certificate = CertificateParams::default().self_signed(&stranger).expect("a certificate").pem();
     let stranger = Identity::from_pem((stranger.serialize_pem() + &certificate).as_bytes()).expect("an identity");
     assert!(status(stranger, "alpha").await.is_err());
-    // The authority goes with Site.
+    // The authority goes with Site, for connections and sessions that are there already, too.
+    let kept = client(&fixture.authority, Some(identity(DnType::OrganizationName, "alpha")));
+    let ask = async || kept.get(fixture.url("/v1/baremetalcluster/alpha/beta/os_images")).send().await;
+    assert_eq!(ask().await.expect("an answer").status(), StatusCode::OK);
     fixture.site.send_replace(Some(Arc::default()));
     wait_until("the authority is forgotten", async || alpha().await != Some(200)).await;
+    assert_eq!(ask().await.expect("an answer").status(), StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]

@@ -7,8 +7,10 @@
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
+mod collection;
 mod names;
 mod patterns;
+mod programs;
 mod scan;
 mod values;
 

@@ -69,7 +69,24 @@ const BEFORE_KEY: &[&str] = &[
     "unseal",
 ];
 /// Whole names.
-const WHOLE: &[&str] = &["auth", "pass", "pw", "community", "pin", "key-data", "sig", "jwt", "dsn", "foothold.site"];
+const WHOLE: &[&str] = &[
+    "auth",
+    "pin",
+    "key-data",
+    "sig",
+    "jwt",
+    "dsn",
+    "foothold.site",
+    "masterauth",
+    "rediscli_auth",
+    // cloud-init's `ssh_keys`.
+    "rsa_private",
+    "dsa_private",
+    "ecdsa_private",
+    "ed25519_private",
+];
+/// Last words of names that end like a password's and are none.
+const NO_PASS: &[&str] = &["bypass", "compass", "overpass", "underpass", "surpass", "trespass"];
 /// Last words of names whose value tells something about a secret but is not secret.
 const ABOUT: &[&str] = &[
     "name",
@@ -122,7 +139,8 @@ const ABOUT: &[&str] = &[
     "age",
 ];
 /// Ends of names without any sign between their words.
-const ENDS: &[&str] = &["password", "passwd", "passphrase", "secret", "token", "apikey", "tokensha256", "privatekey"];
+const ENDS: &[&str] =
+    &["password", "passwd", "passphrase", "secret", "token", "apikey", "tokensha256", "privatekey", "rootpw", "bindpw"];
 
 /// Whether the value of this name is a secret: `DB_PASSWORD`, `--api-key`, `clientSecret`, `client-key-data`.
 pub(super) fn is_secret(name: &str) -> bool {
@@ -133,15 +151,32 @@ pub(super) fn is_secret(name: &str) -> bool {
     }
     let words = words(name);
     let Some(last) = words.last() else { return false };
-    if ABOUT.contains(&last.as_str()) {
+    if tells_about(last) {
         return false;
     }
+    let of_password = last == "pw" || (last.ends_with("pass") && !NO_PASS.contains(&last.as_str()));
     let of_key = |pair: &[String]| pair[1] == "key" && BEFORE_KEY.contains(&pair[0].as_str());
     // A folder whose name has such a word is none.
     !name.contains('/')
-        && (words.iter().any(|word| WORDS.contains(&word.as_str()))
+        && (of_password
+            || words.iter().any(|word| WORDS.contains(&word.as_str()))
             || words.windows(2).any(of_key)
             || ENDS.iter().any(|end| lower.ends_with(end)))
+}
+
+/// Whether all values of a list or table of this name are secrets. `auth` is the name of whole sections of settings.
+pub(super) fn is_collection(name: &str) -> bool {
+    name == "chpasswd" || (is_secret(name) && !name.eq_ignore_ascii_case("auth"))
+}
+
+/// Whether what has this name within a secret tells only something about it: `secret: { secretName: x, items: [] }`.
+pub(super) fn is_about(name: &str) -> bool {
+    let about = ["items", "key", "optional", "user", "username", "email", "groups"];
+    words(name).last().is_some_and(|last| tells_about(last) || about.contains(&last.as_str()))
+}
+
+fn tells_about(last: &str) -> bool {
+    ABOUT.contains(&last)
 }
 
 /// The words of a name, in small letters: split at signs, and where a capital follows a small letter.
@@ -188,6 +223,13 @@ mod tests {
             "password_hash",
             "GITHUB_TOKEN",
             "azure.storage-key",
+            "DB_PASS",
+            "userpass",
+            "SSHPASS",
+            "db_pw",
+            "olcRootPW",
+            "requirepass",
+            "rsa_private",
         ] {
             assert!(is_secret(name), "{name}");
         }
@@ -209,6 +251,9 @@ mod tests {
             "",
             "token-cleaner-controller",
             "compass",
+            "tls-bypass",
+            "passthrough",
+            "rsa_public",
         ] {
             assert!(!is_secret(name), "{name}");
         }

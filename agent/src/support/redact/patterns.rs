@@ -12,7 +12,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::GONE;
-use super::names::is_secret;
+use super::collection;
+use super::names::{is_about, is_collection, is_secret};
 use super::scan::{SWITCHES, Scan, closing, has_open_scheme, is_word};
 
 /// The line of an object that says that it is a Secret, in YAML or in JSON over several lines.
@@ -52,7 +53,16 @@ pub(super) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for document in documents(text) {
         let holds = IS_SECRET.as_ref().is_some_and(|secret| secret.is_match(document));
-        let (mut before, mut lines) = (Before::default(), document.split_inclusive('\n').peekable());
+        // The end of a file may begin within a key.
+        let key = document
+            .lines()
+            .find(|line| begins_key(line) || ends_key(line))
+            .is_some_and(|line| !begins_key(line) && line.contains("PRIVATE KEY"));
+        if key {
+            out.push_str(GONE);
+            out.push('\n');
+        }
+        let (mut before, mut lines) = (Before { key, ..Before::default() }, document.split_inclusive('\n').peekable());
         while let Some(line) = lines.next() {
             let next = lines.peek().copied().unwrap_or_default();
             before.line(&without_data(line), next, holds, &mut out);
@@ -116,7 +126,7 @@ impl Before {
     fn is_within(&mut self, line: &str) -> bool {
         let (indent, blank) = (indent_of(line), line.trim().is_empty());
         if self.key {
-            self.key = !line.contains("-----END");
+            self.key = !ends_key(line);
             return true;
         }
         if let Some(fence) = self.fence {
@@ -139,11 +149,11 @@ impl Before {
             return;
         }
         let (indent, blank) = (indent_of(line), line.trim().is_empty());
-        if let Some(begin) = line.find("-----BEGIN").filter(|at| line[*at..].contains("PRIVATE KEY")) {
+        if let Some(begin) = line.find("---- BEGIN").or_else(|| line.find("-----BEGIN")).filter(|_| begins_key(line)) {
             Scan::new(&line[..begin], out).run();
             out.push_str(GONE);
             out.push('\n');
-            self.key = !line[begin..].contains("-----END");
+            self.key = !ends_key(&line[begin..]);
             return;
         }
         if self.data.is_some_and(|outer| !blank && indent <= outer) {
@@ -151,14 +161,21 @@ impl Before {
         }
         if let Some(outer) = self.below.filter(|_| !blank) {
             let item = line.trim_start().strip_prefix("- ");
-            let goes_on = Key::of(line).is_none() && (indent > outer || (indent == outer && item.is_some()));
-            if goes_on && !line.trim().starts_with(['{', '[', '}', ']']) {
-                out.push_str(&line[..line.len() - item.unwrap_or(line.trim_start()).len()]);
-                out.push_str(GONE);
-                out.push_str(ending_of(line));
+            if indent <= outer && !(indent == outer && item.is_some()) {
+                self.below = None;
+            } else if Key::of(line).is_none() && !line.trim().starts_with(['}', ']']) {
+                let value = item.unwrap_or(line.trim_start());
+                out.push_str(&line[..line.len() - value.len()]);
+                if value.starts_with(['{', '[']) {
+                    let (redacted, length) = collection::redacted(value);
+                    out.push_str(&redacted);
+                    out.push_str(&value[length..]);
+                } else {
+                    out.push_str(GONE);
+                    out.push_str(ending_of(line));
+                }
                 return;
             }
-            self.below = None;
         }
         match Key::of(line) {
             Some(key) => self.assignment(&key, (next, of_secret), indent, out),
@@ -177,11 +194,18 @@ impl Before {
                 out.push_str(ending_of(line));
             }
             None => {
-                Scan::new(line, out).run();
+                Scan::new(&without_hash(line), out).run();
                 self.flag = is_flag(line);
                 let first = line.split_whitespace().next().unwrap_or_default();
                 self.login = matches!(first, "machine" | "default" | "login" | "account") || (self.login && blank);
             }
+        }
+    }
+
+    /// What stands below with more indent is secret from now on, if it is so.
+    fn begin_below(&mut self, secret: bool, indent: usize) {
+        if secret && self.data.is_none() && self.below.is_none() {
+            self.below = Some(indent);
         }
     }
 
@@ -192,7 +216,8 @@ impl Before {
         let variable = key.name == "value" && (self.variable || named_below(next));
         let listed = self.passwords && key.name == "list";
         let header = key.name.to_ascii_lowercase().ends_with("authorization") && !has_open_scheme(key.value);
-        let secret = is_secret(key.name) || self.data.is_some() || variable || listed || header;
+        let within = self.below.is_some() && !is_about(key.name);
+        let secret = is_secret(key.name) || self.data.is_some() || variable || listed || header || within;
         out.push_str(key.head);
         let lead = tags(key.value);
         if !secret {
@@ -217,8 +242,10 @@ impl Before {
             "value" => false,
             _ => self.variable,
         };
-        let opens =
-            value.strip_prefix(['|', '>']).is_some_and(|rest| rest.bytes().all(|b| b"+-0123456789".contains(&b)));
+        let opens = value.strip_prefix(['|', '>']).is_some_and(|rest| {
+            let sign = rest.split(" #").next().unwrap_or_default().trim_end();
+            sign.bytes().all(|b| b"+-0123456789".contains(&b))
+        });
         let ending = ending_of(key.value);
         let fence = ["\"\"\"", "'''"].into_iter().find(|fence| value.starts_with(fence));
         if let Some(fence) = fence.filter(|_| secret) {
@@ -231,8 +258,16 @@ impl Before {
             out.push(' ');
             out.push_str(GONE);
             out.push_str(ending);
+        } else if value.starts_with(['{', '[']) && (within || is_collection(key.name)) {
+            let from = key.value.len() - key.value.trim_start().len();
+            let (redacted, length) = collection::redacted(&key.value[from..]);
+            out.push_str(&key.value[..from]);
+            out.push_str(&redacted);
+            // It may go on below.
+            self.begin_below(matches!(value, "{" | "["), indent);
+            Scan::new(&key.value[from + length..], out).run();
         } else if !secret || value.is_empty() || is_no_secret(key, value) {
-            self.below = (secret && value.is_empty() && self.data.is_none()).then_some(indent);
+            self.begin_below(is_collection(key.name) && value.is_empty(), indent);
             Scan::new(key.value, out).run();
         } else if value.starts_with(['{', '[', '*']) {
             Scan::of(key.name, key.value, out).run();
@@ -250,6 +285,27 @@ impl Before {
             out.push_str(GONE);
             out.push_str(ending);
         }
+    }
+}
+
+/// Whether a private key begins in this line.
+fn begins_key(line: &str) -> bool {
+    ["-----BEGIN", "---- BEGIN"].iter().any(|begin| line.contains(begin)) && line.contains("PRIVATE KEY")
+}
+
+fn ends_key(line: &str) -> bool {
+    line.contains("-----END") || line.contains("---- END")
+}
+
+/// A line of `shadow` (shadow(5)) without the hash.
+fn without_hash(line: &str) -> Cow<'_, str> {
+    let fields: Vec<&str> = line.trim_end().split(':').collect();
+    let number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+    match fields.as_slice() {
+        [name, hash, rest @ ..] if rest.len() == 7 && rest.iter().all(number) && hash.len() > 1 => {
+            format!("{name}:{GONE}:{}{}", rest.join(":"), ending_of(line)).into()
+        }
+        _ => line.into(),
     }
 }
 

@@ -2,22 +2,14 @@
 //! themselves.
 
 use super::GONE;
-use super::names::is_secret;
+use super::collection;
+use super::names::{is_collection, is_secret};
+use super::programs::{self, Place};
 
 /// Values that are no secret under any name.
 pub(super) const SWITCHES: &[&str] = &["true", "false", "null", "none", "nil", "~"];
 /// How a request may say who it is, before the secret.
 const SCHEMES: &[&str] = &["bearer", "basic", "digest"];
-/// Programs that take a secret right behind the letter of a flag, or in the word after it.
-const FLAGS: &[(&str, &[&str])] = &[
-    ("-P", &["ipmitool"]),
-    ("-a", &["redis-cli"]),
-    ("-p", &["sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb"]),
-    ("-u", &["curl", "wget"]),
-    ("-w", &["ldapsearch", "ldapadd", "ldapmodify", "ldapwhoami"]),
-];
-/// Other programs whose arguments are looked at.
-const PROGRAMS: &[&str] = &["machine", "login", "echo"];
 /// base64 of `-----BEGIN `: this removes certificates, too, which nobody needs in a bundle.
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
 /// Beginnings of tokens that large services give, with the least that follows.
@@ -48,7 +40,10 @@ const TOKENS: &[(&str, usize)] = &[
     ("AGE-SECRET-KEY-", 20),
     ("dckr_pat_", 16),
     ("K10", 40),
+    ("hooks.slack.com/services/", 20),
 ];
+/// Schemes before a hash of LDAP and of htpasswd (RFC 3112): `{SSHA}...`.
+const HASHES: &[&str] = &["SHA", "SSHA", "SHA256", "SSHA256", "SHA512", "SSHA512", "MD5", "SMD5", "CRYPT"];
 
 pub(super) const fn is_word(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.' | '/' | '+')
@@ -69,6 +64,7 @@ pub(super) fn closing(text: &str, quote: char) -> usize {
 }
 
 /// Goes through a line word by word.
+#[expect(clippy::struct_excessive_bools, reason = "each is something that stood before the word")]
 pub(super) struct Scan<'a, 'b> {
     rest: &'a str,
     out: &'b mut String,
@@ -83,6 +79,12 @@ pub(super) struct Scan<'a, 'b> {
     element: bool,
     /// What is echoed goes to a program that sets passwords.
     sets_passwords: bool,
+    /// The quote right before the word before: it may end its value, too (`"PASSWORD=a b"`).
+    quote: Option<char>,
+    /// A blank stands between the last two words.
+    blank: bool,
+    /// How many words there were.
+    words: usize,
 }
 
 impl<'a, 'b> Scan<'a, 'b> {
@@ -93,13 +95,33 @@ impl<'a, 'b> Scan<'a, 'b> {
     /// What follows this name.
     pub(super) fn of(name: &'a str, rest: &'a str, out: &'b mut String) -> Self {
         let sets_passwords = ["chpasswd", "passwd --stdin"].iter().any(|program| rest.contains(program));
-        Self { rest, out, name, before: "", programs: Vec::new(), variable: false, element: false, sets_passwords }
+        Self {
+            rest,
+            out,
+            name,
+            before: "",
+            programs: Vec::new(),
+            variable: false,
+            element: false,
+            sets_passwords,
+            quote: None,
+            blank: false,
+            words: 0,
+        }
     }
 
     pub(super) fn run(mut self) {
         while !self.rest.is_empty() {
             let between = self.rest.find(is_word).unwrap_or(self.rest.len());
             let (separator, after) = self.rest.split_at(between);
+            if let Some(from) = self.collection(separator) {
+                self.out.push_str(&self.rest[..from]);
+                let (redacted, length) = collection::redacted(&self.rest[from..]);
+                self.out.push_str(&redacted);
+                self.rest = &self.rest[from + length..];
+                (self.before, self.name) = ("", "");
+                continue;
+            }
             self.out.push_str(separator);
             if let Some(end) = self.value(separator, after) {
                 self.leave_out(&after[..end]);
@@ -130,32 +152,43 @@ impl<'a, 'b> Scan<'a, 'b> {
             } else {
                 self.out.push_str(word);
             }
-            if self.before == "name" || self.name == "name" {
+            if [self.before, self.name].iter().any(|name| ["name", "key"].contains(name)) {
                 self.variable |= is_secret(word) && assigns(separator);
             }
             let program = word.rsplit('/').next().unwrap_or(word);
-            if PROGRAMS.contains(&program) || FLAGS.iter().any(|(_, programs)| programs.contains(&program)) {
+            if programs::is_program(program) {
                 self.programs.push(program);
             }
+            self.quote = separator.chars().next_back().filter(|last| matches!(last, '"' | '\''));
+            self.blank = separator == " ";
+            self.words += 1;
             (self.before, self.name, self.rest) = (self.name, word, next);
         }
     }
 
+    /// Where a list or table begins that is the value of the word before, which is a secret's name.
+    fn collection(&self, separator: &str) -> Option<usize> {
+        let from = separator.find(['{', '['])?;
+        (is_collection(self.name) && assigns(&separator[..from])).then_some(from)
+    }
+
     /// Length of the secret value that follows the separator.
     fn value(&mut self, separator: &str, after: &str) -> Option<usize> {
+        let line = after.trim_end_matches(['\n', '\r']).len();
         let lower = self.name.to_ascii_lowercase();
         let blank = !separator.is_empty() && separator.chars().all(|letter| letter == ' ' || letter == '\t');
         let listed = separator.contains(',') && separator.chars().all(|letter| "\\\"', \t".contains(letter));
         let quoted = separator.trim_end_matches(['"', '\'']);
         let quoted = quoted.len() < separator.len() && !quoted.is_empty() && quoted.trim().is_empty();
         if SCHEMES.contains(&lower.as_str()) && blank {
-            return Some(end_of(separator, after));
+            // The hash stands among other parts.
+            return Some(if lower == "digest" { line } else { end_of(separator, after) });
         }
         if lower.ends_with("authorization") && assigns(separator) && !has_open_scheme(after) {
             return Some(after.find(['"', '\'', '\n', '\r']).unwrap_or(after.len()));
         }
-        if lower == "cookie" || lower == "set-cookie" {
-            return (separator.starts_with(':')).then(|| after.trim_end_matches(['\n', '\r']).len());
+        if (lower == "cookie" || lower == "set-cookie") && separator.starts_with(':') {
+            return Some(line);
         }
         if self.element && separator.contains('>') {
             self.element = false;
@@ -167,55 +200,61 @@ impl<'a, 'b> Scan<'a, 'b> {
                 return Some(end);
             }
         }
-        let flag = self.name.starts_with('-')
-            && is_secret(self.name)
+        let flag = (self.name.starts_with('-') && is_secret(self.name) || self.name == "--from-literal")
             && (blank || listed || quoted)
             && !after.starts_with('-');
-        if flag || self.is_argument(separator, after, blank || listed || quoted) {
+        let place = Place { programs: &self.programs, name: self.name, before: self.before };
+        if flag
+            || place.is_argument(after, blank || listed || quoted, separator == "=")
+            || self.is_told(separator, after)
+        {
             return Some(end_of(separator, after));
         }
-        let told = is_secret(self.before) && lower == "is" && assigns(separator);
-        if told || (self.before == "ENV" && is_secret(self.name) && blank) {
-            return Some(end_of(separator, after));
+        if separator == "}" && HASHES.contains(&self.name) {
+            return Some(end_of("", after));
         }
-        (assigns(separator) && is_secret(self.name)).then(|| end_of(separator, after))
+        self.is_named(separator).then(|| self.end_of_assigned(separator, after))
     }
 
-    /// Whether what follows is an argument that a program of this line takes for a secret. `apart`: it is a word of its own.
-    fn is_argument(&self, separator: &str, after: &str, apart: bool) -> bool {
-        let is = |program: &str| self.programs.contains(&program);
-        let known = FLAGS.iter().find(|(flag, _)| *flag == self.name || (*flag == "-u" && self.name == "--user"));
-        if let Some((flag, programs)) = known
-            && programs.iter().any(|program| is(program))
-        {
-            let both = *flag != "-u" || after.split_whitespace().next().is_some_and(|it| it.contains(':'));
-            // MySQL asks for a password that does not stand right behind `-p`.
-            let alone = *flag != "-p" || is("sshpass");
-            return both && alone && (apart || (separator == "=" && self.name.starts_with("--")));
+    /// Whether the words before name a secret, and the separator makes what follows its value.
+    fn is_named(&self, separator: &str) -> bool {
+        let both = self.blank && ["key", "string"].contains(&self.name.to_ascii_lowercase().as_str());
+        let named = is_secret(self.name)
+            || (self.name == "--from-literal")
+            || (both && is_secret(&format!("{}-{}", self.before, self.name)));
+        named && assigns(separator)
+    }
+
+    /// End of an assigned value: that of the quotes around name and value, or of a line that is nothing else.
+    fn end_of_assigned(&self, separator: &str, after: &str) -> usize {
+        if let Some(quote) = self.quote.filter(|_| separator == "=") {
+            return closing(after, quote);
         }
+        let first = self.words == 1 || (self.words == 2 && ["export", "set"].contains(&self.before));
+        let line = after.trim_end_matches(['\n', '\r']);
+        let alone = first
+            && separator == "="
+            && !self.name.starts_with('-')
+            && !line.contains(['=', '"', '\'', '&', ';', '|', ',']);
+        if alone { line.len() } else { end_of(separator, after) }
+    }
+
+    /// Whether the words before say that a secret follows, in other ways than by a name and a sign.
+    fn is_told(&self, separator: &str, after: &str) -> bool {
+        let blank = !separator.is_empty() && separator.trim_matches([' ', '\t', '"', '\'']).is_empty();
         match self.name {
-            "-p" => is("login") && apart,
-            "password" => is("machine") && apart,
-            "rocommunity" | "rwcommunity" => apart,
-            "echo" => self.sets_passwords && apart,
+            "is" => is_secret(self.before) && assigns(separator),
+            "echo" => self.sets_passwords && blank,
             // BIND's `secret "...";`
-            "secret" => apart && separator.ends_with('"') && after[end_of(separator, after)..].starts_with("\";"),
-            // `ipmitool user set password 2 ...`
-            number => {
-                let of_user = self.before == "password" && number.bytes().all(|byte| byte.is_ascii_digit());
-                of_user && is("ipmitool") && apart
-            }
+            "secret" => blank && separator.ends_with('"') && after[end_of(separator, after)..].starts_with("\";"),
+            name => self.before == "ENV" && is_secret(name) && blank,
         }
     }
 
     /// A flag and the secret right behind it (`-pX`): where the flag ends, and where the secret does.
     fn glued(&self, after: &str) -> Option<(usize, usize)> {
-        let (flag, programs) = FLAGS.iter().find(|(flag, _)| after.starts_with(flag))?;
-        let behind = &after[flag.len()..];
-        let end = end_of("", behind);
-        let both = *flag != "-u" || behind[..end].contains(':');
-        let known = programs.iter().any(|program| self.programs.contains(program));
-        (known && both && end > 0).then_some((flag.len(), flag.len() + end))
+        let place = Place { programs: &self.programs, name: self.name, before: self.before };
+        place.glued(after, |behind| end_of("", behind))
     }
 
     fn leave_out(&mut self, value: &str) {
@@ -270,9 +309,14 @@ impl<'a, 'b> Scan<'a, 'b> {
     /// `https://user:password@host`: leaves out what stands before the `@`. Gives what follows it.
     fn skip_user(&mut self, scheme: &str, after: &'a str) -> Option<&'a str> {
         let authority = after.strip_prefix("://")?;
-        let end =
-            authority.find(|c: char| c.is_whitespace() || matches!(c, '/' | '"' | '\'')).unwrap_or(authority.len());
-        let at = authority[..end].rfind('@')?;
+        let end = authority.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')).unwrap_or(authority.len());
+        let slash = authority[..end].find('/').unwrap_or(end);
+        let port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let at = authority[..slash].rfind('@').or_else(|| {
+            // A password with a slash in it: what stands behind the colon is no port.
+            let (_, behind) = authority[..slash].split_once(':').filter(|(_, behind)| !port(behind))?;
+            (!behind.ends_with(']')).then(|| authority[..end].rfind('@'))?
+        })?;
         self.out.push_str(scheme);
         self.out.push_str("://");
         self.out.push_str(GONE);
@@ -308,6 +352,11 @@ fn end_of(separator: &str, value: &str) -> usize {
         }
         Some(quote) => closing(value, quote),
         None => {
+            // Python's `b'...'` and `u'...'`.
+            let of_python = value.strip_prefix(['b', 'u']).and_then(|rest| rest.chars().next());
+            if let Some(quote) = of_python.filter(|letter| matches!(letter, '"' | '\'')) {
+                return 2 + closing(&value[2..], quote);
+            }
             let ends = |c: char| c.is_whitespace() || matches!(c, ',' | '&' | ';' | '"' | '\'' | '<' | ']' | '}' | ')');
             value.find(ends).unwrap_or(value.len())
         }
@@ -316,11 +365,13 @@ fn end_of(separator: &str, value: &str) -> usize {
 
 /// Words that look like a secret: JSON web tokens, keys in base64, bootstrap tokens, tokens of large services.
 fn is_secret_word(word: &str) -> bool {
-    let jwt = word.len() > 40 && word.starts_with("eyJ") && word.bytes().filter(|byte| *byte == b'.').count() == 2;
+    let jwt = word.len() > 40 && word.starts_with("eyJ") && [2, 4].contains(&word.matches('.').count());
     let lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let bootstrap = word
         .split_once('.')
         .is_some_and(|(id, secret)| id.len() == 6 && secret.len() == 16 && lower(id) && lower(secret));
-    let given = TOKENS.iter().any(|(begin, least)| word.strip_prefix(begin).is_some_and(|rest| rest.len() >= *least));
+    let given = TOKENS.iter().any(|(begin, least)| {
+        word.trim_start_matches('/').strip_prefix(begin).is_some_and(|rest| rest.len() >= *least)
+    });
     jwt || bootstrap || given || word.starts_with(PEM_IN_BASE64)
 }

@@ -21,13 +21,21 @@ const DECODER: u64 = 32 * 1024 * 1024;
 /// Most members before it: there is one, `debian-binary`, and there may be some whose names begin with `_`.
 const MEMBERS: usize = 16;
 
+/// Fields whose value apt takes apart.
+const RELATIONS: [&str; 9] =
+    ["Pre-Depends", "Depends", "Recommends", "Suggests", "Enhances", "Conflicts", "Breaks", "Replaces", "Provides"];
+
 /// Why a file is no package.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DebError {
     #[error("it is no Debian package: {0}")]
     Shape(&'static str),
-    #[error("its control file has no `{0}`")]
+    #[error("its control file has no `{0}`, or one that is none")]
     Field(&'static str),
+    #[error("line {0} of its control file is neither `Name: value`, nor indented, or its name stands there twice")]
+    Line(usize),
+    #[error("its control file has `{0}: {1}`, where expected are names such as `a (>= 1), b | c`")]
+    Relation(&'static str, String),
     #[error("it is no Debian package: {0}")]
     Tar(String),
     #[error("it cannot be read: {0}")]
@@ -116,18 +124,79 @@ fn parse(text: &str) -> Result<Control, DebError> {
     if text.lines().any(str::is_empty) || text.contains('\r') {
         return Err(DebError::Shape("its control file has more than one stanza"));
     }
+    check_lines(&text)?;
     // What the index says about the file is the box's own.
     for own in ["Filename", "Size", "MD5sum", "SHA1", "SHA256", "SHA512"] {
         if field(&text, own).is_some() {
             return Err(DebError::Shape("its control file has fields of an index"));
         }
     }
-    for needed in ["Package", "Version", "Architecture"] {
-        let letters = |value: &str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
-        field(&text, needed).filter(|value| letters(value)).ok_or(DebError::Field(needed))?;
+    let architecture = needed(&text, "Architecture", "-")?;
+    needed(&text, "Package", "+-._")?;
+    needed(&text, "Version", "+-._~:")?;
+    for name in RELATIONS {
+        if let Some(value) = unfolded(&text, name).filter(|value| !value.split([',', '|']).all(is_relation)) {
+            return Err(DebError::Relation(name, value.chars().take(100).collect()));
+        }
     }
-    let architecture = field(&text, "Architecture").unwrap_or_default().to_owned();
     Ok(Control { text, architecture })
+}
+
+/// A line that apt cannot read would take all other packages of the index with it.
+fn check_lines(text: &str) -> Result<(), DebError> {
+    let mut names: Vec<String> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let bad = || DebError::Line(at + 1);
+        if line.contains('\0') {
+            return Err(bad());
+        }
+        if line.starts_with([' ', '\t']) && at > 0 {
+            continue;
+        }
+        let name = line.split_once(':').ok_or_else(bad)?.0.to_ascii_lowercase();
+        let letters = name.bytes().all(|byte| byte.is_ascii_graphic());
+        if !letters || name.is_empty() || name.starts_with(['-', '#']) || names.contains(&name) {
+            return Err(bad());
+        }
+        names.push(name);
+    }
+    Ok(())
+}
+
+/// The value of a field that is one word of letters, digits and these.
+fn needed(text: &str, name: &'static str, more: &str) -> Result<String, DebError> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || more.contains(char::from(byte));
+    let good = |value: &&str| {
+        value.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric()) && value.bytes().all(letter)
+    };
+    field(text, name).filter(good).map(str::to_owned).ok_or(DebError::Field(name))
+}
+
+/// A field with the lines that go on with it.
+fn unfolded(text: &str, name: &str) -> Option<String> {
+    let mut lines = text.lines().skip_while(|line| field(line, name).is_none());
+    let first = field(lines.next()?, name)?.to_owned();
+    Some(lines.take_while(|line| line.starts_with([' ', '\t'])).fold(first, |all, line| all + " " + line.trim()))
+}
+
+/// `name`, `name:any`, `name (>= 1.0)`; nothing where a comma is the last sign (Debian policy, 7.1).
+fn is_relation(text: &str) -> bool {
+    let text = text.trim();
+    let (name, version) = text.split_once('(').map_or((text, None), |(name, version)| (name.trim_end(), Some(version)));
+    let word = |text: &str, more: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(char::from(byte)))
+    };
+    let named = match name.split_once(':') {
+        Some((name, architecture)) => word(name, "+-._") && word(architecture, "-"),
+        None => word(name, "+-._"),
+    };
+    let versioned = version.is_none_or(|version| {
+        let of = version.strip_suffix(')').map(|version| version.trim_start_matches(['<', '>', '=']));
+        let sign = version.len() - version.trim_start_matches(['<', '>', '=']).len();
+        let signs = ["<<", "<=", "=", ">=", ">>", "<", ">"];
+        of.is_some_and(|of| word(of.trim(), "+-._~:")) && signs.contains(&&version[..sign])
+    });
+    text.is_empty() || (named && versioned)
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -189,9 +258,26 @@ pub(super) mod tests {
     #[case::index_field("Package: a\nVersion: 1\nArchitecture: all\nfilename: ../x\n", "fields of an index")]
     #[case::no_version("Package: a\nArchitecture: all\n", "`Version`")]
     #[case::blank_name("Package: a b\nVersion: 1\nArchitecture: all\n", "`Package`")]
+    #[case::path("Package: ../a\nVersion: 1\nArchitecture: all\n", "`Package`")]
+    #[case::no_field("Package: a\nVersion: 1\nArchitecture: all\nnothing\n", "line 4 ")]
+    #[case::indented_first(" Package: a\nVersion: 1\nArchitecture: all\n", "line 1 ")]
+    #[case::blank_before_the_colon("Package: a\nVersion: 1\nArchitecture: all\nFilename : ../x\n", "line 4 ")]
+    #[case::twice("Package: a\nVersion: 1\nArchitecture: all\npackage: b\n", "line 4 ")]
+    #[case::zero("Package: a\nVersion: 1\nArchitecture: all\nSection: a\0b\n", "line 4 ")]
+    #[case::relation("Package: a\nVersion: 1\nArchitecture: all\nDepends: b (>= \n", "`Depends: b (>=`")]
+    #[case::relation_below("Package: a\nVersion: 1\nArchitecture: all\nDepends: b,\n c d\n", "`Depends: b, c d`")]
     fn a_control_file_that_would_lie_in_an_index_is_refused(#[case] text: &str, #[case] why: &str) {
         let error = control(package(text, ".gz").as_slice()).expect_err("refused");
         assert!(error.to_string().contains(why), "{error}");
+    }
+
+    #[test]
+    fn relations_as_packages_have_them_are_taken() {
+        let relations = "libc6 (>= 2.38), a | b:any (<< 1:2~rc1-3+b1),\n c (=2),\n d,";
+        let text = format!("Package: a\nVersion: 1\nArchitecture: all\nDepends: {relations}\nProvides: x (= 1)\n");
+        control(package(&text, ".gz").as_slice()).expect("a package");
+        let unknown = "Package: a\nVersion: 1\nArchitecture: all\nX-Ours: any (thing\nDescription: a\n  b\n";
+        control(package(unknown, ".gz").as_slice()).expect("a package");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use agent_api::oci::{self, Descriptor, ImageIndex, ImageManifest, Saved, blob_path};
 use agent_api::release::Digest;
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -157,6 +157,7 @@ impl Layout {
         let media_type = match found["mediaType"].as_str() {
             Some(told) => told.to_owned(),
             None if !descriptor.media_type.is_empty() => descriptor.media_type.clone(),
+            None if found.get("manifests").is_some() => oci::INDEX.to_owned(),
             None => oci::MANIFEST.to_owned(),
         };
         if oci::is_index(&media_type) {
@@ -326,7 +327,7 @@ pub(super) fn unpack(packed: &mut File, into: &mut impl Write, most: u64) -> Res
     if !magic.starts_with(&[0x1F, 0x8B]) {
         return Ok(false);
     }
-    let mut plain = GzDecoder::new(io::BufReader::new(packed)).take(most);
+    let mut plain = MultiGzDecoder::new(io::BufReader::new(packed)).take(most);
     if io::copy(&mut plain, into)? == most {
         return Err(ArchiveError::Shape(format!("it unpacks to {most} bytes or more, for which there is no room")));
     }
@@ -353,6 +354,20 @@ mod tests {
         file.rewind().expect("rewound");
         let said = unpack(&mut file, &mut Vec::new(), 1000).expect_err("refused").to_string();
         assert!(said.contains(expected), "{said}");
+    }
+
+    #[test]
+    fn what_was_packed_in_pieces_is_unpacked_whole() {
+        let mut file = tempfile::tempfile().expect("a file");
+        for piece in ["one ", "two"] {
+            let mut gz = flate2::write::GzEncoder::new(&mut file, flate2::Compression::fast());
+            gz.write_all(piece.as_bytes()).expect("written");
+            gz.finish().expect("packed");
+        }
+        file.rewind().expect("rewound");
+        let mut plain = Vec::new();
+        assert!(unpack(&mut file, &mut plain, 1000).expect("read"));
+        assert_eq!(plain, b"one two");
     }
 
     #[test]

@@ -66,10 +66,21 @@ pub fn start(
 }
 
 /// How publishing an image ended.
-enum Outcome {
-    Done(Vec<String>),
-    Never(String),
-    Later(String),
+struct Outcome {
+    published: Published,
+    /// Names that the registry has of it now.
+    references: Vec<String>,
+    problem: Option<String>,
+}
+
+impl Outcome {
+    fn never(references: &[String], why: impl Into<String>) -> Self {
+        Self { published: Published::Failed, references: references.to_vec(), problem: Some(why.into()) }
+    }
+
+    fn later(references: &[String], why: impl Into<String>) -> Self {
+        Self { published: Published::Pending, ..Self::never(references, why) }
+    }
 }
 
 struct Publisher {
@@ -131,12 +142,8 @@ impl Publisher {
     /// Pushes what is pending and forgets what was removed; tells whether something must be tried again.
     async fn archives(&self) -> bool {
         let Some(registry) = &self.registry else { return false };
-        let mut later = false;
-        for reference in self.uploads.take_forgotten() {
-            if let Err(error) = registry.forget(&reference).await {
-                log::warn!("`{reference}` stays in the registry: {error}");
-            }
-        }
+        // Before what may have the same name, so that nothing of it stays without a name.
+        let mut later = self.forget(registry).await;
         let of_containers = |record: &Record| record.key.kind == Kind::ContainerImages && record.digest.is_some();
         for record in self.uploads.all().into_iter().filter(of_containers) {
             if record.published != Published::Pending {
@@ -144,16 +151,31 @@ impl Publisher {
             }
             // Nobody removes it while it is read.
             let Some(_hold) = self.uploads.hold_key(&record.key, "the push into the registry") else { continue };
-            let (published, references, problem) = match self.publish(registry, &record).await {
-                Outcome::Done(references) => (Published::Published, references, None),
-                Outcome::Never(why) => (Published::Failed, record.references.clone(), Some(why)),
-                Outcome::Later(why) => {
-                    later = true;
-                    (Published::Pending, record.references.clone(), Some(why))
-                }
-            };
+            let Outcome { published, references, problem } = self.publish(registry, &record).await;
+            later |= published == Published::Pending;
             if let Err(error) = self.uploads.set_published(&record, published, references, problem) {
                 log::error!("`{}`: {error}", record.key.name);
+                later = true;
+            }
+        }
+        later | self.forget(registry).await
+    }
+
+    /// Lets the registry forget names that no image has any more; tells whether one is left.
+    async fn forget(&self, registry: &Registry) -> bool {
+        let mut later = false;
+        for reference in self.uploads.to_forget() {
+            match registry.forget(&reference).await {
+                Err(error @ PushError::Silent(_)) => {
+                    log::warn!("`{reference}` is still in the registry: {error}");
+                    later = true;
+                    continue;
+                }
+                Err(error @ PushError::Refused { .. }) => log::warn!("`{reference}` stays in the registry: {error}"),
+                Ok(()) => {}
+            }
+            if let Err(error) = self.uploads.forgot(&reference) {
+                log::error!("keeping what the registry forgot: {error}");
                 later = true;
             }
         }
@@ -161,32 +183,38 @@ impl Publisher {
     }
 
     async fn publish(&self, registry: &Registry, record: &Record) -> Outcome {
+        let before = &record.references;
         let (archive, images) = match self.open(record.clone()).await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(Unread::Later(why))) => return Outcome::Later(why),
-            Ok(Err(Unread::Never(why))) => return Outcome::Never(why),
-            Err(error) => return Outcome::Never(error.to_string()),
+            Ok(Err(Unread::Later(why))) => return Outcome::later(before, why),
+            Ok(Err(Unread::Never(why))) => return Outcome::never(before, why),
+            Err(error) => return Outcome::never(before, error.to_string()),
         };
         let own: Vec<Vec<String>> = images.iter().map(|image| image.names.clone()).collect();
         let named = match names::names(&record.key.owner, &record.description, &own) {
             Ok(named) => named,
-            Err(why) => return Outcome::Never(why),
+            Err(why) => return Outcome::never(before, why),
         };
         let mut references = Vec::new();
         for (image, repository, tag) in named {
-            match registry.push(&archive, &images[image].manifest, &repository, &tag).await {
-                Ok(()) => references.push(format!("{repository}:{tag}")),
-                Err(error @ PushError::Silent(_)) => return Outcome::Later(error.to_string()),
-                Err(error @ PushError::Refused { .. }) => return Outcome::Never(error.to_string()),
+            let reference = format!("{repository}:{tag}");
+            if let Some(holder) = self.uploads.holder(&reference, record) {
+                return Outcome::never(&super::all_of(before, references), is_of_another(&reference, &holder));
+            }
+            let pushed = registry.push(&archive, &images[image].manifest, &repository, &tag).await;
+            match pushed {
+                Ok(()) => references.push(reference),
+                Err(error @ PushError::Silent(_)) => {
+                    // It may have arrived all the same.
+                    references.push(reference);
+                    return Outcome::later(&super::all_of(before, references), error.to_string());
+                }
+                Err(error @ PushError::Refused { .. }) => {
+                    return Outcome::never(&super::all_of(before, references), error.to_string());
+                }
             }
         }
-        // Names that a changed description no longer gives.
-        for old in record.references.iter().filter(|old| !references.contains(old)) {
-            if let Err(error) = registry.forget(old).await {
-                log::warn!("`{old}` stays in the registry: {error}");
-            }
-        }
-        Outcome::Done(references)
+        Outcome { published: Published::Published, references, problem: None }
     }
 
     async fn open(&self, record: Record) -> Result<Result<(Arc<Archive>, Vec<Image>), Unread>, tokio::task::JoinError> {
@@ -250,6 +278,14 @@ fn attempt<T>(
     found
 }
 
+fn is_of_another(reference: &str, holder: &super::UploadKey) -> String {
+    let super::UploadKey { kind, owner, cluster, name } = holder;
+    format!(
+        "`{reference}` is the name of `{kind}/{owner}/{cluster}/{name}`, which has other bytes; \
+         hint: PUT another `repo` or `tag`, or DELETE that one and PUT this one again"
+    )
+}
+
 fn problem_of(record: Record) -> Option<(String, String)> {
     let super::UploadKey { kind, owner, cluster, name } = record.key;
     Some((format!("{kind}/{owner}/{cluster}/{name}"), record.problem?))
@@ -260,33 +296,4 @@ fn hex_of(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use agent_api::bpa::Kind;
-
-    use super::{Unread, attempt};
-    use crate::uploads::{Announced, UploadKey, UploadLimits, Uploads};
-
-    #[test]
-    fn what_ended_the_box_three_times_is_not_read_a_fourth_time() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let limits =
-            || UploadLimits { percent: Kind::ALL.map(|kind| (kind, 100)).into(), reserve_percent: 0, images: 10 };
-        let uploads = Uploads::open(dir.path(), limits()).expect("a store");
-        let key = UploadKey::new(Kind::ContainerImages, "alpha", "edge", "a.tar").expect("a name");
-        uploads.create(key.clone(), Announced { length: 1, ..Announced::default() }).expect("created");
-        let mut writer = uploads.begin(&key, 0, Some(1)).expect("a writer");
-        writer.write(b"x").expect("written");
-        let record = writer.end().expect("whole");
-        for _ in 0..5 {
-            assert_eq!(attempt(&uploads, &record, |_| Ok(1)), Ok(1), "what ends well is not counted");
-        }
-        for _ in 0..3 {
-            // The box goes down while it is read: nothing after that line happens.
-            let uploads = Uploads::open(dir.path(), limits()).expect("a store");
-            uploads.begin_reading(&record).expect("noted");
-        }
-        let uploads = Uploads::open(dir.path(), limits()).expect("a store");
-        let refused = attempt(&uploads, &record, |_| -> Result<(), Unread> { panic!("it is read") });
-        assert!(matches!(&refused, Err(Unread::Never(told)) if told.contains("read 3 times")), "{refused:?}");
-    }
-}
+mod tests;

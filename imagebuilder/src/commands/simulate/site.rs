@@ -110,6 +110,7 @@ fn options(server: &SimulatedServer, ground: &Ground) -> ServerOptions {
         memory_mib: server.memory_mib,
         cpus: server.cpus,
         disks: vec![server.disk.bytes()],
+        clock: None,
         controller: match server.driver {
             Driver::Redfish | Driver::RedfishVirtualmedia => Controller::Redfish(Box::new(server.profile.clone())),
             Driver::Ipmi => Controller::Ipmi,

@@ -79,6 +79,11 @@ async fn what_cannot_be_made_is_said_and_nothing_is_half_done() {
         )
         .await;
     assert_eq!(machines.values("n1").await, before, "nothing half done");
+    // What is advised then helps, though the addresses of the range are in use.
+    let larger = small("10.1.0.0/24", ("10.1.0.1", "10.1.0.9"), json!({}))["networks"].clone();
+    machines.api.merge(&format!("{VINOES}/one"), &json!({"spec": {"networks": larger}})).await.expect("changed");
+    machines.ready("one").await;
+    assert_eq!(machines.values("n1").await.networks[0].bridge_ip, before.networks[0].bridge_ip);
     machines.api.merge(&format!("{VINOES}/one"), &count(1)).await.expect("changed");
     machines.ready("one").await;
 

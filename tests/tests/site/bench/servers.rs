@@ -10,6 +10,9 @@ use foothold_qemu::site::{self, Controller, ServerOptions};
 use super::{DISK, PASSWORD, Site, lan};
 use crate::server::Server;
 
+/// What the clock of a server shows that lay in a store until its battery was empty.
+const LOST_TIME: &str = "2011-02-03T04:05:06";
+
 impl Site {
     /// A UEFI server that is off, its Redfish BMC, and its cable.
     pub fn server(&mut self, name: &str, mac: &str) -> Server {
@@ -37,6 +40,7 @@ impl Site {
             memory_mib: 2560,
             cpus: 2,
             disks: disks.to_vec(),
+            clock: Some(LOST_TIME.to_owned()),
             controller,
             listen: SocketAddrV4::new(self.own, 0),
             user: "admin".to_owned(),

@@ -27,6 +27,8 @@ use crate::steps::chain;
 
 /// Pause until hosts are looked for again. A change of a host is noticed at once.
 const SEARCH: Duration = Duration::from_secs(300);
+/// Pause while services do not all run: what keeps them back need not change an object that is watched.
+const STARTING: Duration = Duration::from_secs(15);
 /// Pause after another writer changed a host first.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -43,6 +45,8 @@ pub(super) struct Controller {
     pub ahead: Mutex<Ahead>,
     /// Services that are not asked for and whose objects are already removed.
     pub removed: Mutex<BTreeSet<(Key, Infra)>>,
+    /// Services of whose objects none is somebody else's.
+    pub known: Mutex<BTreeSet<(Key, Infra)>>,
     /// Serial lines that users of jump hosts have.
     pub consoles: Consoles,
     pub settings: Settings,
@@ -67,6 +71,7 @@ pub async fn run(base: Base, settings: &Settings) {
         listed: OnceCell::new(),
         ahead: Mutex::default(),
         removed: Mutex::default(),
+        known: Mutex::default(),
         consoles: Consoles::default(),
         settings: settings.clone(),
     };
@@ -109,7 +114,7 @@ fn names(host: &BareMetalHost, secret: &Key) -> bool {
 }
 
 /// The cluster that an object was made for.
-fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<SipCluster>> {
+pub(super) fn owner(meta: &ObjectMeta) -> Vec<ObjectRef<SipCluster>> {
     let within = meta.namespace.clone().unwrap_or_default();
     let owners = meta.owner_references.iter().flatten().filter(|owner| owner.kind == SipCluster::kind(&()));
     owners.map(|owner| ObjectRef::new(&owner.name).within(&within)).collect()
@@ -215,12 +220,11 @@ impl Controller {
 
     /// What is done next about the hosts that were found.
     async fn conclude(&self, object: &SipCluster, found: &Found) -> Result<Next, ObjectError> {
-        let members: Vec<Key> = found.choice.members.iter().map(|member| member.host.clone()).collect();
-        self.consoles.keep(&object.key(), &members);
         if object.is_dry_run() {
             self.tell(object, Told::dry_run(found)).await?;
             return Ok(Next::requeue(SEARCH));
         }
+        self.consoles.keep(&object.key(), &found.choice.kept());
         let mut lacking: Vec<String> = found.choice.short.iter().map(|short| short.why.clone()).collect();
         lacking.extend(found.broken.iter().cloned());
         let failed = found.choice.failed.iter();
@@ -244,7 +248,8 @@ impl Controller {
             Applied::Runs => (What::Succeeded, format!("{} hosts are the cluster's", found.choice.members.len())),
         };
         self.tell(object, Told::new(what, why).with(found).trusting(served.auth)).await?;
-        Ok(Next::requeue(SEARCH))
+        let is_incomplete = matches!(what, What::Progressing | What::InfraServiceFailure);
+        Ok(Next::requeue(if is_incomplete { STARTING } else { SEARCH }))
     }
 
     /// Brings up load balancers, jump host and login. Nothing is changed before there are hosts, or while the address of a host is

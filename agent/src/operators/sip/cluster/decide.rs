@@ -17,6 +17,7 @@ use agent_api::metal3::{BareMetalHost, ProvisioningState};
 use agent_api::sip::cluster::{
     CLUSTER_NAME, CLUSTER_NAMESPACE, NODE_TYPE, NodeSet, NotChosenHost, Role, STANDBY, SipCluster, cluster_of,
 };
+use agent_api::sip::selector::wrong_label_name;
 use kube::ResourceExt as _;
 
 use crate::operators::kit::{Key, Object as _, told_key};
@@ -65,6 +66,14 @@ pub struct Choice {
     pub short: Vec<Short>,
     /// Hosts that were not chosen, nearest first.
     pub not_chosen: Vec<NotChosenHost>,
+}
+
+impl Choice {
+    /// Hosts that are the cluster's once the choice is written, also those that failed.
+    pub fn kept(&self) -> Vec<Key> {
+        let failed = self.failed.iter().map(|(member, _)| member);
+        self.members.iter().chain(failed).map(|member| member.host.clone()).collect()
+    }
 }
 
 /// What is chosen from.
@@ -143,6 +152,7 @@ fn unfit(host: &BareMetalHost) -> Option<String> {
 }
 
 /// One role while it is being chosen for.
+#[derive(Clone)]
 struct Roll<'a> {
     role: Role,
     set: NodeSet,
@@ -256,19 +266,31 @@ impl<'a> Roll<'a> {
     }
 }
 
+/// The roles with free hosts. What the first role takes may be all that the second one could have had: then the second one is
+/// asked first.
+fn filled<'a>(has: [Roll<'a>; 2], hosts: &[&'a BareMetalHost], view: &View<'_>) -> [Roll<'a>; 2] {
+    let fill = |mut rolls: [Roll<'a>; 2], [first, second]: [usize; 2]| {
+        let other = rolls[second].set.clone();
+        rolls[first].fill(hosts, &BTreeSet::new(), view, &[other]);
+        let taken = rolls[first].fresh.iter().map(|host| host.key()).collect();
+        rolls[second].fill(hosts, &taken, view, &[]);
+        rolls
+    };
+    let is_whole = |rolls: &[Roll<'_>; 2]| rolls.iter().all(|roll| roll.has() >= roll.target());
+    let rolls = fill(has.clone(), [0, 1]);
+    if is_whole(&rolls) {
+        return rolls;
+    }
+    Some(fill(has, [1, 0])).filter(is_whole).unwrap_or(rolls)
+}
+
 /// Chooses.
 pub fn choose(object: &SipCluster, view: &View<'_>) -> Choice {
     let mut hosts: Vec<&BareMetalHost> = view.hosts.iter().map(AsRef::as_ref).collect();
     hosts.sort_by_key(|host| host.key());
     let mut choice = Choice::default();
-    let mut rolls: Vec<Roll<'_>> =
-        Role::ALL.into_iter().map(|role| Roll::of(object, role, &hosts, &mut choice.release)).collect();
-    let mut taken = BTreeSet::new();
-    for at in 0..rolls.len() {
-        let others: Vec<NodeSet> = rolls.iter().skip(at + 1).map(|roll| roll.set.clone()).collect();
-        rolls[at].fill(&hosts, &taken, view, &others);
-        taken.extend(rolls[at].fresh.iter().map(|host| host.key()));
-    }
+    let has = Role::ALL.map(|role| Roll::of(object, role, &hosts, &mut choice.release));
+    let mut rolls = filled(has, &hosts, view);
     // Before anything is given up: these reasons are about the hosts as they were looked at.
     let short: Vec<Role> = rolls.iter().filter(|roll| roll.has() < roll.target()).map(|roll| roll.role).collect();
     if !short.is_empty() || view.tell_all {
@@ -285,7 +307,8 @@ pub fn choose(object: &SipCluster, view: &View<'_>) -> Choice {
         give_up(object, &mut rolls, &mut choice.release);
     }
     for roll in &rolls {
-        if short.contains(&roll.role) {
+        // Also where the other role is short, and nobody is claimed for them.
+        if roll.has() < roll.target() {
             let kept = roll.failed.iter().map(|(host, why)| (roll.member(host, stands_by(host)), why.clone()));
             choice.failed.extend(kept);
         } else {
@@ -397,6 +420,7 @@ pub fn wrong(object: &SipCluster) -> Vec<String> {
             Some(_) => {}
         }
         all.extend(set.label_selector.wrong(&format!("{at}.labelSelector")));
+        all.extend(set.topology().and_then(|key| wrong_label_name(&format!("{at}.topologyKey"), key)));
     }
     all
 }

@@ -228,10 +228,32 @@ fn a_host_that_fails_stays_until_there_is_another_one_and_its_place_is_free_for_
     let failed: Vec<(String, &str)> =
         choice.failed.iter().map(|(member, why)| (told_key(&member.host), why.as_str())).collect();
     assert_eq!(failed, [("hosts/a".to_owned(), "it has an error: no disk")]);
+    assert_eq!(choice.kept().len(), 1, "who has its console keeps it");
     assert_eq!(world.owned("one"), ["a"]);
     world.hosts.push(worker("b", "1"));
     world.pass(&mut object);
     assert_eq!(world.owned("one"), ["b"]);
+}
+
+/// While a role is short, nobody is claimed for the other one: so nobody of it is given back for that.
+#[test]
+fn a_host_that_fails_stays_while_the_other_role_is_short() {
+    let both = |masters: i64| {
+        asked(json!({
+            "ControlPlane": {"labelSelector": {"matchLabels": {"flavor": "cp"}}, "count": {"active": masters}},
+            "Worker": {"labelSelector": {"matchLabels": {"flavor": "worker"}}, "count": {"active": 1}}}))
+    };
+    let mut world = World::of([host("m", &[("flavor", "cp")]), worker("a", "1"), worker("b", "1")]);
+    let mut object = both(1);
+    world.pass(&mut object);
+    object.spec = both(2).spec;
+    world.host(&("hosts".to_owned(), "a".to_owned()))["status"]["errorMessage"] = json!("no disk");
+    let choice = world.pass(&mut object);
+    assert_eq!((choice.release.len(), choice.failed.len()), (0, 1));
+    assert_eq!(world.owned("one"), ["a", "m"]);
+    object.spec = both(1).spec;
+    world.pass(&mut object);
+    assert_eq!(world.owned("one"), ["b", "m"]);
 }
 
 /// It is the cluster's all the time, also while others are missing.
@@ -372,6 +394,18 @@ fn a_role_leaves_to_the_other_what_only_that_can_use() {
     assert_eq!(names, [(Role::ControlPlane, "z"), (Role::Worker, "a")]);
 }
 
+/// Of the two racks with workers, the control plane must not take the only host of one.
+#[test]
+fn a_role_does_not_take_what_leaves_the_other_one_short() {
+    let object = asked(json!({
+        "ControlPlane": {"labelSelector": {"matchLabels": {"flavor": "worker"}}, "count": {"active": 1}},
+        "Worker": {"labelSelector": {"matchLabels": {"flavor": "worker"}}, "topologyKey": "rack", "count": {"active": 2}}}));
+    let choice = racks(&[("a", "1"), ("b", "2"), ("c", "2")]).look(&object);
+    let names: Vec<(Role, &str)> = choice.members.iter().map(|member| (member.role, member.host.1.as_str())).collect();
+    assert_eq!(names, [(Role::ControlPlane, "c"), (Role::Worker, "a"), (Role::Worker, "b")]);
+    assert_eq!(choice.short, []);
+}
+
 /// A role that is not asked for any more, and a label that names no role.
 #[test]
 fn hosts_without_a_role_are_given_back() {
@@ -418,6 +452,8 @@ fn what_lacks_is_named_and_stops_nobody() {
     let wrong = wrong(&object);
     assert!(wrong[0].starts_with("spec.nodes.Worker.count is missing"), "{wrong:?}");
     assert!(wrong[1].starts_with("spec.nodes.Worker.labelSelector.matchExpressions[0].values"), "{wrong:?}");
+    let wrong = super::wrong(&spread(1, 0, Some("a/b/c")));
+    assert!(wrong.len() == 1 && wrong[0].starts_with("spec.nodes.Worker.topologyKey: found `a/b/c`"), "{wrong:?}");
     let mut bare = worker("a", "1");
     bare["metadata"].as_object_mut().expect("metadata").remove("labels");
     assert_eq!(World::of([bare]).look(&cluster(1, 0)).short.len(), 1);

@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use super::controller::Controller;
-use super::decide::{Choice, View, choose};
+use super::decide::{Choice, Member, View, choose};
 use crate::operators::kit::{Key, Object as _, ObjectError, told_key};
 use crate::ramdisk::network_data::NetworkData;
 
@@ -66,6 +66,9 @@ pub struct Found {
     pub broken: Vec<String>,
 }
 
+/// Addresses of hosts in their roles, or why they are not known.
+type Known = BTreeMap<(Role, Key), Result<Addresses, String>>;
+
 /// Secrets as they are in one turn. Each is read once, so that hosts that share one are judged alike.
 type Secrets = BTreeMap<Key, Option<Secret>>;
 
@@ -76,52 +79,31 @@ impl Controller {
         let hosts = ahead.over(self.hosts.state());
         let by_key: HashMap<Key, &BareMetalHost> = hosts.iter().map(|host| (host.key(), &**host)).collect();
         let mut unreadable: BTreeMap<(Role, Key), String> = BTreeMap::new();
-        let mut addresses: BTreeMap<(Role, Key), Addresses> = BTreeMap::new();
-        let mut secrets = Secrets::new();
-        loop {
+        let (mut known, mut secrets) = (Known::new(), Secrets::new());
+        let (choice, wrong) = loop {
             let view = View { hosts: &hosts, unreadable: &unreadable, tell_all: object.is_dry_run() };
             let choice = choose(object, &view);
-            let mut news = Vec::new();
-            for member in &choice.claim {
+            for member in &choice.members {
                 let at = (member.role, member.host.clone());
-                if addresses.contains_key(&at) {
-                    continue;
-                }
-                let Some(host) = by_key.get(&member.host) else { continue };
-                match self.facts(object, member.role, host, &mut secrets).await? {
-                    Ok(found) => drop(addresses.insert(at, found)),
-                    Err(why) => news.push((at, why)),
+                if let (false, Some(host)) = (known.contains_key(&at), by_key.get(&member.host)) {
+                    known.insert(at, self.facts(object, member.role, host, &mut secrets).await?);
                 }
             }
+            let wrong = wrong(&choice, &known);
+            let news = wrong.iter().filter(|(member, _)| choice.claim.contains(member));
+            let news: Vec<_> = news.map(|(member, why)| ((member.role, member.host.clone()), why.clone())).collect();
             if news.is_empty() {
-                return self.found(object, choice, hosts.clone(), addresses, secrets).await;
+                break (choice, wrong);
             }
             unreadable.extend(news);
-        }
-    }
-
-    async fn found(
-        &self,
-        object: &SipCluster,
-        choice: Choice,
-        hosts: Vec<Arc<BareMetalHost>>,
-        mut known: BTreeMap<(Role, Key), Addresses>,
-        mut secrets: Secrets,
-    ) -> Result<Found, ObjectError> {
-        let (mut addresses, mut broken) = (BTreeMap::new(), Vec::new());
-        for member in &choice.members {
-            let found = match known.remove(&(member.role, member.host.clone())) {
-                Some(found) => Ok(found),
-                None => match hosts.iter().find(|host| host.key() == member.host) {
-                    Some(host) => self.facts(object, member.role, host, &mut secrets).await?,
-                    None => continue,
-                },
-            };
-            match found {
-                Ok(found) => drop(addresses.insert(member.host.clone(), found)),
-                Err(why) => broken.push(format!("{}: {why}", told_key(&member.host))),
-            }
-        }
+        };
+        let found = |member: &Member| {
+            let addresses = known.get(&(member.role, member.host.clone()))?.as_ref().ok()?;
+            Some((member.host.clone(), addresses.clone()))
+        };
+        let addresses = choice.members.iter().filter_map(found).collect();
+        let broken = wrong.into_iter().map(|(member, why)| format!("{}: {why}", told_key(&member.host))).collect();
+        drop(by_key);
         Ok(Found { choice, hosts, addresses, broken })
     }
 
@@ -178,6 +160,34 @@ impl Controller {
     }
 }
 
+/// Members that cannot be served: what is wrong with their Secrets, or that another one has their address. Of two with one
+/// address, a host that the cluster has already is good.
+fn wrong(choice: &Choice, known: &Known) -> Vec<(Member, String)> {
+    let mut members: Vec<&Member> = choice.members.iter().collect();
+    members.sort_by_cached_key(|member| choice.claim.contains(member));
+    let mut owners: BTreeMap<(&str, IpAddr), &Key> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for member in members {
+        match known.get(&(member.role, member.host.clone())) {
+            Some(Ok(addresses)) => {
+                let own = || addresses.iter().map(|(id, address)| (id.as_str(), *address));
+                if let Some((at, other)) = own().find_map(|at| Some((at, owners.get(&at)?))) {
+                    let ((id, address), other) = (at, told_key(other));
+                    wrong.push((
+                        member.clone(),
+                        format!("its address {address} in the network `{id}` is that of {other}, too"),
+                    ));
+                } else {
+                    owners.extend(own().map(|at| (at, &member.host)));
+                }
+            }
+            Some(Err(why)) => wrong.push((member.clone(), why.clone())),
+            None => {}
+        }
+    }
+    wrong
+}
+
 /// Checks that a Secret has a user name and a password for the BMC.
 fn credentials(secret: Option<&Secret>) -> Result<(), String> {
     let Some(secret) = secret else { return Err("is not there".to_owned()) };
@@ -224,8 +234,11 @@ fn address(data: &NetworkData, id: &str) -> Result<IpAddr, String> {
     }
     let text = networks().find_map(|network| network.ip_address.as_deref());
     let text = text.ok_or_else(|| format!("has no `ip_address` in the network `{id}`"))?;
-    let address = text.split('/').next().unwrap_or_default().trim().parse();
-    address.map_err(|_| format!("has `{text}` as address in the network `{id}`"))
+    let address: Option<IpAddr> = text.split('/').next().unwrap_or_default().trim().parse().ok();
+    let is_of_a_host = |it: &IpAddr| !(it.is_unspecified() || it.is_loopback() || it.is_multicast());
+    address.filter(is_of_a_host).ok_or_else(|| {
+        format!("has `{text}` as address in the network `{id}`, expected one at which others reach the host")
+    })
 }
 
 #[cfg(test)]
@@ -271,10 +284,33 @@ mod tests {
             (Some(secret(NETWORK_DATA, "version: 2\nethernets: {}\n")), "oam-ipv4", "netplan"),
             (Some(good.clone()), "storage", "has no network `storage`, only [oam-ipv6, oam-ipv4, pxe]"),
             (Some(good), "pxe", "has no `ip_address` in the network `pxe`"),
+            (
+                Some(secret(NETWORK_DATA, &DATA.replace("192.0.2.139", "127.0.0.1"))),
+                "oam-ipv4",
+                "has `127.0.0.1` as address",
+            ),
         ] {
             let why = network(secret.as_ref(), &[id]).expect_err("refused");
             assert!(why.contains(words), "{why}");
         }
+    }
+
+    /// A load balancer would ask one host twice, and the other one never.
+    #[test]
+    fn of_two_hosts_with_one_address_the_second_is_wrong() {
+        let member = |name: &str| {
+            let host = ("hosts".to_owned(), name.to_owned());
+            Member { role: Role::Worker, host, standby: false, topology: None }
+        };
+        let members: Vec<Member> = ["a", "b", "c"].map(member).into();
+        let addresses = |last| Ok([("oam".to_owned(), IpAddr::from([10, 0, 0, last]))].into());
+        let known = members.iter().zip([1, 1, 2]).map(|(it, last)| ((it.role, it.host.clone()), addresses(last)));
+        let known = known.collect();
+        let choice = Choice { claim: vec![members[0].clone()], members, ..Choice::default() };
+        let told: Vec<(String, String)> =
+            wrong(&choice, &known).into_iter().map(|(member, why)| (member.host.1, why)).collect();
+        let why = "its address 10.0.0.1 in the network `oam` is that of hosts/b, too".to_owned();
+        assert_eq!(told, [("a".to_owned(), why)], "the cluster has `b` already");
     }
 
     /// There an address that was found for one service counted as found for all others.

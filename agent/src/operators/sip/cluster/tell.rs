@@ -134,11 +134,17 @@ fn scheduled(object: &SipCluster, hosts: &Hosts, nodes: &[SipNode]) -> Vec<NewCo
         let (has, wanted) = count(object, role, nodes)?;
         let short = hosts.choice.short.iter().find(|short| short.role == role);
         let verb = if hosts.only_would { "would be" } else { "are" };
-        let message = short.map_or_else(|| format!("{has} of {wanted} hosts {verb} there"), |short| short.why.clone());
+        let holds = short.is_none() && has >= wanted;
+        let mut message = format!("{has} of {wanted} hosts {verb} there");
+        if let Some(short) = short {
+            message.clone_from(&short.why);
+        } else if !holds {
+            message.push_str(": there are others, and none is claimed while the other role has too few");
+        }
         Some(NewCondition {
             kind: role.condition(),
-            holds: short.is_none(),
-            reason: if short.is_none() { SCHEDULED } else { What::Unschedulable.word() },
+            holds,
+            reason: if holds { SCHEDULED } else { What::Unschedulable.word() },
             message,
             generation: object.metadata.generation,
         })
@@ -246,5 +252,19 @@ mod tests {
         let said: Vec<(&str, &str)> =
             conditions.iter().map(|condition| (condition.reason.as_str(), condition.message.as_str())).collect();
         assert_eq!(said, [("Unschedulable", why.as_str()); 2]);
+    }
+
+    #[test]
+    fn a_role_for_which_nobody_is_claimed_is_not_told_as_scheduled() {
+        let mut object = object();
+        object.spec.nodes.worker = object.spec.nodes.control_plane.clone();
+        let choice =
+            Choice { short: vec![Short { role: Role::ControlPlane, why: "too few".to_owned() }], ..Choice::default() };
+        let found = Found { choice, hosts: Vec::new(), addresses: BTreeMap::new(), broken: Vec::new() };
+        let told = Told::new(What::Unschedulable, "too few").with(&found);
+        let conditions = status(&object, &told, Timestamp::UNIX_EPOCH).conditions.expect("conditions");
+        let worker = conditions.iter().find(|condition| condition.kind == "WorkerScheduled").expect("told");
+        assert_eq!((worker.status, worker.reason.as_str()), (ConditionStatus::False, "Unschedulable"));
+        assert!(worker.message.starts_with("0 of 2 hosts are there: there are others"), "{}", worker.message);
     }
 }

@@ -1,5 +1,6 @@
 //! Makes the objects, checks before, tells pods after, and removes what is not asked for.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,19 +9,20 @@ use agent_api::metal3::annotations::REBOOT;
 use agent_api::sip::auth::AuthStatus;
 use agent_api::sip::cluster::SipCluster;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodCondition, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role as Rights, RoleBinding};
 use kube::ResourceExt as _;
-use kube::api::ListParams;
+use kube::api::{ListParams, PostParams};
+use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
 use super::jumphost::{HOST_KEY, HOST_KEY_PUBLIC};
 use super::requests::Wish;
-use super::{Backend, Given, Infra, Objects, PART_OF, TEMPLATES, auth, plan, requests};
+use super::{Backend, Given, Infra, Objects, PART_OF, TEMPLATES, auth, plan, ports, requests};
 use crate::host::runner::{RunError, Runner as _, System};
 use crate::operators::kit::{Object, ObjectError, doing};
 use crate::operators::sip::cluster::consoles;
-use crate::operators::sip::cluster::controller::Controller;
+use crate::operators::sip::cluster::controller::{Controller, owner};
 use crate::operators::sip::cluster::decide::is_of;
 use crate::operators::sip::run::MANAGER;
 use crate::ssh;
@@ -75,11 +77,25 @@ impl Controller {
                 Err(why) => return fails(why),
             }
         }
+        for (infra, planned) in &plans {
+            let Some(planned) = planned else { continue };
+            if let Some(why) = self.foreign(object, *infra, planned).await? {
+                return fails(why);
+            }
+        }
+        let wanted: Vec<&Service> = plans.iter().filter_map(|(_, planned)| Some(&planned.as_ref()?.service)).collect();
+        let in_the_way = self.tried(object, &wanted).await?;
+        // First what goes: others may get its ports.
+        for (infra, _) in plans.iter().filter(|(_, planned)| planned.is_none()) {
+            self.remove(*infra, object).await?;
+        }
+        for name in in_the_way {
+            self.base.objects.delete::<Service>(&object.key().0, &name).await?;
+        }
         let mut waits = Vec::new();
-        for (infra, planned) in plans {
-            match planned {
-                Some(planned) => waits.extend(self.make(infra, object, &planned).await?),
-                None => self.remove(infra, object).await?,
+        for (infra, planned) in &plans {
+            if let Some(planned) = planned {
+                waits.extend(self.make(*infra, object, planned).await?);
             }
         }
         if Infra::JumpHost.is_asked(object) {
@@ -139,6 +155,8 @@ impl Controller {
     /// Writes the objects. Returns what still has to become ready, if anything.
     async fn make(&self, infra: Infra, object: &SipCluster, planned: &Objects) -> Result<Option<String>, ObjectError> {
         let objects = &self.base.objects;
+        // Whatever of it is made below must go again when it is not asked for.
+        self.removed.lock().await.remove(&(object.key(), infra));
         for map in &planned.config_maps {
             objects.apply(map, MANAGER).await?;
         }
@@ -151,31 +169,85 @@ impl Controller {
             objects.apply(rights, MANAGER).await?;
             objects.apply(binding, MANAGER).await?;
         }
-        self.renew_service(object, infra, &planned.service).await?;
         objects.apply(&planned.service, MANAGER).await?;
         let deployment = objects.apply(&planned.deployment, MANAGER).await?;
         let version = secret.resource_version().unwrap_or_default();
-        self.wake(object, infra, &version).await?;
-        self.removed.lock().await.remove(&(object.key(), infra));
-        Ok(waits_for(&infra.name(object), &deployment))
+        let pods = self.wake(object, infra, &version).await?;
+        Ok(waits_for(&infra.name(object), &deployment, &pods))
     }
 
-    /// Deletes the Service if it has another address than the spec asks for: the address of a Service cannot be changed, so
-    /// it is created anew.
-    async fn renew_service(&self, object: &SipCluster, infra: Infra, wanted: &Service) -> Result<(), ObjectError> {
-        let address = |service: &Service| service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
-        let Some(address_wanted) = address(wanted) else { return Ok(()) };
-        let (namespace, _) = object.key();
-        let name = infra.name(object);
-        let found = self.base.objects.get::<Service>(&namespace, &name).await?;
-        if found.is_some_and(|found| address(&found).is_some_and(|has| has != address_wanted)) {
-            self.base.objects.delete::<Service>(&namespace, &name).await?;
+    /// Why the objects of a service cannot be made: one of that name is somebody else's. What is the cluster's is looked at
+    /// once.
+    async fn foreign(
+        &self,
+        object: &SipCluster,
+        infra: Infra,
+        planned: &Objects,
+    ) -> Result<Option<String>, ObjectError> {
+        let at = (object.key(), infra);
+        if self.known.lock().await.contains(&at) {
+            return Ok(None);
         }
-        Ok(())
+        let mut found = vec![
+            self.foreign_one(object, &planned.secret).await?,
+            self.foreign_one(object, &planned.service).await?,
+            self.foreign_one(object, &planned.deployment).await?,
+        ];
+        for map in &planned.config_maps {
+            found.push(self.foreign_one(object, map).await?);
+        }
+        if let Some(authority) = &planned.authority {
+            found.push(self.foreign_one(object, authority).await?);
+        }
+        if let Some((account, rights, binding)) = &planned.rights {
+            found.push(self.foreign_one(object, account).await?);
+            found.push(self.foreign_one(object, rights).await?);
+            found.push(self.foreign_one(object, binding).await?);
+        }
+        let found = found.into_iter().flatten().next();
+        if found.is_none() {
+            self.known.lock().await.insert(at);
+        }
+        Ok(found)
     }
 
-    /// Makes the kubelet update the files of the pods now; without this it takes up to a minute.
-    async fn wake(&self, object: &SipCluster, infra: Infra, version: &str) -> Result<(), ObjectError> {
+    async fn foreign_one<K: Object>(&self, object: &SipCluster, wanted: &K) -> Result<Option<String>, ObjectError> {
+        let (namespace, name) = wanted.key();
+        let found = self.base.objects.get::<K>(&namespace, &name).await?;
+        let is_own = |found: &K| owner(found.meta()).contains(&ObjectRef::from_obj(object));
+        Ok(found.filter(|found| !is_own(found)).map(|_| {
+            format!(
+                "{} `{namespace}/{name}` is there, and was not made for this SIPCluster; hint: remove it, or give the SIPCluster \
+                 another name",
+                K::kind(&())
+            )
+        }))
+    }
+
+    /// Names of Services that must go before the wanted ones are written. The API server was asked before whether it would
+    /// give the ports and addresses that are new.
+    async fn tried(&self, object: &SipCluster, wanted: &[&Service]) -> Result<BTreeSet<String>, ObjectError> {
+        let api = self.base.objects.api::<Service>(&object.key().0);
+        let ours = ListParams::default().labels(&format!("{}={}", PART_OF.0, PART_OF.1));
+        let names = Infra::ALL.map(|infra| infra.name(object));
+        let mut found = api.list(&ours).await.map_err(doing("listing Services"))?.items;
+        found.retain(|service| names.contains(&service.name_any()));
+        let name = format!("trial-{}", object.key().1);
+        for service in wanted {
+            let Some(trial) = ports::trial(&name, service, &found) else { continue };
+            let params = PostParams { dry_run: true, ..PostParams::default() };
+            let what = format!("trying the ports and the address of Service `{}`", service.name_any());
+            match api.create(&params, &trial).await.map_err(doing(what)) {
+                // Somebody has a Service of that name: it cannot be tried.
+                Err(error) if !error.is_stale() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(ports::in_the_way(wanted, &found))
+    }
+
+    /// The pods. The kubelet is made to update their files now; without this it takes up to a minute.
+    async fn wake(&self, object: &SipCluster, infra: Infra, version: &str) -> Result<Vec<Pod>, ObjectError> {
         let (namespace, _) = object.key();
         let own = ListParams::default().labels(&format!("app.kubernetes.io/instance={}", infra.name(object)));
         let pods = self.base.objects.api::<Pod>(&namespace).list(&own).await.map_err(doing("listing pods"))?;
@@ -187,7 +259,7 @@ impl Controller {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(pods.items)
     }
 
     /// Removes a service. What is removed is remembered, so that later turns need not ask for it.
@@ -212,6 +284,7 @@ impl Controller {
             self.remove_one::<Rights>(&namespace, &name).await?;
             self.remove_one::<ServiceAccount>(&namespace, &name).await?;
         }
+        self.known.lock().await.remove(&at);
         self.removed.lock().await.insert(at);
         Ok(())
     }
@@ -289,16 +362,38 @@ fn host_key(secret: Option<&Secret>) -> Option<(String, String)> {
 }
 
 /// Why a Deployment is not yet available in its newest version, if it is not.
-fn waits_for(name: &str, deployment: &Deployment) -> Option<String> {
+fn waits_for(name: &str, deployment: &Deployment, pods: &[Pod]) -> Option<String> {
     let status = deployment.status.clone().unwrap_or_default();
     let seen = status.observed_generation == deployment.metadata.generation;
-    let whole = status.available_replicas.unwrap_or_default() >= 1 && status.updated_replicas.unwrap_or_default() >= 1;
-    if seen && whole {
+    let [all, updated, available] =
+        [status.replicas, status.updated_replicas, status.available_replicas].map(Option::unwrap_or_default);
+    // A pod of before goes on until the new one answers: it says nothing of that.
+    if seen && updated >= 1 && all <= updated && available >= updated {
         return None;
     }
-    let conditions = status.conditions.unwrap_or_default();
-    let why = conditions.into_iter().find(|it| it.status.as_deref() == Some("False")).and_then(|it| it.message);
-    Some(format!("{name}: {}", why.unwrap_or_else(|| "its pod is being started".to_owned())))
+    let stuck = pods.iter().filter(|pod| !pod.leaves()).find_map(stuck);
+    let failed = || {
+        let conditions = status.conditions.unwrap_or_default();
+        conditions.into_iter().find(|it| it.status.as_deref() == Some("False"))?.message
+    };
+    let why = stuck.or_else(failed).unwrap_or_else(|| "its pod is being started".to_owned());
+    Some(format!("{name}: {why}"))
+}
+
+/// Why a pod does not get on, in the words of the scheduler or the kubelet.
+fn stuck(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let refused = |it: &&PodCondition| it.type_ == "PodScheduled" && it.status == "False";
+    if let Some(condition) = status.conditions.iter().flatten().find(refused) {
+        return Some(format!("no node takes its pod: {}", condition.message.as_deref().unwrap_or_default()));
+    }
+    let containers = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten();
+    containers.into_iter().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref().filter(|it| !["ContainerCreating", "PodInitializing"].contains(it))?;
+        let message = waiting.message.as_deref().unwrap_or_default();
+        Some(format!("container `{}` with the image `{}`: {reason}: {message}", container.name, container.image))
+    })
 }
 
 /// Has `HAProxy` check a configuration.
@@ -311,5 +406,48 @@ pub fn check(haproxy: &Path, config: &str) -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(RunError::Failed { stderr, .. }) => Err(stderr.trim().to_owned()),
         Err(error) => Err(crate::steps::chain(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn deployment(all: i32, updated: i32, available: i32) -> Deployment {
+        let status = json!({"observedGeneration": 2, "replicas": all, "updatedReplicas": updated, "availableReplicas": available,
+            "conditions": [{"type": "Available", "status": "False", "message": "no minimum availability"}]});
+        let object = json!({"metadata": {"generation": 2}, "spec": {"selector": {}, "template": {}}, "status": status});
+        serde_json::from_value(object).expect("a Deployment")
+    }
+
+    /// A new image that cannot be had leaves the pod of before, which says nothing of the new one.
+    #[test]
+    fn a_service_runs_when_its_newest_pod_does() {
+        assert_eq!(waits_for("a", &deployment(1, 1, 1), &[]), None);
+        for other in [deployment(2, 1, 1), deployment(1, 0, 1), deployment(1, 1, 0)] {
+            assert_eq!(waits_for("a", &other, &[]).as_deref(), Some("a: no minimum availability"));
+        }
+    }
+
+    #[test]
+    fn what_a_pod_waits_for_is_said_as_scheduler_and_kubelet_say_it() {
+        let pod = |status: Value| serde_json::from_value::<Pod>(json!({"status": status})).expect("a pod");
+        let waiting = |reason: &str| {
+            let state = json!({"waiting": {"reason": reason, "message": "no such image"}});
+            pod(
+                json!({"containerStatuses": [{"name": "sshd", "image": "x:1", "imageID": "", "ready": false, "restartCount": 0,
+                "state": state}]}),
+            )
+        };
+        let told = |pod: Pod| waits_for("a", &deployment(2, 1, 1), &[pod]).expect("it waits");
+        assert_eq!(
+            told(waiting("ImagePullBackOff")),
+            "a: container `sshd` with the image `x:1`: ImagePullBackOff: no such image"
+        );
+        assert_eq!(told(waiting("ContainerCreating")), "a: no minimum availability");
+        let condition = json!({"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"});
+        assert_eq!(told(pod(json!({"conditions": [condition]}))), "a: no node takes its pod: 0/1 nodes are available");
     }
 }

@@ -11,6 +11,7 @@ pub mod auth;
 mod balancer;
 mod jumphost;
 mod parts;
+mod ports;
 pub mod requests;
 pub mod template;
 
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use agent_api::sip::cluster::{Role, ServiceWish, SipCluster};
+use agent_api::sip::selector::wrong_labels;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role as Rights, RoleBinding};
@@ -107,17 +109,18 @@ pub struct Backend {
 impl Backend {
     /// The cluster's hosts whose addresses are known.
     pub fn all(members: &[Member], addresses: &BTreeMap<Key, Addresses>) -> Vec<Self> {
-        let mut times: BTreeMap<&str, usize> = BTreeMap::new();
-        for member in members {
-            *times.entry(&member.host.1).or_default() += 1;
+        let whole = |member: &Member| format!("{}.{}", member.host.1, member.host.0);
+        let mut times: BTreeMap<String, usize> = BTreeMap::new();
+        for name in members.iter().flat_map(|member| [member.host.1.clone(), whole(member)]) {
+            *times.entry(name).or_default() += 1;
         }
         let one = |member: &Member| {
-            let (namespace, name) = &member.host;
-            let alone = times.get(name.as_str()) == Some(&1);
+            let name = &member.host.1;
+            let alone = times.get(name) == Some(&1);
             Some(Self {
                 role: member.role,
                 host: member.host.clone(),
-                name: if alone { name.clone() } else { format!("{name}.{namespace}") },
+                name: if alone { name.clone() } else { whole(member) },
                 standby: member.standby,
                 addresses: addresses.get(&member.host)?.clone(),
             })
@@ -172,6 +175,7 @@ pub fn wrong(object: &SipCluster) -> Vec<String> {
         if let Some(text) = address.filter(|text| text.parse::<IpAddr>().is_err()) {
             all.push(format!("{at}.clusterIP is `{text}`, expected an address"));
         }
+        all.extend(wrong_labels(&format!("{at}.nodeLabels"), &wish.node_labels));
     };
     let of_wish = |all: &mut Vec<String>, at: &str, wish: &ServiceWish| {
         of_address(all, at, wish);

@@ -172,6 +172,9 @@ fn two_hosts_of_one_name_have_two_names() {
     let all =
         backends(&[member(Role::Worker, "a", "w"), member(Role::Worker, "b", "w"), member(Role::Worker, "b", "x")]);
     assert_eq!(all.iter().map(|backend| backend.name.as_str()).collect::<Vec<_>>(), ["w.a", "w.b", "x"]);
+    let all =
+        backends(&[member(Role::Worker, "a", "w"), member(Role::Worker, "b", "w"), member(Role::Worker, "b", "w.a")]);
+    assert_eq!(all.iter().map(|backend| backend.name.as_str()).collect::<Vec<_>>(), ["w.a", "w.b", "w.a.b"]);
 }
 
 /// SIP-9, and what no API server would take.
@@ -184,10 +187,12 @@ fn all_that_is_wrong_with_services_is_named_with_its_path() {
     services.jump_host[0].node_port = 30003;
     services.jump_host[0].wish.cluster_ip = Some("here".to_owned());
     services.load_balancer_control_plane[0].wish.node_interface_id = String::new();
+    services.jump_host[0].wish.node_labels = [("zone".to_owned(), "a b".to_owned())].into();
     let wrong = wrong(&object);
     for (number, words) in [
         "loadBalancerControlPlane[0].nodeInterfaceId is missing",
         "jumpHost[0].clusterIP is `here`",
+        "jumpHost[0].nodeLabels: the value of `zone` is `a b`",
         "jumpHost[0].sshAuthorizedKeys[1] is no key",
         "jumpHost[0].nodePort and spec.services.loadBalancerWorker[0].nodePortRange have a port in common",
     ]

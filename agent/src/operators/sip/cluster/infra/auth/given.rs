@@ -1,6 +1,7 @@
 //! Reads what the user has in Secrets for a provider, and what it has of its own.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use agent_api::sip::auth::{Auth, Upstream};
 use agent_api::sip::cluster::SipCluster;
@@ -18,6 +19,12 @@ pub fn secrets(auth: &Auth) -> impl Iterator<Item = &str> {
     [auth.ca_secret.as_deref(), auth.password_hashes.as_deref(), upstream].into_iter().flatten()
 }
 
+/// A host as certificates spell it. With another spelling the certificate would never be that of the host, and be made anew
+/// each time.
+fn spelled(host: String) -> String {
+    host.parse::<IpAddr>().map_or(host, |address| address.to_string())
+}
+
 /// An outcome that says in words what a user has to change.
 type Found<T> = Result<Result<T, String>, ObjectError>;
 
@@ -33,6 +40,7 @@ impl Controller {
                        the address at which servers reach the nodes' ports";
             return Ok(Err(why.to_owned()));
         };
+        let host = spelled(host);
         let hashes = match self.hashes(object, auth).await? {
             Ok(hashes) => hashes,
             Err(why) => return Ok(Err(why)),
@@ -111,5 +119,16 @@ impl Controller {
         let kept = self.base.objects.secret(&namespace, &Infra::Auth.name(object)).await?;
         let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
         Ok(Material::make(&authority, kept.as_ref(), names, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_one_spelling() {
+        assert_eq!(spelled("2001:DB8:0:0::1".to_owned()), "2001:db8::1");
+        assert_eq!(spelled("login.example.org".to_owned()), "login.example.org");
     }
 }
