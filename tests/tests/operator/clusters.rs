@@ -110,7 +110,7 @@ async fn a_tenants_hosts_become_nodes() {
     // More than there are: nothing is claimed by either.
     tenants.cluster("one", json!({"nodes": hosts(7), "services": balancer})).await;
     tenants.says("one", "False", "Unschedulable").await;
-    tenants.until(&path, "waiting", says("HostsChosen", "has not all of its hosts for the role Worker")).await;
+    tenants.until(&path, "waiting", says("HostsChosen", "; for the role Worker: ")).await;
     assert!(claimed(&tenants, "one").await.is_empty());
 
     let change = json!({"spec": {"nodes": hosts(1)}});

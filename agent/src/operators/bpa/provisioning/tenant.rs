@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use agent_api::clusters::provisioning::{ClusterReference, NodeRole, NodeStatus, Provisioning};
-use agent_api::meta::ConditionStatus;
+use agent_api::meta::{Condition, ConditionStatus};
 use agent_api::metal3::BareMetalHost;
 use agent_api::net::is_label;
 use agent_api::sip::auth::AuthStatus;
@@ -56,6 +56,14 @@ fn reference(object: &Provisioning) -> Option<Key> {
     Some((namespace.clone().unwrap_or_else(|| object.key().0), name.clone()))
 }
 
+/// Why a role has not all of its hosts.
+fn lacks(conditions: &[Condition], role: Role) -> Option<&str> {
+    match conditions.iter().find(|condition| condition.kind == role.condition()) {
+        None => Some("its controller has not said why"),
+        Some(condition) => (condition.status != ConditionStatus::True).then_some(&*condition.message),
+    }
+}
+
 /// `own`: the box's address on the servers' network, where its Services' ports are.
 fn read(object: &Provisioning, key: &Key, found: Option<&SipCluster>, own: IpAddr) -> Result<Tenant, String> {
     let named = format!("SIPCluster {}", told_key(key));
@@ -73,12 +81,14 @@ fn read(object: &Provisioning, key: &Key, found: Option<&SipCluster>, own: IpAdd
         return Err(format!("{named} was changed, and its controller has not looked at it yet"));
     }
     let conditions = status.conditions.unwrap_or_default();
-    for role in Role::ALL.into_iter().filter(|role| sip.spec.nodes.of(*role).is_some()) {
-        let condition = conditions.iter().find(|condition| condition.kind == role.condition());
-        if condition.is_none_or(|condition| condition.status != ConditionStatus::True) {
-            let why = condition.map_or("its controller has not said why", |condition| &condition.message);
-            return Err(format!("{named} has not all of its hosts for the role {}: {why}", role.word()));
-        }
+    let lacking: Vec<String> = Role::ALL
+        .into_iter()
+        .filter(|role| sip.spec.nodes.of(*role).is_some())
+        .filter_map(|role| Some((role, lacks(&conditions, role)?)))
+        .map(|(role, why)| format!("for the role {}: {why}", role.word()))
+        .collect();
+    if !lacking.is_empty() {
+        return Err(format!("{named} has not all of its hosts {}", lacking.join("; ")));
     }
     let asked = !sip.spec.services.auth.is_empty();
     let auth = status.auth.clone().filter(|_| asked);
