@@ -126,7 +126,8 @@ fn machine(brought: &Brought, image: &Path, key: &str) -> Vm {
     let user_data = format!("#cloud-config\nssh_authorized_keys: [\"{}\"]\n", key.trim());
     let meta_data = format!("instance-id: {NODE}-1\nlocal-hostname: {NODE}\n");
     let network = format!(
-        "version: 2\nethernets:\n  servers: {{ match: {{ macaddress: \"{MAC}\" }}, addresses: [ {BOX}/24 ] }}\n"
+        "version: 2\nethernets:\n  servers: {{ match: {{ macaddress: \"{MAC}\" }}, addresses: [ {BOX}/24 ], \
+         routes: [ {{ to: default, via: {BESIDE} }} ] }}\n"
     );
     let files = [("meta-data", &*meta_data), ("user-data", &*user_data), ("network-config", &*network)];
     let seed = os_image::seed(brought.dir.path(), &files);
