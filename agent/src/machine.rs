@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_api::boot::{self, BootFacts};
-use agent_api::release::Release;
+use agent_api::release::{Digest, Release};
 use agent_api::servers::Provisioning;
 use agent_api::servers::ServersNetwork;
 use agent_api::site::Site;
@@ -77,10 +77,11 @@ impl Machine {
         Self { registry: Some(registry.into()), ..self.clone() }
     }
 
-    /// Name of an image of the release in the registry that it comes from; none where images are unpacked on the machine.
-    pub fn pulled(&self, reference: &str) -> Option<String> {
+    /// Name of an image of the release in the registry that it comes from, and the digest of its manifest; none where images
+    /// are unpacked on the machine.
+    pub fn pulled(&self, reference: &str) -> Option<(String, &Digest)> {
         let (registry, image) = (self.registry.as_deref()?, self.release().image(reference)?);
-        Some(image.in_registry(registry))
+        Some((image.in_registry(registry), &image.manifest))
     }
 
     /// An absolute path of the box.

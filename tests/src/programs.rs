@@ -12,6 +12,7 @@ use foothold::kubernetes::modules::{Build, ModuleSet, ON_DEMAND, SETS};
 use foothold::lock::Lock;
 use foothold::pipeline;
 use foothold::store::Made;
+use foothold::toolbox::Toolbox;
 
 use crate::appliance::builder;
 
@@ -28,11 +29,19 @@ pub fn program(set: &'static str, name: &'static str) -> PathBuf {
 }
 
 fn build(set: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let (at, _, made) = of_set(set)?;
+    place(&at, name, made.file(name)?)
+}
+
+/// The programs of a module set, as the builder has them, with the builder and its tools.
+///
+/// # Errors
+/// An error of the compiling.
+pub fn of_set(set: &str) -> anyhow::Result<(Builder, Toolbox, Made)> {
     let set = SETS.iter().chain(ON_DEMAND).find(|known| known.name == set).context("no such module set")?;
     // The lock of a definition that does not ask for it does not name it.
     let named = |lock: &Lock| lock.modules.get(set.name).cloned();
-    let (at, made) = built(set, "packages", |packages, lock| named(lock).map_or_else(|| set.digest(packages), Ok))?;
-    place(&at, name, made.file(name)?)
+    built(set, "packages", |packages, lock| named(lock).map_or_else(|| set.digest(packages), Ok))
 }
 
 /// The programs of a module set of the tests' own, below `tests/fixtures`, by name.
@@ -40,7 +49,7 @@ fn build(set: &str, name: &str) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// An error of the compiling.
 pub fn of_fixture(set: &ModuleSet) -> anyhow::Result<BTreeMap<&'static str, PathBuf>> {
-    let (at, made) = built(set, "tests/fixtures", |packages, _| set.digest(packages))?;
+    let (at, _, made) = built(set, "tests/fixtures", |packages, _| set.digest(packages))?;
     set.programs.iter().map(|name| Ok((*name, place(&at, name, made.file(name)?)?))).collect()
 }
 
@@ -49,7 +58,7 @@ fn built(
     set: &ModuleSet,
     folder: &str,
     locked: impl FnOnce(&Path, &Lock) -> anyhow::Result<Digest>,
-) -> anyhow::Result<(Builder, Made)> {
+) -> anyhow::Result<(Builder, Toolbox, Made)> {
     let at = builder()?;
     let lock = common::locked(&at, &common::Job::load("images/appliance".as_ref())?, false)?;
     let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
@@ -62,7 +71,7 @@ fn built(
         offline: false,
         waiting: &|_| (),
     })?;
-    Ok((at, made))
+    Ok((at, toolbox, made))
 }
 
 /// The program as a file that can be run. It lies in the cache: a folder of this process would outlive it.

@@ -13,15 +13,13 @@ use agent_api::net::InterfaceAddress;
 use agent_api::release::{Clusters, Digest, Image, Release, Sip, Vino};
 use agent_api::servers::Provisioning;
 use clap::Parser;
-use foothold::commands::common;
 use foothold::export::{CHART, Chart, Helm, Parts, Printed, choose};
-use foothold::kubernetes::modules::{Build, HELM};
-use foothold::pipeline;
 use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::{follow, kubeconfig, objects};
 use foothold_agent::operators::Operator;
 use foothold_agent::parts::print;
-use foothold_tests::{appliance, fixture, free_port};
+use foothold_tests::programs::of_set;
+use foothold_tests::{fixture, free_port};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use serde_json::{Value, json};
@@ -85,14 +83,7 @@ fn rendered() -> (TempDir, BTreeMap<&'static str, Vec<Value>>) {
 
 /// What the builder's own Helm makes of each part.
 fn render(charts: &Path, parts: &Parts) -> anyhow::Result<Vec<(&'static str, String)>> {
-    let at = appliance::builder()?;
-    let lock = common::locked(&at, &common::Job::load(Path::new("images/appliance"))?, false)?;
-    let (toolbox, _) = pipeline::toolbox(&at, &lock)?;
-    let packages = at.packages();
-    let locked = &HELM.digest(&packages)?;
-    let build =
-        Build { cache: &at.cache, toolbox: &toolbox, packages: &packages, locked, offline: false, waiting: &|_| () };
-    let (programs, _) = HELM.build(&build)?;
+    let (at, toolbox, programs) = of_set("helm")?;
     Helm::new(&at.cache, &toolbox, &programs)?.render(charts, parts)
 }
 

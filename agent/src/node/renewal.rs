@@ -53,17 +53,18 @@ struct Pod {
 /// # Errors
 /// A file cannot be read, kubeadm or containerd refuses.
 pub fn renew(server: &Server) -> anyhow::Result<()> {
-    if seen(server)?.ends_soon {
+    let mut now = seen(server)?;
+    if now.ends_soon {
         server.call(&["kubeadm", "certs", "renew", "all"], SHORT)?;
+        now = seen(server)?;
     }
-    let made = seen(server)?.made;
     for (component, _) in CONTROL_PLANE {
         let label = format!("component={component}");
         let listed = server.call(&["crictl", CRI_PATIENCE, "pods", "--label", &label, "--output", "json"], SHORT)?;
         let pods: Pods = serde_json::from_str(&listed).with_context(|| format!("the pods of {component}"))?;
         for pod in pods.items {
             let began: u128 = pod.created_at.parse().with_context(|| format!("when pod {} began", pod.id))?;
-            if began <= made {
+            if began <= now.made {
                 server.call(&["crictl", CRI_PATIENCE, "stopp", &pod.id], SHORT)?;
             }
         }

@@ -23,11 +23,11 @@ const WANT_401: [&str; 3] = ["docker/", "Docker-Client/", "go-containerregistry/
 
 /// Whether this is a registry (OCI distribution specification, "Determining Support").
 pub(super) fn base(front: &Front, headers: &HeaderMap, peer: &Peer) -> Response<Body> {
-    let (may, tried) = tried(front, headers, peer);
-    let asks = matches!(may, MayWrite::Token(_));
-    if let Some(refused) = refused(may).filter(|_| tried && may != MayWrite::ReadOnly) {
+    let (may, refused) = tried(front, headers, peer);
+    if let Some(refused) = refused {
         return refused;
     }
+    let asks = matches!(may, MayWrite::Token(_));
     let agent = text_of(headers, header::USER_AGENT).unwrap_or_default();
     let wants = asks && !headers.contains_key(header::AUTHORIZATION);
     if wants && WANT_401.iter().any(|program| agent.starts_with(program)) {
@@ -46,8 +46,7 @@ pub(super) fn base(front: &Front, headers: &HeaderMap, peer: &Peer) -> Response<
 
 /// The token of a login: its password, if that is right.
 pub(super) fn token(front: &Front, headers: &HeaderMap, peer: &Peer) -> Response<Body> {
-    let (may, tried) = tried(front, headers, peer);
-    if let Some(refused) = refused(may).filter(|_| tried && may != MayWrite::ReadOnly) {
+    if let (_, Some(refused)) = tried(front, headers, peer) {
         return refused;
     }
     let given = text_of(headers, header::AUTHORIZATION).and_then(token_of).unwrap_or_else(|| NOBODY.to_owned());
@@ -56,10 +55,12 @@ pub(super) fn token(front: &Front, headers: &HeaderMap, peer: &Peer) -> Response
     answer
 }
 
-/// What a client may do, and whether it has sent a login at all.
-fn tried(front: &Front, headers: &HeaderMap, peer: &Peer) -> (MayWrite, bool) {
+/// What a client may do, and the answer to a login that is not good. Where nobody writes, none is needed.
+fn tried(front: &Front, headers: &HeaderMap, peer: &Peer) -> (MayWrite, Option<Response<Body>>) {
     let authorization = text_of(headers, header::AUTHORIZATION);
-    (front.may_write(peer, authorization), authorization.and_then(token_of).is_some())
+    let may = front.may_write(peer, authorization);
+    let is_login = authorization.and_then(token_of).is_some() && may != MayWrite::ReadOnly;
+    (may, refused(may).filter(|_| is_login))
 }
 
 /// Why a request that would change something is refused, if it is.

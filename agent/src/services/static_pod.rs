@@ -113,13 +113,12 @@ impl StaticPod {
     /// Lets the kubelet run it. Returns whether the pod has changed.
     pub fn place(&self, machine: &Machine) -> anyhow::Result<bool> {
         let path = machine.at(manifests::DIR).join(format!("{PREFIX}{}.yaml", self.name));
-        let text = match machine.pulled(&self.image).zip(machine.release().image(&self.image)) {
+        let text = match machine.pulled(&self.image) {
             None => self.manifest()?,
-            Some((image, of_release)) => {
+            Some((image, digest)) => {
                 let mut pod = self.object();
                 // What was imported under the same tag is another image.
-                let digest = (IMAGE.to_owned(), of_release.manifest.to_string());
-                pod.metadata.annotations.get_or_insert_default().extend([digest]);
+                pod.metadata.annotations.get_or_insert_default().insert(IMAGE.to_owned(), digest.to_string());
                 for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
                     container.image = Some(image.clone());
                     container.image_pull_policy = Some("IfNotPresent".to_owned());

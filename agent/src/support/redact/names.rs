@@ -151,7 +151,7 @@ pub(super) fn is_secret(name: &str) -> bool {
     }
     let words = words(name);
     let Some(last) = words.last() else { return false };
-    if tells_about(last) {
+    if ABOUT.contains(&last.as_str()) {
         return false;
     }
     let of_password = last == "pw" || (last.ends_with("pass") && !NO_PASS.contains(&last.as_str()));
@@ -172,11 +172,7 @@ pub(super) fn is_collection(name: &str) -> bool {
 /// Whether what has this name within a secret tells only something about it: `secret: { secretName: x, items: [] }`.
 pub(super) fn is_about(name: &str) -> bool {
     let about = ["items", "key", "optional", "user", "username", "email", "groups"];
-    words(name).last().is_some_and(|last| tells_about(last) || about.contains(&last.as_str()))
-}
-
-fn tells_about(last: &str) -> bool {
-    ABOUT.contains(&last)
+    words(name).last().is_some_and(|last| ABOUT.iter().chain(&about).any(|word| word == last))
 }
 
 /// The words of a name, in small letters: split at signs, and where a capital follows a small letter.

@@ -203,9 +203,8 @@ impl<'a, 'b> Scan<'a, 'b> {
         let flag = (self.name.starts_with('-') && is_secret(self.name) || self.name == "--from-literal")
             && (blank || listed || quoted)
             && !after.starts_with('-');
-        let place = Place { programs: &self.programs, name: self.name, before: self.before };
         if flag
-            || place.is_argument(after, blank || listed || quoted, separator == "=")
+            || self.place().is_argument(after, blank || listed || quoted, separator == "=")
             || self.is_told(separator, after)
         {
             return Some(end_of(separator, after));
@@ -253,8 +252,11 @@ impl<'a, 'b> Scan<'a, 'b> {
 
     /// A flag and the secret right behind it (`-pX`): where the flag ends, and where the secret does.
     fn glued(&self, after: &str) -> Option<(usize, usize)> {
-        let place = Place { programs: &self.programs, name: self.name, before: self.before };
-        place.glued(after, |behind| end_of("", behind))
+        self.place().glued(after, |behind| end_of("", behind))
+    }
+
+    fn place(&self) -> Place<'_> {
+        Place { programs: &self.programs, name: self.name, before: self.before }
     }
 
     fn leave_out(&mut self, value: &str) {

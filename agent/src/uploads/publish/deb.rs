@@ -165,11 +165,13 @@ fn check_lines(text: &str) -> Result<(), DebError> {
 
 /// The value of a field that is one word of letters, digits and these.
 fn needed(text: &str, name: &'static str, more: &str) -> Result<String, DebError> {
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || more.contains(char::from(byte));
-    let good = |value: &&str| {
-        value.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric()) && value.bytes().all(letter)
-    };
+    let good = |value: &&str| value.starts_with(|first: char| first.is_ascii_alphanumeric()) && is_word(value, more);
     field(text, name).filter(good).map(str::to_owned).ok_or(DebError::Field(name))
+}
+
+/// Letters, digits and these, at least one.
+fn is_word(text: &str, more: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(char::from(byte)))
 }
 
 /// A field with the lines that go on with it.
@@ -183,18 +185,15 @@ fn unfolded(text: &str, name: &str) -> Option<String> {
 fn is_relation(text: &str) -> bool {
     let text = text.trim();
     let (name, version) = text.split_once('(').map_or((text, None), |(name, version)| (name.trim_end(), Some(version)));
-    let word = |text: &str, more: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(char::from(byte)))
-    };
     let named = match name.split_once(':') {
-        Some((name, architecture)) => word(name, "+-._") && word(architecture, "-"),
-        None => word(name, "+-._"),
+        Some((name, architecture)) => is_word(name, "+-._") && is_word(architecture, "-"),
+        None => is_word(name, "+-._"),
     };
     let versioned = version.is_none_or(|version| {
-        let of = version.strip_suffix(')').map(|version| version.trim_start_matches(['<', '>', '=']));
-        let sign = version.len() - version.trim_start_matches(['<', '>', '=']).len();
-        let signs = ["<<", "<=", "=", ">=", ">>", "<", ">"];
-        of.is_some_and(|of| word(of.trim(), "+-._~:")) && signs.contains(&&version[..sign])
+        let of = version.trim_start_matches(['<', '>', '=']);
+        let sign = &version[..version.len() - of.len()];
+        ["<<", "<=", "=", ">=", ">>", "<", ">"].contains(&sign)
+            && of.strip_suffix(')').is_some_and(|of| is_word(of.trim(), "+-._~:"))
     });
     text.is_empty() || (named && versioned)
 }
