@@ -51,12 +51,14 @@ fn asked(variable: &str, otherwise: &str) -> String {
 /// The compiled tests, and the programs of their images, by name.
 pub type Programs = BTreeMap<&'static str, PathBuf>;
 
-/// Compiles the tests.
+/// Compiles the tests, and the kubectl that they run.
 ///
 /// # Panics
 /// When they cannot be compiled.
 pub fn programs() -> Programs {
-    of_fixture(&SET).unwrap_or_else(|error| panic!("compiling the tests: {error:#}"))
+    let mut programs = of_fixture(&SET).unwrap_or_else(|error| panic!("compiling the tests: {error:#}"));
+    programs.insert("kubectl", program("kubernetes", "kubectl"));
+    programs
 }
 
 /// Writes the recipes of the images into a folder. Returns them as items of a definition's `content.images` that lies there.
@@ -118,7 +120,7 @@ pub fn run(programs: &Programs, kubeconfig: &Path, dir: &Path, secs: u32) {
         .args(["--provider=skeleton", "--disable-log-dump", "--test.timeout=0", "--ginkgo.no-color", "--ginkgo.v"])
         .args(["--ginkgo.randomize-all", "--non-blocking-taints=node-role.kubernetes.io/control-plane"])
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .arg(format!("--kubectl-path={}", program("kubernetes", "kubectl").display()))
+        .arg(format!("--kubectl-path={}", programs["kubectl"].display()))
         .arg(format!("--ginkgo.focus={}", asked(FOCUS, r"\[Conformance\]")))
         .arg(format!("--ginkgo.seed={}", asked(SEED, "1")))
         .arg(format!("--ginkgo.timeout={secs}s"))
