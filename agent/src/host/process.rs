@@ -22,12 +22,13 @@ pub fn become_program(program: &str, name: &str, environment: &[(&str, &str)]) -
 }
 
 /// Starts a program that its caller looks after: it dies with the handle, and with the thread that started it. What it
-/// says goes where this program's standard error goes.
-pub fn start_owned(argv: &[String]) -> io::Result<tokio::process::Child> {
+/// says goes where this program's standard error goes. Its environment is a search path and a locale, and what is given here.
+pub fn start_owned(argv: &[String], environment: &[(&str, &str)]) -> io::Result<tokio::process::Child> {
     let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     #[expect(clippy::disallowed_methods, reason = "this is the door to subprocesses")]
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+    command.envs(environment.iter().copied());
     let said = std::io::stderr().as_fd().try_clone_to_owned()?;
     command.stdin(Stdio::null()).stdout(said).process_group(0);
     die_with_parent(&mut command);

@@ -69,7 +69,7 @@ impl Supervised {
         }
         let config = format!("--conf-file={}", self.dir.join(CONFIG).display());
         let argv: Vec<String> = self.program.iter().cloned().chain([config]).collect();
-        let started = start_owned(&argv).with_context(|| format!("starting `{}`", argv.join(" ")));
+        let started = start_owned(&argv, &[]).with_context(|| format!("starting `{}`", argv.join(" ")));
         self.not_before = Some(Instant::now() + AGAIN);
         self.child = Some(started?);
         Ok(())

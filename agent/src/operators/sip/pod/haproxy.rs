@@ -23,6 +23,8 @@ use crate::steps::chain;
 
 /// Pause between two looks at the configuration.
 const LOOK: Duration = Duration::from_secs(1);
+/// Variable of the environment that our templates name: all addresses where `HAProxy` listens. Without it: those of IPv4.
+pub const LISTEN: &str = "SIP_LISTEN";
 /// What `haproxy -c` may take.
 const CHECK: Duration = Duration::from_secs(20);
 /// Where images have it: Debian's, and those of `HAProxy`'s own project.
@@ -123,8 +125,14 @@ fn put(program: &str, active: &Path, child: &mut Option<Child>) -> anyhow::Resul
         return kill_process(master, Signal::USR2).context("telling HAProxy to read its configuration again");
     }
     let argv = [program, "-W", "-db", "-f", &active.to_string_lossy()].map(str::to_owned);
-    *child = Some(start_owned(&argv).with_context(|| format!("starting `{program}`"))?);
+    let listen = any(Path::new("/proc/net/if_inet6").exists());
+    *child = Some(start_owned(&argv, &[(LISTEN, listen)]).with_context(|| format!("starting `{program}`"))?);
     Ok(())
+}
+
+/// All addresses, as `HAProxy` is told them: those of IPv6, too, if the kernel has it.
+fn any(has_ipv6: bool) -> &'static str {
+    if has_ipv6 { "[::]" } else { "" }
 }
 
 fn find() -> Option<PathBuf> {
