@@ -111,6 +111,22 @@ impl IronicError {
         }
     }
 
+    /// Whether it says nothing of what was asked for: Ironic is busy, away or just starting, and is to be asked again.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Client(_) | Self::Away { .. } | Self::Versions { .. } | Self::Busy(_) => true,
+            // What stands before Ironic says these; Ironic's own errors, and those of a BMC, are others.
+            Self::Refused { status, .. } => matches!(
+                *status,
+                StatusCode::BAD_GATEWAY
+                    | StatusCode::SERVICE_UNAVAILABLE
+                    | StatusCode::GATEWAY_TIMEOUT
+                    | StatusCode::UNAUTHORIZED
+            ),
+            Self::Taken(_) | Self::NotFound(_) | Self::Form { .. } => false,
+        }
+    }
+
     /// Whether it may only be busy: it took the question.
     pub const fn is_slow(&self) -> bool {
         matches!(self, Self::Away { slow: true, .. })
@@ -484,13 +500,16 @@ impl Answer {
         let message = words(&body).unwrap_or_else(|| format!("{method} {path}: {status}{}", plain(&body)));
         Err(match status {
             StatusCode::NOT_FOUND => IronicError::NotFound(message),
-            // What exists already cannot be made by waiting.
-            StatusCode::CONFLICT if method == Method::POST && !message.contains("locked") => {
-                IronicError::Taken(message)
+            // A lock, or a change of state under way.
+            StatusCode::CONFLICT if ["locked", "in progress", "retry"].iter().any(|it| message.contains(it)) => {
+                IronicError::Busy(message)
             }
-            StatusCode::CONFLICT => IronicError::Busy(message),
+            // What exists already cannot be made by waiting, nor does a state end that forbids a change.
+            StatusCode::CONFLICT if method == Method::POST => IronicError::Taken(message),
             // No thread of the conductor is free.
             StatusCode::SERVICE_UNAVAILABLE if message.contains("worker") => IronicError::Busy(message),
+            // SQLite has one writer.
+            StatusCode::INTERNAL_SERVER_ERROR if message.contains("database is locked") => IronicError::Busy(message),
             status => IronicError::Refused { status, message },
         })
     }
@@ -546,22 +565,5 @@ fn plain(body: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Version, words};
-
-    #[test]
-    fn errors_are_told_in_ironics_words() {
-        let nested =
-            br#"{"error_message": "{\"faultcode\": \"Client\", \"faultstring\": \"Node n is locked by host h\"}"}"#;
-        assert_eq!(words(nested).as_deref(), Some("Node n is locked by host h"));
-        let plain = br#"{"error_message": {"faultstring": "no"}}"#;
-        assert_eq!(words(plain).as_deref(), Some("no"));
-        assert_eq!(words(b"<html>"), None);
-    }
-
-    #[test]
-    fn versions_are_numbers_not_fractions() {
-        assert!(Version::parse("1.100") > Version::parse("1.95"));
-        assert_eq!(Version::parse("1"), None);
-    }
-}
+#[path = "client_tests.rs"]
+mod tests;

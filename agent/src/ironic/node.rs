@@ -116,6 +116,11 @@ impl ProvisionState {
         )
     }
 
+    /// Whether its BMC has let Ironic in once.
+    pub const fn is_tried(&self) -> bool {
+        !matches!(self, Self::Enroll | Self::Verifying)
+    }
+
     /// Whether Ironic is at work with the node and leaves the state by itself.
     pub const fn is_busy(&self) -> bool {
         match self {

@@ -441,9 +441,13 @@ fn route(route: &Route, text: &mut String) -> Result<(), NetworkDataError> {
 
 fn netdev(link: &Link, name: &str) -> Result<String, NetworkDataError> {
     let mut text = format!("[NetDev]\nName={name}\nKind={}\n", link.kind);
-    let mac = if link.kind == "vlan" { &link.vlan_mac_address } else { &link.ethernet_mac_address };
+    let (key, mac) = if link.kind == "vlan" {
+        ("vlan_mac_address", &link.vlan_mac_address)
+    } else {
+        ("ethernet_mac_address", &link.ethernet_mac_address)
+    };
     if let Some(mac) = mac {
-        let _ = writeln!(text, "MACAddress={}", mac_of("vlan_mac_address", mac)?);
+        let _ = writeln!(text, "MACAddress={}", mac_of(key, mac)?);
     }
     if link.kind == "vlan" {
         let id = link.vlan_id.filter(|id| (1..4095).contains(id));

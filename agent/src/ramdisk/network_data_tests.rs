@@ -86,6 +86,26 @@ fn what_cannot_be_meant_is_named() {
             "`links.bond_links` of the link `other`: found `nic1`, expected a card of its own, for that one is a part of `pair`",
         ),
         (
+            "52:54:00:aa:00:03",
+            "52:54:00:AA:00:02",
+            "`links.ethernet_mac_address` of the link `nic2`: found `52:54:00:AA:00:02`, expected a MAC address of its own, for that is the one of `nic1`",
+        ),
+        (
+            "\"vlan_link\": \"pair\"",
+            "\"vlan_link\": \"tagged\"",
+            "`links.vlan_link` of the link `tagged`: found `tagged`, expected links that do not lie on this one themselves",
+        ),
+        (
+            "\"nic1\", \"nic2\"",
+            "\"nic1\", \"tagged\"",
+            "`links.bond_links` of the link `pair`: found `nic1`, `tagged`, expected links that do not lie on this one",
+        ),
+        (
+            "\"bond_miimon\": 50",
+            "\"ethernet_mac_address\": \"here\"",
+            "`ethernet_mac_address`: found `here`, expected a MAC address",
+        ),
+        (
             "\"routes\": []",
             "\"gateway\": \"fd00::x\"",
             "`networks.gateway` of the network `b`: found `fd00::x`, expected an address",
@@ -144,6 +164,19 @@ fn what_capm3_writes_is_understood() {
     );
     all("10-ironic-04.network", &["IPv6AcceptRA=yes", "DHCP=no"]);
     assert_eq!(of("10-ironic-03.network").matches("DNS=").count(), 1);
+}
+
+/// One that is called by its place among the links does not take the name of another.
+#[test]
+fn no_two_links_are_called_the_same() {
+    let text = r#"{"links": [{"id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01"},
+        {"id": "the network of the storage", "type": "vlan", "vlan_link": "a", "vlan_id": 7},
+        {"id": "vlan1", "type": "vlan", "vlan_link": "a", "vlan_id": 8},
+        {"id": "the network of the tenants", "type": "vlan", "vlan_link": "a", "vlan_id": 9}]}"#;
+    let units = units(text).expect("good");
+    let names = units.iter().filter(|(file, _)| file.ends_with("netdev"));
+    let names: Vec<&str> = names.filter_map(|(_, text)| text.lines().nth(1)).collect();
+    assert_eq!(names, ["Name=vlan2", "Name=vlan1", "Name=vlan3"]);
 }
 
 /// The kernel takes numbers for a bond's words, and files have them; systemd-networkd takes the words alone.

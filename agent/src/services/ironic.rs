@@ -1,7 +1,7 @@
 //! Ironic, where the release provisions servers: laid out, started by the kubelet, asked until it answers, and started anew
 //! when its database is lost or the box's address has changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use agent_api::{ports, yaml};
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use k8s_openapi::api::core::v1::{HTTPGetAction, Probe, Secret};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ApiResource;
@@ -48,12 +48,41 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Pause between two looks at files that nobody needs any more.
 const TIDY: Duration = Duration::from_secs(600);
 
+/// Pause between two looks at what servers' facts are made of beside their hosts.
+const SERVERS: Duration = Duration::from_secs(60);
+
 /// Ironic on this box. Its access can be read at any time; only one task at a time changes it.
 #[derive(Debug)]
 pub struct Ironic {
     plan: IronicPlan,
     access: Mutex<Option<Access>>,
     placed_anew: Notify,
+    authorities: Mutex<Authorities>,
+}
+
+/// Certificates of all Secrets that look like those of BMCs, and the Secrets that hosts name. Only what a host names is
+/// trusted: whoever may write Secrets somewhere is not one whom BMCs are known by.
+#[derive(Debug, Default)]
+struct Authorities {
+    secrets: Option<Kept<Result<Certificates, String>>>,
+    named: Option<BTreeSet<(String, String)>>,
+    /// What was wrong and is told.
+    told: BTreeSet<String>,
+}
+
+impl Authorities {
+    /// What is trusted, and what is wrong with the others; nothing before both kinds are listed.
+    fn trusted(&self) -> Option<(Certificates, BTreeSet<String>)> {
+        let (secrets, named) = (self.secrets.as_ref()?, self.named.as_ref()?);
+        let (mut found, mut problems) = (Certificates::new(), BTreeSet::new());
+        for one in named.iter().filter_map(|name| secrets.get(name)) {
+            match one {
+                Ok(certificates) => found.extend(certificates.iter().cloned()),
+                Err(problem) => drop(problems.insert(problem.clone())),
+            }
+        }
+        Some((found, problems))
+    }
 }
 
 impl Ironic {
@@ -61,7 +90,8 @@ impl Ironic {
     pub fn of(machine: &Machine) -> Option<Arc<Self>> {
         let plan = IronicPlan::of(machine.release(), machine.provisioning()?.clone(), &machine.at("/"))?;
         machine.release().image(metal3::IMAGE)?;
-        Some(Arc::new(Self { plan, access: Mutex::new(None), placed_anew: Notify::new() }))
+        let (access, placed_anew, authorities) = (Mutex::new(None), Notify::new(), Mutex::default());
+        Some(Arc::new(Self { plan, access, placed_anew, authorities }))
     }
 
     /// How it is laid out, and for which network.
@@ -167,31 +197,53 @@ impl Ironic {
 
     /// Keeps the authorities that Ironic trusts as the Secrets of hosts' BMCs say. Ends only when it is dropped.
     async fn follow_authorities(&self, machine: &Machine) {
-        let mut told = Vec::new();
         let tell = |kept: &Kept<Result<Certificates, String>>| {
-            let found: Certificates = kept.values().flatten().flatten().cloned().collect();
-            let problems: Vec<String> = kept.values().filter_map(|one| one.as_ref().err()).cloned().collect();
-            for problem in problems.iter().filter(|problem| !told.contains(*problem)) {
-                log::warn!("{problem}");
-            }
-            told = problems;
-            self.trust(found)
+            let secrets = kept.clone();
+            self.trust(|known| known.secrets = Some(secrets))
         };
         let kind = ApiResource::erase::<Secret>(&());
         let not = "Ironic is not told of the authorities of BMCs";
         machine.follow(&kind, not, authorities::of_secret, tell).await;
     }
 
-    /// Keeps the file with the facts about servers and their BMCs, for the agent that stands before Ironic. Ends only when
-    /// it is dropped.
-    async fn follow_servers(machine: &Machine) {
+    /// Keeps the file with the facts about servers and their BMCs, and tells whose Secrets count, for the agent that stands before Ironic. Names of BMCs
+    /// and network data may change without their hosts: they are looked at again from time to time. Ends only when it is
+    /// dropped.
+    async fn follow_servers(&self, machine: &Machine) {
         let kind = ApiResource::erase::<BareMetalHost>(&());
         let not = "Ironic's files and API are not told of new servers";
-        let tell = |known: &Kept<ToldServer>| tell_servers(machine, known.values().cloned().collect());
-        machine.follow(&kind, not, |host| Some(ToldServer::of(host)), tell).await;
+        let last: Mutex<(Option<Vec<ToldServer>>, BmcNames)> = Mutex::default();
+        let tell = |known: &Kept<ToldServer>| {
+            let (told, last): (Vec<ToldServer>, _) = (known.values().cloned().collect(), &last);
+            let named = told.iter().filter_map(|one| one.credentials.clone()).collect();
+            async move {
+                let mut last = last.lock().await;
+                last.0 = Some(told);
+                tell_servers(machine, &mut last).await?;
+                self.trust(|known| known.named = Some(named)).await
+            }
+        };
+        let again = async {
+            loop {
+                tokio::time::sleep(SERVERS).await;
+                let mut last = last.lock().await;
+                if let Err(error) = tell_servers(machine, &mut last).await {
+                    log::warn!("{not}: {error:#}");
+                }
+            }
+        };
+        tokio::join!(machine.follow(&kind, not, |host| Some(ToldServer::of(host)), tell), again);
     }
 
-    async fn trust(&self, found: Certificates) -> anyhow::Result<()> {
+    /// Has Ironic trust what is known after `change`.
+    async fn trust(&self, change: impl FnOnce(&mut Authorities)) -> anyhow::Result<()> {
+        let mut known = self.authorities.lock().await;
+        change(&mut known);
+        let Some((found, problems)) = known.trusted() else { return Ok(()) };
+        for problem in problems.difference(&known.told) {
+            log::warn!("{problem}");
+        }
+        known.told = problems;
         let access = self.access.lock().await.clone().context("Ironic is not laid out yet")?;
         let (plan, count) = (self.plan.clone(), found.len());
         if blocking(move || plan.trust(&access.authority, &found)).await? {
@@ -258,7 +310,7 @@ impl Service for Ironic {
             tokio::join!(
                 self.follow_box(on.machine, on.node),
                 self.follow_authorities(on.machine),
-                Self::follow_servers(on.machine),
+                self.follow_servers(on.machine),
                 Self::tidy(on.machine),
             );
         };
@@ -285,21 +337,35 @@ pub struct ToldServer {
     bmc: Option<String>,
     /// Namespace and name of the Secret with its network data.
     network_data: Option<(String, String)>,
+    /// The same of the one with its BMC's credentials.
+    credentials: Option<(String, String)>,
 }
 
 impl ToldServer {
     /// By the `BareMetalHost`.
     pub fn of(host: &Value) -> Self {
         let (facts, bmc) = wire::of_host(host);
-        let name = host["spec"]["preprovisioningNetworkDataName"].as_str().filter(|name| !name.is_empty());
-        let namespace = host["metadata"]["namespace"].as_str();
-        let network_data = namespace.zip(name).map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-        Self { facts, bmc, network_data }
+        let spec = &host["spec"];
+        let secret = |name: &Value| {
+            let name = name.as_str().filter(|name| !name.is_empty())?;
+            Some((host["metadata"]["namespace"].as_str()?.to_owned(), name.to_owned()))
+        };
+        let network_data = secret(&spec["preprovisioningNetworkDataName"]);
+        Self { facts, bmc, network_data, credentials: secret(&spec["bmc"]["credentialsName"]) }
     }
 }
 
-async fn tell_servers(machine: &Machine, told: Vec<ToldServer>) -> anyhow::Result<()> {
-    let all = known_servers(&machine.api()?, told).await?;
+/// Addresses of BMCs that are told by name.
+type BmcNames = BTreeMap<String, BTreeSet<IpAddr>>;
+
+async fn tell_servers(
+    machine: &Machine,
+    (told, names): &mut (Option<Vec<ToldServer>>, BmcNames),
+) -> anyhow::Result<()> {
+    // Before the hosts are listed there is nothing to tell.
+    let Some(told) = told else { return Ok(()) };
+    *names = addresses_of_bmcs(told, names).await;
+    let all = with_names(&machine.api()?, told.clone(), names).await?;
     let (path, text) = (machine.at(wire::SERVERS), serde_json::to_vec(&all)?);
     blocking(move || Ok(files::write(&path, &text, files::PUBLIC).map(drop)?)).await
 }
@@ -309,14 +375,34 @@ async fn tell_servers(machine: &Machine, told: Vec<ToldServer>) -> anyhow::Resul
 /// # Errors
 /// The API does not give the network data.
 pub async fn known_servers(api: &Api, told: Vec<ToldServer>) -> anyhow::Result<Vec<ServerFacts>> {
-    let mut all = Vec::new();
-    for ToldServer { mut facts, bmc, network_data } in told {
-        if let Some(name) = bmc {
-            match tokio::net::lookup_host((name.as_str(), 0)).await {
-                Ok(found) => facts.bmc.extend(found.map(|address| address.ip())),
-                Err(error) => log::warn!("the BMC `{name}` may fetch nothing: {error}"),
+    let names = addresses_of_bmcs(&told, &BmcNames::new()).await;
+    with_names(api, told, &names).await
+}
+
+/// Asks for all names at a time: one whose name server is silent must not hold up the others. Of a name without an answer
+/// those stay that it had `before`: a BMC may be fetching what its server boots.
+async fn addresses_of_bmcs(told: &[ToldServer], before: &BmcNames) -> BmcNames {
+    let names: BTreeSet<&String> = told.iter().filter_map(|one| one.bmc.as_ref()).collect();
+    let asked = names.into_iter().map(|name| async move {
+        let found = match tokio::net::lookup_host((name.as_str(), 0)).await {
+            Ok(found) => found.map(|address| address.ip()).collect(),
+            Err(error) => {
+                let known = before.get(name).cloned().unwrap_or_default();
+                if known.is_empty() {
+                    log::warn!("the BMC `{name}` may fetch nothing: {error}");
+                }
+                known
             }
-        }
+        };
+        (name.clone(), found)
+    });
+    join_all(asked).await.into_iter().collect()
+}
+
+async fn with_names(api: &Api, told: Vec<ToldServer>, names: &BmcNames) -> anyhow::Result<Vec<ServerFacts>> {
+    let mut all = Vec::new();
+    for ToldServer { mut facts, bmc, network_data, .. } in told {
+        facts.bmc.extend(bmc.and_then(|name| names.get(&name)).into_iter().flatten());
         if let Some((namespace, name)) = network_data {
             let secret = api.get(&format!("/api/v1/namespaces/{namespace}/secrets/{name}")).await?;
             facts.addresses = secret.map(|secret| addresses_of(&secret)).unwrap_or_default();
@@ -328,7 +414,9 @@ pub async fn known_servers(api: &Api, told: Vec<ToldServer>) -> anyhow::Result<V
 
 /// The addresses in a Secret with network data. Data that cannot be read give none: the controller says what is wrong.
 fn addresses_of(secret: &Value) -> BTreeSet<IpAddr> {
-    let text = secret["data"]["networkData"].as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+    // As the controller has it.
+    let found = ["networkData", "value"].into_iter().find_map(|key| secret["data"][key].as_str());
+    let text = found.and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let read = serde_saphyr::from_str_with_options(&text, yaml::options(&text));
     read.map(|data: Value| wire::addresses_in(&data)).unwrap_or_default()
@@ -384,7 +472,53 @@ fn probe(period_secs: i32, timeout_secs: i32, failures: i32) -> Probe {
 
 #[cfg(test)]
 mod tests {
-    use super::pod;
+    use std::net::IpAddr;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::json;
+
+    use super::{Authorities, BmcNames, Certificates, ToldServer, addresses_of, addresses_of_bmcs, pod};
+
+    #[test]
+    fn only_the_authorities_that_a_host_names_are_trusted() {
+        let key = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        let host = json!({"metadata": {"namespace": "metal3", "name": "a"},
+            "spec": {"bmc": {"address": "redfish://10.0.0.1", "credentialsName": "a-bmc"}}});
+        let certificate = |byte: u8| Ok(Certificates::from([vec![byte]]));
+        let secrets = [
+            (key("metal3", "a-bmc"), certificate(1)),
+            (key("tenant", "a-bmc"), certificate(2)),
+            (key("tenant", "database"), Err("Secret `tenant/database`: `ca.crt`: found no certificate".to_owned())),
+        ];
+        let mut known = Authorities { secrets: Some(secrets.into()), ..Authorities::default() };
+        assert_eq!(known.trusted(), None, "the hosts are not listed yet");
+        known.named = Some(ToldServer::of(&host).credentials.into_iter().collect());
+        assert_eq!(known.trusted(), Some((Certificates::from([vec![1]]), std::collections::BTreeSet::new())));
+    }
+
+    #[tokio::test]
+    async fn a_name_without_an_answer_keeps_its_addresses() {
+        let told = |address: &str| ToldServer::of(&json!({"spec": {"bmc": {"address": address}}}));
+        let silent = |name: &str| ToldServer { bmc: Some(name.to_owned()), ..told("") };
+        let all = [told("redfish://127.0.0.1/redfish/v1/Systems/1"), silent("no name"), silent("never seen")];
+        let old: IpAddr = [10, 0, 0, 7].into();
+        let before =
+            BmcNames::from([("no name".to_owned(), [old].into()), ("of a host that is gone".to_owned(), [old].into())]);
+        let now = addresses_of_bmcs(&all, &before).await;
+        let expected =
+            [("127.0.0.1", vec![IpAddr::from([127, 0, 0, 1])]), ("never seen", vec![]), ("no name", vec![old])];
+        assert_eq!(now, expected.map(|(name, found)| (name.to_owned(), found.into_iter().collect())).into());
+    }
+
+    /// Either key is read by the controller, which has the server use these addresses.
+    #[test]
+    fn network_data_are_found_under_both_keys() {
+        for key in ["networkData", "value"] {
+            let data = STANDARD.encode("networks: [ { ip_address: 10.9.0.5/24 } ]");
+            assert_eq!(addresses_of(&json!({"data": {key: data}})), [IpAddr::from([10, 9, 0, 5])].into(), "{key}");
+        }
+    }
 
     #[test]
     fn the_pod() {

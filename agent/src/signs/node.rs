@@ -13,9 +13,12 @@ pub const FIELDS: &str = "uuid,name,provision_state,target_provision_state,power
                           maintenance,maintenance_reason,fault,boot_interface,inspect_interface,inspection_started_at,\
                           provision_updated_at,deploy_step,clean_step,service_step,driver_internal_info";
 
+/// What Ironic calls it that a BMC does not answer any more.
+pub const LOST: &str = "power failure";
+
 /// Its BMC. Ironic tells no time of an answer: it asks again and again, and notes what is new.
 pub fn bmc(node: &Node) -> BmcSign {
-    let failed = node.fault.as_deref() == Some("power failure");
+    let failed = node.fault.as_deref() == Some(LOST);
     let known = node.powered_on().is_some();
     let problem = if failed { node.maintenance_reason.as_deref().or(node.error()) } else { node.error() };
     let answers = match (failed, known, problem) {

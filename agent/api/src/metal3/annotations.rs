@@ -12,7 +12,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use serde_json::Value;
+
 use super::bare_metal_host::BareMetalHost;
+use super::host_status::BareMetalHostStatus;
 
 /// Held until the host is clean, powered off, and out of Ironic.
 pub const FINALIZER: &str = "baremetalhost.metal3.io";
@@ -135,4 +138,31 @@ pub fn reboots(host: &BareMetalHost) -> Reboots {
 /// What [`DETACHED`] asks for, when it is there.
 pub fn detached(host: &BareMetalHost) -> Option<Detached> {
     host.annotation(DETACHED).map(|value| serde_json::from_str(value).unwrap_or_default())
+}
+
+/// The status that a value of [`STATUS`] holds. What it leaves out is as in a new status, and so is what it has empty:
+/// metal3's operator reads it so.
+///
+/// # Errors
+/// It is no status.
+pub fn status(value: &str) -> Result<BareMetalHostStatus, serde_json::Error> {
+    let mut whole = serde_json::to_value(BareMetalHostStatus::default())?;
+    overlay(&mut whole, Value::Object(serde_json::from_str(value)?));
+    serde_json::from_value(whole)
+}
+
+fn overlay(into: &mut Value, from: Value) {
+    match (into, from) {
+        (_, Value::Null) => {}
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in from {
+                match into.get_mut(&name) {
+                    Some(there) => overlay(there, value),
+                    None if value == "" || value.as_object().is_some_and(serde_json::Map::is_empty) => {}
+                    None => drop(into.insert(name, value)),
+                }
+            }
+        }
+        (into, from) => *into = from,
+    }
 }

@@ -35,6 +35,13 @@ pub struct Trouble {
     pub hint: String,
 }
 
+impl Trouble {
+    /// Whether the BMC answers, and lets nobody in.
+    pub fn is_refusal(&self) -> bool {
+        self.word == REFUSES
+    }
+}
+
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let what = if self.word == AWAY { "its BMC does not answer" } else { "its BMC does not let anybody in" };

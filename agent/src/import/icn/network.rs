@@ -193,8 +193,13 @@ pub(super) fn networks(at: &At<'_>, problems: &mut Vec<Problem>) -> Option<Value
         let expected = "`ipv4`, `ipv4_dhcp`, `ipv6` or `ipv6_dhcp`";
         let kind = network.required("type", expected, problems);
         let kind = kind.and_then(|it| it.read(expected, problems, kinds)).unwrap_or_default();
-        links.push(json!({ "id": id, "type": "phy", "ethernet_mac_address": link }));
-        let (listing, gateway) = address(id, &kind, id, &mut network, problems);
+        // Of one card there is one link, whatever it has.
+        let first = links.iter().find(|it: &&Value| link.is_some() && it["ethernet_mac_address"] == json!(link));
+        let on = first.map_or(id, |it| it["id"].as_str().unwrap_or(id)).to_owned();
+        if first.is_none() {
+            links.push(json!({ "id": id, "type": "phy", "ethernet_mac_address": link }));
+        }
+        let (listing, gateway) = address(id, &kind, &on, &mut network, problems);
         listed.push(listing);
         gateways.extend(gateway);
         if let Some(servers) = network.optional("nameservers") {

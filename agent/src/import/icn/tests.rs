@@ -144,6 +144,18 @@ fn files_of_every_release_are_read_and_what_means_nothing_here_is_noted() {
              networks: {networks}\n"
         )
     };
+    // The first charts name a card with each of its networks.
+    let card = "macAddress: 00:1e:67:fe:f4:19, type";
+    let flat = format!("    networks: {{ a: {{ {card}: ipv4_dhcp }}, b: {{ {card}: ipv6_dhcp }} }}\n");
+    let converted = good(&[("values.yaml", &format!("machines:\n  one:\n    {bmc}{flat}"))]);
+    let data = secret(&converted, "one-network-data")["stringData"]["networkData"].as_str().expect("a text");
+    let data: Value = serde_saphyr::from_str(data).expect("YAML");
+    let links = data["networks"].as_array().expect("a list").iter().map(|it| it["link"].clone());
+    assert_eq!(
+        (links.collect::<Vec<_>>(), data["links"].as_array().map(Vec::len)),
+        (vec!["a".into(), "a".into()], Some(1))
+    );
+
     for (written, link) in [
         ("{ ipv4DHCP: { provisioning: {} } }", Some("provisioning")),
         ("{ ipv4DHCP: { provisioning: ~ } }", Some("provisioning")),

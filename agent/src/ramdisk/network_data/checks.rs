@@ -1,6 +1,6 @@
 //! What cannot be in network data, though its shape is right. Who writes it reads of it before a machine starts with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_api::net::is_interface_name;
 
@@ -55,8 +55,7 @@ impl NetworkData {
         for (index, link) in self.links.iter().enumerate() {
             let name = match link.kind.as_str() {
                 "vlan" | "bond" if is_interface_name(&link.id) => link.id.clone(),
-                "vlan" => format!("vlan{index}"),
-                "bond" => format!("bond{index}"),
+                kind @ ("vlan" | "bond") => self.free_name(kind, index),
                 _ => format!("card{index}"),
             };
             if link.id.is_empty() || names.insert(link.id.as_str(), name).is_some() {
@@ -89,6 +88,31 @@ impl NetworkData {
             network.check()?;
         }
         Ok(names)
+    }
+
+    /// Whether a link lies on itself, by whatever way.
+    fn is_round(&self, link: &Link) -> bool {
+        let lies_on = |above: &Link, below: &Link| match above.kind.as_str() {
+            "vlan" => above.vlan_link.as_ref() == Some(&below.id),
+            "bond" => above.bond_links.contains(&below.id),
+            _ => false,
+        };
+        let (mut seen, mut open) = (BTreeSet::new(), vec![link]);
+        while let Some(above) = open.pop() {
+            for below in self.links.iter().filter(|below| lies_on(above, below)) {
+                if seen.insert(below.id.as_str()) {
+                    open.push(below);
+                }
+            }
+        }
+        seen.contains(link.id.as_str())
+    }
+
+    /// A name that no other link has for its id.
+    fn free_name(&self, kind: &str, index: usize) -> String {
+        let names = (index..).map(|number| format!("{kind}{number}"));
+        let mut free = names.filter(|name| !self.links.iter().any(|link| link.id == *name));
+        free.next().unwrap_or_default()
     }
 
     /// Values of a link.
@@ -127,8 +151,26 @@ impl NetworkData {
         MTU.2
     }
 
-    /// Each card is a part of one bond at most.
+    /// Each card is there once and a part of one bond at most, and no link is a part of itself.
     fn parts(&self) -> Result<(), NetworkDataError> {
+        let mut macs: BTreeMap<String, &str> = BTreeMap::new();
+        for card in self.links.iter().filter(|link| !matches!(link.kind.as_str(), "vlan" | "bond")) {
+            let mac = card.ethernet_mac_address.as_deref().unwrap_or_default();
+            if let Some(first) = macs.insert(mac.to_lowercase(), &card.id).filter(|_| !mac.is_empty()) {
+                let expected = format!("a MAC address of its own, for that is the one of `{first}`");
+                return Err(card.wrong("links.ethernet_mac_address", mac, &expected));
+            }
+        }
+        for link in &self.links {
+            let (key, below) = if link.kind == "vlan" {
+                ("links.vlan_link", link.vlan_link.as_deref().unwrap_or_default().to_owned())
+            } else {
+                ("links.bond_links", link.bond_links.join("`, `"))
+            };
+            if self.is_round(link) {
+                return Err(link.wrong(key, &below, "links that do not lie on this one themselves"));
+            }
+        }
         let mut parts: BTreeMap<&str, &str> = BTreeMap::new();
         for bond in self.links.iter().filter(|link| link.kind == "bond") {
             for part in &bond.bond_links {

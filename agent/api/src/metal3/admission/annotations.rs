@@ -7,9 +7,9 @@ use kube::CustomResourceExt;
 use serde_json::Value;
 
 use super::super::annotations::{
-    BY_HTTP, BY_TLS, HARDWARE_DETAILS, INSPECT, REBOOT, STATUS, VIRTUAL_MEDIA, reboot_client,
+    self, BY_HTTP, BY_TLS, HARDWARE_DETAILS, INSPECT, REBOOT, STATUS, VIRTUAL_MEDIA, reboot_client,
 };
-use super::super::{BareMetalHost, HardwareData};
+use super::super::{BareMetalHost, HardwareData, HardwareDetails};
 
 /// All values of `operationalStatus`.
 const OPERATIONAL_STATUS: [&str; 7] = ["", "OK", "discovered", "error", "delayed", "detached", "servicing"];
@@ -95,7 +95,8 @@ fn status(value: &str) -> Result<(), String> {
             return Err(format!("invalid {field} '{value}' in the {STATUS} annotation"));
         }
     }
-    Ok(())
+    // Other fields have words of their own, too: with one that is none, the host would lose its status.
+    annotations::status(value).map(drop).map_err(|problem| format!("error decoding status annotation: {problem}"))
 }
 
 fn hardware_details(value: &str, inspection_disabled: bool) -> Result<(), String> {
@@ -106,7 +107,8 @@ fn hardware_details(value: &str, inspection_disabled: bool) -> Result<(), String
         return Err("when hardware details are provided, inspection must be disabled (either via inspect.metal3.io annotation or inspectionMode field)".into());
     }
     decoded(value, "HardwareDetails", || part(HardwareData::crd(), &["spec", "hardware"]))
-        .map(|_| ())
+        .and_then(|_| serde_json::from_str::<HardwareDetails>(value).map_err(|problem| problem.to_string()))
+        .map(drop)
         .map_err(|problem| format!("error decoding the {HARDWARE_DETAILS} annotation: {problem}"))
 }
 

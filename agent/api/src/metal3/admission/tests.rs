@@ -228,6 +228,14 @@ fn annotations_are_accepted_or_refused() {
             Some("invalid errorType 'No Error' in the baremetalhost.metal3.io/status annotation"),
         ),
         (status, "{\"operationalStatus\":\"OK\"", Some("error decoding status annotation: unexpected EOF")),
+        (status, "{\"provisioning\":{\"state\":\"provisioned\",\"bootMode\":\"\",\"customDeploy\":null}}", None),
+        (
+            status,
+            "{\"provisioning\":{\"state\":\"Provisioned\"}}",
+            Some(
+                "error decoding status annotation: unknown variant `Provisioned`, expected one of ``, `unmanaged`, `registering`, `match profile`, `inspecting`, `preparing`, `ready`, `available`, `provisioning`, `provisioned`, `externally provisioned`, `deprovisioning`, `powering off before delete`, `deleting`",
+            ),
+        ),
         ("example.com/other", "anything", None),
     ];
     for (annotation, value, wanted) in table {

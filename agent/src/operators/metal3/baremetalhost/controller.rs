@@ -15,7 +15,7 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::act::{Done, Executor, Job, Scratch};
+use super::act::{Done, Executor, Job, Scratch, has_new_credentials};
 use super::conclude::{Report, conclude};
 use super::decide::{Facts, Limits, Slot, decide};
 use super::health::Health;
@@ -26,6 +26,7 @@ use super::pulses::{self, Pulses};
 use super::slots::Slots;
 use super::status::apply;
 use super::tell::{self, HostEvent, HostReason};
+use crate::bmc::rehearsal::Target;
 use crate::ironic::Node;
 use crate::operators::kit::{Key, Next, Object as _, ObjectError};
 use crate::signs;
@@ -235,7 +236,7 @@ impl Operator {
         known: &Known,
         action: &Action,
     ) -> Result<Outcome, ObjectError> {
-        let done = match action {
+        let mut done = match action {
             Action::RestoreStatus
             | Action::SaveHardwareDetails
             | Action::AddFinalizer
@@ -258,7 +259,14 @@ impl Operator {
                 self.executor.act(&mut job, action).await?
             }
         };
-        let mut report = done.report.unwrap_or(Report::Done);
+        let mut report = done.report.take().unwrap_or(Report::Done);
+        if *action == Action::Register
+            && report == Report::Done
+            && let Some(why) = self.refusal(host, known).await?
+        {
+            report = Report::Failed(why);
+            done.told.retain(|told| told.reason != HostReason::BmcAccessValidated);
+        }
         if let Report::Failed(why) = &mut report
             && pulses::goes_by_bmc(action)
             && let Some(cause) = self.cause(host, known).await?
@@ -290,10 +298,28 @@ impl Operator {
 
     /// What of its BMC something that failed may come of.
     async fn cause(&self, host: &BareMetalHost, known: &Known) -> Result<Option<String>, ObjectError> {
+        let target = self.bmc_of(host, known).await?;
+        Ok(self.pulses.cause(&host.key(), target.as_ref()).await)
+    }
+
+    /// What the host's BMC has against new credentials that Ironic took without trying them, as it does for a node that
+    /// it has tried before.
+    async fn refusal(&self, host: &BareMetalHost, known: &Known) -> Result<Option<String>, ObjectError> {
+        let untried = known.node.as_ref().is_some_and(|node| node.provision_state.is_tried());
+        let changed = |status: &BareMetalHostStatus| status.good_credentials.is_some() && has_new_credentials(status);
+        if !untried || !host.status.as_ref().is_some_and(changed) {
+            return Ok(None);
+        }
+        match self.bmc_of(host, known).await? {
+            Some(target) => Ok(self.pulses.refusal(&target).await),
+            None => Ok(None),
+        }
+    }
+
+    async fn bmc_of(&self, host: &BareMetalHost, known: &Known) -> Result<Option<Target>, ObjectError> {
         let authority = self.executor.objects.bmc_authority(host).await?;
         let credentials = known.bmc.as_ref().map(|(_, credentials)| credentials);
-        let target = credentials.and_then(|credentials| pulses::target(host, credentials, authority.as_deref()));
-        Ok(self.pulses.cause(&host.key(), target.as_ref()).await)
+        Ok(credentials.and_then(|credentials| pulses::target(host, credentials, authority.as_deref())))
     }
 
     /// What is done to the host's own object.
@@ -310,8 +336,7 @@ impl Operator {
                 objects.merge_metadata(host, json!({"annotations": {*name: null}})).await?
             }
             Action::RestoreStatus => {
-                let parsed = serde_json::from_str::<BareMetalHostStatus>(host.annotation(STATUS).unwrap_or_default());
-                if let Ok(mut status) = parsed {
+                if let Ok(mut status) = annotations::status(host.annotation(STATUS).unwrap_or_default()) {
                     let mut with = host.clone();
                     // It is moved beside the host, and is what ports are made of.
                     if let Some(found) = objects.hardware(host).await? {
@@ -319,12 +344,6 @@ impl Operator {
                     }
                     with.status = Some(status);
                     *host = objects.write_status(&with).await?;
-                } else {
-                    self.tell(
-                        host,
-                        &HostEvent::new(HostReason::InvalidAnnotationValue, format!("`{STATUS}` is no status")),
-                    )
-                    .await;
                 }
                 objects.merge_metadata(host, json!({"annotations": {STATUS: null}})).await?
             }
@@ -373,7 +392,8 @@ impl Operator {
         let (before, now) = (host.status.clone(), known.facts.now);
         let mut status = apply(host, outcome, now);
         let shown = known.node.as_ref().and_then(|node| self.shown(host, node, now));
-        let seen = tell::Seen { shown, bmc: self.pulses.verdict(&host.key()) };
+        let reached = known.node.as_ref().map(tell::reached);
+        let seen = tell::Seen { shown, bmc: self.pulses.verdict(&host.key()), reached };
         status.conditions = Some(tell::conditions(host, &status, outcome, &seen, now));
         if before.as_ref() == Some(&status) {
             return Ok(());

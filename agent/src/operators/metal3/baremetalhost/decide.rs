@@ -4,8 +4,8 @@ use agent_api::metal3::annotations::{
     self, DETACHED, DeleteAction, FINALIZER, HARDWARE_DETAILS, INSPECT, PAUSED, STATUS,
 };
 use agent_api::metal3::{
-    BareMetalHost, BareMetalHostStatus, CredentialsStatus, ErrorType, OperationalStatus, ProvisioningState,
-    SecretReference,
+    BareMetalHost, BareMetalHostStatus, CredentialsStatus, ErrorType, HardwareDetails, OperationalStatus,
+    ProvisioningState, SecretReference,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -135,6 +135,8 @@ pub struct Facts {
     pub unprepared: bool,
     /// BIOS settings and firmware.
     pub firmware: Standing,
+    /// What is kept beside the host of what was found in it; not looked for where that is known.
+    pub hardware: Option<HardwareDetails>,
     /// Whether the host is powered on, when that is known.
     pub powered_on: Option<bool>,
     /// `metadata.generation` that the last error was about.
@@ -155,6 +157,11 @@ impl Facts {
             BmcSecret::Missing(_) | BmcSecret::Bad(_) => None,
         }
     }
+}
+
+/// Whether what is in a host is not known, and will not be found out.
+pub(super) fn lacks_hardware(host: &BareMetalHost) -> bool {
+    host.inspection_disabled() && host.status.as_ref().is_none_or(|status| status.hardware.is_none())
 }
 
 /// What is to be done with a host now.
@@ -183,6 +190,7 @@ impl View<'_> {
             .or_else(|| self.restored())
             .or_else(|| self.described())
             .or_else(|| self.finalizer())
+            .or_else(|| self.found_before())
             .or_else(|| self.deleted_while_detached())
             .or_else(|| self.credentials())
             .or_else(|| self.ironic())
@@ -199,12 +207,17 @@ impl View<'_> {
     /// A host that was moved here brings its status along; it counts only where there is none yet.
     fn restored(&self) -> Option<Outcome> {
         let value = self.host.annotation(STATUS)?;
-        let fresh = self.host.status.is_none() || *self.status == BareMetalHostStatus::default();
-        if fresh && !value.is_empty() {
-            Some(Outcome::act(Action::RestoreStatus))
-        } else {
-            Some(Outcome::act(Action::RemoveAnnotation(STATUS)))
+        // Conditions are no status yet: a host that is paused when it arrives has them, too.
+        let fresh = BareMetalHostStatus { conditions: None, ..self.status.clone() } == BareMetalHostStatus::default();
+        if !fresh || value.is_empty() {
+            return Some(Outcome::act(Action::RemoveAnnotation(STATUS)));
         }
+        // Without what it says, a server that is in use would be inspected.
+        let wrong = annotations::status(value).err().filter(|_| !self.deleting());
+        Some(wrong.map_or_else(
+            || Outcome::act(Action::RestoreStatus),
+            |why| Outcome::wait(WaitReason::NoStatus(why.to_string()), None),
+        ))
     }
 
     /// What inspection would have found may be told instead; it counts only where nothing was found yet.
@@ -214,6 +227,12 @@ impl View<'_> {
             return Some(Outcome::act(Action::RemoveAnnotation(HARDWARE_DETAILS)));
         }
         self.host.inspection_disabled().then(|| Outcome::act(Action::SaveHardwareDetails))
+    }
+
+    /// What is kept beside a host that is not inspected is what is in it: nobody else will tell.
+    fn found_before(&self) -> Option<Outcome> {
+        let found = self.facts.hardware.as_ref().filter(|_| lacks_hardware(self.host))?;
+        Some(Outcome::only(Step::Again).with([Change::Hardware(Box::new(found.clone()))]))
     }
 
     fn finalizer(&self) -> Option<Outcome> {
@@ -362,7 +381,9 @@ impl View<'_> {
     /// After an error, the same is tried again later; at once when the user changed something.
     fn backing_off(&self) -> Option<Outcome> {
         let kind = self.status.error_type?;
-        if self.status.error_count == 0 || self.state == ProvisioningState::Provisioning {
+        // An annotation that switches inspection off changes no generation.
+        let skipped = self.state == ProvisioningState::Inspecting && self.host.inspection_disabled();
+        if self.status.error_count == 0 || self.state == ProvisioningState::Provisioning || skipped {
             return None;
         }
         let changed = self.is_changed()
@@ -441,6 +462,10 @@ impl View<'_> {
     }
 
     fn inspecting(&self) -> Outcome {
+        // The way out for a host that cannot be inspected.
+        if self.host.inspection_disabled() {
+            return Outcome::to(ProvisioningState::Preparing).with([Change::ClearError, Change::ResetCount]);
+        }
         let again = self.host.annotation(INSPECT).is_some_and(|value| value != "disabled");
         Outcome::act(Action::Inspect { again, reboot: annotations::reboots(self.host).force })
     }

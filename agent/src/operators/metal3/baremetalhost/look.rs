@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::act::macs;
 use super::controller::{Known, Memory, Operator, chance};
-use super::decide::{BmcSecret, Facts, Ironic, Slot};
+use super::decide::{BmcSecret, Facts, Ironic, Slot, lacks_hardware};
 use super::{pulses, raid, tell};
 use crate::ironic::{IronicError, Node, ProvisionState};
 use crate::operators::kit::{Object as _, ObjectError};
@@ -52,6 +52,7 @@ impl Operator {
         self.feel(host, seen.node.as_ref(), bmc.as_ref()).await?;
         let now = Timestamp::now();
         let firmware = self.look_at_firmware(host, seen.node.as_ref(), bmc.as_ref(), now).await?;
+        let hardware = if !paused && lacks_hardware(host) { self.executor.objects.hardware(host).await? } else { None };
         let facts = Facts {
             now,
             chance: chance(host),
@@ -66,6 +67,7 @@ impl Operator {
                 status.and_then(|status| status.provisioning.raid.as_ref()),
             ),
             firmware,
+            hardware,
             powered_on: seen.node.as_ref().and_then(Node::powered_on),
             failed_generation: tell::failed_generation(host),
             limits: self.limits,

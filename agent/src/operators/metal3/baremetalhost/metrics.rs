@@ -107,6 +107,7 @@ impl Metrics {
             WaitReason::IronicAway(_) => self.count("metal3_provisioner_not_ready_total"),
             WaitReason::DetachedDeleteDelayed => self.count("metal3_delete_delayed_for_detached_total"),
             WaitReason::Paused
+            | WaitReason::NoStatus(_)
             | WaitReason::IronicBusy
             | WaitReason::NoSlot
             | WaitReason::Detached

@@ -51,6 +51,8 @@ mod invariants;
 pub mod inventory;
 mod look;
 mod metrics;
+#[cfg(test)]
+mod moved_tests;
 mod objects;
 mod outcome;
 mod power;

@@ -117,15 +117,14 @@ impl Objects {
         Ok(all.iter().any(|one| one.metadata.uid != host.metadata.uid && names(one)))
     }
 
-    /// A text of a Secret, under `key` or under `value`; or what is missing.
+    /// A text of a Secret of the host's namespace, under `key` or under `value`; or what is missing.
     pub async fn secret_text(
         &self,
         host: &BareMetalHost,
         name: &str,
-        other: Option<&str>,
         key: &str,
     ) -> Result<Result<String, String>, ObjectError> {
-        let namespace = other.filter(|namespace| !namespace.is_empty()).unwrap_or_else(|| namespace(host));
+        let namespace = namespace(host);
         let Some(secret) = self.secret(namespace, name).await? else {
             return Ok(Err(format!("the Secret `{namespace}/{name}` with `{key}` does not exist")));
         };
@@ -144,8 +143,15 @@ impl Objects {
     ) -> Result<Result<Option<String>, String>, ObjectError> {
         let name = reference.and_then(|it| it.name.as_deref()).filter(|name| !name.is_empty());
         let Some(name) = name else { return Ok(Ok(None)) };
-        let namespace = reference.and_then(|it| it.namespace.as_deref());
-        Ok(self.secret_text(host, name, namespace, key).await?.map(Some))
+        let other = reference.and_then(|it| it.namespace.as_deref()).filter(|other| !other.is_empty());
+        // Also where nobody was asked whether the host is admitted.
+        if let Some(other) = other.filter(|other| *other != namespace(host)) {
+            let own = namespace(host);
+            return Ok(Err(format!(
+                "the Secret `{other}/{name}` with `{key}` must be in the host's namespace `{own}`"
+            )));
+        }
+        Ok(self.secret_text(host, name, key).await?.map(Some))
     }
 
     /// What the host's config drive is made of; or what is missing.

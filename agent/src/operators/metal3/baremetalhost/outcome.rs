@@ -40,6 +40,8 @@ pub enum Step {
 pub enum WaitReason {
     /// The annotation says so.
     Paused,
+    /// The host was moved here, and its status cannot be read; why.
+    NoStatus(String),
     /// The host has no BMC.
     NoBmc,
     /// The Secret with the BMC's credentials is not there.

@@ -144,6 +144,13 @@ impl Pulses {
         self.known().get(key)?.verdict.clone()
     }
 
+    /// What a BMC has against these credentials, if it has anything. One that does not answer has nothing.
+    pub async fn refusal(&self, target: &Target) -> Option<String> {
+        self.every?;
+        let refused = pulse(target, PATIENCE).await?.err().filter(Trouble::is_refusal);
+        refused.map(|trouble| trouble.to_string())
+    }
+
     /// What something that failed now may come of: what its BMC answers now, or what was wrong with it shortly before.
     /// `target`: none where it is not known whom to ask.
     pub async fn cause(&self, key: &Key, target: Option<&Target>) -> Option<String> {
@@ -229,6 +236,27 @@ mod tests {
         ] {
             assert_eq!(pulses.learn(&key(), verdict.clone(), now), news, "{verdict:?}");
         }
+    }
+
+    /// Of a BMC that says nothing nobody knows what it has against anybody.
+    #[tokio::test]
+    async fn new_credentials_are_refused_by_a_bmc_that_answers() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let target = |address: String| Target {
+            address: format!("redfish+http://{address}/redfish/v1/Systems/1"),
+            credentials: Credentials { username: "admin".to_owned(), password: "old".to_owned() },
+            trust: Trust::System,
+        };
+        let mut server = JoinSet::new();
+        let refusing = axum::Router::new().fallback(|| async { axum::http::StatusCode::UNAUTHORIZED });
+        server.spawn(async move { axum::serve(listener, refusing).await.expect("served") });
+        let pulses = Pulses::new(Some(Duration::ZERO));
+        let said = pulses.refusal(&target(address.to_string())).await.expect("it refuses");
+        assert!(said.starts_with("its BMC does not let anybody in: "), "{said}");
+        assert_eq!(pulses.refusal(&target("127.0.0.1:9".to_owned())).await, None);
+        assert_eq!(Pulses::default().refusal(&target(address.to_string())).await, None, "none is asked");
     }
 
     #[tokio::test]

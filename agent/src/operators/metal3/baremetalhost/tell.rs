@@ -2,7 +2,7 @@
 //! gives them.
 //!
 //! ```text
-//! Manageable                Ironic knows the host and its BMC let us in
+//! Manageable                Ironic knows the host, its BMC let us in, and Ironic has not lost it since
 //! AvailableForProvisioning  it may be given an image
 //! Provisioned               it has one
 //! Ready                     it is as it shall be
@@ -13,7 +13,7 @@
 //! ```
 
 use agent_api::host_story::BMC_ANSWERS;
-use agent_api::metal3::annotations::{DETACHED, PAUSED};
+use agent_api::metal3::annotations::{DETACHED, PAUSED, STATUS};
 use agent_api::metal3::{
     BareMetalHost, BareMetalHostStatus, Condition, ConditionStatus, ErrorType, OperationalStatus, ProvisioningState,
     Time,
@@ -22,13 +22,19 @@ use jiff::Timestamp;
 
 use super::outcome::{Action, Change, Outcome, Step, WaitReason};
 use crate::bmc::rehearsal::Trouble;
+use crate::ironic::Node;
 use crate::operators::kit::conditions::merge;
 use crate::operators::kit::{Event, NewCondition, Reason};
+use crate::signs;
 
 /// The condition that tells of errors.
 const HEALTHY: &str = "Healthy";
 /// Kind of the condition that tells what is being done.
 const PROGRESSING: &str = "Progressing";
+/// Kind of the condition that tells whether the host can be worked with.
+const MANAGEABLE: &str = "Manageable";
+/// Why it cannot, in metal3's word, when Ironic has lost its BMC.
+const POWER_FAILURE: &str = "PowerFailure";
 
 /// Reason of an event of a host, in the words of metal3's operator where it has the same event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +172,17 @@ pub struct Seen {
     pub shown: Option<String>,
     /// What its BMC answers, as long as something waits for it.
     pub bmc: Option<Result<(), Trouble>>,
+    /// Whether Ironic reaches its BMC, or why not; nothing when Ironic did not tell.
+    pub reached: Option<Result<(), String>>,
+}
+
+/// Whether Ironic reaches a node's BMC: one that does not answer for some minutes it gives up, and asks seldom.
+pub fn reached(node: &Node) -> Result<(), String> {
+    let sign = signs::node::bmc(node);
+    if node.fault.as_deref() != Some(signs::node::LOST) {
+        return Ok(());
+    }
+    Err(sign.problem.unwrap_or_else(|| "it does not say why".to_owned()))
 }
 
 impl Seen {
@@ -201,12 +218,13 @@ pub fn conditions(
         Some(kept) if kind == HEALTHY => kept.observed_generation,
         Some(_) | None => host.metadata.generation,
     };
+    let lost = lost(status, seen, &before);
     let all = [
-        manageable(state, status),
-        available(host, status, fine),
+        manageable(state, status, lost.as_deref()),
+        available(host, status, fine, lost.as_deref()),
         provisioned(state),
-        ready(outcome, fine, &before),
-        progressing(outcome, seen, &before),
+        ready(outcome, fine, lost.as_deref(), &before),
+        progressing(outcome, seen, lost.as_deref(), &before),
         healthy(outcome, status, fine),
     ];
     let all = all.into_iter().chain(bmc_answers(seen)).map(|(kind, holds, reason, message)| {
@@ -228,9 +246,31 @@ pub fn conditions(
 
 type Line = (&'static str, bool, &'static str, String);
 
-fn manageable(state: ProvisioningState, status: &BareMetalHostStatus) -> Line {
+/// Why Ironic does not reach the host's BMC any more. What it told last stays told until it tells something else.
+fn lost(status: &BareMetalHostStatus, seen: &Seen, before: &[Condition]) -> Option<String> {
+    let without = matches!(
+        status.provisioning.state,
+        ProvisioningState::None
+            | ProvisioningState::Unmanaged
+            | ProvisioningState::Registering
+            | ProvisioningState::Deleting
+    );
+    if without || status.operational_status == OperationalStatus::Detached {
+        return None;
+    }
+    if let Some(reached) = &seen.reached {
+        return reached.as_ref().err().map(|why| format!("Ironic does not reach the host's BMC: {why}"));
+    }
+    let told = before.iter().find(|it| it.kind == MANAGEABLE && it.reason == POWER_FAILURE);
+    told.map(|told| told.message.clone())
+}
+
+fn manageable(state: ProvisioningState, status: &BareMetalHostStatus, unreached: Option<&str>) -> Line {
     let known = !status.provisioning.id.is_empty() && status.good_credentials.is_some();
     let lost = matches!(status.error_type, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration));
+    if let Some(why) = unreached.filter(|_| !lost) {
+        return (MANAGEABLE, false, POWER_FAILURE, why.to_owned());
+    }
     let (holds, reason) = match (state, known, lost) {
         (ProvisioningState::None | ProvisioningState::Unmanaged, ..) => (false, "NoBMC"),
         (.., true) => (false, "RegistrationError"),
@@ -238,10 +278,10 @@ fn manageable(state: ProvisioningState, status: &BareMetalHostStatus) -> Line {
         (_, false, false) => (false, "NotRegistered"),
     };
     let message = if lost { status.error_message.clone() } else { String::new() };
-    ("Manageable", holds, reason, message)
+    (MANAGEABLE, holds, reason, message)
 }
 
-fn available(host: &BareMetalHost, status: &BareMetalHostStatus, fine: bool) -> Line {
+fn available(host: &BareMetalHost, status: &BareMetalHostStatus, fine: bool, lost: Option<&str>) -> Line {
     let kind = "AvailableForProvisioning";
     let there = matches!(status.provisioning.state, ProvisioningState::Available | ProvisioningState::Ready);
     if !there {
@@ -256,7 +296,10 @@ fn available(host: &BareMetalHost, status: &BareMetalHostStatus, fine: bool) -> 
             (kind, false, "Consumed", format!("{name} has it"))
         }
         (None, _) if !fine => (kind, false, "Error", status.error_message.clone()),
-        (None, _) => (kind, true, "Available", String::new()),
+        (None, _) => match lost {
+            Some(why) => (kind, false, POWER_FAILURE, why.to_owned()),
+            None => (kind, true, "Available", String::new()),
+        },
     }
 }
 
@@ -281,8 +324,11 @@ fn provisioned(state: ProvisioningState) -> Line {
 }
 
 /// A step on the way says nothing new: what was told stays.
-fn ready(outcome: &Outcome, fine: bool, before: &[Condition]) -> Line {
+fn ready(outcome: &Outcome, fine: bool, lost: Option<&str>, before: &[Condition]) -> Line {
     let kind = "Ready";
+    if let Some(why) = lost.filter(|_| fine) {
+        return (kind, false, POWER_FAILURE, why.to_owned());
+    }
     match &outcome.step {
         Step::Wait { reason: WaitReason::Steady, .. } if fine => (kind, true, "Steady", String::new()),
         Step::Wait { reason, .. } => (kind, false, told(reason).0, String::new()),
@@ -305,7 +351,7 @@ fn bmc_answers(seen: &Seen) -> Option<Line> {
     })
 }
 
-fn progressing(outcome: &Outcome, seen: &Seen, before: &[Condition]) -> Line {
+fn progressing(outcome: &Outcome, seen: &Seen, lost: Option<&str>, before: &[Condition]) -> Line {
     let kind = PROGRESSING;
     let under_way = |action| {
         let (word, asked) = doing(action);
@@ -315,6 +361,9 @@ fn progressing(outcome: &Outcome, seen: &Seen, before: &[Condition]) -> Line {
         Step::Wait { reason: WaitReason::Working(action), .. } => under_way(action),
         Step::Wait { reason, until } => {
             let (word, mut message) = told(reason);
+            if let (WaitReason::PowerUnknown, Some(why)) = (reason, lost) {
+                why.clone_into(&mut message);
+            }
             // Moments that move with every look would be written with every look.
             if let (WaitReason::Failed(_), Some(until)) = (reason, until) {
                 message = format!("tried again at {until:.0}, or at once when the host or its credentials change");
@@ -368,6 +417,10 @@ const fn doing(action: &Action) -> (&'static str, &'static str) {
 fn told(reason: &WaitReason) -> (&'static str, String) {
     match reason {
         WaitReason::Paused => ("Paused", format!("left alone as long as it has the annotation `{PAUSED}`")),
+        WaitReason::NoStatus(why) => (
+            "InvalidAnnotationValue",
+            format!("the annotation `{STATUS}` holds no status: {why}; hint: mend it, or remove it from a new host"),
+        ),
         WaitReason::NoBmc => ("NoBMC", "the host has no BMC".to_owned()),
         WaitReason::NoCredentials(why) => ("NoCredentials", why.clone()),
         WaitReason::BadCredentials(why) => ("BadCredentials", why.clone()),
@@ -397,169 +450,5 @@ fn told(reason: &WaitReason) -> (&'static str, String) {
 }
 
 #[cfg(test)]
-mod tests {
-    use agent_api::metal3::{BareMetalHost, ConditionStatus, ProvisioningState};
-    use serde_json::json;
-
-    use super::super::tests::{facts, host, start};
-    use super::super::{Facts, Ironic, Report, apply, conclude, decide};
-    use super::{Action, Seen, Trouble, conditions, failed_generation};
-
-    fn shows(what: &str) -> Seen {
-        Seen { shown: Some(what.to_owned()), bmc: None }
-    }
-
-    /// How far it is says Ironic; while it has no time to say so, what was told stays.
-    #[test]
-    fn what_is_waited_for_is_told_while_ironic_is_busy() {
-        let before = told(&host(ProvisioningState::Inspecting, &json!({})), None);
-        let outcome = decide(&before, &Facts { ironic: Ironic::Busy, ..facts() });
-        let status = apply(&before, &outcome, start());
-        let later = start() + jiff::SignedDuration::from_secs(60);
-        let conditions = conditions(&before, &status, &outcome, &Seen::default(), later);
-        assert_eq!(Some(conditions), before.status.and_then(|status| status.conditions));
-    }
-
-    /// The time beside what is told is that of what is told.
-    #[test]
-    fn another_message_is_told_with_another_time() {
-        let before = host(ProvisioningState::Inspecting, &json!({}));
-        let outcome = conclude(
-            &before,
-            &facts(),
-            &Action::Inspect { again: false, reboot: false },
-            &Report::Continues(jiff::SignedDuration::ZERO),
-        );
-        let at = |seconds: i64| start() + jiff::SignedDuration::from_secs(seconds);
-        let mut told = before.clone();
-        let mut times = Vec::new();
-        for (seconds, shown) in [(0, "asked DHCP"), (10, "asked DHCP"), (20, "fetches the ramdisk")] {
-            let mut status = apply(&told, &outcome, at(seconds));
-            let all = conditions(&told, &status, &outcome, &shows(shown), at(seconds));
-            let one = |kind: &str| all.iter().find(|it| it.kind == kind).expect("told").last_transition_time.0;
-            times.push((one("Progressing"), one("Healthy")));
-            status.conditions = Some(all);
-            told.status = Some(status);
-        }
-        assert_eq!(times, [(at(0), at(0)), (at(0), at(0)), (at(20), at(0))]);
-    }
-
-    /// The host with the status and the conditions of what was decided, or of what came of an action.
-    fn told(host: &BareMetalHost, done: Option<(&Action, &Report)>) -> BareMetalHost {
-        let facts = facts();
-        let outcome =
-            done.map_or_else(|| decide(host, &facts), |(action, report)| conclude(host, &facts, action, report));
-        let mut status = apply(host, &outcome, start());
-        status.conditions = Some(conditions(host, &status, &outcome, &Seen::default(), start()));
-        BareMetalHost { status: Some(status), ..host.clone() }
-    }
-
-    fn holds(host: &BareMetalHost, kind: &str) -> (bool, String, String) {
-        let all = host.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-        let found = all.into_iter().find(|it| it.kind == kind).expect("a condition");
-        (found.status == ConditionStatus::True, found.reason, found.message)
-    }
-
-    #[test]
-    fn a_steady_host_tells_the_same_again() {
-        let first = told(&host(ProvisioningState::Available, &json!({})), None);
-        for kind in ["Manageable", "AvailableForProvisioning", "Ready", "Healthy"] {
-            assert!(holds(&first, kind).0, "{kind}");
-        }
-        assert_eq!(told(&first, None).status, first.status);
-    }
-
-    /// #194: what went wrong is told, and stays told while it is waited.
-    #[test]
-    fn an_error_is_told_with_the_generation_that_was_tried() {
-        let host = host(ProvisioningState::Preparing, &json!({}));
-        let failed = told(&host, Some((&Action::Prepare, &Report::Failed("no".into()))));
-        let (healthy, reason, message) = holds(&failed, "Healthy");
-        assert_eq!((healthy, &*reason, &*message), (false, "PreparationError", "no"));
-        assert!(holds(&failed, "Progressing").2.starts_with("tried again at 2026-03-02T08:02:00Z"));
-        assert_eq!(failed_generation(&failed), Some(1));
-        // The user changes something: the error is still about what was tried, so that it is tried at once (#798).
-        let mut changed = failed.clone();
-        changed.metadata.generation = Some(2);
-        assert_eq!(failed_generation(&changed), Some(1));
-        let facts = super::super::Facts { failed_generation: failed_generation(&changed), ..facts() };
-        assert_eq!(decide(&changed, &facts).step, super::Step::Act(Action::Prepare));
-        let again = told(&changed, None);
-        assert_eq!(failed_generation(&again), Some(1));
-    }
-
-    /// What a host shows is told as long as it is worked on, and written only when it shows something else.
-    #[test]
-    fn what_a_host_shows_is_told_and_the_same_again_is_no_news() {
-        let host = host(ProvisioningState::Inspecting, &json!({}));
-        let told = |host: &BareMetalHost, step: super::Step, shown: &str| {
-            let outcome = super::Outcome { changes: Vec::new(), step };
-            let mut status = apply(host, &outcome, start());
-            status.conditions = Some(conditions(host, &status, &outcome, &shows(shown), start()));
-            BareMetalHost { status: Some(status), ..host.clone() }
-        };
-        let action = || Action::Inspect { again: false, reboot: false };
-        let wait = || super::Step::Wait { reason: super::WaitReason::Working(action()), until: Some(start()) };
-        let on = told(&host, wait(), "powered on; no DHCP request yet");
-        let (_, reason, message) = holds(&on, "Progressing");
-        assert_eq!((&*reason, &*message), ("Inspecting", "powered on; no DHCP request yet"));
-        let asked = told(&on, super::Step::Act(action()), "powered on; no DHCP request yet");
-        assert_eq!(holds(&asked, "Progressing"), holds(&on, "Progressing"));
-        assert_eq!(told(&on, wait(), "powered on; no DHCP request yet").status, on.status);
-        assert_eq!(holds(&told(&on, wait(), "ramdisk is up"), "Progressing").2, "ramdisk is up");
-    }
-
-    /// A BMC that hangs or refuses comes first, whatever its ramdisk says; what it answered is forgotten when nothing waits
-    /// for it.
-    #[test]
-    fn what_is_wrong_with_a_bmc_is_told_while_something_waits_for_it() {
-        let action = Action::Provision { reboot: false };
-        let report = Report::Continues(jiff::SignedDuration::from_secs(10));
-        let host = host(ProvisioningState::Provisioning, &json!({}));
-        let silent = Trouble { word: "BMCAway", says: "no answer within 5.0 s".into(), hint: "restart the BMC".into() };
-        let outcome = conclude(&host, &facts(), &action, &report);
-        let tell = |host: &BareMetalHost, bmc: Option<Result<(), Trouble>>| {
-            let mut status = apply(host, &outcome, start());
-            let seen = Seen { shown: Some("ramdisk is up, heartbeat seen".into()), bmc };
-            status.conditions = Some(conditions(host, &status, &outcome, &seen, start()));
-            BareMetalHost { status: Some(status), ..host.clone() }
-        };
-        let hangs = tell(&host, Some(Err(silent)));
-        let (answers, reason, message) = holds(&hangs, "BMCAnswers");
-        let said = "its BMC does not answer: no answer within 5.0 s; hint: restart the BMC";
-        assert_eq!((answers, &*reason, &*message), (false, "BMCAway", said));
-        assert_eq!(holds(&hangs, "Progressing").2, format!("{said}; ramdisk is up, heartbeat seen"));
-        let again = tell(&hangs, Some(Ok(())));
-        assert!(holds(&again, "BMCAnswers").0);
-        assert_eq!(holds(&again, "Progressing").2, "ramdisk is up, heartbeat seen");
-        let over = tell(&hangs, None).status.and_then(|status| status.conditions).unwrap_or_default();
-        assert!(!over.iter().any(|it| it.kind == "BMCAnswers"), "{over:#?}");
-    }
-
-    /// What is under way is told in words, whether or not the host shows anything of it.
-    #[test]
-    fn what_is_being_done_never_goes_without_words() {
-        let host = host(ProvisioningState::Provisioned, &json!({}));
-        for action in [Action::Register, Action::Adopt, Action::PowerOn, Action::PowerOffForGood, Action::Forget] {
-            let report = Report::Continues(jiff::SignedDuration::from_secs(10));
-            let (on, reason, message) = holds(&told(&host, Some((&action, &report))), "Progressing");
-            assert!(on && message.starts_with("Ironic is "), "{reason}: {message}");
-        }
-    }
-
-    #[test]
-    fn a_wait_says_why() {
-        let mut none = facts();
-        none.slot = super::super::Slot::None;
-        let waiting = host(ProvisioningState::Registering, &json!({}));
-        let outcome = decide(&waiting, &none);
-        let status = apply(&waiting, &outcome, start());
-        let all = conditions(&waiting, &status, &outcome, &Seen::default(), start());
-        let progressing = all.iter().find(|it| it.kind == "Progressing").expect("told");
-        assert_eq!((progressing.status, &*progressing.reason), (ConditionStatus::False, "Delayed"));
-        let gave_up = json!({"spec": {"image": {"url": "http://a"}}, "status": {"provisioningFailCount": 5,
-            "lastAttemptedImage": {"url": "http://a"}}});
-        let told = told(&host(ProvisioningState::Available, &gave_up), None);
-        assert_eq!(holds(&told, "Progressing").1, "GaveUp");
-    }
-}
+#[path = "tell_tests.rs"]
+mod tests;

@@ -1,6 +1,8 @@
 #![allow(clippy::needless_pass_by_value, reason = "each test is given its case by value")]
 
-use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, Image, OperationalStatus, ProvisioningState};
+use agent_api::metal3::{
+    BareMetalHost, BareMetalHostStatus, ErrorType, HardwareDetails, Image, OperationalStatus, ProvisioningState,
+};
 use jiff::{SignedDuration, Timestamp};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -29,6 +31,7 @@ pub(super) fn facts() -> Facts {
         slot: Slot::Free,
         unprepared: false,
         firmware: Standing::default(),
+        hardware: None,
         powered_on: Some(true),
         failed_generation: Some(1),
         limits: Limits::default(),
@@ -112,6 +115,8 @@ pub(super) fn reason(step: Step) -> WaitReason {
 #[case(ProvisioningState::MatchProfile, json!({}), Step::Transition(ProvisioningState::Preparing))]
 #[case(ProvisioningState::Inspecting, json!({}), Step::Act(Action::Inspect { again: false, reboot: false }))]
 #[case(ProvisioningState::Inspecting, json!({"metadata": {"annotations": {"reboot.metal3.io": "{\"force\":true}"}}}), Step::Act(Action::Inspect { again: false, reboot: true }))]
+#[case(ProvisioningState::Inspecting, json!({"spec": {"inspectionMode": "disabled"}}), Step::Transition(ProvisioningState::Preparing))]
+#[case(ProvisioningState::Inspecting, json!({"metadata": {"annotations": {"inspect.metal3.io": "disabled"}}}), Step::Transition(ProvisioningState::Preparing))]
 #[case(ProvisioningState::Preparing, json!({}), Step::Act(Action::Prepare))]
 #[case(ProvisioningState::Available, json!({"metadata": {"annotations": {"inspect.metal3.io": ""}}}), Step::Transition(ProvisioningState::Inspecting))]
 #[case(ProvisioningState::Available, json!({"spec": {"externallyProvisioned": true}}), Step::Transition(ProvisioningState::ExternallyProvisioned))]
@@ -246,19 +251,17 @@ fn nothing_is_done_with_a_paused_host() {
 }
 
 #[test]
-fn a_moved_host_gets_its_status_back_before_anything_else() {
-    let moved = json!({"metadata": {"annotations": {"baremetalhost.metal3.io/status": "{}"}, "finalizers": []}, "status": null});
-    assert_eq!(step(&host(ProvisioningState::None, &moved), &facts()), Step::Act(Action::RestoreStatus));
-    let settled = json!({"metadata": {"annotations": {"baremetalhost.metal3.io/status": "{}"}}});
-    let remove = Step::Act(Action::RemoveAnnotation("baremetalhost.metal3.io/status"));
-    assert_eq!(step(&host(ProvisioningState::Provisioned, &settled), &facts()), remove);
-}
-
-#[test]
 fn told_hardware_counts_where_inspection_is_off_and_nothing_was_found() {
     let annotation = json!({"inspect.metal3.io/hardwaredetails": "{\"ramMebibytes\":1}"});
     let told = json!({"metadata": {"annotations": annotation}, "spec": {"inspectionMode": "disabled"}});
     assert_eq!(step(&host(ProvisioningState::Registering, &told), &facts()), Step::Act(Action::SaveHardwareDetails));
+    // What is kept beside it counts where nothing is told.
+    let kept = Facts { hardware: Some(HardwareDetails::default()), ..facts() };
+    let silent = host(ProvisioningState::Registering, &json!({"spec": {"inspectionMode": "disabled"}}));
+    let outcome = decide(&silent, &kept);
+    assert_eq!((outcome.step, outcome.changes), (Step::Again, vec![Change::Hardware(Box::default())]));
+    let inspected = host(ProvisioningState::Registering, &json!({}));
+    assert_eq!(step(&inspected, &kept), Step::Transition(ProvisioningState::Inspecting));
     let found = json!({"metadata": {"annotations": annotation}, "status": {"hardware": {}}});
     let remove = Step::Act(Action::RemoveAnnotation("inspect.metal3.io/hardwaredetails"));
     assert_eq!(step(&host(ProvisioningState::Available, &found), &facts()), remove);

@@ -42,6 +42,17 @@ fn what_provisioning_needs_is_waited_for_and_is_no_failure() {
     assert_eq!(apply(&host, &goes_on, start()).operational_status, OperationalStatus::Ok);
 }
 
+/// The way out for a server whose ramdisk never comes up.
+#[test]
+fn inspection_that_fails_can_be_switched_off_at_once() {
+    let annotation = json!({"metadata": {"annotations": {"inspect.metal3.io": "disabled"}}});
+    let host = host(ProvisioningState::Inspecting, &with(failed("inspection error", 4), annotation));
+    let outcome = decide(&host, &facts());
+    assert_eq!(outcome.step, Step::Transition(ProvisioningState::Preparing));
+    let status = apply(&host, &outcome, start());
+    assert_eq!((status.error_type, status.error_count), (None, 0));
+}
+
 #[test]
 fn another_image_or_another_disk_is_not_taken_for_the_one_that_is_written() {
     let status = json!({"lastAttemptedImage": image("http://a")});

@@ -25,6 +25,8 @@ pub struct Registration {
     properties: Map<String, Value>,
     /// The ramdisk that the node has is left as it is.
     any_ramdisk: bool,
+    /// So is its network.
+    any_network: bool,
 }
 
 impl Registration {
@@ -76,7 +78,14 @@ impl Registration {
             ("firmware_interface", bmc.driver.firmware_interface()),
         ];
         let once = once.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect();
-        Self { fields, once, driver_info, properties, any_ramdisk: ramdisk.is_none() }
+        Self { fields, once, driver_info, properties, any_ramdisk: ramdisk.is_none(), any_network: false }
+    }
+
+    /// Leaves the node the network data that it has.
+    #[must_use]
+    pub fn with_any_network(mut self, any: bool) -> Self {
+        self.any_network = any;
+        self
     }
 
     /// Checks the certificate of a BMC that speaks Redfish against a file on Ironic's machine, unless it shall not be checked.
@@ -148,7 +157,7 @@ impl Registration {
             changes.push(Patch::add("/disable_power_off", false));
         }
         let has_network = node.network_data.as_ref().and_then(Value::as_object).is_some_and(|data| !data.is_empty());
-        if has_network && !self.fields.contains_key("network_data") {
+        if has_network && !self.any_network && !self.fields.contains_key("network_data") {
             changes.push(Patch::remove("/network_data"));
         }
         let mut wanted = self.driver_info.clone();
@@ -290,7 +299,7 @@ fn checksum(image: &Image) -> Vec<(String, Value)> {
 
 /// Why an image cannot be written, before anything is done for it.
 pub fn image_problem(image: &Image) -> Option<String> {
-    let needless = image.format == Some(DiskFormat::LiveIso) || image.url.starts_with("oci://");
+    let needless = image.format == Some(DiskFormat::LiveIso) || image.url.to_ascii_lowercase().starts_with("oci://");
     let missing = image.checksum.as_deref().unwrap_or_default().is_empty() && !needless;
     missing.then(|| "checksum is required for normal images".to_owned())
 }

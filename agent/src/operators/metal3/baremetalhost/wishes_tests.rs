@@ -70,6 +70,10 @@ fn a_ramdisk_is_told_with_its_parameters_or_left_as_it_is() {
         if path == "/driver_info" && value.get("deploy_kernel").is_none() && value.get("kernel_append_params").is_none()));
     let any = Registration::of(&host, &bmc, &credentials(), None, None);
     assert_eq!(any.changes(&node, false), []);
+    // So is its network, where nobody can tell it any more.
+    let with_network = Node { network_data: Some(json!({"links": []})), ..node.clone() };
+    assert_eq!(any.changes(&with_network, false), [Patch::remove("/network_data")]);
+    assert_eq!(any.clone().with_any_network(true).changes(&with_network, false), []);
     assert!(matches!(&any.changes(&node, true)[..], [Patch::Add { value, .. }]
         if value["deploy_ramdisk"] == "http://box/initrd" && value["redfish_password"] == "secret"));
 }
@@ -210,6 +214,7 @@ fn an_image_without_a_checksum_is_refused_before_anything_is_done() {
     assert!(image_problem(&image(json!({"url": "http://i"}))).is_some());
     assert_eq!(image_problem(&image(json!({"url": "http://i", "format": "live-iso"}))), None);
     assert_eq!(image_problem(&image(json!({"url": "oci://i"}))), None);
+    assert_eq!(image_problem(&image(json!({"url": "OCI://i"}))), None);
 }
 
 #[test]

@@ -16,14 +16,9 @@ impl Controller {
     pub(super) async fn failed(&self, image: &DataImage, error: &IronicError) -> Result<Next, ObjectError> {
         match error {
             IronicError::Busy(_) => Ok(Next::requeue(self.common.pace.short)),
-            IronicError::Client(_) | IronicError::Away { .. } | IronicError::Versions { .. } => {
-                Ok(Next::requeue(IRONIC))
-            }
+            error if error.is_passing() => Ok(Next::requeue(IRONIC)),
             // The BMC's own errors come as errors of the server.
-            IronicError::Taken(_)
-            | IronicError::NotFound(_)
-            | IronicError::Refused { .. }
-            | IronicError::Form { .. } => self.told(image, &error.to_string()).await,
+            error => self.told(image, &error.to_string()).await,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use agent_api::metal3::annotations::{DETACHED, PAUSED};
-use agent_api::metal3::{BareMetalHost, HostClaim, ProvisioningState};
+use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, ConditionStatus, HostClaim, ProvisioningState};
 use agent_api::sip::cluster::cluster_of;
 use kube::ResourceExt as _;
 
@@ -18,7 +18,7 @@ const FAILURE_DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
 /// Whether a host may be given to somebody.
 pub fn is_free(host: &BareMetalHost) -> bool {
     let available = matches!(host.state(), ProvisioningState::Available | ProvisioningState::Ready);
-    let fine = host.status.as_ref().is_some_and(|status| status.error_message.is_empty());
+    let fine = host.status.as_ref().is_some_and(|status| status.error_message.is_empty() && !is_lost(status));
     let used = host.spec.consumer_ref.is_some()
         || !host.spec.image_url().is_empty()
         || !host.spec.custom_method().is_empty()
@@ -27,6 +27,12 @@ pub fn is_free(host: &BareMetalHost) -> bool {
         || cluster_of(host.labels()).is_some();
     let left_alone = [PAUSED, DETACHED].iter().any(|name| host.annotation(name).is_some());
     available && fine && !used && !left_alone && !host.leaves()
+}
+
+/// Whether its BMC does not answer any more: nothing can be written to it.
+fn is_lost(status: &BareMetalHostStatus) -> bool {
+    let mut all = status.conditions.iter().flatten();
+    all.any(|it| it.kind == "Manageable" && it.status == ConditionStatus::False)
 }
 
 /// The host for a claim, in one of these namespaces: the one that it has already, else any that is free and as asked for,
@@ -117,6 +123,11 @@ mod tests {
         for (path, value) in [
             ("/status/provisioning/state", json!("provisioned")),
             ("/status/errorMessage", json!("broken")),
+            (
+                "/status/conditions",
+                json!([{"type": "Manageable", "status": "False", "reason": "PowerFailure", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]),
+            ),
             ("/spec/consumerRef", json!({"kind": "Metal3Machine", "name": "m"})),
             ("/spec/image", json!({"url": "http://x"})),
             ("/spec/externallyProvisioned", json!(true)),

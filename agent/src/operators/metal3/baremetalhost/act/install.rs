@@ -11,7 +11,7 @@ use super::super::raid::{self, Stage};
 use super::super::tell::{HostEvent, HostReason};
 use super::super::wishes;
 use super::{Asked, Done, Executor, Job};
-use crate::ironic::{Node, Patch, ProvisionState};
+use crate::ironic::{IronicError, Node, Patch, ProvisionState};
 use crate::operators::metal3::common::ActError;
 
 /// When Ironic does not say why.
@@ -38,7 +38,14 @@ impl Executor {
             ProvisionState::Enroll | ProvisionState::Verifying => Ok(Done::unknown()),
             ProvisionState::Available => self.ask(job, node, "manage", None).await,
             ProvisionState::Manageable if job.scratch.asked == Some(Asked::Inspect) || inspected(job.host, node) => {
-                self.inspected(job.host, node).await
+                match self.inspected(job.host, node).await {
+                    // It is the inventory that is not there: what was found is lost, or there was nothing to keep.
+                    Err(ActError::Ironic(IronicError::NotFound(why))) if job.scratch.answered(Asked::Inspect) => {
+                        Ok(Done::badly(format!("Ironic has nothing of what it found in the host: {why}")))
+                    }
+                    Err(ActError::Ironic(IronicError::NotFound(_))) => self.begin_inspection(job, node, again).await,
+                    done => done,
+                }
             }
             ProvisionState::Manageable | ProvisionState::InspectFail => {
                 if node.provision_state == ProvisionState::InspectFail && job.scratch.answered(Asked::Inspect) {
@@ -120,6 +127,8 @@ impl Executor {
                 }
                 self.recover(job, node).await
             }
+            // It was switched off in the midst of it.
+            ProvisionState::InspectWait => self.ask(job, node, "abort", None).await,
             ProvisionState::InspectFail => self.ask(job, node, "manage", None).await,
             busy if busy.is_busy() => Ok(self.later()),
             _ => Ok(stuck(node, "prepared")),

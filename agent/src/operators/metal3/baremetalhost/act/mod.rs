@@ -15,6 +15,7 @@ mod ramdisk;
 mod register;
 
 pub use ports::macs;
+pub use register::has_new_credentials;
 
 use std::sync::Arc;
 
@@ -203,13 +204,9 @@ impl Executor {
             Ok(done) => Ok(done),
             Err(ActError::Object(error)) => Err(error),
             // Nobody's fault: busy, or away, which the next look at it tells.
-            Err(ActError::Ironic(
-                IronicError::Busy(_) | IronicError::Away { .. } | IronicError::Versions { .. } | IronicError::Client(_),
-            )) => Ok(self.soon()),
+            Err(ActError::Ironic(error)) if error.is_passing() => Ok(self.soon()),
             Err(ActError::Ironic(IronicError::NotFound(_))) => Ok(Done::unknown()),
-            Err(ActError::Ironic(
-                error @ (IronicError::Taken(_) | IronicError::Refused { .. } | IronicError::Form { .. }),
-            )) => Ok(Done::badly(error.to_string())),
+            Err(ActError::Ironic(error)) => Ok(Done::badly(error.to_string())),
         }
     }
 
@@ -252,3 +249,6 @@ impl Executor {
         Ok(Done::unknown().tell(HostEvent::new(HostReason::NodeAbandoned, what)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,12 +72,19 @@ pub(super) fn host_of(node: &str) -> String {
     node.replacen('~', "/", 1)
 }
 
-/// What is wrong with a host that boots from another one's address.
-pub(super) fn conflict(host: &BareMetalHost, mac: &str, other: &str) -> String {
+/// What is wrong with a host that boots from another one's address. `all`: the hosts that are known.
+pub(super) fn conflict(host: &BareMetalHost, mac: &str, other: &str, all: &[Arc<BareMetalHost>]) -> String {
     let (namespace, name) = host.key();
+    let is_there = all.iter().map(|one| one.key()).any(|(namespace, name)| format!("{namespace}/{name}") == other);
+    let hint = if is_there {
+        "one of them names another server's card; set the right address of a card in a new BareMetalHost".to_owned()
+    } else {
+        // Its finalizer was taken off, or a controller of another namespace has it.
+        format!("no such host is known here; if it was removed by force, make `{other}` again and delete it")
+    };
     format!(
         "bootMACAddress {mac} of BareMetalHost {namespace}/{name} conflicts with BareMetalHost {other}, which has it; \
-         hint: one of them names another server's card; set the right address of a card in a new BareMetalHost"
+         hint: {hint}"
     )
 }
 
@@ -101,7 +108,9 @@ impl Executor {
                         Some(owner) => self.ironic.node(&owner).await?.and_then(|node| node.name),
                         None => None,
                     };
-                    return Ok(Some(other.map_or(why, |node| conflict(host, &mac, &host_of(&node)))));
+                    return Ok(Some(
+                        other.map_or(why, |node| conflict(host, &mac, &host_of(&node), &self.hosts.state())),
+                    ));
                 }
                 Err(error) => return Err(error.into()),
             }

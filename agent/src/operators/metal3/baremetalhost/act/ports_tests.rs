@@ -77,8 +77,11 @@ fn of_two_hosts_that_boot_from_one_address_the_one_that_works_keeps_it() {
         let other = rival(&all[loser], &all).expect("the other");
         let names = ["site/a", "site/b"];
         assert_eq!(other, names[winner], "{ids:?}");
-        let said = conflict(&all[loser], CARD, &other);
+        let said = conflict(&all[loser], CARD, &other, &all);
         assert!(names.iter().all(|name| said.contains(name)) && said.contains(CARD), "{said}");
+        assert!(said.contains("names another server's card"), "{said}");
+        let gone = conflict(&all[loser], CARD, "site/gone", &all);
+        assert!(gone.ends_with("if it was removed by force, make `site/gone` again and delete it"), "{gone}");
     }
     let alone = host("c", &json!({}), &json!([]));
     assert_eq!(rival(&alone, &[make("a", early, "1")]), None);

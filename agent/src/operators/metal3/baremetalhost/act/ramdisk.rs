@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::objects::namespace;
 use super::{Executor, Unfit};
-use crate::operators::kit::{ObjectError, doing};
+use crate::operators::kit::{Object as _, ObjectError, doing};
 use crate::operators::metal3::common::Ramdisk;
 use crate::operators::metal3::preprovisioning::{Found, Need, found, need, unbootable, wanted};
 
@@ -32,24 +32,29 @@ impl Executor {
         }
         Ok(match (self.made(host, driver).await?, need) {
             (Found::Ready(ramdisk), _) => Ok(Some(ramdisk)),
+            // Nobody may be left to make it: the host leaves with the one that its node has.
+            (Found::Waits(_) | Found::Failed(_), Need::Must) if host.leaves() => Ok(None),
             (Found::Waits(_) | Found::Failed(_), Need::May | Need::No) => Ok(None),
             (Found::Waits(why), Need::Must) => Err(Unfit::Waits(why)),
             (Found::Failed(why), Need::Must) => Err(Unfit::Wrong(why)),
         })
     }
 
-    /// What was made for a host; it is asked for first.
+    /// What was made for a host; it is asked for first, unless the host leaves.
     async fn made(&self, host: &BareMetalHost, driver: Driver) -> Result<Found, ObjectError> {
         let (namespace, name) = (namespace(host), host.name_any());
         let wanted = wanted(host, driver);
         let Some(image) = self.objects.get::<PreprovisioningImage>(namespace, &name).await? else {
+            if host.leaves() {
+                return Ok(Found::Waits("it has no PreprovisioningImage".to_owned()));
+            }
             self.ask_for_image(host, wanted).await?;
             return Ok(Found::Waits("its PreprovisioningImage was asked for".to_owned()));
         };
         if image.metadata.deletion_timestamp.is_some() {
             return Ok(Found::Waits("its old PreprovisioningImage is going".to_owned()));
         }
-        if let Some(change) = change(host, &image, &wanted) {
+        if let Some(change) = change(host, &image, &wanted).filter(|_| !host.leaves()) {
             let api = self.objects.api::<PreprovisioningImage>(namespace);
             let changed = api.patch(&name, &PatchParams::default(), &Patch::Merge(change)).await;
             changed.map_err(doing(format!("changing PreprovisioningImage `{namespace}/{name}`")))?;

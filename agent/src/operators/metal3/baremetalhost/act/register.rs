@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_api::metal3::bmc_address::{BmcAddress, Credentials};
-use agent_api::metal3::{BareMetalHost, BootMode, Image, ProvisioningState};
+use agent_api::metal3::{BareMetalHost, BareMetalHostStatus, BootMode, Image, ProvisioningState};
 use kube::ResourceExt as _;
 
 use super::super::conclude::Report;
@@ -14,6 +14,7 @@ use super::{Asked, Done, Executor, Job, LEAVING, Unfit, ports};
 use crate::ironic::{IronicError, Node, ProvisionState};
 use crate::operators::kit::Object as _;
 use crate::operators::metal3::common::{self, ActError};
+use crate::signs;
 
 impl Executor {
     /// What Ironic shall know about a host.
@@ -26,17 +27,17 @@ impl Executor {
             Ok(ramdisk) => ramdisk,
             Err(unfit) => return Ok(Err(unfit)),
         };
-        let mut data = None;
+        let (mut data, mut any) = (None, false);
         if let Some(name) = host.spec.preprovisioning_network_data_name.as_ref().filter(|name| !name.is_empty()) {
-            match self.objects.secret_text(host, name, None, "networkData").await? {
-                Ok(text) => match wishes::network_data(&text) {
-                    Ok(found) => data = Some(found),
-                    Err(why) => return Ok(Err(Unfit::Wrong(why))),
-                },
+            let text = self.objects.secret_text(host, name, "networkData").await?;
+            match text.and_then(|text| wishes::network_data(&text)) {
+                Ok(found) => data = Some(found),
+                // A Secret that goes together with its host goes first.
+                Err(_) if host.leaves() => any = true,
                 Err(why) => return Ok(Err(Unfit::Wrong(why))),
             }
         }
-        let registration = Registration::of(host, &bmc.0, &bmc.1, ramdisk.as_ref(), data);
+        let registration = Registration::of(host, &bmc.0, &bmc.1, ramdisk.as_ref(), data).with_any_network(any);
         let registration = registration.trusting(self.bmc_authorities.as_deref());
         Ok(Ok(registration.media_from(host, bmc.0.driver, self.external_http_url.as_deref())))
     }
@@ -59,7 +60,7 @@ impl Executor {
             && let Some(other) = ports::rival(job.host, &self.hosts.state())
         {
             let mac = job.host.spec.boot_mac_address.as_deref().unwrap_or_default();
-            return Ok(Done::badly(ports::conflict(job.host, mac, &other)));
+            return Ok(Done::badly(ports::conflict(job.host, mac, &other, &self.hosts.state())));
         }
         let wanted = match self.registration(job.host, bmc).await? {
             Ok(wanted) => wanted,
@@ -88,17 +89,17 @@ impl Executor {
         // While Ironic is at work with a node it takes no changes.
         if node.provision_state.is_busy() {
             // Nothing has tried them yet.
-            if node.provision_state != ProvisionState::Verifying && has_new_credentials(job) {
+            if node.provision_state != ProvisionState::Verifying && is_told_anew(job) {
                 return Ok(self.later().learn(Change::Id(node.uuid.clone())));
             }
         } else {
-            let changes = wanted.changes(&node, job.scratch.asked != Some(Asked::Manage) && has_new_credentials(job));
+            let changes = wanted.changes(&node, job.scratch.asked != Some(Asked::Manage) && is_told_anew(job));
             if !changes.is_empty() {
                 node = self.ironic.patch_node(&node.uuid, &changes).await?;
             }
             // Ironic gave up asking the BMC; or a detachment was taken back half-way.
             let ours = node.maintenance_reason.as_deref() == Some(LEAVING);
-            if node.fault.as_deref() == Some("power failure") || node.maintenance && ours {
+            if node.fault.as_deref() == Some(signs::node::LOST) || node.maintenance && ours {
                 self.ironic.set_maintenance(&node.uuid, None).await?;
             }
         }
@@ -114,7 +115,7 @@ impl Executor {
             && let Some(node) = self.ironic.node(&port.node_uuid).await?
         {
             return Ok(match &node.name {
-                Some(name) => Err(ports::conflict(host, mac, &ports::host_of(name))),
+                Some(name) => Err(ports::conflict(host, mac, &ports::host_of(name), &self.hosts.state())),
                 None => Ok(node),
             });
         }
@@ -205,9 +206,13 @@ fn owner(host: &BareMetalHost, bmc: &BmcAddress, all: &[Arc<BareMetalHost>]) -> 
 }
 
 /// Whether Ironic has other credentials than the Secret.
-fn has_new_credentials(job: &Job<'_>) -> bool {
-    let status = job.host.status.as_ref();
-    job.node.is_some() && status.is_none_or(|status| status.tried_credentials != status.good_credentials)
+fn is_told_anew(job: &Job<'_>) -> bool {
+    job.node.is_some() && job.host.status.as_ref().is_none_or(has_new_credentials)
+}
+
+/// Whether the credentials that are tried are others than those that worked last, if any did.
+pub fn has_new_credentials(status: &BareMetalHostStatus) -> bool {
+    status.tried_credentials != status.good_credentials
 }
 
 /// Why a host cannot be had with its driver.
