@@ -95,6 +95,7 @@ impl Cluster {
         for object in &record.objects {
             let id = Id::of(object);
             let message = match self.api(object, namespace).await?.get_opt(&id.name).await? {
+                None if removes_itself(object) => None,
                 None => Some("it is not there".to_owned()),
                 Some(live) => {
                     let mut live = serde_json::to_value(live)?;
@@ -119,7 +120,7 @@ impl Cluster {
             let id = Id::of(object);
             let api = self.api(object, namespace).await?;
             let Some(live) = api.get_opt(&id.name).await? else {
-                found.push(format!("{id} is not there"));
+                found.extend((!removes_itself(object)).then(|| format!("{id} is not there")));
                 continue;
             };
             let again = api.patch(&id.name, &dry, &Patch::Apply(object)).await;
@@ -130,6 +131,11 @@ impl Cluster {
         }
         Ok(found)
     }
+}
+
+/// Whether an object goes by itself once it has done its work. Brought again, it would do it again.
+fn removes_itself(object: &Value) -> bool {
+    object["kind"] == "Job" && object["spec"]["ttlSecondsAfterFinished"].is_number()
 }
 
 /// Whether applying the object once more would change it.
@@ -150,6 +156,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// As charts have it for migrations: it would run again at each look.
+    #[test]
+    fn a_job_that_removes_itself_is_not_missed() {
+        for (object, goes) in [
+            (json!({"kind": "Job", "spec": {"ttlSecondsAfterFinished": 0}}), true),
+            (json!({"kind": "Job", "spec": {}}), false),
+            (json!({"kind": "Deployment", "spec": {"ttlSecondsAfterFinished": 60}}), false),
+        ] {
+            assert_eq!(removes_itself(&object), goes, "{object}");
+        }
+    }
 
     #[test]
     fn only_what_applying_would_change_is_drift() {

@@ -9,14 +9,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::plan::{CheckPlan, NodeFacts};
-use super::run::CLUSTER;
+use super::run::{CLUSTER, MEMBER};
 use super::{LEDGER, LOCK, Server, kubernetes};
 use crate::host::files;
 use crate::steps::Ledger;
 
 /// The message about a server that is a node of another cluster.
 pub const FOREIGN: &str = "it is a node of another cluster, or of one that is not known here; hint: if nothing of it is needed, \
-                           log in and run `foothold-agent node reset`";
+                           log in and run `foothold-agent node reset` (in /usr/local/lib/foothold, where it was brought)";
 /// Memory that kubeadm asks for on a control plane, in MiB.
 const LEAST_MEMORY_MIB: u64 = 1700;
 /// Space for images and logs, in MiB.
@@ -40,6 +40,8 @@ pub struct Seen {
     processors: usize,
     free_mib: u64,
     swap: bool,
+    /// Whether it will use swap after a restart.
+    swap_later: bool,
     cgroup2: bool,
     systemd: bool,
     own_address: bool,
@@ -53,6 +55,8 @@ pub struct Seen {
     traces: bool,
     /// The cluster whose node it is, as the ledger says.
     cluster: Option<String>,
+    /// Whether it was made a node to the end, as the ledger says.
+    whole: bool,
     /// Whether another command changes it at this moment.
     held: bool,
     now: i64,
@@ -83,6 +87,7 @@ pub fn look(server: &Server, plan: &CheckPlan) -> anyhow::Result<Seen> {
         processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         free_mib: stat.f_bavail.saturating_mul(stat.f_frsize) >> 20,
         swap: text("/proc/swaps").lines().count() > 1,
+        swap_later: text("/etc/fstab").lines().any(is_swap),
         cgroup2: server.has("/sys/fs/cgroup/cgroup.controllers"),
         systemd: server.has("/run/systemd/system"),
         own_address: crate::host::addresses()?.iter().any(|own| own.address == plan.address),
@@ -91,6 +96,7 @@ pub fn look(server: &Server, plan: &CheckPlan) -> anyhow::Result<Seen> {
         lacking: NEEDED.iter().filter(|name| !there(name) && !brought(name)).map(|name| (*name).to_owned()).collect(),
         traces: kubernetes::has_traces(server),
         cluster: ledger.fact(CLUSTER),
+        whole: ledger.was_done(&MEMBER),
         held: files::is_held(&server.path(LOCK))?,
         now: Timestamp::now().as_second(),
     })
@@ -140,6 +146,11 @@ pub fn judge(seen: &Seen, plan: &CheckPlan) -> NodeFacts {
             .to_owned(),
     );
     problem(
+        !member && !seen.swap && seen.swap_later,
+        "it will use swap after a restart, and then the kubelet will not start; hint: remove swap from /etc/fstab"
+            .to_owned(),
+    );
+    problem(
         seen.machine_id.is_empty(),
         "it has no machine id; hint: run `systemd-machine-id-setup` on it, or boot its image once".to_owned(),
     );
@@ -182,9 +193,17 @@ pub fn judge(seen: &Seen, plan: &CheckPlan) -> NodeFacts {
         memory_mib: seen.memory_mib,
         free_mib: seen.free_mib,
         member,
+        whole: member && seen.whole,
         busy: seen.held,
         problems,
     }
+}
+
+/// Whether a line of fstab(5) has swap used at each start.
+fn is_swap(line: &str) -> bool {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let manual = || fields.get(3).is_some_and(|options| options.split(',').any(|option| option == "noauto"));
+    !line.trim_start().starts_with('#') && fields.get(2) == Some(&"swap") && !manual()
 }
 
 /// The first two numbers of a kernel's version.
@@ -235,13 +254,14 @@ mod tests {
 
     #[test]
     fn each_fault_is_told_with_what_to_do() {
-        let cases: [(Spoil, &str); 15] = [
+        let cases: [(Spoil, &str); 16] = [
             (|seen| seen.systemd = false, "does not run systemd"),
             (|seen| seen.cgroup2 = false, "no unified cgroups"),
             (|seen| seen.kernel = "5.10.0-30-amd64".to_owned(), "its kernel is 5.10.0-30-amd64, and 5.13"),
             (|seen| seen.now += 61, "its clock is 61 s ahead of that of the box"),
             (|seen| seen.now -= 3600, "its clock is 3600 s behind that of the box"),
             (|seen| seen.swap = true, "uses swap"),
+            (|seen| seen.swap_later = true, "remove swap from /etc/fstab"),
             (|seen| seen.machine_id.clear(), "no machine id"),
             (|seen| seen.own_address = false, "172.22.0.20"),
             (|seen| seen.processors = 1, "1 processor"),
@@ -270,10 +290,32 @@ mod tests {
     }
 
     #[test]
+    fn swap_of_fstab_is_seen() {
+        for (line, used) in [
+            ("UUID=1 none swap sw 0 0", true),
+            ("/swap.img\tnone\tswap\tsw\t0\t0", true),
+            ("/dev/sda2 swap swap defaults", true),
+            ("#/swap.img none swap sw 0 0", false),
+            ("/dev/sda2 none swap noauto,sw 0 0", false),
+            ("/dev/sda1 / ext4 defaults 0 1", false),
+            ("", false),
+        ] {
+            assert_eq!(super::is_swap(line), used, "{line}");
+        }
+    }
+
+    #[test]
     fn a_node_of_this_cluster_is_welcome() {
-        let seen = Seen { traces: true, busy: vec![10250], cluster: Some("default/one/1".to_owned()), ..good() };
+        let seen = Seen {
+            traces: true,
+            swap_later: true,
+            busy: vec![10250],
+            cluster: Some("default/one/1".to_owned()),
+            ..good()
+        };
         let facts = judge(&seen, &plan());
-        assert!(facts.member && facts.problems.is_empty(), "{facts:?}");
+        assert!(facts.member && !facts.whole && facts.problems.is_empty(), "{facts:?}");
+        assert!(judge(&Seen { whole: true, ..seen.clone() }, &plan()).whole);
         let other = Seen { cluster: Some("default/one/0".to_owned()), ..seen };
         assert!(!judge(&other, &plan()).problems.is_empty());
     }

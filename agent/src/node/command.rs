@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde::de::DeserializeOwned;
 
 use super::plan::{NodePlan, ResetPlan, SoftwarePlan};
-use super::{LOCK, Server, address, check, kubernetes, reset, run, software};
+use super::{LOCK, Server, check, kubernetes, reset, run, software};
 use crate::host::{System, files};
 use crate::terminal::show;
 
@@ -81,11 +81,7 @@ impl Node {
             Self::Reset { planned } => {
                 let plan: Option<ResetPlan> = planned.then(plan).transpose()?;
                 let _alone = files::lock(&server.path(LOCK))?;
-                if reset::is_meant(&server, plan.as_ref())? {
-                    reset::reset(&server)?;
-                    reset::forget(&server)?;
-                    address::give_back(&server)?;
-                }
+                reset::leave(&server, plan.as_ref())?;
             }
         }
         Ok(())

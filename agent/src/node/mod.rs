@@ -38,6 +38,8 @@ use crate::host::{InterfaceAddress, Runner};
 const LEDGER: &str = "var/lib/foothold/node/ledger.json";
 /// Held while a command changes the server: the next one waits.
 const LOCK: &str = "run/foothold-node.lock";
+/// Programs that may not have read their newest files.
+const LAGGING: &str = "run/foothold-node/lagging";
 /// Longest run of a program of the system.
 const SHORT: Duration = Duration::from_secs(120);
 
@@ -73,6 +75,16 @@ impl Server {
         let path = self.path(path);
         fs_err::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
         Ok(crate::host::files::write_durably(&path, text.as_bytes(), mode)?)
+    }
+
+    /// Notes that this program may not have read its newest files, until [`Self::has_read`]. Returns whether that was noted
+    /// before: whoever was to have it read them was cut off. The note is in memory: after a restart every program has.
+    fn may_lag(&self, program: &str) -> anyhow::Result<bool> {
+        Ok(!self.write(&format!("{LAGGING}/{program}"), "its files are newer\n", 0o600)?)
+    }
+
+    fn has_read(&self, program: &str) -> anyhow::Result<()> {
+        Ok(crate::host::files::remove(&self.path(&format!("{LAGGING}/{program}")))?)
     }
 
     fn call(&self, argv: &[&str], deadline: Duration) -> anyhow::Result<String> {

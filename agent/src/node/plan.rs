@@ -58,6 +58,9 @@ pub const SERVICES_INTERFACE: &str = "kube-services";
 /// The file that has systemd make it.
 pub const SERVICES_DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/20-services.conf";
 
+/// keepalived's configuration, where the masters have a virtual address.
+pub const KEEPALIVED_CONF: &str = "/etc/keepalived/keepalived.conf";
+
 /// A file of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFile {
@@ -131,8 +134,10 @@ pub struct NodeFacts {
     pub memory_mib: u64,
     /// Free space where images and pods go, in MiB.
     pub free_mib: u64,
-    /// Whether it is a node of this cluster already.
+    /// Whether it is a node of this cluster already, or was about to become one.
     pub member: bool,
+    /// Whether it was made a node of this cluster to the end.
+    pub whole: bool,
     /// Whether a command that was begun before still changes it: kubeadm is not cut off when the operator ends.
     pub busy: bool,
     /// Why it cannot become a node: sentences, each with what to do.

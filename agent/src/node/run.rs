@@ -28,7 +28,7 @@ const KERNEL: Step = step("system", "kernel", "journalctl -k");
 /// containerd runs.
 const CONTAINERD: Step = step("runtime", "containerd", "journalctl -u containerd");
 /// kubeadm.
-const MEMBER: Step = step("kubernetes", "member", "journalctl -u kubelet");
+pub const MEMBER: Step = step("kubernetes", "member", "journalctl -u kubelet");
 /// kubeadm of the new version.
 const KUBEADM: Step = step("upgrade", "kubeadm", "");
 /// kubeadm upgrades what runs.
@@ -187,6 +187,10 @@ async fn bring(server: &Server, plan: &NodePlan, meant: impl Fn(&Program) -> boo
     let (at, all) =
         (server.clone(), plan.programs.iter().filter(|program| meant(program)).cloned().collect::<Vec<_>>());
     let missing: Vec<Program> = blocking(move || programs::missing(&at, &all)).await?;
+    let runtime = missing.iter().any(|program| program.path.contains("containerd") || program.path.ends_with("/runc"));
+    if runtime {
+        server.may_lag(runtime::CONTAINERD)?;
+    }
     let mut bytes = 0;
     for program in &missing {
         let (at, one, all) = (server.clone(), program.clone(), plan.programs.clone());
@@ -194,7 +198,6 @@ async fn bring(server: &Server, plan: &NodePlan, meant: impl Fn(&Program) -> boo
             bytes += programs::fetch(server, program).await?;
         }
     }
-    let runtime = missing.iter().any(|program| program.path.contains("containerd") || program.path.ends_with("/runc"));
     if missing.is_empty() {
         return Ok(Outcome::Current(false));
     }

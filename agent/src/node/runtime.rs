@@ -37,11 +37,13 @@ const FILES: [(&str, &str, bool); 5] = [
         false,
     ),
 ];
+/// Name of containerd among programs that may not have read their newest files.
+pub const CONTAINERD: &str = "containerd";
 const MIRROR: &str = "/etc/containerd/certs.d/_default/hosts.toml";
 
 /// Writes what is missing, and starts containerd. Returns whether anything changed.
 pub fn set_up(server: &Server, hosts_toml: &str, renewed: bool) -> anyhow::Result<bool> {
-    let mut changed = renewed;
+    let mut changed = server.may_lag(CONTAINERD)? || renewed;
     for (path, text, keep) in FILES {
         if !(keep && server.has(path)) {
             changed |= server.write(path, text, 0o644)?;
@@ -54,5 +56,6 @@ pub fn set_up(server: &Server, hosts_toml: &str, renewed: bool) -> anyhow::Resul
     let start = if changed { "restart" } else { "start" };
     server.call(&["systemctl", start, "containerd.service"], START)?;
     server.call(&["ctr", "version"], START)?;
+    server.has_read(CONTAINERD)?;
     Ok(changed || mirror)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use reqwest::Url;
 
 use super::plan::{Repository, SoftwareFacts, SoftwarePlan};
 use super::{SHORT, Server};
@@ -15,6 +16,10 @@ const REBOOT: &str = "/run/reboot-required";
 /// Packages are fetched and set up.
 const LONG: Duration = Duration::from_secs(30 * 60);
 const ANSWER: Duration = Duration::from_secs(60);
+/// dpkg's notes of what it was about to do, in files with numbers as their names: they are there when it was cut off.
+const JOURNAL: &str = "/var/lib/dpkg/updates";
+/// What dpkg does about files of configuration that somebody changed: they stay.
+const KEPT: &str = "--force-confold";
 
 /// Installs missing packages, and upgrades those for which there is a newer version.
 pub async fn install(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<SoftwareFacts> {
@@ -24,12 +29,17 @@ pub async fn install(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<Sof
     }
     ensure!(!lines.is_empty(), "the box has no packages; hint: name some in `content.packages`, or upload some");
     server.write(SOURCES, &lines, 0o644)?;
-    apt(server, &["update"])?;
+    apt(server, plan, &["apt-get", "--quiet=2"], &["update"])?;
+    check_names(server, plan)?;
+    mend(server)?;
     let before = versions(server, &plan.packages);
     let mut install = vec!["install", "--yes", "--no-install-recommends", "--allow-downgrades", "--"];
     install.extend(plan.packages.iter().map(String::as_str));
-    apt(server, &install)?;
+    apt(server, plan, &["apt-get", "--quiet=2"], &install)?;
     let after = versions(server, &plan.packages);
+    let is_there = |package: &&String| after.iter().any(|found| name_of(found) == name_of(package));
+    let lacking: Vec<&str> = plan.packages.iter().filter(|package| !is_there(package)).map(|it| name_of(it)).collect();
+    ensure!(lacking.is_empty(), "apt ended well, and these packages are not installed: {}", lacking.join(", "));
     let changed = after.iter().filter(|version| !before.contains(version)).count();
     Ok(SoftwareFacts { installed: after, changed, reboot_required: server.has(REBOOT) })
 }
@@ -48,31 +58,80 @@ async fn source(server: &Server, repository: &Repository) -> anyhow::Result<Stri
     Ok(format!("deb [signed-by={path}] {} {}\n", repository.url, repository.suite))
 }
 
-fn apt(server: &Server, arguments: &[&str]) -> anyhow::Result<()> {
-    let sources = format!("Dir::Etc::SourceList={SOURCES}");
-    let mut argv = vec![
-        "env",
-        "DEBIAN_FRONTEND=noninteractive",
-        "apt-get",
-        "--quiet=2",
-        "-o",
-        &sources,
-        "-o",
-        "Dir::Etc::SourceParts=-",
-        "-o",
-        "DPkg::Lock::Timeout=600",
-        "-o",
-        "Dpkg::Options::=--force-confold",
+/// Calls a program of apt on the plan's repositories alone. Returns what it prints.
+fn apt(server: &Server, plan: &SoftwarePlan, program: &[&str], arguments: &[&str]) -> anyhow::Result<String> {
+    let mut options = vec![
+        format!("Dir::Etc::SourceList={SOURCES}"),
+        "Dir::Etc::SourceParts=-".to_owned(),
+        "DPkg::Lock::Timeout=600".to_owned(),
+        format!("Dpkg::Options::={KEPT}"),
+        // What apt knows of the server's own repositories stays.
+        "APT::Get::List-Cleanup=false".to_owned(),
+        // A list that cannot be fetched is an error: by default apt goes on with an old one.
+        "APT::Update::Error-Mode=any".to_owned(),
     ];
+    // The box is on the servers' network, where no proxy leads to.
+    let hosts = plan.repositories.iter().filter_map(|repository| Url::parse(&repository.url).ok());
+    let direct = |url: Url| {
+        let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
+        Some(format!("Acquire::http::Proxy::{host}=DIRECT"))
+    };
+    options.extend(hosts.filter_map(direct));
+    options.dedup();
+    let mut argv = vec!["env", "DEBIAN_FRONTEND=noninteractive"];
+    argv.extend(program);
+    argv.extend(options.iter().flat_map(|option| ["-o", option]));
     argv.extend(arguments);
-    server.call(&argv, LONG).map(drop)
+    server.call(&argv, LONG)
+}
+
+/// Refuses what is no package by its very name: apt takes it for a pattern of names, for a package to be removed if a `-` is
+/// behind it, or for any package that provides it.
+fn check_names(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<()> {
+    let known = apt(server, plan, &["apt-cache"], &["pkgnames"])?;
+    let known: Vec<&str> = known.lines().map(str::trim).collect();
+    let mut wrong = Vec::new();
+    for name in plan.packages.iter().map(|package| name_of(package)).filter(|name| !known.contains(name)) {
+        // Where nothing provides it, there may be no answer at all.
+        let shown = apt(server, plan, &["apt-cache"], &["showpkg", name]).unwrap_or_default();
+        let behind = shown.lines().skip_while(|line| !line.starts_with("Reverse Provides:")).skip(1);
+        let mut providers: Vec<&str> = behind.filter_map(|line| line.split_whitespace().next()).collect();
+        providers.dedup();
+        wrong.push(if providers.is_empty() {
+            format!("the box has no package `{name}`; hint: name it in `content.packages`, or upload it")
+        } else {
+            format!("`{name}` is no package; hint: name one that provides it: {}", providers.join(", "))
+        });
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Has dpkg end what it was cut off from: until then apt does nothing.
+fn mend(server: &Server) -> anyhow::Result<()> {
+    let journal = server.path(JOURNAL);
+    if !journal.exists() {
+        return Ok(());
+    }
+    for entry in fs_err::read_dir(journal)? {
+        let name = entry?.file_name();
+        if name.to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()) {
+            let argv = ["env", "DEBIAN_FRONTEND=noninteractive", "dpkg", KEPT, "--configure", "--pending"];
+            return server.call(&argv, LONG).map(drop);
+        }
+    }
+    Ok(())
+}
+
+/// The name of a package, which may be given as `name=version`.
+fn name_of(package: &str) -> &str {
+    package.split('=').next().unwrap_or(package)
 }
 
 /// What is installed of these packages, as `name=version`.
 fn versions(server: &Server, packages: &[String]) -> Vec<String> {
-    let names: Vec<&str> = packages.iter().map(|package| package.split('=').next().unwrap_or(package)).collect();
     let mut all = Vec::new();
-    for name in names {
+    for name in packages.iter().map(|package| name_of(package)) {
         // A package that nobody ever installed is no error here.
         let asked = server.call(&["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Version}", name], SHORT);
         if let Ok(said) = asked
@@ -88,7 +147,7 @@ fn versions(server: &Server, packages: &[String]) -> Vec<String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{SoftwarePlan, install, versions};
+    use super::{SoftwarePlan, check_names, install, mend, versions};
     use crate::host::runner::FakeRunner;
     use crate::node::Server;
     use crate::node::plan::Repository;
@@ -122,5 +181,62 @@ mod tests {
         let plan = SoftwarePlan { repositories: vec![away], packages: Vec::new() };
         let error = install(&server, &plan).await.expect_err("nobody answers");
         assert!(error.to_string().contains("http://127.0.0.1:1/key.asc"), "{error}");
+    }
+
+    fn bench(fake: FakeRunner) -> (tempfile::TempDir, Arc<FakeRunner>, Server) {
+        let (dir, runner) = (tempfile::tempdir().expect("a folder"), Arc::new(fake));
+        let server = Server { root: dir.path().to_owned(), runner: Arc::clone(&runner) as Arc<_> };
+        (dir, runner, server)
+    }
+
+    /// ICN's and Debian's own names, and what apt makes of others: `g++-1.` is a pattern, `curl-` removes curl.
+    #[test]
+    fn only_packages_by_their_very_names_are_installed() {
+        let cases = [
+            ("curl", "", ""),
+            ("curl=1:8.5-1", "", ""),
+            ("g++", "", ""),
+            ("g++-1.", "", "the box has no package `g++-1.`"),
+            ("curl-", "", "the box has no package `curl-`"),
+            (
+                "mta",
+                "Package: mta\nReverse Provides: \nexim4 4.96 (= )\nexim4 4.95 (= )\nssmtp 2.64 (= )\n",
+                "`mta` is no package; hint: name one that provides it: exim4, ssmtp",
+            ),
+        ];
+        let repository = Repository {
+            name: "carried".to_owned(),
+            url: "http://[fd00::1]:6180/debian".to_owned(),
+            suite: "trixie main".to_owned(),
+            key_url: String::new(),
+        };
+        for (package, shown, why) in cases {
+            let plan = SoftwarePlan { repositories: vec![repository.clone()], packages: vec![package.to_owned()] };
+            let asked = "env DEBIAN_FRONTEND=noninteractive apt-cache";
+            let fake = FakeRunner::default().answer(asked, "curl\ng++\ng++-11\n").answer(asked, shown);
+            let (_dir, runner, server) = bench(fake);
+            let said = check_names(&server, &plan).map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(said.starts_with(why) && said.is_empty() == why.is_empty(), "{package}: {said}");
+            let call = &runner.calls()[0];
+            assert!(call.contains(" -o Acquire::http::Proxy::fd00::1=DIRECT "), "{call}");
+            assert!(call.contains(" -o APT::Get::List-Cleanup=false "), "{call}");
+        }
+    }
+
+    #[test]
+    fn a_dpkg_that_was_cut_off_is_let_end_first() {
+        let (dir, runner, server) = bench(FakeRunner::default());
+        mend(&server).expect("nothing to do");
+        let journal = dir.path().join("var/lib/dpkg/updates");
+        fs_err::create_dir_all(&journal).expect("a folder");
+        fs_err::write(journal.join("tmp.i"), "").expect("written");
+        mend(&server).expect("nothing to do");
+        assert_eq!(runner.calls(), [""; 0]);
+        for name in ["0000", "0001"] {
+            fs_err::write(journal.join(name), "").expect("written");
+        }
+        mend(&server).expect("mended");
+        let call = "env DEBIAN_FRONTEND=noninteractive dpkg --force-confold --configure --pending";
+        assert_eq!(runner.calls(), [call]);
     }
 }

@@ -40,10 +40,12 @@ pub fn set_up(server: &Server, own: IpAddr) -> anyhow::Result<bool> {
 /// A server that the network names later replaces it.
 fn name_server(server: &Server, own: IpAddr) -> anyhow::Result<bool> {
     if server.has(RESOLVED) {
-        let changed = server.write(RESOLVED_DROP_IN, &format!("[Resolve]\nFallbackDNS={own}\n"), 0o644)?;
+        let unread = server.may_lag("systemd-resolved")?;
+        let changed = server.write(RESOLVED_DROP_IN, &format!("[Resolve]\nFallbackDNS={own}\n"), 0o644)? || unread;
         if changed {
             server.call(&["systemctl", "reload-or-restart", "systemd-resolved.service"], SHORT)?;
         }
+        server.has_read("systemd-resolved")?;
         return Ok(changed);
     }
     let path = server.path(RESOLV_CONF);

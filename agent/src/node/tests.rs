@@ -310,6 +310,115 @@ fn only_a_node_of_the_cluster_that_it_leaves_is_reset() {
     assert!(!is_meant(Some(&plan("default/two/2"))));
 }
 
+/// An NFS share that kubeadm could not unmount, in a pod's folder; etcd on a disk of its own; the kubelet's folder elsewhere.
+#[test]
+fn what_is_mounted_is_never_removed_by_a_reset() {
+    let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 8:2 / /var/lib/etcd rw - ext4 /dev/sdb1 rw\n\
+                  40 22 0:40 / /var/lib/kubelet/pods/1/volumes/a\\040b rw - nfs4 nas:/share rw\n\
+                  41 40 0:41 / /var/lib/kubelet/pods/1/volumes/a\\040b/c rw - tmpfs tmpfs rw\n";
+    let put = |bench: &Bench| {
+        bench.put("proc/self/mountinfo", mounts);
+        bench.put("var/lib/etcd/member/wal", "x");
+        bench.put("var/lib/kubelet/pods/1/volumes/a b/users", "data");
+    };
+    let bench = Bench::new(FakeRunner::default().fail("umount", 32, "target is busy"));
+    put(&bench);
+    let error = reset::reset(&bench.server).expect_err("a share is in use");
+    let told = format!("{error:#}");
+    assert!(told.contains("volumes/a b/c` is mounted in `/var/lib/kubelet`") && told.contains("busy"), "{told}");
+    assert_eq!(bench.text("var/lib/kubelet/pods/1/volumes/a b/users"), "data");
+
+    let bench = Bench::new(FakeRunner::default());
+    put(&bench);
+    reset::reset(&bench.server).expect("reset");
+    let calls = bench.runner.calls();
+    let unmounted: Vec<&str> = calls.iter().filter_map(|call| call.strip_prefix("umount ")).collect();
+    let volume = "/var/lib/kubelet/pods/1/volumes/a b";
+    assert_eq!(unmounted, [&*format!("{volume}/c"), volume], "the upper one first, and not the disk of etcd");
+    assert!(!bench.dir.path().join("var/lib/kubelet").exists());
+    assert_eq!(fs_err::read_dir(bench.dir.path().join("var/lib/etcd")).expect("it stays").count(), 0);
+
+    let bench = Bench::new(FakeRunner::default());
+    bench.put("data/kubelet/pods/x", "x");
+    fs_err::create_dir_all(bench.dir.path().join("var/lib")).expect("a folder");
+    let link = bench.dir.path().join("var/lib/kubelet");
+    fs_err::os::unix::fs::symlink(bench.dir.path().join("data/kubelet"), &link).expect("a link");
+    reset::reset(&bench.server).expect("reset");
+    assert_eq!(fs_err::read_dir(link).expect("it still leads there").count(), 0);
+}
+
+/// containerd kills keepalived. A configuration that somebody else wrote is his.
+#[test]
+fn a_master_that_leaves_does_not_keep_the_shared_address() {
+    let ours = "vrrp_script api {\n  script \"/usr/bin/foothold-agent node answers 127.0.0.1:8443\"\n}\nvrrp_instance api {\n  \
+                interface ens3\n  virtual_ipaddress {\n    172.22.0.250/24\n  }\n}\n";
+    for (text, deleted) in [(ours, 1), ("interface ens3\nvirtual_ipaddress {\n  172.22.0.250/24\n}\n", 0)] {
+        let bench = Bench::new(FakeRunner::default());
+        bench.put("etc/keepalived/keepalived.conf", text);
+        reset::reset(&bench.server).expect("reset");
+        assert_eq!(bench.called("ip address delete 172.22.0.250/24 dev ens3"), deleted);
+        assert_eq!(bench.text("etc/keepalived/keepalived.conf").is_empty(), deleted == 1);
+    }
+}
+
+/// DHCP leases the address to others when the server is given back. `cluster`: what the ledger names when the reset begins.
+#[test]
+fn a_server_that_leaves_gives_its_address_back_whenever_it_was_cut_off() {
+    let drop_in = "etc/systemd/network/a.network.d/50-foothold-address.conf";
+    let plan = ResetPlan { cluster: "default/one/1".to_owned() };
+    for (cluster, traces, left) in [
+        (Some("default/one/1"), true, true),
+        // The address was kept, and kubeadm did not begin; or the reset was cut off at its end.
+        (None, false, true),
+        (None, true, false),
+        (Some("default/two/2"), true, false),
+    ] {
+        let bench = Bench::new(FakeRunner::default());
+        bench.put(drop_in, "[Network]");
+        if traces {
+            bench.put("etc/kubernetes/kubelet.conf", "x");
+        }
+        if let Some(cluster) = cluster {
+            let ledger = Ledger::open(&bench.dir.path().join(LEDGER)).expect("a ledger");
+            ledger.set_fact(CLUSTER, cluster).expect("written");
+        }
+        reset::leave(&bench.server, Some(&plan)).expect("it leaves");
+        let is_there = |path: &str| bench.dir.path().join(path).exists();
+        assert_eq!((!is_there(drop_in), is_there(LEDGER)), (left, !left && cluster.is_some()), "{cluster:?} {traces}");
+    }
+    // networkd does not answer: the ledger stays, and the next reset goes on.
+    let bench = Bench::new(FakeRunner::default().fail("networkctl reload", 1, "timed out"));
+    bench.put(drop_in, "[Network]");
+    bench.put("run/systemd/netif/links/2", "");
+    let ledger = Ledger::open(&bench.dir.path().join(LEDGER)).expect("a ledger");
+    ledger.set_fact(CLUSTER, "default/one/1").expect("written");
+    reset::leave(&bench.server, Some(&plan)).expect_err("not yet");
+    assert!(bench.dir.path().join(LEDGER).exists());
+    reset::leave(&bench.server, Some(&plan)).expect("now");
+    assert_eq!(bench.called("networkctl reload"), 2);
+}
+
+/// Killed between a file and the program that reads it.
+#[test]
+fn who_was_cut_off_before_a_program_read_its_files_has_it_read_them() {
+    let restart = "systemctl restart containerd.service";
+    let bench = Bench::new(FakeRunner::default().fail(restart, 1, "killed here"));
+    runtime::set_up(&bench.server, "server", false).expect_err("cut off");
+    assert!(runtime::set_up(&bench.server, "server", false).expect("set up"));
+    assert_eq!((bench.called(restart), bench.called("systemctl start")), (2, 0));
+    assert!(!runtime::set_up(&bench.server, "server", false).expect("set up"));
+    assert_eq!((bench.called(restart), bench.called("systemctl start")), (2, 1));
+
+    let reload = "systemctl reload-or-restart systemd-resolved.service";
+    let bench = Bench::new(FakeRunner::default().fail(reload, 1, "killed here"));
+    bench.put("run/systemd/resolve/resolv.conf", "");
+    system::set_up(&bench.server, OWN).expect_err("cut off");
+    for _ in 0..2 {
+        system::set_up(&bench.server, OWN).expect("set up");
+    }
+    assert_eq!(bench.called(reload), 2);
+}
+
 #[test]
 fn a_server_that_nothing_came_to_is_reset_without_kubeadm() {
     let bench = Bench::new(FakeRunner::default().fail("kubeadm", 127, "not found"));

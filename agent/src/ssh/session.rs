@@ -7,6 +7,7 @@ use std::time::Duration;
 use russh::client::{self, AuthResult, Handle};
 use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
 use russh::{ChannelMsg, ChannelStream, Disconnect, MethodSet};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
 use super::{Identity, SshError, Target};
@@ -22,6 +23,8 @@ const KILLED: u32 = 128 + 9;
 /// Size of a terminal, as serial lines take it for granted.
 const COLUMNS: u32 = 80;
 const ROWS: u32 = 24;
+/// Proxies are for other machines than those of the site.
+const WITHOUT_PROXIES: &str = "env -u http_proxy -u https_proxy -u HTTP_PROXY -u HTTPS_PROXY ";
 /// End of what a program says that an error carries.
 const STDERR_TAIL: usize = 2000;
 
@@ -66,6 +69,8 @@ pub struct Session {
     target: Target,
     host_key: String,
     password: Option<String>,
+    /// Whether `sudo` asks for the password.
+    sudo_asks: OnceCell<bool>,
 }
 
 impl Session {
@@ -116,7 +121,8 @@ impl Session {
         };
         let host_key = shown.and_then(|key| key.to_openssh().ok()).unwrap_or_default();
         log_in(&mut handle, target, identity).await?;
-        Ok(Self { handle, target: target.clone(), host_key, password: identity.password.clone() })
+        let password = identity.password.clone().filter(|_| target.user != "root");
+        Ok(Self { handle, target: target.clone(), host_key, password, sudo_asks: OnceCell::new() })
     }
 
     /// The key that the server showed, as a line (`ssh-ed25519 AAAA...`).
@@ -214,13 +220,23 @@ impl Session {
     }
 
     async fn execute(&self, argv: &[&str], stdin: &[u8], out: &mut impl FnMut(&[u8])) -> Result<Ended, SshError> {
+        let (command, before) = self.as_root(argv).await?;
+        self.start((argv, command, before), stdin, out).await
+    }
+
+    /// Starts a command line for a program, and waits for its end. `before`: what goes before its standard input.
+    async fn start(
+        &self,
+        (argv, command, before): (&[&str], String, Option<String>),
+        stdin: &[u8],
+        out: &mut impl FnMut(&[u8]),
+    ) -> Result<Ended, SshError> {
         let lost = |error: russh::Error| SshError::Lost {
             target: self.target.to_string(),
             doing: format!("`{}` ran", argv.first().copied().unwrap_or_default()),
             source: Box::new(error),
         };
         let channel = self.handle.channel_open_session().await.map_err(lost)?;
-        let (command, before) = self.as_root(argv);
         channel.exec(true, command).await.map_err(lost)?;
         let (mut read, write) = channel.split();
         // Beside each other: a program may say more than fits before it has read everything.
@@ -253,26 +269,33 @@ impl Session {
         Ok(Ended { code, stdout: Vec::new(), stderr: String::from_utf8_lossy(&stderr[from..]).into_owned() })
     }
 
-    /// The command line for the server's shell, and what goes before its standard input: sudo's password. It is on no
-    /// command line.
-    fn as_root(&self, argv: &[&str]) -> (String, Option<String>) {
+    /// The command line for the server's shell, and what goes before its standard input: the password, if sudo asks for it.
+    /// It is on no command line. A sudo that does not ask would leave it to the program.
+    async fn as_root(&self, argv: &[&str]) -> Result<(String, Option<String>), SshError> {
         let mut line = String::new();
         let mut before = None;
         if self.target.user != "root" {
             match &self.password {
-                Some(password) => {
-                    line.push_str("sudo -S -p '' -- ");
+                Some(password) if *self.sudo_asks.get_or_try_init(|| self.whether_sudo_asks()).await? => {
+                    // It may have asked a moment ago: `-k` has it ask again.
+                    line.push_str("sudo -k -S -p '' -- ");
                     before = Some(format!("{password}\n"));
                 }
-                None => line.push_str("sudo -n -- "),
+                _ => line.push_str("sudo -n -- "),
             }
         }
+        line.push_str(WITHOUT_PROXIES);
         for (at, argument) in argv.iter().enumerate() {
             let space = if at > 0 { " " } else { "" };
             // Writing to a String cannot fail.
             let _ = write!(line, "{space}{}", quoted(argument));
         }
-        (line, before)
+        Ok((line, before))
+    }
+
+    async fn whether_sudo_asks(&self) -> Result<bool, SshError> {
+        let asked = (&["sudo"][..], "sudo -k -n -- true".to_owned(), None);
+        Ok(self.start(asked, b"", &mut |_| {}).await?.code != 0)
     }
 }
 

@@ -19,6 +19,8 @@ use crate::host::{RunError, Runner as _, System};
 struct Door {
     key: Option<PublicKey>,
     password: Option<&'static str>,
+    /// What its shell reads first.
+    profile: &'static str,
     commands: HashMap<ChannelId, (String, Vec<u8>)>,
 }
 
@@ -63,6 +65,7 @@ impl server::Handler for Door {
 
     async fn channel_eof(&mut self, id: ChannelId, session: &mut ServerSession) -> Result<(), Self::Error> {
         let Some((command, stdin)) = self.commands.remove(&id) else { return Ok(()) };
+        let command = format!("{}{command}", self.profile);
         let ran = System::new().run(&["sh", "-c", &command], &stdin, Duration::from_secs(20));
         let code = match ran {
             Ok(output) => {
@@ -89,13 +92,17 @@ struct Running {
 }
 
 async fn door(key: Option<&PublicKey>, password: Option<&'static str>) -> Running {
+    door_with(key, password, "").await
+}
+
+async fn door_with(key: Option<&PublicKey>, password: Option<&'static str>, profile: &'static str) -> Running {
     let host = PrivateKey::random(&mut rand::rng(), Algorithm::Ed25519).expect("a key");
     let host_key = host.public_key().to_openssh().expect("a line");
     let config = server::Config { keys: vec![host], auth_rejection_time: Duration::ZERO, ..server::Config::default() };
     let config = Arc::new(config);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("an address");
-    let handler = Door { key: key.cloned(), password, commands: HashMap::new() };
+    let handler = Door { key: key.cloned(), password, profile, commands: HashMap::new() };
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut sessions = JoinSet::new();
@@ -179,6 +186,33 @@ async fn a_program_gets_its_input_and_its_lines_are_handed_on() {
     assert_eq!(lines, ["one", "two", "it's \"a b\""]);
     let large = vec![b'x'; 5 << 20];
     assert_eq!(session.output(&["cat"], &large).await.expect("it ran").stdout, large);
+}
+
+/// sudo that asks for the password, each time or not for a while; that does not ask, as images of clouds have it; that nobody
+/// may use. Whatever it does not read would be read by the program.
+#[tokio::test]
+async fn a_program_gets_its_input_and_never_the_password_of_sudo() {
+    const ASKS: &str = "sudo() { case $* in -k*-n*) return 1;; -k*) read -r given;; esac; [ \"$given\" = secret ] || return 1; \
+                        while [ \"$1\" != -- ]; do shift; done; shift; \"$@\"; }; ";
+    const NEVER_ASKS: &str = "sudo() { while [ \"$1\" != -- ]; do shift; done; shift; \"$@\"; }; ";
+    for (profile, good) in [(ASKS, true), (NEVER_ASKS, true), ("sudo() { return 1; }; ", false)] {
+        let mut at = door_with(None, Some("secret"), profile).await;
+        at.target.user = "debian".to_owned();
+        let session = entered(&at, &password("secret")).await;
+        for _ in 0..2 {
+            let ran = session.output(&["cat"], b"plan\n").await.map(|ended| ended.stdout);
+            assert_eq!(ran.ok(), good.then(|| b"plan\n".to_vec()), "{profile}");
+        }
+    }
+}
+
+/// A site's proxy, as `/etc/environment` gives it to whoever logs in.
+#[tokio::test]
+async fn programs_do_not_go_through_proxies() {
+    let at = door_with(None, Some("secret"), "export https_proxy=http://p HTTP_PROXY=http://p KEPT=1; ").await;
+    let session = entered(&at, &password("secret")).await;
+    let seen = session.output(&["sh", "-c", "echo \"$https_proxy$HTTP_PROXY$KEPT\""], b"").await.expect("it ran");
+    assert_eq!(seen.stdout, b"1\n");
 }
 
 #[tokio::test]

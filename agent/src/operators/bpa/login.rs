@@ -96,12 +96,13 @@ impl Common {
                 }
                 identity.password = text(&users, PASSWORD).map(|text| text.trim_end_matches(['\r', '\n']).to_owned());
             }
-            (None, Some(name)) => {
+            // Who was let in once, is by the cluster's own key: whoever deletes all of a cluster deletes the Secret first.
+            (None, Some(name)) if !was_entered(object) => {
                 return Err(LoginError::Lacking(format!(
                     "Secret `{namespace}/{name}`, which `spec.ssh.secretRef` names, is not there"
                 )));
             }
-            (None, None) => {}
+            (None, _) => {}
         }
         let (user, port) = entered_as(object);
         Ok(Login { user, port, identity, authorized })
@@ -125,6 +126,11 @@ impl Common {
         ssh::private_key(&private, &format!("`{key}` of Secret `{namespace}/{name}`"))?;
         Ok(private)
     }
+}
+
+/// Whether a server of the cluster was entered: since then it has the cluster's own key.
+fn was_entered(object: &Provisioning) -> bool {
+    object.status.iter().flat_map(|status| &status.nodes).any(|node| node.host_key.is_some())
 }
 
 /// User name and port of the login.
@@ -153,5 +159,29 @@ pub fn secret<const N: usize>(object: &Provisioning, name: &str, kind: &str, dat
         type_: Some(kind.to_owned()),
         data: Some(data.into_iter().map(bytes).collect()),
         ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_api::clusters::provisioning::Provisioning;
+    use serde_json::{Value, json};
+
+    use super::was_entered;
+
+    #[test]
+    fn the_users_secret_is_needed_until_a_server_was_entered() {
+        let object = |nodes: Value| -> Provisioning {
+            let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
+                "metadata": {"name": "p", "namespace": "default"}, "spec": {"masters": []}, "status": {"nodes": nodes}});
+            serde_json::from_value(object).expect("an object")
+        };
+        let node = |key: Option<&str>| {
+            json!({"name": "m", "roles": ["master"], "host": "metal3/m", "macAddress": "52:54:00:00:00:01",
+                "ip": "172.22.0.1", "phase": "Waiting", "hostKey": key})
+        };
+        assert!(!was_entered(&object(json!([]))));
+        assert!(!was_entered(&object(json!([node(None)]))));
+        assert!(was_entered(&object(json!([node(None), node(Some("ssh-ed25519 AAAA"))]))));
     }
 }

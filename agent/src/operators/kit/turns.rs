@@ -21,7 +21,7 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Predicate as _, PredicateConfig, WatchStreamExt as _, predicates, reflector, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use serde::Serialize;
 
 use super::command;
@@ -35,6 +35,20 @@ const WORKERS: u16 = 4;
 const STALE: Duration = Duration::from_secs(1);
 /// Pause after any other error of the API server.
 const BROKEN: Duration = Duration::from_secs(15);
+
+/// The API server refuses what a controller writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Refused;
+
+impl Reason for Refused {
+    fn word(self) -> &'static str {
+        "Refused"
+    }
+
+    fn is_warning(self) -> bool {
+        true
+    }
+}
 
 /// When an object has its next turn. It is `kube`'s type; several kinds have an `Action` of their own.
 pub use kube::runtime::controller::Action as Next;
@@ -124,7 +138,8 @@ impl Base {
     pub fn changed<K: Object>(&self) -> (Store<K>, Queue<K>) {
         let (store, writer) = reflector::store();
         let events = watcher(self.watched::<K>(), watcher::Config::default()).default_backoff().reflect(writer);
-        let relevant = predicates::generation.combine(predicates::annotations).combine(predicates::finalizers);
+        let relevant = predicates::generation.combine(predicates::labels).combine(predicates::annotations);
+        let relevant = relevant.combine(predicates::finalizers);
         let changed = events.applied_objects().predicate_filter(relevant, PredicateConfig::default());
         (store, Box::pin(changed.map_ok(|object| ObjectRef::from_obj(&object))))
     }
@@ -165,15 +180,21 @@ impl Base {
 
     /// Takes turns with the objects of the queues. Does not end.
     pub async fn run<T: Turn>(&self, controller: T, store: Store<T::Kind>, queues: Vec<Queue<T::Kind>>) {
-        let objects = self.objects.clone();
+        let base = self.clone();
         let reconcile = move |object: Arc<T::Kind>, controller: Arc<T>| {
-            let objects = objects.clone();
+            let base = base.clone();
             Box::pin(async move {
                 let (namespace, name) = object.key();
-                match objects.get::<T::Kind>(&namespace, &name).await? {
-                    Some(object) => controller.turn(object).await,
-                    None => Ok(Next::await_change()),
+                let Some(object) = base.objects.get::<T::Kind>(&namespace, &name).await? else {
+                    return Ok(Next::await_change());
+                };
+                let about = object.object_ref(&());
+                let turned = controller.turn(object).await;
+                // It would be refused again and again, and the status does not tell it.
+                if let Some(error) = turned.as_ref().err().filter(|error| error.is_refused()) {
+                    base.tell(&about, &Event::new(Refused, chain(error))).await;
                 }
+                turned
             })
         };
         let failed = |_: Arc<T::Kind>, error: &ObjectError, _: Arc<T>| {

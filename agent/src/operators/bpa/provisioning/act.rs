@@ -10,8 +10,8 @@ use agent_api::clusters::provisioning::{
 use agent_api::metal3::BareMetalHost;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::ResourceExt as _;
-use kube::api::ObjectMeta;
+use kube::api::{ListParams, ObjectMeta};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::controller::Controller;
@@ -28,7 +28,7 @@ use super::wishes::Wanted;
 use crate::host::files;
 use crate::operators::bpa::common::{Goods, MANAGER};
 use crate::operators::bpa::login::{LoginError, entered_as, key_name, secret};
-use crate::operators::kit::{Next, Object as _, ObjectError, told_key};
+use crate::operators::kit::{Next, Object as _, ObjectError, doing, told_key};
 use crate::steps::chain;
 
 /// Label of ICN for clusters of virtual machines.
@@ -37,6 +37,8 @@ const VM: (&str, &str) = ("cluster-type", "virtlet-vm");
 pub(super) const ABANDON: &str = "bpa.akraino.org/abandon";
 /// Pause until servers that do not answer are asked again.
 const AGAIN: Duration = Duration::from_secs(30);
+/// Pause until work that is to end is looked at again.
+const ENDS: Duration = Duration::from_secs(1);
 
 /// Name of the Secret with the kubeconfig, as Cluster API has it.
 pub(super) fn kubeconfig_name(object: &Provisioning) -> String {
@@ -141,7 +143,8 @@ impl Controller {
             // What an installer leaves behind is its own.
             Doing::Job(_) => Vec::new(),
         };
-        let work = Arc::new(Work::new(&nodes, &before, leave, aim, schedule, Arc::clone(&self.history)));
+        let work = Work::new(&nodes, &before, leave, aim, schedule, Arc::clone(&self.history));
+        let work = Arc::new(work.of(object.metadata.generation));
         self.works.lock().unwrap_or_else(PoisonError::into_inner).insert(object.key(), Arc::clone(&work));
         self.tell(object, work.told(What::Installing)).await?;
         let (wake, key) = (self.wake.clone(), object.key());
@@ -149,10 +152,16 @@ impl Controller {
         // Those that have ended are done with.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let made = match (doing, aim) {
-                (Doing::Ours(order), Aim::Spec) => install(&order, &work).await,
-                (Doing::Ours(order), Aim::Upkeep) => upkeep::keep_up(&order, &work).await,
-                (Doing::Job(order), _) => job::install(&order, &work).await,
+            let doing = async {
+                match (doing, aim) {
+                    (Doing::Ours(order), Aim::Spec) => install(&order, &work).await,
+                    (Doing::Ours(order), Aim::Upkeep) => upkeep::keep_up(&order, &work).await,
+                    (Doing::Job(order), _) => job::install(&order, &work).await,
+                }
+            };
+            let made = tokio::select! {
+                made = doing => made,
+                () = work.until_halted() => Err(anyhow::anyhow!("it was ended before its end")),
             };
             work.end(made.map_err(|error| format!("{error:#}")));
             // Nobody is left to wake when the controller ends.
@@ -276,16 +285,20 @@ impl Controller {
             return Ok(Next::await_change());
         }
         let key = object.key();
-        // What runs is not cut off in the middle of kubeadm: a reset waits on the server until that has ended.
+        // What fails would be tried for ever. kubeadm is not cut off: a reset waits on the server until it has ended.
         if let Some(work) = self.work(&key) {
-            if work.ended().is_none() {
-                self.tell(object, work.told(What::Deleting)).await?;
-                return Ok(Next::requeue(Duration::from_secs(3)));
+            work.halt();
+            let ended = work.ended().is_some();
+            // Who was entered in the meantime is reset, too.
+            self.tell(object, work.told(What::Deleting)).await?;
+            if ended {
+                self.forget_work(&key);
             }
-            self.forget_work(&key);
+            return Ok(Next::requeue(ENDS));
         }
-        let own: Vec<Arc<BareMetalHost>> =
-            self.common.hosts.state().into_iter().filter(|host| is_of(host, object)).collect();
+        // An installer of the user's does not work on servers that are given back.
+        self.forget_job(object).await?;
+        let own = self.own_hosts(object).await?;
         let failed = self.reset_all(object, &own).await?;
         if !failed.is_empty() && !object.annotations().contains_key(ABANDON) {
             let why = format!(
@@ -306,6 +319,18 @@ impl Controller {
         Ok(Next::await_change())
     }
 
+    /// The hosts of a cluster, as they are: an operator that has just begun to watch them knows none.
+    async fn own_hosts(&self, object: &Provisioning) -> Result<Vec<Arc<BareMetalHost>>, ObjectError> {
+        let all = Api::<BareMetalHost>::all(self.common.base.client.clone());
+        let hosts = match all.list(&ListParams::default()).await.map_err(doing("listing BareMetalHosts")) {
+            Ok(list) => list.items,
+            // There is no such kind, and so no host.
+            Err(error) if error.is_gone() => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(hosts.into_iter().filter(|host| is_of(host, object)).map(Arc::new).collect())
+    }
+
     /// Resets the servers on which an installation was begun, all at the same time. Returns what failed, in words.
     async fn reset_all(&self, object: &Provisioning, own: &[Arc<BareMetalHost>]) -> Result<Vec<String>, ObjectError> {
         let nodes = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
@@ -321,8 +346,9 @@ impl Controller {
         }
         let login = match self.common.login(object).await {
             Ok(login) => login,
-            Err(LoginError::Object(error)) => return Err(error),
-            Err(error) => return Ok(vec![error.to_string()]),
+            // A namespace that is being deleted takes no new key.
+            Err(LoginError::Object(error)) if !error.is_refused() => return Err(error),
+            Err(error) => return Ok(vec![chain(&error)]),
         };
         let told = nodes.iter().map(|node| NodeStatus { phase: NodePhase::Removing, ..(*node).clone() }).collect();
         self.tell(object, Told { nodes: Some(told), ..Told::new(What::Deleting, "resetting the servers") }).await?;

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::decide::Chosen;
 use super::wishes::Wanted;
-use crate::node::plan::{INTERFACE, NodeFile, PREFIX};
+use crate::node::plan::{INTERFACE, KEEPALIVED_CONF, NodeFile, PREFIX};
 
 /// Where the API answers at the virtual address.
 pub const PORT: u16 = 8443;
@@ -22,7 +22,6 @@ pub const PORT: u16 = 8443;
 const HAPROXY: &str = "foothold.dev/haproxy:3.0.11";
 const KEEPALIVED: &str = "foothold.dev/keepalived:2.3.3";
 const HAPROXY_CFG: &str = "/etc/haproxy/haproxy.cfg";
-const KEEPALIVED_CONF: &str = "/etc/keepalived/keepalived.conf";
 /// How `HAProxy` looks after an API server: seldom, because each look costs all of them a handshake; more often as soon as a
 /// request meets one that does not answer.
 const CHECKED: &str =
@@ -39,7 +38,7 @@ pub fn files(wanted: &Wanted, all: &[Chosen], own: &Chosen) -> Vec<NodeFile> {
         return Vec::new();
     }
     let masters: Vec<&Chosen> = all.iter().filter(|node| node.roles.contains(&NodeRole::Master)).collect();
-    let (haproxy, keepalived) = (haproxy(&masters), keepalived(address, &masters, own));
+    let (haproxy, keepalived) = (haproxy(address, &masters), keepalived(address, &masters, own));
     let pods = [
         ("haproxy", pod("haproxy", HAPROXY, &["-W", "-db", "-f", HAPROXY_CFG], HAPROXY_CFG, &haproxy, &[])),
         (
@@ -62,10 +61,12 @@ pub fn files(wanted: &Wanted, all: &[Chosen], own: &Chosen) -> Vec<NodeFile> {
     files
 }
 
-fn haproxy(masters: &[&Chosen]) -> String {
+fn haproxy(address: IpAddr, masters: &[&Chosen]) -> String {
+    // A server that was booted with `ipv6.disable=1` has no socket of IPv6.
+    let bind = if address.is_ipv4() { format!("*:{PORT}") } else { format!(":::{PORT} v4v6") };
     let mut text = format!(
         "global\n  log stdout format raw local0\n\ndefaults\n  mode tcp\n  log global\n  option tcplog\n  option dontlognull\n  \
-         timeout connect 2s\n  timeout client 1h\n  timeout server 1h\n  timeout check 10s\n\nfrontend api\n  bind :::{PORT} v4v6\n  \
+         timeout connect 2s\n  timeout client 1h\n  timeout server 1h\n  timeout check 10s\n\nfrontend api\n  bind {bind}\n  \
          default_backend masters\n\nbackend masters\n  balance roundrobin\n  option httpchk GET /readyz\n  \
          http-check expect status 200\n  retries 3\n  option redispatch 1\n"
     );
@@ -157,6 +158,9 @@ mod tests {
         // `tests/tests/virtual_address.rs` has the real one run these.
         insta::assert_snapshot!("keepalived_conf", text(KEEPALIVED_CONF));
         insta::assert_snapshot!("keepalived_pod", text("/etc/kubernetes/manifests/keepalived.yaml"));
+        let of_ipv6 = Wanted { virtual_ip: Some("fd00::250".parse().expect("an address")), ..wanted.clone() };
+        let of_ipv6 = files(&of_ipv6, &all, &all[1]);
+        assert!(of_ipv6.iter().any(|file| file.path == HAPROXY_CFG && file.text.contains("  bind :::8443 v4v6\n")));
         let lone = files(&wanted, &all[..1], &all[0]);
         assert!(lone.iter().any(|file| file.path == KEEPALIVED_CONF && !file.text.contains("unicast")), "{lone:?}");
         // The first one's peers and priority are others, and so is its pod.

@@ -19,10 +19,11 @@ use super::decide::{Choice, choose, consumer};
 use super::eta::History;
 use super::install::Work;
 use super::leaving::no_master_stays;
+use super::overlap::overlap;
 use super::tell::{Told, What, is_settled};
 use super::tenant::is_tenants;
 use super::upgrade::impossible;
-use super::upkeep::Aim;
+use super::upkeep::{Aim, stands};
 use super::watch::{Due, whole};
 use super::wishes::Wanted;
 use crate::operators::bpa::common::Common;
@@ -139,6 +140,11 @@ impl Turn for Controller {
             self.unmet(&object, Some(&wanted), Told::new(What::Invalid, why)).await?;
             return Ok(Next::requeue(WATCH));
         }
+        let new = !stands(&object) && object.spec.installer.is_none();
+        if let Some(why) = overlap(&wanted, &choice.chosen, self.common.place.address).filter(|_| new) {
+            self.tell(&object, Told::new(What::Invalid, why)).await?;
+            return Ok(Next::requeue(SEARCH));
+        }
         if !self.claim(&object, &choice.chosen).await? {
             return Ok(Next::requeue(AGAIN));
         }
@@ -184,9 +190,25 @@ impl Controller {
         let Some(ended) = work.ended() else {
             // An upgrade goes no further than the node that it is at when another version is asked for.
             work.wish(asked_version(object));
+            if work.is_in_the_way_of(object.metadata.generation) {
+                work.halt();
+            }
             self.tell(object, work.told(What::Installing)).await?;
             return Ok(Next::requeue(PROGRESS));
         };
+        if work.is_halted() {
+            // Nothing has failed, and nothing is done: the next turn looks at the newer spec.
+            self.tell(object, work.told(What::Installing)).await?;
+            self.forget_work(&object.key());
+            return Ok(Next::requeue(AGAIN));
+        }
+        // A spec that was changed meanwhile has not been looked at yet.
+        let object = &for_generation(object, work.generation());
+        if let (Err(_), Some(made)) = (&ended, work.made()) {
+            let known = object.status.as_ref().map(|status| status.nodes.clone()).unwrap_or_default();
+            let nodes = if work.aim() == Aim::Upkeep { known } else { work.nodes() };
+            self.keep(object, &nodes, &made).await?;
+        }
         if work.aim() == Aim::Upkeep {
             return self.kept_up(object, ended).await;
         }
@@ -212,6 +234,13 @@ impl Controller {
     }
 }
 
+/// The object, as of that generation.
+fn for_generation(object: &Provisioning, generation: Option<i64>) -> Provisioning {
+    let mut object = object.clone();
+    object.metadata.generation = generation;
+    object
+}
+
 fn taken_by(object: &Provisioning, all: &[Arc<Provisioning>]) -> Option<String> {
     let age = |one: &Provisioning| (one.metadata.creation_timestamp.clone().map(|time| time.0), one.key());
     let same = |other: &&Arc<Provisioning>| other.cluster() == object.cluster() && other.key() != object.key();
@@ -223,6 +252,10 @@ fn lacking(choice: Choice) -> Told {
     let why = choice.lacking.join("\n");
     Told { not_chosen: choice.not_chosen, ..Told::new(What::Unschedulable, why) }
 }
+
+#[cfg(test)]
+#[path = "controller_tests.rs"]
+mod turn_tests;
 
 #[cfg(test)]
 mod tests {

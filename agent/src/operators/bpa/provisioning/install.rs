@@ -12,6 +12,7 @@ use agent_api::meta::Time;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::decide::Chosen;
 use super::eta::{History, Part, Schedule};
@@ -79,6 +80,9 @@ pub(super) struct Work {
     state: Mutex<Shared>,
     aim: Aim,
     history: Arc<History>,
+    /// Generation of the object for whose spec it is.
+    generation: Option<i64>,
+    halt: CancellationToken,
 }
 
 struct Shared {
@@ -89,6 +93,8 @@ struct Shared {
     schedule: Schedule,
     /// Version that the spec asks for now, if it names one.
     wish: Option<String>,
+    /// What was made, though something may be left undone.
+    made: Option<Made>,
     ended: Option<Result<Made, String>>,
 }
 
@@ -122,8 +128,39 @@ impl Work {
         };
         let sentence = "reaching the servers by SSH".to_owned();
         let nodes = chosen.iter().map(node).chain(leave).collect();
-        let shared = Shared { nodes, sentence, steps: BTreeMap::new(), schedule, wish: None, ended: None };
-        Self { state: Mutex::new(shared), aim, history }
+        let shared = Shared { nodes, sentence, steps: BTreeMap::new(), schedule, wish: None, made: None, ended: None };
+        Self { state: Mutex::new(shared), aim, history, generation: None, halt: CancellationToken::new() }
+    }
+
+    /// The same, for the spec of that generation.
+    pub fn of(self, generation: Option<i64>) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// Generation of the object for whose spec it is.
+    pub const fn generation(&self) -> Option<i64> {
+        self.generation
+    }
+
+    /// Ends it, wherever it is, as the end of the operator does: servers go on with what they have begun.
+    pub fn halt(&self) {
+        self.halt.cancel();
+    }
+
+    /// Waits until it is to end.
+    pub async fn until_halted(&self) {
+        self.halt.cancelled().await;
+    }
+
+    /// Whether it was ended before its end.
+    pub fn is_halted(&self) -> bool {
+        self.halt.is_cancelled()
+    }
+
+    /// Whether something fails that a newer spec may not ask for: it would be tried for ever.
+    pub fn is_in_the_way_of(&self, generation: Option<i64>) -> bool {
+        let failing = |node: &NodeStatus| node.phase == NodePhase::Failing;
+        self.generation != generation && self.lock().nodes.iter().any(failing)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Shared> {
@@ -178,6 +215,16 @@ impl Work {
     /// The version that the spec asks for now, if it is another one.
     pub fn wishes_instead(&self, of: &str) -> Option<String> {
         self.lock().wish.clone().filter(|wish| wish != of)
+    }
+
+    /// This was made, whatever is left undone on nodes that do not answer: its kubeconfig may be a renewed one.
+    pub fn has_made(&self, made: &Made) {
+        self.lock().made = Some(made.clone());
+    }
+
+    /// What was made.
+    pub fn made(&self) -> Option<Made> {
+        self.lock().made.clone()
     }
 
     /// Its result, once it has ended.
@@ -275,17 +322,18 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     let first = &servers[first_at];
     // What is left undone on nodes that do not answer.
     let mut undone = Vec::new();
-    // A first install that was cut off goes on below.
-    let runs = order.existed && first.facts.member;
+    // Before the API is asked for anything: with certificates that have ended it answers nobody.
+    if order.renew {
+        undone.extend(upgrade::renew(order, work, &servers, &away).await?);
+    }
+    // A first install whose first master was cut off goes on below.
+    let runs = first.facts.member && (order.existed || first.facts.whole);
     if runs {
         first.until_api_answers(work).await?;
     }
     leaving::make_way(order, work, runs.then_some(first)).await?;
     if runs {
         undone.extend(upgrade::upgrade(order, work, &servers, first, &away).await?);
-    }
-    if order.renew {
-        undone.extend(upgrade::renew(order, work, &servers, &away).await?);
     }
     work.say(format!("making {} the control plane", first.node.name));
     let api = kubeadm::host_and_port(&order.wanted, first.node);
@@ -307,10 +355,12 @@ pub(super) async fn install(order: &Order, work: &Work) -> anyhow::Result<Made> 
     for server in servers {
         server.session.close().await;
     }
-    anyhow::ensure!(undone.is_empty(), "{}", undone.join("\n"));
     let endpoint = kubeadm::endpoint(&order.wanted, &order.chosen[0]);
     let networks = Some((order.wanted.pod_cidr.clone(), order.wanted.service_cidr.clone()));
-    Ok(Made { kubeconfig, version: order.version.clone(), endpoint, networks })
+    let made = Made { kubeconfig, version: order.version.clone(), endpoint, networks };
+    work.has_made(&made);
+    anyhow::ensure!(undone.is_empty(), "{}", undone.join("\n"));
+    Ok(made)
 }
 
 /// The other nodes join: masters one after the other, because etcd takes one new member at a time, then all workers at
@@ -457,14 +507,45 @@ fn flannel(manifest: &str, pod_cidr: &str, (host, port): (String, u16)) -> anyho
         "metadata": {"name": "kubernetes-services-endpoint", "namespace": FLANNEL},
         "data": {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port.to_string()},
     });
-    Ok([namespace, &endpoint.to_string(), others].join(DOCUMENT).replace(POD_CIDR, pod_cidr))
+    let whole = [namespace, &endpoint.to_string(), others].join(DOCUMENT);
+    if pod_cidr.contains(':') {
+        let (of_ipv4, of_ipv6) =
+            (format!("\"Network\": \"{POD_CIDR}\""), "\"EnableIPv4\": false, \"EnableIPv6\": true");
+        return Ok(whole.replace(&of_ipv4, &format!("{of_ipv6}, \"IPv6Network\": \"{pod_cidr}\"")));
+    }
+    Ok(whole.replace(POD_CIDR, pod_cidr))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use agent_api::clusters::provisioning::{NodePhase, NodeRole};
     use serde_json::{Value, json};
 
-    use super::{LOG, flannel, newest};
+    use super::super::decide::tests::chosen;
+    use super::{Aim, History, LOG, Schedule, Work, flannel, newest};
+
+    /// A step is tried for ever: the spec may not ask for it any more, and a cluster that is deleted does not.
+    #[tokio::test]
+    async fn work_that_fails_is_no_obstacle_to_a_newer_spec() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (history, nodes) = (Arc::new(History::open(dir.path())), [chosen("m", 10, &[NodeRole::Master])]);
+        let work = Work::new(&nodes, &[], Vec::new(), Aim::Spec, Schedule::unknown(), history).of(Some(1));
+        for (phase, generation, in_the_way) in [
+            (NodePhase::Installing, 1, false),
+            (NodePhase::Installing, 2, false),
+            (NodePhase::Failing, 1, false),
+            (NodePhase::Failing, 2, true),
+        ] {
+            work.change("m", |node| node.phase = phase);
+            assert_eq!(work.is_in_the_way_of(Some(generation)), in_the_way, "{phase:?} {generation}");
+        }
+        assert!(!work.is_halted());
+        work.halt();
+        work.until_halted().await;
+        assert!(work.is_halted());
+    }
 
     #[test]
     fn a_nodes_log_keeps_its_newest_lines() {
@@ -490,6 +571,15 @@ mod tests {
             (&told["metadata"]["name"], &told["metadata"]["namespace"])
         );
         assert_eq!(told["data"], json!({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "8443"}));
+        let of_ipv6 = flannel(carried, "fd00::/48", ("fd00::1".to_owned(), 8443)).expect("a manifest");
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&of_ipv6).expect("YAML");
+        let net =
+            objects.iter().find_map(|object| object["data"]["net-conf.json"].as_str()).expect("flannel's settings");
+        let net: Value = serde_json::from_str(net).expect("JSON");
+        assert_eq!(
+            (&net["EnableIPv4"], &net["EnableIPv6"], &net["IPv6Network"], &net["Network"]),
+            (&json!(false), &json!(true), &json!("fd00::/48"), &Value::Null)
+        );
         assert!(flannel("kind: Namespace\n", "10.9.0.0/16", (String::new(), 0)).is_err());
     }
 }

@@ -138,7 +138,7 @@ async fn remove_one(order: &Order, leaving: &Leaving, first: Option<&Server<'_>>
     }
     // kubeadm only warns when etcd keeps a member that it wiped.
     match first {
-        Some(first) => lost::forget(first, name, leaving.is_master()).await,
+        Some(first) => lost::forget(first, name, leaving.is_master().then_some(&*leaving.node.ip)).await,
         None => Ok(()),
     }
 }

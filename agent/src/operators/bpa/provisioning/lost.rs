@@ -2,8 +2,9 @@
 //! cluster, so that a server can join under the same name.
 
 use agent_api::clusters::provisioning::NodeRole;
+use agent_api::net::before_port;
 use anyhow::Context as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::act::ABANDON;
 use super::decide::Chosen;
@@ -22,7 +23,7 @@ pub(super) async fn forget_all(order: &Order, servers: &[Server<'_>], first: &Se
     for server in servers {
         let name = server.node.name.as_str();
         if name != first.node.name && !server.facts.member && is_known(name) {
-            forget(first, name, server.is_master()).await?;
+            forget(first, name, server.is_master().then_some(&*server.node.ip.to_string())).await?;
         }
     }
     Ok(())
@@ -47,19 +48,21 @@ pub(super) async fn make_room(
         let node = &leaving.node;
         // A server with nothing of the node on it does not come back as its member of etcd.
         if !leaving.stands {
-            forget(first, &node.name, true).await?;
+            forget(first, &node.name, Some(&node.ip)).await?;
             continue;
         }
         match servers::connect(&order.login, node).await {
             Ok(session) => session.close().await,
-            Err(error) => silent.push((node.name.as_str(), format!("{error:#}"))),
+            Err(error) => silent.push((node, format!("{error:#}"))),
         }
     }
     let masters = away.iter().filter(|(node, _)| node.roles.contains(&NodeRole::Master));
     let wanted: Vec<(&str, String)> = masters.map(|(node, why)| (node.name.as_str(), why.clone())).collect();
-    for name in gone(&wanted, &silent, order.abandon)? {
-        log::warn!("{name} does not answer; it leaves the cluster as it is");
-        forget(first, name, true).await?;
+    let names: Vec<(&str, String)> = silent.iter().map(|(node, why)| (node.name.as_str(), why.clone())).collect();
+    gone(&wanted, &names, order.abandon)?;
+    for (node, _) in silent {
+        log::warn!("{} does not answer; it leaves the cluster as it is", node.name);
+        forget(first, &node.name, Some(&node.ip)).await?;
     }
     Ok(())
 }
@@ -83,11 +86,12 @@ fn gone<'a>(wanted: &[(&str, String)], leaving: &[(&'a str, String)], abandon: b
     Ok(leaving.iter().map(|(name, _)| *name).collect())
 }
 
-/// Removes a node from the cluster and its member from etcd.
-pub(super) async fn forget(first: &Server<'_>, name: &str, is_master: bool) -> anyhow::Result<()> {
-    if is_master {
+/// Removes a node from the cluster and its member from etcd. `master_at`: its address, if it is a master.
+pub(super) async fn forget(first: &Server<'_>, name: &str, master_at: Option<&str>) -> anyhow::Result<()> {
+    if let Some(address) = master_at {
         let listed = etcdctl(first, &["member", "list", "--write-out=json"]).await?;
-        if let Some(id) = member(&serde_json::from_slice(&listed).context("reading etcd's list of members")?, name) {
+        let list = serde_json::from_slice(&listed).context("reading etcd's list of members")?;
+        if let Some(id) = member(&list, name, address) {
             etcdctl(first, &["member", "remove", &id]).await?;
         }
     }
@@ -107,11 +111,16 @@ pub(super) async fn etcdctl(first: &Server<'_>, words: &[&str]) -> anyhow::Resul
     Ok(first.kubectl(&[&start[..], &keys, words].concat()).await?)
 }
 
-/// The id of a member in the form that `etcdctl member remove` takes.
-fn member(list: &Value, name: &str) -> Option<String> {
+/// The id of a member in the form that `etcdctl member remove` takes. One that never began has no name yet, only the URL at
+/// which it would be, and while it is listed no other one is taken.
+fn member(list: &Value, name: &str, address: &str) -> Option<String> {
     let members = list["members"].as_array()?;
-    let id = members.iter().find(|member| member["name"] == name)?["ID"].as_u64()?;
-    Some(format!("{id:x}"))
+    let at = json!(format!("https://{}:2380", before_port(address)));
+    let has_no_name = |member: &&Value| member["name"].as_str().is_none_or(str::is_empty);
+    let would_be = |member: &Value| member["peerURLs"].as_array().is_some_and(|urls| urls.contains(&at));
+    let found = members.iter().find(|member| member["name"] == name);
+    let found = found.or_else(|| members.iter().filter(has_no_name).find(|member| would_be(member)))?;
+    Some(format!("{:x}", found["ID"].as_u64()?))
 }
 
 #[cfg(test)]
@@ -135,8 +144,24 @@ mod tests {
     fn a_member_is_found_by_the_name_of_its_node() {
         let list =
             json!({"members": [{"ID": 10_276_657_743_932_975_437_u64, "name": "m-0"}, {"ID": 17, "name": "m-1"}]});
-        assert_eq!(member(&list, "m-0").as_deref(), Some("8e9e05c52164694d"));
-        assert_eq!(member(&list, "m-1").as_deref(), Some("11"));
-        assert_eq!(member(&list, "m-2"), None);
+        assert_eq!(member(&list, "m-0", "172.22.0.10").as_deref(), Some("8e9e05c52164694d"));
+        assert_eq!(member(&list, "m-1", "172.22.0.11").as_deref(), Some("11"));
+        assert_eq!(member(&list, "m-2", "172.22.0.12"), None);
+    }
+
+    /// A join that was cut off behind kubeadm's `member add`, as etcd lists it.
+    #[test]
+    fn a_member_that_never_began_is_found_by_its_address() {
+        let list = json!({"members": [{"ID": 17, "name": "m-0", "peerURLs": ["https://172.22.0.10:2380"]},
+            {"ID": 18, "peerURLs": ["https://172.22.0.11:2380"], "isLearner": true},
+            {"ID": 19, "name": "", "peerURLs": ["https://[fd00::2]:2380"]}]});
+        for (name, address, id) in [
+            ("m-1", "172.22.0.11", Some("12")),
+            ("m-2", "fd00::2", Some("13")),
+            // A server that got the address of a member that runs.
+            ("m-3", "172.22.0.10", None),
+        ] {
+            assert_eq!(member(&list, name, address).as_deref(), id, "{name}");
+        }
     }
 }

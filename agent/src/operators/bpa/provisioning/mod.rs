@@ -17,6 +17,7 @@
 //! tenant   nodes that a SIPCluster chose     login      the OIDC provider that API servers trust
 //! eta      when it will be done              day_one    the metrics API, volumes
 //! leaving  nodes that are asked for no more  job        the user's own installer, in place of `install`
+//! overlap  addresses that it cannot have
 //! ```
 //! The only records are `consumerRef` and an annotation on each host, and the ledger on each server. The status is made
 //! from them, and a restarted operator goes on from there.
@@ -35,6 +36,7 @@ mod leaving;
 mod login;
 mod look;
 mod lost;
+mod overlap;
 mod reach;
 mod ready;
 mod route;

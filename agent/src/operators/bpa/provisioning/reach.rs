@@ -18,6 +18,8 @@ const BOOT: Duration = Duration::from_secs(600);
 /// How long a node that was installed before may take: it runs, or is restarted.
 const RUNS: Duration = Duration::from_secs(180);
 
+/// Annotation of a node that an upgrade has drained: it takes pods again behind it.
+pub(super) const DRAINED: &str = "foothold.dev/drained";
 /// How long the API of a master that was restarted may take.
 const API: Duration = Duration::from_secs(600);
 
@@ -67,6 +69,12 @@ impl Server<'_> {
     pub async fn drain(&self, of: &str) -> Result<(), SshError> {
         let words = ["drain", of, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
         self.kubectl(&words).await.map(drop)
+    }
+
+    /// Lets the node `of`, which was drained, have pods again.
+    pub async fn take_pods_again(&self, of: &str) -> Result<(), SshError> {
+        self.kubectl(&["uncordon", of]).await?;
+        self.kubectl(&["annotate", "node", of, &format!("{DRAINED}-")]).await.map(drop)
     }
 }
 

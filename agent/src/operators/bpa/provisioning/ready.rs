@@ -12,8 +12,10 @@ use kube::{Api, Client};
 use super::day_one;
 use super::decide::Chosen;
 use super::install::{FLANNEL, LOOK, Order, Work};
-use crate::cluster::follow;
+use crate::cluster::{follow, local_path, metrics_server};
 
+/// The parts of the cluster itself. What else is in their namespaces is its users'.
+const PARTS: [&str; 5] = ["kube-proxy", "kube-flannel-ds", "coredns", metrics_server::NAME, local_path::NAME];
 /// A node that has joined becomes Ready when its network runs: images are pulled and started.
 const NODE_READY: Duration = Duration::from_secs(1800);
 
@@ -29,12 +31,13 @@ pub(super) async fn until_ready(
     let network = order.wanted.cni != Cni::None;
     let begun = tokio::time::Instant::now();
     loop {
-        let missing = match nodes.list(&ListParams::default()).await {
-            Ok(list) => missing(awaited.iter().map(|node| node.name.as_str()), &list.items, network),
-            Err(error) => Some(format!("the API of the cluster: {error}")),
+        let names = || awaited.iter().map(|node| node.name.as_str());
+        let (missing, away) = match nodes.list(&ListParams::default()).await {
+            Ok(list) => (missing(names(), &list.items, network), away(names(), &list.items)),
+            Err(error) => (Some(format!("the API of the cluster: {error}")), 0),
         };
         // Nodes are Ready before their network is: pods are what clusters are for.
-        let missing = if missing.is_none() && network { unready_parts(&client).await } else { missing };
+        let missing = if missing.is_none() && network { unready_parts(&client, away).await } else { missing };
         let Some(missing) = missing else { return Ok(()) };
         anyhow::ensure!(begun.elapsed() < NODE_READY, "not Ready after {} min: {missing}", NODE_READY.as_secs() / 60);
         work.say(format!("waiting for {missing}"));
@@ -42,8 +45,16 @@ pub(super) async fn until_ready(
     }
 }
 
-/// The first part of the cluster itself that does not run: its network, CoreDNS, or kube-proxy.
-async fn unready_parts(client: &Client) -> Option<String> {
+/// Nodes that are not waited for and do not run: parts of the cluster have pods there, too.
+fn away<'a>(awaited: impl Iterator<Item = &'a str>, nodes: &[KubernetesNode]) -> i32 {
+    let awaited: Vec<&str> = awaited.collect();
+    let others = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).filter(|name| !awaited.contains(name));
+    let away = others.filter(|name| missing([*name], nodes, true).is_some()).count();
+    i32::try_from(away).unwrap_or(i32::MAX)
+}
+
+/// The first part of the cluster itself that does not run: its network, CoreDNS, or kube-proxy. `away`: nodes that do not run.
+async fn unready_parts(client: &Client, away: i32) -> Option<String> {
     let all = ListParams::default();
     for namespace in ["kube-system", FLANNEL].into_iter().chain(day_one::NAMESPACES) {
         let sets = Api::<DaemonSet>::namespaced(client.clone(), namespace).list(&all).await;
@@ -52,7 +63,11 @@ async fn unready_parts(client: &Client) -> Option<String> {
             (Ok(sets), Ok(deployments)) => (sets.items, deployments.items),
             (Err(error), _) | (_, Err(error)) => return Some(format!("the API of the cluster: {error}")),
         };
-        let found = sets.iter().find_map(unready_set).or_else(|| deployments.iter().find_map(unready_deployment));
+        let own = |name: Option<&str>| name.is_some_and(|name| PARTS.contains(&name));
+        let mut sets = sets.iter().filter(|set| own(set.metadata.name.as_deref()));
+        let mut deployments = deployments.iter().filter(|deployment| own(deployment.metadata.name.as_deref()));
+        let found = sets.find_map(|set| unready_set(set, away));
+        let found = found.or_else(|| deployments.find_map(unready_deployment));
         if found.is_some() {
             return found;
         }
@@ -60,10 +75,11 @@ async fn unready_parts(client: &Client) -> Option<String> {
     None
 }
 
-fn unready_set(set: &DaemonSet) -> Option<String> {
+fn unready_set(set: &DaemonSet, away: i32) -> Option<String> {
     let (name, status) = (set.metadata.name.as_deref().unwrap_or_default(), set.status.as_ref());
     let (ready, all) = status.map_or((0, 0), |status| (status.number_ready, status.desired_number_scheduled));
-    (ready < all.max(1)).then(|| format!("DaemonSet {name}: {ready} of {} pods are ready", all.max(1)))
+    (ready < all.saturating_sub(away).max(1))
+        .then(|| format!("DaemonSet {name}: {ready} of {} pods are ready", all.max(1)))
 }
 
 fn unready_deployment(deployment: &Deployment) -> Option<String> {
@@ -96,15 +112,18 @@ mod tests {
     use k8s_openapi::api::core::v1::Node as KubernetesNode;
     use serde_json::json;
 
-    use super::{missing, unready_deployment, unready_set};
+    use super::{away, missing, unready_deployment, unready_set};
 
     #[test]
     fn parts_that_do_not_run_are_named() {
-        let set = |ready: i32, all: i32| -> Option<String> {
+        let set_with = |ready: i32, all: i32, away: i32| -> Option<String> {
             let status = json!({"numberReady": ready, "desiredNumberScheduled": all, "currentNumberScheduled": all, "numberMisscheduled": 0});
             let object = json!({"metadata": {"name": "kube-flannel-ds"}, "status": status});
-            unready_set(&serde_json::from_value(object).expect("a set"))
+            unready_set(&serde_json::from_value(object).expect("a set"), away)
         };
+        let set = |ready, all| set_with(ready, all, 0);
+        // One server is off: its pod is wanted all the same.
+        assert_eq!((set_with(2, 3, 1), set_with(1, 3, 1).is_some(), set_with(0, 0, 1).is_some()), (None, true, true));
         assert_eq!(set(1, 2).as_deref(), Some("DaemonSet kube-flannel-ds: 1 of 2 pods are ready"));
         assert_eq!(set(0, 0).as_deref(), Some("DaemonSet kube-flannel-ds: 0 of 1 pods are ready"), "not scheduled yet");
         assert_eq!(set(2, 2), None);
@@ -114,6 +133,17 @@ mod tests {
         };
         assert_eq!(deployment(0).as_deref(), Some("Deployment coredns: none of its pods is available"));
         assert_eq!(deployment(1), None);
+    }
+
+    #[test]
+    fn nodes_that_are_off_and_not_waited_for_are_counted() {
+        let node = |name: &str, status: &str| -> KubernetesNode {
+            let object = json!({"metadata": {"name": name},
+                "status": {"conditions": [{"type": "Ready", "status": status}]}});
+            serde_json::from_value(object).expect("a node")
+        };
+        let nodes = [node("m", "True"), node("w", "Unknown"), node("x", "True")];
+        assert_eq!((away(["m", "w"].into_iter(), &nodes), away(["m"].into_iter(), &nodes)), (0, 1));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::eta::Part;
 use super::install::{Order, Work, apply};
 use super::kubeadm::at;
 use super::lost::etcdctl;
-use super::reach::Server;
+use super::reach::{DRAINED, Server};
 use super::wishes::Wanted;
 use crate::node::plan::Task;
 
@@ -35,7 +35,7 @@ pub(super) async fn upgrade(
     let members: Vec<&Server<'_>> = servers.iter().filter(|server| server.facts.member).collect();
     let alone = members.len() < 2;
     let is_first = |name: &str| name == first.node.name && cluster.as_deref() != Some(&order.version);
-    let lags = |name: &str| is_first(name) || kubelet_of(&nodes, name).as_deref() != Some(&*order.version);
+    let lags = |name: &str| is_first(name) || lags(&nodes, name, &order.version);
     let turns = in_turn(&members, &first.node.name, |server| (server.node.name.as_str(), server.is_master()));
     let lagging = turns.iter().map(|server| server.node.name.clone()).filter(|name| lags(name));
     work.insert(Part::Upgrade, lagging);
@@ -43,8 +43,8 @@ pub(super) async fn upgrade(
         let name = server.node.name.as_str();
         if !lags(name) {
             // One that was drained when the work was cut off takes pods again.
-            if is_cordoned(&nodes, name) {
-                first.kubectl(&["uncordon", name]).await?;
+            if is_drained(&nodes, name) {
+                first.take_pods_again(name).await?;
             }
             continue;
         }
@@ -52,6 +52,11 @@ pub(super) async fn upgrade(
             anyhow::bail!("the upgrade to {} was stopped before {name}: the spec asks for {other} now", order.version);
         }
         work.begin(Part::Upgrade, name);
+        // What somebody else keeps from new pods stays so.
+        let drains = !alone && (!is_cordoned(&nodes, name) || is_drained(&nodes, name));
+        if drains {
+            first.kubectl(&["annotate", "node", name, &format!("{DRAINED}=true"), "--overwrite"]).await?;
+        }
         if !alone {
             work.say(format!("draining {name} for {}", order.version));
             first.drain(name).await?;
@@ -67,7 +72,9 @@ pub(super) async fn upgrade(
         // The kubelet starts the API server anew, too, when something of its pod has changed.
         first.until_api_answers(work).await?;
         first.kubectl(&["wait", "--for=condition=Ready", &format!("node/{name}"), "--timeout=300s"]).await?;
-        first.kubectl(&["uncordon", name]).await?;
+        if drains {
+            first.take_pods_again(name).await?;
+        }
     }
     Ok(not_upgraded(&nodes, away, &order.version))
 }
@@ -129,8 +136,7 @@ fn no_way(from: &str, to: &str) -> Option<String> {
 
 /// Nodes that do not answer and have another version, each with the reason.
 fn not_upgraded(nodes: &Value, away: &[(&Chosen, String)], version: &str) -> Vec<String> {
-    let lags = |node: &Chosen| kubelet_of(nodes, &node.name).is_some_and(|has| has != version);
-    let undone = away.iter().filter(|(node, _)| lags(node));
+    let undone = away.iter().filter(|(node, _)| lags(nodes, &node.name, version));
     undone.map(|(node, why)| format!("{} is not upgraded to {version}: {why}", node.name)).collect()
 }
 
@@ -175,6 +181,16 @@ fn kubelet_of(nodes: &Value, name: &str) -> Option<String> {
     node(nodes, name)?["status"]["nodeInfo"]["kubeletVersion"].as_str().map(str::to_owned)
 }
 
+/// Whether a node of the cluster has another version. One that the cluster does not know has yet to join.
+fn lags(nodes: &Value, name: &str, version: &str) -> bool {
+    kubelet_of(nodes, name).is_some_and(|has| has != version)
+}
+
+/// Whether an upgrade drained it.
+fn is_drained(nodes: &Value, name: &str) -> bool {
+    node(nodes, name).is_some_and(|node| node["metadata"]["annotations"][DRAINED] == "true")
+}
+
 fn is_cordoned(nodes: &Value, name: &str) -> bool {
     node(nodes, name).is_some_and(|node| node["spec"]["unschedulable"] == true)
 }
@@ -200,6 +216,20 @@ mod tests {
         assert_eq!(kubelet_of(&nodes, "m").as_deref(), Some("v1.36.3"));
         assert!(is_cordoned(&nodes, "m") && !is_cordoned(&nodes, "w"));
         assert_eq!(kubelet_of(&nodes, "w"), None);
+        // A join that was cut off: there is nothing to drain, and the join goes on behind the upgrade.
+        for (name, version, expected) in [("m", "v1.36.3", false), ("m", "v1.36.4", true), ("w", "v1.36.4", false)] {
+            assert_eq!(lags(&nodes, name, version), expected, "{name} {version}");
+        }
+    }
+
+    /// Somebody may keep a node from new pods for reasons of his own.
+    #[test]
+    fn only_a_node_that_an_upgrade_drained_takes_pods_again_by_itself() {
+        let nodes = json!({"items": [
+            {"metadata": {"name": "a"}, "spec": {"unschedulable": true}},
+            {"metadata": {"name": "b", "annotations": {DRAINED: "true"}}, "spec": {"unschedulable": true}},
+            {"metadata": {"name": "c"}, "spec": {}}]});
+        assert_eq!(["a", "b", "c", "d"].map(|name| is_drained(&nodes, name)), [false, true, false, false]);
     }
 
     #[test]

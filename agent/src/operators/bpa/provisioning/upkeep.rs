@@ -39,9 +39,12 @@ pub(super) async fn keep_up(order: &Order, work: &Work) -> anyhow::Result<Made> 
     for server in reached.servers {
         server.session.close().await;
     }
-    anyhow::ensure!(undone.is_empty(), "{}", undone.join("\n"));
+    let kubeconfig = String::from_utf8(kubeconfig)?;
     // Nothing of what the cluster is has changed.
-    Ok(Made { kubeconfig: String::from_utf8(kubeconfig)?, version: order.version.clone(), endpoint, networks: None })
+    let made = Made { kubeconfig, version: order.version.clone(), endpoint, networks: None };
+    work.has_made(&made);
+    anyhow::ensure!(undone.is_empty(), "{}", undone.join("\n"));
+    Ok(made)
 }
 
 /// Whether the cluster was made: it has a kubeconfig, and had all of its nodes once.

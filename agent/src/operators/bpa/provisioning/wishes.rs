@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use agent_api::clusters::provisioning::{Cni, NodeRole, NodeWish, Provisioning, StorageWish};
+use agent_api::clusters::provisioning::{CLUSTER_LABEL, Cni, NodeRole, NodeWish, Provisioning, StorageWish};
 use agent_api::metal3::host_firmware_settings::IntOrString;
 use agent_api::net::{Cidr, MacAddress, is_label};
 use agent_api::sip::auth::AuthStatus;
@@ -17,6 +17,8 @@ const POD_CIDR: &str = "10.244.64.0/18";
 const SERVICE_CIDR: &str = "10.244.0.0/18";
 /// Addresses that each node has for its pods: Kubernetes' default.
 const NODE_PREFIX: u8 = 24;
+/// The same for IPv6.
+const NODE_PREFIX_V6: u8 = 64;
 /// Possible numbers of masters: etcd needs a majority.
 const MASTERS: [usize; 3] = [1, 3, 5];
 
@@ -84,6 +86,7 @@ impl Wanted {
             let place = tenant.map_or_else(|| "spec.masters".to_owned(), Tenant::control_plane);
             wrong.push(format!("{place} has {masters} nodes, and etcd needs 1, 3 or 5"));
         }
+        wrong.extend(unfit_name(object));
         let (pod_cidr, service_cidr) = networks(object, nodes.len(), &mut wrong);
         let kubernetes = spec.kubernetes.clone().unwrap_or_default();
         let named = kubernetes.control_plane_endpoint.is_some() || kubernetes.virtual_ip.is_some();
@@ -297,6 +300,54 @@ fn mebibytes(quantity: &IntOrString) -> Result<i64, String> {
     bytes.map(|bytes| (bytes / 1_048_576.0).ceil() as i64).ok_or(text)
 }
 
+/// Secrets, and labels of theirs, bear the name of the cluster; its installer's pod, too.
+fn unfit_name(object: &Provisioning) -> Option<String> {
+    let (name, most) = (object.cluster(), if object.spec.installer.is_some() { 59 } else { 63 });
+    if name.len() <= most && name.split('.').all(is_label) {
+        return None;
+    }
+    let labels = object.metadata.labels.as_ref();
+    let place = if labels.is_some_and(|labels| labels.contains_key(CLUSTER_LABEL)) {
+        format!("the label `{CLUSTER_LABEL}`")
+    } else {
+        "metadata.name".to_owned()
+    };
+    Some(format!(
+        "{place} is `{name}`, which is no name of a cluster: a to z, 0 to 9, `-` and `.` inside, at most {most} characters; \
+         hint: the label `{CLUSTER_LABEL}` names it"
+    ))
+}
+
+/// kubeadm's limits. `nodes`: how many are asked for.
+fn sizes(pods: Cidr, services: Cidr, nodes: usize) -> Vec<String> {
+    let told = |cidr: Cidr| format!("{}/{}", cidr.address, cidr.prefix);
+    let mut wrong = Vec::new();
+    if pods.address.is_ipv4() != services.address.is_ipv4() {
+        let (pods, services) = (told(pods), told(services));
+        wrong.push(format!("addresses of pods ({pods}) and of Services ({services}) must both be IPv4, or both IPv6"));
+    }
+    let (least, most) = if services.address.is_ipv4() { (12, 28) } else { (108, 124) };
+    if !(least..=most).contains(&services.prefix) {
+        let services = told(services);
+        wrong.push(format!("spec.kubernetes.serviceCIDR is `{services}`, expected a prefix of /{least} to /{most}"));
+    }
+    if services.network() != services {
+        let (found, network) = (told(services), told(services.network()));
+        wrong.push(format!("spec.kubernetes.serviceCIDR is `{found}`; hint: the network is `{network}`"));
+    }
+    let of_node = if pods.address.is_ipv4() { NODE_PREFIX } else { NODE_PREFIX_V6 };
+    if pods.prefix + 16 < of_node {
+        let least = of_node - 16;
+        wrong.push(format!("spec.kubernetes.podCIDR is `{}`, expected a prefix of at least /{least}", told(pods)));
+    }
+    let room = of_node.checked_sub(pods.prefix).map_or(0, |bits| 1_usize << bits.min(20));
+    if room < nodes {
+        let pods = told(pods);
+        wrong.push(format!("{pods} has room for {room} nodes (a /{of_node} each), and {nodes} are asked for"));
+    }
+    wrong
+}
+
 /// Addresses of pods and of Services.
 fn networks(object: &Provisioning, nodes: usize, wrong: &mut Vec<String>) -> (String, String) {
     let spec = &object.spec;
@@ -323,12 +374,8 @@ fn networks(object: &Provisioning, nodes: usize, wrong: &mut Vec<String>) -> (St
     {
         wrong.push(format!("addresses of pods ({pods}) and of Services ({services}) overlap"));
     }
-    if let Some(of_pods) = of_pods {
-        let bits = NODE_PREFIX.checked_sub(of_pods.prefix);
-        let room = bits.map_or(0, |bits| 1_usize << bits.min(20));
-        if of_pods.address.is_ipv4() && room < nodes {
-            wrong.push(format!("{pods} has room for {room} nodes (a /{NODE_PREFIX} each), and {nodes} are asked for"));
-        }
+    if let (Some(of_pods), Some(of_services), None) = (of_pods, of_services, &spec.installer) {
+        wrong.extend(sizes(of_pods, of_services, nodes));
     }
     (pods, services)
 }
@@ -407,6 +454,32 @@ mod tests {
         assert_eq!((wanted.endpoint, wanted.virtual_ip), (None, None));
     }
 
+    /// The name of Secrets, folders and Jobs.
+    #[test]
+    fn a_cluster_has_a_name_that_its_secrets_can_bear() {
+        let long = "a".repeat(60);
+        for (label, installer, good) in [
+            ("one", false, true),
+            ("site.one", false, true),
+            (&*long, false, true),
+            (&*long, true, false),
+            ("One", false, false),
+            ("one_two", false, false),
+        ] {
+            let mut spec = json!({"masters": [{"m": {"mac-address": A}}]});
+            if installer {
+                spec["installer"] = json!({"image": "kud:1"});
+            }
+            let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Provisioning",
+                "metadata": {"name": "p", "namespace": "default", "labels": {"cluster": label}}, "spec": spec});
+            let read = Wanted::of(&serde_json::from_value::<Provisioning>(object).expect("a Provisioning"), None);
+            assert_eq!(read.is_ok(), good, "{label}: {read:?}");
+            if let Err(wrong) = read {
+                assert!(wrong[0].starts_with(&format!("the label `cluster` is `{label}`")), "{wrong:?}");
+            }
+        }
+    }
+
     #[test]
     fn memory_is_a_quantity() {
         for (memory, expected) in [
@@ -458,6 +531,23 @@ mod tests {
             (
                 json!({"masters": [{"m": one}], "PodSubnet": "10.9.0.0/16", "kubernetes": {"podCIDR": "10.8.0.0/16"}}),
                 "leave one out".to_owned(),
+            ),
+            (json!({"masters": [{"m": one}], "PodSubnet": "fd00::/48"}), "must both be IPv4, or both IPv6".to_owned()),
+            (
+                json!({"masters": [{"m": one}], "kubernetes": {"serviceCIDR": "fd01::/64", "podCIDR": "fd00::/48"}}),
+                "serviceCIDR is `fd01::/64`, expected a prefix of /108 to /124".to_owned(),
+            ),
+            (
+                json!({"masters": [{"m": one}], "kubernetes": {"serviceCIDR": "11.0.0.0/8"}}),
+                "serviceCIDR is `11.0.0.0/8`, expected a prefix of /12 to /28".to_owned(),
+            ),
+            (
+                json!({"masters": [{"m": one}], "kubernetes": {"serviceCIDR": "10.8.0.1/16"}}),
+                "hint: the network is `10.8.0.0/16`".to_owned(),
+            ),
+            (
+                json!({"masters": [{"m": one}], "kubernetes": {"serviceCIDR": "fd01::/112", "podCIDR": "fd00::/32"}}),
+                "podCIDR is `fd00::/32`, expected a prefix of at least /48".to_owned(),
             ),
             (
                 json!({"masters": [{"m": one}], "kubernetes": {"controlPlaneEndpoint": "a b"}}),

@@ -246,13 +246,21 @@ impl Controller {
                 JobState::Ended(report) => {
                     self.clear(object).await?;
                     let Some(why) = report.error else { return Ok(None) };
-                    self.tell(object, Told::new(What::Removing, why)).await?;
+                    self.tell(object, Told::new(What::Removing, stuck(object, why))).await?;
                     return Ok(Some(Next::requeue(self.failures.one_more(object))));
                 }
             },
             OwnJob::Absent => {
                 let (namespace, _) = object.key();
-                let Ok(kubeconfig) = self.kubeconfig(&namespace, installed).await? else { return Ok(None) };
+                let kubeconfig = match self.kubeconfig(&namespace, installed).await? {
+                    Ok(kubeconfig) => kubeconfig,
+                    Err(_) if self.is_gone(&namespace, installed).await? => return Ok(None),
+                    // A cluster whose kubeconfig is lost has one again soon.
+                    Err(why) => {
+                        self.tell(object, Told::new(What::Removing, stuck(object, why))).await?;
+                        return Ok(Some(Next::requeue(SOON)));
+                    }
+                };
                 let says = format!("Helm removes `{installed}`");
                 let (attempt, kubeconfig) = (&*attempt, &*kubeconfig);
                 let work = Work { deed: Deed::Remove, attempt, says: &says, plan: &plan, kubeconfig };
@@ -262,5 +270,14 @@ impl Controller {
         };
         self.tell(object, Told::new(What::Removing, how)).await?;
         Ok(Some(Next::requeue(RUNS)))
+    }
+}
+
+/// Why a release is not removed, and what helps if it never will be.
+fn stuck(object: &ClusterRelease, why: String) -> String {
+    if object.leaves() {
+        format!("{why}\nhint: `suspend: true` lets the object go, and leaves what is installed")
+    } else {
+        why
     }
 }

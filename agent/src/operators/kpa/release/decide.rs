@@ -90,10 +90,14 @@ pub(super) fn add(all: &mut Map<String, Value>, from: &ValuesFrom, text: &str) -
         };
     };
     let mut at = all;
-    let mut parts = path.split('.').peekable();
+    let parts = parts_of(path);
+    let mut parts = parts.iter().map(String::as_str).peekable();
     while let Some(part) = parts.next() {
         if part.is_empty() {
             return Err(format!("the targetPath `{path}` has an empty part"));
+        }
+        if part.ends_with(']') {
+            return Err(format!("the targetPath `{path}` leads into a list; hint: write the whole list in `values`"));
         }
         if parts.peek().is_none() {
             at.insert(part.to_owned(), Value::String(text.to_owned()));
@@ -106,6 +110,25 @@ pub(super) fn add(all: &mut Map<String, Value>, from: &ValuesFrom, text: &str) -
         at = map;
     }
     Ok(())
+}
+
+/// The keys of a path, with dots between them. `\.` is a dot in a key, as Helm's `--set` has it.
+fn parts_of(path: &str) -> Vec<String> {
+    let (mut parts, mut chars) = (vec![String::new()], path.chars());
+    while let Some(char) = chars.next() {
+        let part = match char {
+            '.' => {
+                parts.push(String::new());
+                continue;
+            }
+            '\\' => chars.next().unwrap_or(char),
+            _ => char,
+        };
+        if let Some(last) = parts.last_mut() {
+            last.push(part);
+        }
+    }
+    parts
 }
 
 /// `more` over `all`, as Helm merges values: maps by key, everything else whole; null removes.
@@ -205,5 +228,9 @@ mod tests {
         assert!(add(&mut all, &from(None), "- 1\n").expect_err("refused").contains("Secret `s`, key `values.yaml`"));
         assert!(add(&mut all, &from(Some("d.e")), "1").expect_err("refused").contains("through `d`"));
         assert!(add(&mut all, &from(Some("a..b")), "1").expect_err("refused").contains("empty part"));
+        let list = add(&mut all, &from(Some("hosts[0].name")), "1").expect_err("it would be a key that no chart reads");
+        assert!(list.contains("leads into a list"), "{list}");
+        add(&mut all, &from(Some(r"labels.example\.com/role")), "edge").expect("a value");
+        assert_eq!(all["labels"], json!({"example.com/role": "edge"}));
     }
 }
