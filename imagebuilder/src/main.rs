@@ -39,7 +39,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return Exit::Done.code().into();
     }
-    commands::wrong_usage(error, std::env::args().any(|arg| arg == "--json")).code().into()
+    commands::wrong_usage(error, std::env::args_os().any(|arg| arg == "--json")).code().into()
 }
 
 /// Entering only returns when it failed.

@@ -111,6 +111,7 @@ pub fn toolbox(at: &Builder, lock: &Lock) -> Result<(Toolbox, String)> {
             needs::ensure(&mut |line| step.note(line))?;
             fetch::debs(&at.cache, &at.network, debs, &mut |line| step.note(line))?;
         }
+        needs::may_enter()?;
         let toolbox = bootstrap::ensure(&at.cache, debs, &at.helper, &mut |line| step.note(line))?;
         Ok::<_, anyhow::Error>((toolbox, key))
     })

@@ -51,6 +51,8 @@ struct Inner {
     start: Instant,
     show: Show,
     data: Mutex<Box<dyn Write + Send>>,
+    /// Why something of the data is lost, if it is.
+    lost: Mutex<Option<io::Error>>,
     human: Human,
     cancel: Cancel,
 }
@@ -79,7 +81,8 @@ impl Report {
     }
 
     fn with(show: Show, cancel: Cancel, data: Box<dyn Write + Send>, human: Human) -> Self {
-        Self(Arc::new(Inner { start: Instant::now(), show, data: Mutex::new(data), human, cancel }))
+        let (data, lost) = (Mutex::new(data), Mutex::default());
+        Self(Arc::new(Inner { start: Instant::now(), show, data, lost, human, cancel }))
     }
 
     /// Begins a step of the build: `report.step("kubernetes", "go-build")`.
@@ -168,10 +171,18 @@ impl Report {
     /// Prints the end of the command, once: the result as the last line, or the error with its hint.
     pub fn finish(&self, result: &Result<Outcome, CommandError>) -> Exit {
         self.0.human.clear();
+        let exit = self.show_end(result);
+        let lost = lock(&self.0.lost).take();
+        let Some(error) = lost.filter(|_| exit == Exit::Done) else { return exit };
+        self.say(&format!("error: not all of the output could be written: {error}"));
+        Exit::Failed
+    }
+
+    fn show_end(&self, result: &Result<Outcome, CommandError>) -> Exit {
         match result {
             Ok(outcome) => {
                 if self.0.show.json {
-                    self.line(&json!(outcome));
+                    self.line(&outcome.json());
                 } else {
                     let text = outcome.to_string();
                     if !text.is_empty() {
@@ -203,9 +214,14 @@ impl Report {
     /// One write a line, so that lines of several threads never mix.
     fn write(&self, text: &str) {
         let mut data = lock(&self.0.data);
-        // A closed pipe (`| head`) must not end a build; the exit code still tells.
-        let _ = data.write_all(format!("{text}\n").as_bytes());
-        let _ = data.flush();
+        let written = data.write_all(format!("{text}\n").as_bytes()).and_then(|()| data.flush());
+        match written {
+            // A closed pipe (`| head`) must not end a build; the exit code still tells.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                lock(&self.0.lost).get_or_insert(error);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The command line as scripts see it: exit codes, what goes to stdout, the shape of `--json`.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Stdio;
@@ -144,6 +146,35 @@ fn a_development_build_is_asked_for_where_an_image_is_built_and_nowhere_else() {
         "{}",
         ran.stderr
     );
+}
+
+#[test]
+fn data_that_cannot_be_written_is_a_failure() {
+    let program = assert_cmd::cargo::cargo_bin!("foothold");
+    let run = Run::new("sh").args(["-c", "exec \"$1\" schema > /dev/full", "sh"]).arg(program);
+    let told = run.output().expect_err("it is full").to_string();
+    assert!(told.contains("ended with exit status: 1"), "{told}");
+    assert!(told.contains("not all of the output could be written: No space left on device"), "{told}");
+}
+
+#[test]
+fn arguments_that_are_no_text_are_told() {
+    let mut command: Command = cargo_bin_cmd!("foothold");
+    let ran = command.arg("lint").arg(OsStr::from_bytes(b"caf\xe9.yaml")).arg("--nonsense").output().expect("it runs");
+    assert_eq!(ran.status.code(), Some(64), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn the_manifests_of_a_site_do_not_take_its_place() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let site = dir.path().join("site.yaml");
+    let text = fs_err::read_to_string("../images/simulation/simulation.yaml").expect("there");
+    fs_err::write(&site, &text).expect("written");
+    let site = site.to_str().expect("UTF-8");
+    let ran = foothold(&["simulate", site, "--manifests", site, "--offline"]);
+    assert_eq!(ran.code, Some(64), "{}", ran.stderr);
+    assert!(ran.stderr.contains("is the site itself"), "{}", ran.stderr);
+    assert_eq!(fs_err::read_to_string(site).expect("there"), text);
 }
 
 #[test]

@@ -21,6 +21,8 @@ use crate::host::{RunError, Runner, files, label};
 
 /// Bytes that are zeroed at both ends of new space, so that no signature of earlier contents stays.
 const WIPE: u64 = 1 << 20;
+/// Bytes that are zeroed where a copy of a superblock may be.
+const COPY: usize = 4096;
 /// Making and checking a file system end by themselves, but a stick may be slow.
 const MKFS_DEADLINE: Duration = Duration::from_secs(300);
 const FSCK_DEADLINE: Duration = Duration::from_secs(3600);
@@ -58,6 +60,14 @@ pub enum DiskError {
         disk: String,
         /// Byte of the disk.
         offset: u64,
+    },
+    /// The start of a file system that was finished is lost.
+    #[error("{partition}: the start of its file system is damaged; a copy of its superblock, at byte {copy}, is whole")]
+    Damaged {
+        /// Partition.
+        partition: String,
+        /// Byte of the partition.
+        copy: u64,
     },
     /// No room in the table, or no free space.
     #[error("{disk}: no room for a partition")]
@@ -206,8 +216,12 @@ fn wipe(disk: &Disk, extent: Extent) -> Result<(), DiskError> {
     let mut device = open_for_writing(disk)?;
     let length = WIPE.min(extent.bytes);
     let zeros = vec![0; usize::try_from(length).unwrap_or_default()];
-    for offset in [extent.start, extent.start + extent.bytes - length] {
-        let done = device.seek(SeekFrom::Start(offset)).and_then(|_| device.write_all(&zeros));
+    let ends = [(extent.start, &zeros[..]), (extent.start + extent.bytes - length, &zeros[..])];
+    // A copy of an earlier file system's superblock would tell that the new one was finished.
+    let copies = probe::EXT_COPIES.into_iter().filter(|copy| copy + COPY as u64 <= extent.bytes);
+    let copies = copies.map(|copy| (extent.start + copy, &[0; COPY][..]));
+    for (offset, zeros) in ends.into_iter().chain(copies) {
+        let done = device.seek(SeekFrom::Start(offset)).and_then(|_| device.write_all(zeros));
         done.map_err(on_disk("clearing", &disk.name))?;
     }
     device.sync_all().map_err(on_disk("clearing", &disk.name))
@@ -238,12 +252,18 @@ fn format(runner: &dyn Runner, partition: &str) -> Result<(), DiskError> {
 
 /// Repairs the file system if the kernel noted errors in it. The kernel replays the journal by itself.
 fn repair_if_marked(runner: &dyn Runner, partition: &str, say: &dyn Fn(&str)) -> Result<(), DiskError> {
-    let head = File::open(block::node(partition)).and_then(|mut file| probe::read_head(&mut file));
-    let contents = probe::identify(&head.map_err(on_disk("reading", partition))?);
-    if contents.iter().any(|content| matches!(content, Content::Ext4 { errors: true, .. })) {
-        return repair(runner, partition, say);
+    let reading = || on_disk("reading", partition);
+    let mut device = File::open(block::node(partition)).map_err(reading())?;
+    let contents = probe::identify(&probe::read_head(&mut device).map_err(reading())?);
+    match contents.iter().find(|content| matches!(content, Content::Ext4 { .. })) {
+        Some(Content::Ext4 { errors: true, .. }) => repair(runner, partition, say),
+        Some(_) => Ok(()),
+        // e2fsck would make a new root, and leave what was in the old one without names: that is for a person to decide.
+        None => match probe::ext4_copy(&mut device, 0, u64::MAX).map_err(reading())? {
+            Some((copy, _)) => Err(DiskError::Damaged { partition: partition.to_owned(), copy }),
+            None => Ok(()),
+        },
     }
-    Ok(())
 }
 
 /// Runs e2fsck: first with the repairs that lose nothing, then with all.
@@ -298,7 +318,8 @@ pub fn found(partition: String, created: bool) -> DataFound {
 
 #[cfg(test)]
 mod tests {
-    use super::{format, repair};
+    use super::{Extent, format, repair, repair_if_marked, wipe};
+    use crate::host::block::Disk;
     use crate::host::runner::FakeRunner;
 
     #[test]
@@ -320,6 +341,33 @@ mod tests {
         assert_eq!(hard.calls(), [fsck("-p"), fsck("-y")]);
         let lost = FakeRunner::default().fail(&fsck("-p"), 8, "").fail(&fsck("-y"), 8, "short read");
         assert!(repair(&lost, "vda4", &|_| ()).is_err());
+    }
+
+    /// A partition of 16 MiB with nothing but a copy of a superblock.
+    fn with_a_copy_alone() -> (tempfile::TempDir, Disk) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("vda4");
+        let mut bytes = vec![0; 16 << 20];
+        bytes[(8193 << 10) + 56..][..2].copy_from_slice(&[0x53, 0xEF]);
+        bytes[(8193 << 10) + 90] = 1;
+        fs_err::write(&path, bytes).expect("written");
+        (folder, Disk { name: path.to_string_lossy().into_owned(), bytes: 16 << 20, ..Disk::default() })
+    }
+
+    #[test]
+    fn a_file_system_whose_start_is_lost_is_left_to_a_person() {
+        let (_folder, disk) = with_a_copy_alone();
+        let runner = FakeRunner::default();
+        let error = repair_if_marked(&runner, &disk.name, &|_| ()).expect_err("it is damaged");
+        assert!(error.to_string().ends_with("a copy of its superblock, at byte 8389632, is whole"), "{error}");
+        assert!(runner.calls().is_empty());
+    }
+
+    #[test]
+    fn new_space_has_no_copies_of_an_earlier_superblock() {
+        let (_folder, disk) = with_a_copy_alone();
+        wipe(&disk, Extent { start: 0, bytes: disk.bytes }).expect("cleared");
+        assert!(fs_err::read(&disk.name).expect("read").iter().all(|byte| *byte == 0));
     }
 
     #[test]

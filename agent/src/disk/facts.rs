@@ -99,16 +99,18 @@ enum Looked {
 fn holds(device: &mut (impl Read + Seek), disk: &Disk, ours: Uuid) -> io::Result<Looked> {
     let head = probe::read_head(device)?;
     let found = table::read(device, disk.bytes, disk.block_bytes)?;
+    let contents = probe::identify(&head);
     if let Some(found) = &found
+        && is_in_force(found, &head)
         && let ([_], Some(entry)) = (&found.table.used()[..], found.table.data())
     {
         return Ok(Looked::Data { entry, ours: found.table.disk_id == ours });
     }
     let no_partitions = disk.partitions.is_empty() && found.is_none_or(|found| found.table.used().is_empty());
-    if no_partitions && table::is_begun(&head, disk.block_bytes, ours) {
+    if no_partitions && !probe::is_more_than_a_table(&contents) && table::is_begun(&head, disk.block_bytes, ours) {
         return Ok(Looked::Is(Holds::Begun));
     }
-    let contents: Vec<String> = probe::identify(&head).iter().map(Content::describe).collect();
+    let contents: Vec<String> = contents.iter().map(Content::describe).collect();
     if !contents.is_empty() || !disk.partitions.is_empty() {
         let words = if contents.is_empty() { "partitions".to_owned() } else { contents.join(", ") };
         return Ok(Looked::Is(Holds::Foreign(words)));
@@ -117,6 +119,13 @@ fn holds(device: &mut (impl Read + Seek), disk: &Disk, ours: Uuid) -> io::Result
         Some(offset) => Holds::Foreign(format!("data of an unknown kind at byte {offset}")),
         None => Holds::Nothing,
     }))
+}
+
+/// Whether a table counts. Who makes a file system, a RAID or an encryption of a whole disk overwrites the copy at the start,
+/// and often leaves the one at the end: that one alone counts only on a disk which is nothing else.
+pub(super) fn is_in_force(found: &FoundTable, head: &[u8]) -> bool {
+    let nothing_else = || table::has_protective_mbr(head) && !probe::is_more_than_a_table(&probe::identify(head));
+    found.primary_good || nothing_else()
 }
 
 /// Looks at the first and the last MiB and several in between for anything but zeros.
@@ -137,22 +146,26 @@ fn first_data(device: &mut (impl Read + Seek), bytes: u64) -> io::Result<Option<
 /// What is in a partition of DATA's type and name. The kernel may not know the partition, so it is
 /// read through the disk.
 fn data_partition(disk: &Disk, entry: &Entry, peek: bool) -> DataPartition {
-    let state = match partition_contents(disk, entry) {
+    let opened = fs_err::File::open(block::node(&disk.name));
+    let state = match opened.and_then(|mut device| state_in(&mut device, entry)) {
         Err(error) => DataState::Foreign(format!("what cannot be read ({error})")),
-        Ok(contents) => match state_of(&contents) {
-            DataState::Made(_) if peek => DataState::Made(owner(&disk.partition_name(entry.number))),
-            state => state,
-        },
+        Ok(DataState::Made(_)) if peek => DataState::Made(owner(&disk.partition_name(entry.number))),
+        Ok(state) => state,
     };
     DataPartition { number: entry.number, start: entry.start, bytes: entry.bytes, state }
 }
 
-fn partition_contents(disk: &Disk, entry: &Entry) -> io::Result<Vec<Content>> {
-    let mut device = fs_err::File::open(block::node(&disk.name))?;
+/// A DATA whose superblock is damaged looks as if it had never been finished. Its copies tell that it was.
+fn state_in(device: &mut (impl Read + Seek), entry: &Entry) -> io::Result<DataState> {
     device.seek(SeekFrom::Start(entry.start))?;
     let mut head = Vec::new();
-    device.take(entry.bytes.min(probe::HEAD as u64)).read_to_end(&mut head)?;
-    Ok(probe::identify(&head))
+    device.by_ref().take(entry.bytes.min(probe::HEAD as u64)).read_to_end(&mut head)?;
+    let state = state_of(&probe::identify(&head));
+    if state != DataState::Unfinished {
+        return Ok(state);
+    }
+    let copy = probe::ext4_copy(device, entry.start, entry.bytes)?;
+    Ok(if copy.is_some_and(|(_, label)| label == DATA_LABEL) { DataState::Made(None) } else { state })
 }
 
 fn state_of(contents: &[Content]) -> DataState {
@@ -185,11 +198,12 @@ pub fn mounted_for_a_look<T>(partition: &str, see: impl FnOnce(&Path) -> T) -> O
 mod tests {
     use std::io::Cursor;
 
+    use rstest::rstest;
     use uuid::Uuid;
 
-    use super::{DataState, Holds, Looked, disk_id, holds, state_of};
+    use super::{DataState, Holds, Looked, disk_id, holds, state_in, state_of};
     use crate::disk::probe::Content;
-    use crate::disk::table::{Extent, Table};
+    use crate::disk::table::{Entry, Extent, Table};
     use crate::host::block::Disk;
 
     const MIB: u64 = 1 << 20;
@@ -248,6 +262,74 @@ mod tests {
             }
             assert_eq!(matches!(looked(&bytes), Looked::Data { ours: true, .. }), !more);
         }
+    }
+
+    /// A disk that is DATA of ours.
+    fn data_disk() -> Vec<u8> {
+        let mut table = Table::new(disk_id("edge"), 40 * MIB, 512);
+        table.add_data(Extent { start: MIB, bytes: 8 * MIB }, Uuid::from_u128(2));
+        let mut bytes = blank();
+        for write in table.first_writes(40 * MIB) {
+            let at = usize::try_from(write.offset).expect("small");
+            bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+        }
+        bytes
+    }
+
+    #[rstest]
+    #[case::nothing(0, &[], None)]
+    #[case::a_flipped_bit(540, &[0xFF], None)]
+    #[case::pvcreate(512, b"LABELONE", Some("MBR partition table, LVM2 physical volume"))]
+    #[case::mdadm(4096, b"\xfc\x4e\x2b\xa9", Some("GUID partition table, RAID member"))]
+    #[case::bcache(4120, b"\xf6\x85\x73\xc6\x1a\x4e\xca\x45", Some("GUID partition table, bcache"))]
+    #[case::encrypted_without_a_header(0, &[0xA5; 16384], Some("data of an unknown kind at byte 0"))]
+    fn a_disk_of_ours_that_became_something_else_is_not_ours(
+        #[case] at: usize,
+        #[case] over: &[u8],
+        #[case] foreign: Option<&str>,
+    ) {
+        let mut bytes = data_disk();
+        bytes[at..at + over.len()].copy_from_slice(over);
+        match (looked(&bytes), foreign) {
+            (Looked::Data { ours: true, .. }, None) => {}
+            (found, foreign) => {
+                assert_eq!(found, Looked::Is(Holds::Foreign(foreign.unwrap_or("still ours").to_owned())));
+            }
+        }
+        // Not even without the copy at the end is it one that we began.
+        bytes[30 << 20..].fill(0);
+        assert_ne!(looked(&bytes), Looked::Is(Holds::Begun));
+    }
+
+    #[test]
+    fn a_finished_data_whose_start_is_lost_is_not_formatted() {
+        let entry =
+            Entry { number: 4, kind: Uuid::from_u128(1), name: "DATA".to_owned(), start: 3 * MIB, bytes: 40 * MIB };
+        let superblock = |label: &str, group: u8| {
+            let mut block = vec![0; 1024];
+            block[56..58].copy_from_slice(&[0x53, 0xEF]);
+            block[90] = group;
+            block[120..120 + label.len()].copy_from_slice(label.as_bytes());
+            block
+        };
+        let state = |first: Option<&str>, copy: Option<(&str, u8)>| {
+            let mut bytes = vec![0; 43 << 20];
+            let mut put = |at: usize, block: Vec<u8>| bytes[at..at + 1024].copy_from_slice(&block);
+            if let Some(label) = first {
+                put((3 << 20) + 1024, superblock(label, 0));
+            }
+            if let Some((label, group)) = copy {
+                put((3 << 20) + (8193 << 10), superblock(label, group));
+            }
+            state_in(&mut Cursor::new(bytes), &entry).expect("readable")
+        };
+        assert_eq!(state(None, None), DataState::Unfinished);
+        assert_eq!(state(Some(""), Some(("", 1))), DataState::Unfinished, "its label comes last");
+        assert_eq!(state(None, Some(("", 1))), DataState::Unfinished);
+        assert_eq!(state(None, Some(("FOOTHOLD-DATA", 0))), DataState::Unfinished, "a file that looks like one");
+        assert_eq!(state(None, Some(("FOOTHOLD-DATA", 1))), DataState::Made(None));
+        assert_eq!(state(Some("FOOTHOLD-DATA"), None), DataState::Made(None));
+        assert_eq!(state(Some("home"), Some(("FOOTHOLD-DATA", 1))), DataState::Foreign("ext4 `home`".to_owned()));
     }
 
     #[test]

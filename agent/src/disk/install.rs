@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::decide::{Holds, fits, rank};
 use super::execute::{DiskError, on_disk, open_for_writing, write_all};
-use super::facts::look;
-use super::table::{self, Table};
+use super::facts::{is_in_force, look};
+use super::table::{self, FoundTable, Table};
 use super::{announce_partitions, probe};
 use crate::host::block::{self, Disk};
 
@@ -82,11 +82,16 @@ pub fn standing(disk: &Disk, id: Uuid) -> Standing {
         Ok((table::read(&mut device, disk.bytes, disk.block_bytes)?, head))
     });
     if let Ok((found, head)) = read {
-        let ours = found.is_some_and(|found| found.table.disk_id == id && !found.table.used().is_empty());
-        if ours && table::has_protective_mbr(&head) {
+        let ours = |found: &FoundTable| found.table.disk_id == id && !found.table.used().is_empty();
+        if found.as_ref().is_some_and(|found| ours(found) && is_in_force(found, &head))
+            && table::has_protective_mbr(&head)
+        {
             return Standing::Installed;
         }
-        if table::is_begun(&head, disk.block_bytes, id) {
+        // One that is being installed is nothing else, and has no DATA yet: that is made by the box that runs from it.
+        let is_else = probe::is_more_than_a_table(&probe::identify(&head))
+            || found.is_some_and(|found| found.table.data().is_some());
+        if !is_else && table::is_begun(&head, disk.block_bytes, id) {
             return Standing::Begun;
         }
     }
@@ -363,6 +368,31 @@ mod tests {
         let mut device = std::io::Cursor::new(bytes);
         let found = table::read(&mut device, target.bytes, 512).expect("read").expect("a table");
         assert!(found.primary_good && found.backup_good);
+    }
+
+    #[rstest]
+    #[case::mbr_lost(510, &[0, 0], true, "GUID partition table")]
+    #[case::mdadm(4096, b"\xfc\x4e\x2b\xa9", false, "GUID partition table, RAID member")]
+    #[case::pvcreate(512, b"LABELONE", false, "MBR partition table, LVM2 physical volume")]
+    fn an_installed_disk_that_became_something_else_is_not_installed_on_again(
+        #[case] at: usize,
+        #[case] bytes: &[u8],
+        #[case] with_data: bool,
+        #[case] holds: &str,
+    ) {
+        let Pair { medium, target, table, .. } = &Pair::new();
+        copy(medium, target, table, &mut |_| ()).expect("copied");
+        finish(medium, target, table).expect("finished");
+        if with_data {
+            let mut table = table.clone();
+            table.add_data(Extent { start: 8 * MIB, bytes: MIB }, Uuid::from_u128(3)).expect("room");
+            write_all(target, &table.writes(true)).expect("a table");
+        }
+        assert_eq!(standing(target, ID), Standing::Installed);
+        let mut disk = fs_err::read(&target.name).expect("read");
+        disk[at..at + bytes.len()].copy_from_slice(bytes);
+        fs_err::write(&target.name, disk).expect("written");
+        assert_eq!(standing(target, ID), Standing::Other(Holds::Foreign(holds.to_owned())));
     }
 
     #[test]

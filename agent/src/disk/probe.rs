@@ -11,6 +11,10 @@ const EXT_SUPER: usize = 1024;
 const EXT_MAGIC: [u8; 2] = [0x53, 0xEF];
 /// `s_state`: the file system has errors.
 const EXT_ERROR_FS: u16 = 2;
+/// Where copies of the superblock begin, in a file system with blocks of 1, 2 and 4 KiB: with its second group.
+pub const EXT_COPIES: [u64; 3] = [8193 << 10, 16384 << 11, 32768 << 12];
+/// Bytes of a superblock.
+const EXT_SUPER_BYTES: usize = 1024;
 /// ISO 9660 primary volume descriptor (ECMA-119, 8.4).
 const ISO_DESCRIPTOR: usize = 0x8000;
 
@@ -125,9 +129,34 @@ const OTHERS: [(usize, &[u8], &str); 22] = [
     (1024, b"H+", "HFS+"),
 ];
 
+/// Whether it is something else than a disk with partitions.
+pub fn is_more_than_a_table(contents: &[Content]) -> bool {
+    contents.iter().any(|content| !matches!(content, Content::Gpt | Content::Mbr))
+}
+
+/// A copy of the superblock of the ext4 that begins at byte `start` and has at most `bytes`: where it is in the file
+/// system, and the label that it tells.
+pub fn ext4_copy(device: &mut (impl Read + Seek), start: u64, bytes: u64) -> io::Result<Option<(u64, String)>> {
+    let within = |at: &u64| at + EXT_SUPER_BYTES as u64 <= bytes;
+    for at in EXT_COPIES.into_iter().filter(within) {
+        device.seek(SeekFrom::Start(start + at))?;
+        let mut block = Vec::new();
+        device.take(EXT_SUPER_BYTES as u64).read_to_end(&mut block)?;
+        // Number of the group that it was written for.
+        let of_second_group = block.get(90..92) == Some(&[1, 0]);
+        if let Some(Content::Ext4 { label, .. }) = ext4_super(&block).filter(|_| of_second_group) {
+            return Ok(Some((at, label)));
+        }
+    }
+    Ok(None)
+}
+
 fn ext4(head: &[u8]) -> Option<Content> {
-    let block = head.get(EXT_SUPER..EXT_SUPER + 1024)?;
-    if block[56..58] != EXT_MAGIC {
+    ext4_super(head.get(EXT_SUPER..EXT_SUPER + EXT_SUPER_BYTES)?)
+}
+
+fn ext4_super(block: &[u8]) -> Option<Content> {
+    if block.len() < EXT_SUPER_BYTES || block[56..58] != EXT_MAGIC {
         return None;
     }
     let shift = u32_at(block, 24).min(16);

@@ -42,7 +42,10 @@ fn wanted(release: &Release) -> Vec<(String, Blob)> {
         .images
         .iter()
         .flat_map(|image| image.blobs.iter().map(|blob| (format!("image `{}`", image.reference), blob.clone())));
-    let once: BTreeMap<_, _> = layers.chain(images).map(|(owner, blob)| (blob.digest.clone(), (owner, blob))).collect();
+    let files = release.content.iter();
+    let files = files.filter_map(|file| Some((format!("file `{}`", file.path), file.blob()?)));
+    let once: BTreeMap<_, _> =
+        layers.chain(images).chain(files).map(|(owner, blob)| (blob.digest.clone(), (owner, blob))).collect();
     once.into_values().collect()
 }
 
@@ -57,9 +60,23 @@ fn wrong(root: &Path, wanted: &[(String, Blob)]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use agent_api::release::{Blob, Digest};
+    use agent_api::release::{Blob, ContentFile, ContentKind, Digest, InLayer};
 
-    use super::wrong;
+    use super::{wanted, wrong};
+    use crate::host::runner::FakeRunner;
+    use crate::machine::tests::machine;
+
+    #[test]
+    fn files_of_the_content_are_wanted_but_for_those_in_layers() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut release = machine(dir.path(), FakeRunner::default()).release().clone();
+        let blob = |byte: &str| Blob { digest: Digest::from_hex(&byte.repeat(64)).expect("a digest"), size: 4 };
+        let file = |path: &str, byte: &str| ContentFile::stored(path, ContentKind::File, &blob(byte));
+        let within = InLayer { layer: "os".to_owned(), path: "usr/a".to_owned() };
+        release.content = vec![file("files/a", "a"), ContentFile { within: Some(within), ..file("files/b", "b") }];
+        let files: Vec<_> = wanted(&release).into_iter().filter(|(owner, _)| owner.starts_with("file ")).collect();
+        assert_eq!(files, [("file `files/a`".to_owned(), blob("a"))]);
+    }
 
     #[test]
     fn missing_and_cut_off_blobs_are_named() {

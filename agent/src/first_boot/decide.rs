@@ -31,11 +31,13 @@ pub fn hosts(name: &str) -> String {
 }
 
 /// The address that etcd and the API server advertise: the one decided earlier, else the cluster's
-/// own, or with `controlPlane.cidrs` the first that lies in one of them; nothing while there is none.
+/// own, or with `controlPlane.cidrs` the first that lies in one of them; nothing while no interface has it.
 pub fn advertise(earlier: Option<IpAddr>, site: &Site, addresses: &[InterfaceAddress]) -> Option<IpAddr> {
     let cidrs: Vec<Cidr> = site.networks.control_plane.cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).collect();
     if earlier.is_some() {
-        return earlier;
+        // etcd ends at once where it cannot listen.
+        let is_there = |earlier: &IpAddr| addresses.iter().any(|one| one.address == *earlier);
+        return earlier.filter(|earlier| *earlier == CLUSTER_ADDRESS || is_there(earlier));
     }
     if cidrs.is_empty() {
         return Some(CLUSTER_ADDRESS.into());
@@ -170,10 +172,13 @@ mod tests {
             (None, site(&["10.0.0.0/8"]), Some("10.1.2.3")),
             (None, site(&["172.16.0.0/12"]), None),
             (None, site(&["192.168.0.0/16", "10.0.0.0/8"]), Some("192.168.1.7")),
-            (Some(ip("10.9.9.9")), site(&["10.0.0.0/8"]), Some("10.9.9.9")),
+            (Some(ip("192.168.1.7")), site(&["10.0.0.0/8"]), Some("192.168.1.7")),
+            (Some(ip("198.18.0.1")), site(&["10.0.0.0/8"]), Some("198.18.0.1")),
+            // Its lease has changed: no other address will do.
+            (Some(ip("10.9.9.9")), site(&["10.0.0.0/8"]), None),
         ];
         for (earlier, site, expected) in table {
-            assert_eq!(advertise(earlier, &site, &have), expected.map(ip), "{site:?}");
+            assert_eq!(advertise(earlier, &site, &have), expected.map(ip), "{earlier:?} {site:?}");
         }
     }
 

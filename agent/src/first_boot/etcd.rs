@@ -42,11 +42,12 @@ pub fn prepare(machine: &Machine) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
+    // A disk that does not tell is no reason to throw anything away.
+    let was_there = member.try_exists()?;
     // In the boot that began it, etcd may run.
-    if before.as_ref() == Some(&boot) || (before.is_none() && member.exists()) {
+    if before.as_ref() == Some(&boot) || (before.is_none() && was_there) {
         return Ok(false);
     }
-    let was_there = member.exists();
     files::remove_tree(&member)?;
     files::sync_dir(&data)?;
     files::replace_below(&machine.at("/"), &begun, &boot)?;
@@ -59,7 +60,7 @@ pub fn prepare(machine: &Machine) -> io::Result<bool> {
 /// When the disk refuses.
 pub fn keep(machine: &Machine) -> io::Result<()> {
     let begun = machine.at(BEGUN);
-    if begun.exists() {
+    if begun.try_exists()? {
         files::remove(&begun)?;
         files::sync_dir(begun.parent().unwrap_or(&begun))?;
     }
@@ -130,6 +131,21 @@ mod tests {
             assert!(!prepare(&box_).expect("kept"));
             assert!(is_there());
         }
+    }
+
+    /// A link to itself is to a look what a failing disk is: an error.
+    #[test]
+    fn a_disk_that_does_not_tell_throws_nothing_away() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let box_ = a_box(dir.path());
+        fs_err::create_dir_all(box_.at(DATA)).expect("made");
+        let link = |path: &str| fs_err::os::unix::fs::symlink(box_.at(path), box_.at(path)).expect("a link");
+        link(MEMBER);
+        prepare(&box_).expect_err("told");
+        assert!(fs_err::symlink_metadata(box_.at(MEMBER)).is_ok() && !box_.at(BEGUN).exists());
+        fs_err::create_dir_all(box_.at(BEGUN).parent().expect("a folder")).expect("made");
+        link(BEGUN);
+        keep(&box_).expect_err("what is not gone for sure would throw the cluster away at the next boot");
     }
 
     #[test]

@@ -182,7 +182,7 @@ pub async fn advertise(steps: &Steps, site: &Site) -> IpAddr {
         let earlier = steps.ledger.fact(FACT_ADVERTISE).and_then(|text| text.parse().ok());
         let address = match decide::advertise(earlier, site, &addresses()?) {
             Some(address) => address,
-            None => wait_for_address(steps, site).await,
+            None => wait_for_address(steps, site, earlier).await,
         };
         steps.ledger.set_fact(FACT_ADVERTISE, &address.to_string())?;
         Ok(Outcome::Done(address, json!({"address": address.to_string()})))
@@ -190,23 +190,22 @@ pub async fn advertise(steps: &Steps, site: &Site) -> IpAddr {
     steps.perform(&phase::ADVERTISE, act).await
 }
 
-async fn wait_for_address(steps: &Steps, site: &Site) -> IpAddr {
-    let cidrs = site.networks.control_plane.cidrs.join(", ");
+async fn wait_for_address(steps: &Steps, site: &Site, earlier: Option<IpAddr>) -> IpAddr {
+    let what = match earlier {
+        Some(earlier) => format!("{earlier}, the address that this cluster was made with"),
+        None => format!("an address in {}", site.networks.control_plane.cidrs.join(", ")),
+    };
     let mut found = None;
     while found.is_none() {
         steps
             .wait(&phase::ADVERTISE, LOOK, || async {
                 let have = addresses().unwrap_or_default();
-                match decide::advertise(None, site, &have) {
-                    Some(_) => Ok(()),
-                    None => Err(Missing::new(
-                        format!("an address in {cidrs}"),
-                        format!("the interfaces have {}", list(&decide::site_addresses(&have))),
-                    )),
-                }
+                let why = || format!("the interfaces have {}", list(&decide::site_addresses(&have)));
+                let found = decide::advertise(earlier, site, &have);
+                found.map(drop).ok_or_else(|| Missing::new(what.as_str(), why()))
             })
             .await;
-        found = decide::advertise(None, site, &addresses().unwrap_or_default());
+        found = decide::advertise(earlier, site, &addresses().unwrap_or_default());
     }
     found.unwrap_or(CLUSTER_ADDRESS.into())
 }

@@ -36,7 +36,7 @@ steps! {
     /// No network of the site is one of the cluster's.
     OVERLAP = Network "overlap", "give the site another network, or build the image with another `podCIDR` or `serviceCIDR`", "journalctl -u systemd-networkd";
     /// The address the cluster advertises.
-    ADVERTISE = Network "advertise-address", "give an interface an address in `networks.controlPlane.cidrs`", "journalctl -u systemd-networkd";
+    ADVERTISE = Network "advertise-address", "give an interface an address in `networks.controlPlane.cidrs`; a cluster keeps the one that it was made with: by a fixed lease, or in Site", "journalctl -u systemd-networkd";
     /// Where names are asked.
     NAME_SERVICE = Network "name-service", "it is tried again", "journalctl -u systemd-resolved";
     /// Who may come in.

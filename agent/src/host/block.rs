@@ -77,7 +77,9 @@ pub fn list(sys_block: &Path) -> io::Result<Vec<Disk>> {
     let mut disks = Vec::new();
     for entry in fs_err::read_dir(sys_block)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix)) {
+        // One path to a disk of several paths (NVMe) is hidden: it has no node of its own.
+        let hidden = number(&sys_block.join(&name).join("hidden")) == 1;
+        if !hidden && !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix)) {
             disks.push(look_at(sys_block, &name));
         }
     }
@@ -252,6 +254,8 @@ mod tests {
         put("vda/vda3/size", "1024\n");
         put("loop0/size", "8192\n");
         put("sr0/size", "0\n");
+        put("nvme0c0n1/size", "8192\n");
+        put("nvme0c0n1/hidden", "1\n");
         let disks = list(sys.path()).expect("a list");
         assert_eq!(disks.len(), 1);
         assert_eq!((disks[0].bytes, disks[0].serial.as_str()), (4 << 20, "abc"));

@@ -44,7 +44,12 @@ pub fn skeleton(var: &Path) -> io::Result<()> {
 /// The machine id of this DATA, made at the first boot; and whether this is the first boot.
 pub fn machine_id(var: &Path) -> io::Result<(String, bool)> {
     let path = var.join(OURS).join("machine-id");
-    let known = fs_err::read_to_string(&path).unwrap_or_default();
+    let known = match fs_err::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        // A disk that fails for a moment must not make another machine of it.
+        read => read?,
+    };
+    let known = String::from_utf8_lossy(&known);
     let known = known.trim();
     if known.len() == 32 && known.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok((known.to_owned(), false));
@@ -58,7 +63,7 @@ pub fn machine_id(var: &Path) -> io::Result<(String, bool)> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::{machine_id, skeleton};
+    use super::{machine_id, skeleton, symlink};
     use crate::disk::execute::mark;
 
     #[test]
@@ -81,5 +86,10 @@ mod tests {
         fs_err::write(var.path().join("lib/foothold/machine-id"), "").expect("cut");
         let (other, first) = machine_id(var.path()).expect("made again");
         assert!(first && other != id);
+        // A link to itself is to a read what a failing disk is: an error.
+        let path = var.path().join("lib/foothold/machine-id");
+        fs_err::remove_file(&path).expect("gone");
+        symlink(&path, &path).expect("a link");
+        machine_id(var.path()).expect_err("told");
     }
 }

@@ -114,6 +114,6 @@ fn impossible(reason: &str) -> Fatal {
 
 fn unusable(disk: &str, error: &DiskError) -> Fatal {
     let found = format!("DATA on {disk} is there and cannot be used: {error}");
-    let next = "check the disk; to start without it and without its state: foothold.data=ram; to begin anew: delete its partition DATA";
+    let next = "check the disk; a file system that is damaged at its start: `e2fsck -b` on another machine, with a copy of the partition at hand; to start without it and without its state: foothold.data=ram; to begin anew: delete its partition DATA";
     Fatal::disk("data", found, "a DATA that can be mounted", next)
 }

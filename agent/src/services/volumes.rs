@@ -74,7 +74,7 @@ impl Volumes {
 
     /// Mounts what an earlier boot has made, if it has.
     pub fn mount_known(&self) -> anyhow::Result<()> {
-        if self.mounted().is_ok() || !self.machine.at(FILE).exists() {
+        if self.mounted().is_ok() || !self.machine.at(FILE).try_exists()? {
             return Ok(());
         }
         self.mount()
@@ -92,7 +92,8 @@ impl Volumes {
             mount::mount("tmpfs", "foothold-volumes", &self.folder(), MountOptions::new(FLAGS, &options))?;
             return Ok(Some(bytes));
         }
-        let made = if self.machine.at(FILE).exists() { None } else { Some(self.make()?) };
+        // A disk that does not tell must not have the volumes made anew.
+        let made = if self.machine.at(FILE).try_exists()? { None } else { Some(self.make()?) };
         self.mount()?;
         Ok(made)
     }
@@ -201,8 +202,13 @@ fn share(percent: u8, (total, free): (u64, u64)) -> Result<u64, NoRoom> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
-    use super::{MIB, NoRoom, is_mount, share};
+    use agent_api::boot::{BootFacts, DataFound};
+
+    use super::{FILE, MIB, Machine, NoRoom, Volumes, is_mount, share};
+    use crate::host::runner::FakeRunner;
+    use crate::machine::tests::machine;
 
     #[test]
     fn a_share_is_whole_and_leaves_a_part_of_data() {
@@ -219,6 +225,24 @@ mod tests {
         }
         let said = share(80, (100 * MIB, MIB)).expect_err("no room").to_string();
         assert!(said.contains("80 % of DATA") && said.contains("`services.storage.share`"), "{said}");
+    }
+
+    /// A link to itself is to a look what a failing disk is: an error.
+    #[test]
+    fn volumes_that_a_disk_does_not_tell_of_are_not_made_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let box_ = machine(dir.path(), FakeRunner::default());
+        let data = DataFound::Partition { device: "vda4".to_owned(), created: false };
+        let facts = BootFacts { data, ..box_.facts().clone() };
+        let runner = Arc::new(FakeRunner::default());
+        let machine = Machine::new(dir.path(), runner.clone(), box_.release().clone(), facts, String::new());
+        let volumes = Volumes { machine, percent: 50 };
+        let file = volumes.machine.at(FILE);
+        fs_err::create_dir_all(file.parent().expect("a folder")).expect("made");
+        fs_err::os::unix::fs::symlink(&file, &file).expect("a link");
+        volumes.mount_known().expect_err("told");
+        let error = format!("{:#}", volumes.bring_up().expect_err("told"));
+        assert!(error.contains("symbolic links") && runner.calls().is_empty(), "{error}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::boot::files::BOOT_FILES;
 use crate::error::Interrupted;
-use crate::host::files::directory_of;
+use crate::host::files::{directory_of, to_replace};
 use crate::medium::bytes::{Bytes, Cursor};
 use crate::medium::{Found, Medium};
 use crate::release::sign::{self, Signer};
@@ -116,6 +116,7 @@ pub fn write(
     let list = plan(a.release(), b.release(), &a.found().folder, &b.found().folder, &small);
     let json = serde_json::to_vec_pretty(&list)?;
     let signature = signer.sign(&json, &format!("bundle from {} to {}", list.from, list.to))?;
+    let out = &to_replace(out)?;
     let mut partial = tempfile::NamedTempFile::new_in(directory_of(out))?;
     let mut tar = Tar { out: BufWriter::with_capacity(CHUNK, &mut partial), time: b.release().built };
     tar.file(bundle::MANIFEST, &json)?;

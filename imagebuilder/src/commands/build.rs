@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::time::Instant;
 
+use anyhow::Context as _;
+
 use crate::builder::{AgentProfile, Builder};
 use crate::cli;
 use crate::config::Format;
+use crate::error::WrongUsage;
 use crate::format::OutputFile;
 use crate::pipeline;
 use crate::report::{BuiltOutput, CommandError, Outcome, Report};
@@ -29,6 +32,7 @@ pub fn run(args: &cli::Build, report: &Report) -> Result<Outcome, CommandError> 
 /// Builds the job's images into `out`.
 pub fn build(at: &Builder, job: &Job, out: &Path) -> anyhow::Result<Vec<OutputFile>> {
     job.check_agent(at.agent)?;
+    check_folder(out)?;
     let lock = locked(at, job, false)?;
     let built = pipeline::release(at, &job.appliance, &lock)?;
     let files = pipeline::outputs(at, &job.appliance, &lock, &built, out)?;
@@ -36,6 +40,17 @@ pub fn build(at: &Builder, job: &Job, out: &Path) -> anyhow::Result<Vec<OutputFi
         at.report.warn(&format!("the agent in it is {}", AgentProfile::DEVELOPMENT));
     }
     Ok(files)
+}
+
+/// Makes the folder of the images, and tries whether it takes files: better now than after the build.
+fn check_folder(out: &Path) -> anyhow::Result<()> {
+    if out.exists() && !out.is_dir() {
+        let message = format!("`{}` is no folder", out.display());
+        return Err(WrongUsage { message, hint: "`--out` names the folder that the images go to".to_owned() }.into());
+    }
+    fs_err::create_dir_all(out)?;
+    tempfile::tempfile_in(out).with_context(|| format!("writing into `{}`", out.display()))?;
+    Ok(())
 }
 
 fn shown(file: OutputFile) -> BuiltOutput {
@@ -56,5 +71,24 @@ impl Job {
                 listed.unwrap_or(crate::config::Output::of(*format))
             })
             .collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_folder;
+    use crate::error::Exit;
+    use crate::report::CommandError;
+
+    #[test]
+    fn where_the_images_go_is_looked_at_before_they_are_made() {
+        let dir = tempfile::tempdir().expect("a folder");
+        check_folder(&dir.path().join("new/out")).expect("made");
+        assert!(dir.path().join("new/out").is_dir());
+        let file = dir.path().join("edge.qcow2");
+        fs_err::write(&file, "").expect("written");
+        let error = CommandError::from(check_folder(&file).expect_err("a file"));
+        assert_eq!((error.exit(), error.message().ends_with("edge.qcow2` is no folder")), (Exit::Wrong, true));
+        check_folder(&file.join("below")).expect_err("below a file");
     }
 }

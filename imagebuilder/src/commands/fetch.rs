@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::content::{files, images, manifests};
+use crate::host::cancel;
 use crate::lock::fetch;
 use crate::pipeline;
 use crate::report::{CommandError, Outcome, Report};
@@ -31,13 +32,17 @@ pub fn run(args: &cli::Fetch, report: &Report) -> Result<Outcome, CommandError> 
     if let Some(to) = &args.to {
         report.step("fetch", "copy").run(|_| copy(&at.cache.path(""), to))?;
     }
-    Ok(Outcome::Data { kind: "fetch", data: json!({ "fetchedBytes": bytes, "to": args.to }) })
+    Ok(Outcome::Data {
+        kind: "fetch",
+        data: json!({ "fetchedBytes": bytes, "to": args.to.as_deref().map(Path::to_string_lossy) }),
+    })
 }
 
 /// Copies blobs, stages and Go modules; trees and work in progress are made again from them.
 fn copy(cache: &Path, to: &Path) -> anyhow::Result<()> {
     for part in ["blobs", "stages"] {
         for entry in walkdir::WalkDir::new(cache.join(part)) {
+            cancel::check()?;
             let entry = entry?;
             let target = to.join(entry.path().strip_prefix(cache)?);
             if entry.file_type().is_dir() {

@@ -20,7 +20,7 @@ pub fn run(args: &cli::Lock, report: &Report) -> Result<Outcome, CommandError> {
     let lock = locked(&at, &job, args.update)?;
     let moved = before.as_ref().map(|before| changes(before, &lock)).unwrap_or_default();
     let packages: usize = lock.debian.values().map(Vec::len).sum();
-    let data = json!({ "lock": path, "packages": packages, "modules": lock.modules.len(), "programs": lock.binaries.len(), "images": lock.images.len(), "moved": moved });
+    let data = json!({ "lock": path.to_string_lossy(), "packages": packages, "modules": lock.modules.len(), "programs": lock.binaries.len(), "images": lock.images.len(), "moved": moved });
     Ok(Outcome::Data { kind: "lock", data })
 }
 

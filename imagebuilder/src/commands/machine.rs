@@ -303,9 +303,11 @@ impl Session {
 
     /// Keeps what the machine said, and fails.
     fn give_up(&self, why: &str) -> Result<()> {
-        let dir = std::env::temp_dir().join(format!("foothold-{}-{}", self.vm.name(), std::process::id()));
-        let kept = match self.vm.keep(&dir) {
-            Ok(()) => format!("serial output, screen and events are in `{}`", dir.display()),
+        // A new folder: in one that is there by a name that can be guessed, somebody else may have put links.
+        let dir = tempfile::Builder::new().prefix(&format!("foothold-{}-", self.vm.name())).tempdir();
+        let keep = |dir: tempfile::TempDir| self.vm.keep(dir.path()).map(|()| dir.keep());
+        let kept = match dir.and_then(|dir| keep(dir).map_err(std::io::Error::other)) {
+            Ok(dir) => format!("serial output, screen and events are in `{}`", dir.display()),
             Err(error) => format!("nothing could be kept: {error}"),
         };
         bail!("the box did not become ready: {why}\nhint: {kept}")

@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -20,6 +20,7 @@ use crate::cli::Write;
 use crate::disk;
 use crate::error::WrongUsage;
 use crate::host::block::{self, Block, Target, Use};
+use crate::host::files::is_same;
 use crate::medium::Medium;
 use crate::medium::sectors::{self, LARGE, Patch};
 use crate::report::{CommandError, Outcome, Report, Step, shell_word};
@@ -130,13 +131,6 @@ impl Source {
         }
         Ok(())
     }
-}
-
-/// Whether two paths, links among them, lead to one file or to one device: writing would empty it before it is read.
-fn is_same(image: &Path, device: &Path) -> bool {
-    let (Ok(image), Ok(device)) = (fs_err::metadata(image), fs_err::metadata(device)) else { return false };
-    let are_devices = image.file_type().is_block_device() && device.file_type().is_block_device();
-    (image.dev(), image.ino()) == (device.dev(), device.ino()) || (are_devices && image.rdev() == device.rdev())
 }
 
 /// Refuses an image of which the end is missing, or whose partition table is damaged.

@@ -1,6 +1,7 @@
 //! File locks between processes: they end with the process that holds them, however it ends.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,16 @@ use super::command::pause;
 
 /// A held lock.
 #[derive(Debug)]
-pub struct Held(#[expect(dead_code, reason = "held for its drop")] Flock<File>);
+pub struct Held(Flock<File>);
+
+impl Held {
+    /// Whether the file still has this name: who held it before may have removed it.
+    pub fn has_name(&self, path: &Path) -> bool {
+        let inode = |found: std::fs::Metadata| (found.dev(), found.ino());
+        let (held, named) = (self.0.metadata().map(inode), fs_err::metadata(path).map(inode));
+        held.ok().is_some_and(|held| named.is_ok_and(|named| held == named))
+    }
+}
 
 /// Takes the lock or returns `None` when another process has it.
 pub fn try_lock(path: &Path) -> anyhow::Result<Option<Held>> {

@@ -74,6 +74,24 @@ pub fn ensure(say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     check_subordinate_ids()
 }
 
+/// Whether programs may be run in trees of their own: in most containers root may not.
+pub fn may_enter() -> anyhow::Result<()> {
+    if !is_root() {
+        // A user namespace gives what it takes.
+        return Ok(());
+    }
+    let tried =
+        Run::new("unshare").args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "true"]).output();
+    tried.map(drop).map_err(|error| anyhow::Error::new(error).context(no_namespaces()))
+}
+
+fn no_namespaces() -> HostLacks {
+    HostLacks {
+        what: "mounts and processes of its own: this is a container that may not make them".into(),
+        hint: "start the container with `--privileged`, or run foothold outside of it".into(),
+    }
+}
+
 fn install_lock(say: &mut dyn FnMut(&str)) -> anyhow::Result<flock::Held> {
     let lock = Path::new(LOCK);
     fs_err::create_dir_all(lock.parent().unwrap_or(lock))?;

@@ -2,6 +2,7 @@
 //!
 //! Paths of the machine are mapped away, so that the same sources give the same bytes anywhere.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -71,6 +72,7 @@ pub fn make(
         let target = Target { folder: cache.path(&name), profile };
         fs_err::create_dir_all(&target.folder)?;
         target.forget_another_clone(workspace)?;
+        target.forget_changed(&sources)?;
         while_they_are(workspace, &sources, || target.compile(workspace, offline, say))?;
         let mut made = Made::default();
         for program in PROGRAMS {
@@ -102,6 +104,16 @@ fn sources(workspace: &Path) -> Result<Vec<(String, Digest)>> {
     parts.sort();
     let digest = |part: String| Ok((part.clone(), hash::tree(&workspace.join(part))?));
     parts.into_iter().map(digest).collect()
+}
+
+/// The own crate that a part of the sources belongs to.
+fn crate_of(part: &str) -> &'static str {
+    let [agent, api, qemu] = OWN;
+    match part {
+        "agent/api" => api,
+        part if part.starts_with("qemu/") => qemu,
+        _ => agent,
+    }
 }
 
 /// Does the work, and refuses what came of it when somebody has changed these sources meanwhile: the cache would have it
@@ -157,6 +169,27 @@ impl Target {
         let run = self.cargo("clean", workspace).arg("--quiet").args(own);
         run.output().context("removing what was compiled from another clone")?;
         Ok(files::write_whole(&mark, here)?)
+    }
+
+    /// Has cargo compile the own crates again that have changed since it was called the last time: it goes by the times of
+    /// files alone, and one that was copied back, or written under another clock, may be older than what was compiled.
+    fn forget_changed(&self, sources: &[(String, Digest)]) -> Result<()> {
+        let mark = self.folder.join("compiled-sources.json");
+        let before: Vec<(String, Digest)> =
+            fs_err::read(&mark).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        let changed = sources.iter().filter(|part| !before.contains(part));
+        let gone = before.iter().filter(|part| !sources.contains(part));
+        let crates: BTreeSet<&str> = changed.chain(gone).map(|(part, _)| crate_of(part)).collect();
+        // What cargo knows of a crate, each time in a folder that is named after it.
+        let known = self.folder.join(TARGET).join(self.profile.name()).join(".fingerprint");
+        let entries = if known.exists() { fs_err::read_dir(&known)?.collect::<Result<_, _>>()? } else { Vec::new() };
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.rsplit_once('-').is_some_and(|(own, _)| crates.contains(own)) {
+                fs_err::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(files::write_whole(&mark, &serde_json::to_vec(sources)?)?)
     }
 
     /// A command of cargo that works on what is compiled.
@@ -273,6 +306,34 @@ mod tests {
             fs_err::read_to_string(dir.path().join("compiled-from")).expect("read"),
             here.to_str().expect("text")
         );
+    }
+
+    /// cargo itself takes a changed file for compiled when it is older than what was compiled.
+    #[test]
+    fn a_crate_whose_files_have_changed_is_compiled_again_however_old_they_are() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let target = Target { folder: dir.path().to_owned(), profile: AgentProfile::Site };
+        let known = dir.path().join("x86_64-unknown-linux-gnu/agent/.fingerprint");
+        let all = ["agent-api-1a", "foothold-agent-2b", "foothold-qemu-3c", "serde-4d"];
+        let left = |parts: &[(&str, &str)]| -> Vec<String> {
+            for name in all {
+                fs_err::create_dir_all(known.join(name)).expect("made");
+            }
+            let parts: Vec<_> =
+                parts.iter().map(|(part, text)| ((*part).to_owned(), super::hash::bytes(text.as_bytes()))).collect();
+            target.forget_changed(&parts).expect("looked through");
+            let mut left: Vec<_> =
+                fs_err::read_dir(&known).expect("listed").map(|entry| entry.expect("read").file_name()).collect();
+            left.sort();
+            left.into_iter().map(|name| name.into_string().expect("text")).collect()
+        };
+        let first = [("Cargo.lock", "1"), ("agent/api", "1"), ("agent/src", "1"), ("qemu/src", "1")];
+        assert_eq!(left(&first), ["serde-4d"], "nothing is known yet");
+        assert_eq!(left(&first), all);
+        let [lock, api, _, qemu] = first;
+        assert_eq!(left(&[lock, api, ("agent/src", "2"), qemu]), ["agent-api-1a", "foothold-qemu-3c", "serde-4d"]);
+        assert_eq!(left(&[lock, ("agent/api", "2"), ("agent/src", "2"), qemu]), all[1..]);
+        assert_eq!(left(&[lock, ("agent/api", "2"), ("agent/src", "2")]), [all[0], all[1], all[3]]);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{Deb, Lock};
+use crate::host::files::write_whole;
 use crate::store::Cache;
 
 /// Its file in the cache.
@@ -18,14 +19,17 @@ const NAMED: usize = 8;
 pub struct Known(BTreeMap<String, String>);
 
 impl Known {
-    /// What is known; nothing, where nobody has looked yet.
+    /// What is known; nothing, where nobody has looked yet, or where a power cut has left half of it.
     pub fn read(cache: &Cache) -> Result<Self> {
         let path = cache.path(FILE);
         if !path.exists() {
             return Ok(Self::default());
         }
         let text = fs_err::read(&path)?;
-        Ok(Self(serde_json::from_slice(&text).with_context(|| format!("reading `{}`", path.display()))?))
+        Ok(Self(serde_json::from_slice(&text).unwrap_or_else(|error| {
+            log::warn!("`{}` is passed over, and written anew: {error}", path.display());
+            BTreeMap::new()
+        })))
     }
 
     /// Takes in what a lock names.
@@ -40,11 +44,7 @@ impl Known {
 
     /// Keeps it for the builds to come.
     pub fn write(&self, cache: &Cache) -> Result<()> {
-        let path = cache.path(FILE);
-        let partial = cache.path(&format!("{FILE}.{}", std::process::id()));
-        fs_err::write(&partial, serde_json::to_vec_pretty(&self.0)?)?;
-        fs_err::rename(&partial, &path)?;
-        Ok(())
+        Ok(write_whole(&cache.path(FILE), &serde_json::to_vec_pretty(&self.0)?)?)
     }
 
     /// The packages of a lock that are older than what is known: name, version, newest known.
@@ -193,6 +193,8 @@ mod tests {
         known.learn(&lock("6.12.43-1"));
         known.write(&cache).expect("written");
         let known = Known::read(&cache).expect("read");
+        fs_err::write(cache.path(super::FILE), "{\"chrony\":").expect("cut off");
+        assert_eq!(Known::read(&cache).expect("as good as nothing"), Known::default());
         assert_eq!(known.warnings(&lock("6.12.48-1")), [""; 0]);
         let mut old = lock("6.12.43-1");
         old.without_security = true;

@@ -26,6 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::images::{LockedChart, LockedImage};
+use crate::host::files::write_shared;
 
 /// Version of the lock's own shape.
 const FORMAT: u32 = 1;
@@ -142,11 +143,7 @@ impl Lock {
 
     /// Writes it atomically, a package a line.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let partial = path.with_extension(format!("lock.{}", std::process::id()));
-        fs_err::write(&partial, self.text()?)?;
-        fs_err::File::open(&partial)?.sync_all()?;
-        fs_err::rename(&partial, path)?;
-        Ok(())
+        write_shared(path, self.text()?.as_bytes()).with_context(|| format!("writing `{}`", path.display()))
     }
 
     /// Its text.

@@ -149,18 +149,18 @@ fn read_secret(reference: &SecretReference) -> Result<String> {
 }
 
 fn write_secret(path: &Path, text: &str) -> Result<()> {
-    use fs_err::os::unix::fs::OpenOptionsExt;
     use std::io::Write;
     let parent = path.parent().context("a key lies in a folder")?;
     fs_err::create_dir_all(parent)?;
-    let partial = path.with_extension(format!("{}", std::process::id()));
-    let mut file = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    // Two first builds at once must end with the same key: the first link wins.
-    let _ = fs_err::hard_link(&partial, path);
-    fs_err::remove_file(&partial)?;
-    Ok(())
+    // For its owner alone.
+    let mut partial = tempfile::NamedTempFile::new_in(parent)?;
+    partial.write_all(text.as_bytes())?;
+    partial.as_file().sync_all()?;
+    // Two first builds at once must end with the same key: the first name wins.
+    match partial.persist_noclobber(path) {
+        Err(error) if error.error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.error.into()),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};
 
+use super::outcome::lossy;
+
 /// The machine that measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +23,7 @@ pub struct BenchHost {
 #[serde(rename_all = "camelCase")]
 pub struct BenchImage {
     /// The file.
+    #[serde(serialize_with = "lossy")]
     pub file: PathBuf,
     /// Its size.
     pub bytes: u64,

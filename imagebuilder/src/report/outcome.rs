@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::ops::Not;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agent_api::proof::Proof;
 use indicatif::HumanBytes;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::CommandError;
 use super::figures::{self, BenchHost, BenchImage};
@@ -33,6 +33,7 @@ pub enum Outcome {
         /// Address of the web page on this host.
         web: String,
         /// Path of a kubeconfig that works from this host.
+        #[serde(serialize_with = "lossy")]
         kubeconfig: PathBuf,
         /// Seconds since the start.
         secs: f64,
@@ -71,6 +72,7 @@ pub enum Outcome {
     /// `lint`: nothing but warnings.
     Linted {
         /// The file.
+        #[serde(serialize_with = "lossy")]
         file: PathBuf,
         /// Number of warnings.
         warnings: usize,
@@ -80,11 +82,13 @@ pub enum Outcome {
     /// `init`: a definition was written.
     Initialised {
         /// The new file.
+        #[serde(serialize_with = "lossy")]
         file: PathBuf,
     },
     /// `write`: the device holds the image, read back and compared.
     Written {
         /// The device.
+        #[serde(serialize_with = "lossy")]
         device: PathBuf,
         /// Bytes of the image.
         bytes: u64,
@@ -103,6 +107,7 @@ pub enum Outcome {
     /// `export`, `offline-bundle`: a folder was written.
     Exported {
         /// The folder.
+        #[serde(serialize_with = "lossy")]
         folder: PathBuf,
         /// What it is made of: parts of the box, or versions of components.
         of: Vec<String>,
@@ -135,6 +140,7 @@ pub struct BuiltOutput {
     /// `raw`, `qcow2` or `iso`.
     pub format: String,
     /// The file.
+    #[serde(serialize_with = "lossy")]
     pub file: PathBuf,
     /// Its size.
     pub bytes: u64,
@@ -198,7 +204,17 @@ pub struct ProofStep {
     pub secs: f64,
 }
 
+/// A path as text: JSON has no other.
+pub(super) fn lossy<S: serde::Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
+}
+
 impl Outcome {
+    /// The last line of `--json`.
+    pub fn json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_else(|error| json!({"result": "unknown", "message": error.to_string()}))
+    }
+
     /// The exit code.
     pub fn exit(&self) -> Exit {
         match self {

@@ -1,3 +1,8 @@
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
 use super::text::Text;
 use super::{BuiltOutput, CommandError, Outcome, Report, Timings};
 use crate::error::{Exit, WrongUsage};
@@ -28,6 +33,37 @@ fn events_have_the_documented_shape() {
     assert_eq!(events[2]["detail"]["for"], "the lock");
     assert!(events[3]["detail"]["secs"].is_f64());
     assert_eq!(events[4]["detail"]["why"], "cached");
+}
+
+/// Writes nothing, for this reason.
+struct Full(std::io::ErrorKind);
+
+impl std::io::Write for Full {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(self.0.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn output_that_is_lost_is_a_failure_but_for_a_reader_that_has_enough() {
+    for (kind, expected) in [(ErrorKind::StorageFull, Exit::Failed), (ErrorKind::BrokenPipe, Exit::Done)] {
+        let lines = Text::default();
+        let report = Report::to_writers(Box::new(Full(kind)), Box::new(lines.clone()));
+        assert_eq!(report.finish(&Ok(Outcome::Done)), expected, "{kind}");
+        assert_eq!(lines.text().contains("not all of the output could be written"), expected == Exit::Failed);
+    }
+}
+
+#[test]
+fn a_path_that_is_no_text_is_told_all_the_same() {
+    let (report, data, _) = report();
+    let file = PathBuf::from(OsStr::from_bytes(b"caf\xe9/appliance.yaml"));
+    assert_eq!(report.finish(&Ok(Outcome::Initialised { file })), Exit::Done);
+    assert_eq!(data.json()[0]["file"], "caf\u{fffd}/appliance.yaml");
 }
 
 #[test]

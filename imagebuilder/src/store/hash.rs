@@ -8,17 +8,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Size and digest of a file.
 pub fn file(path: &Path) -> Result<Blob> {
-    let file = fs_err::File::open(path)?;
-    let size = file.metadata()?.len();
-    let mut hasher = Sha256::new();
-    if size > 0 {
-        #[expect(unsafe_code, reason = "mapping a file is unsafe by signature")]
-        // SAFETY: cached files are read-only and replaced by rename, never written in place.
-        let map = unsafe { memmap2::Mmap::map(file.file())? };
-        map.advise(memmap2::Advice::Sequential)?;
-        hasher.update(&map);
-    }
-    Ok(Blob { digest: digest(hasher), size })
+    // Read, not mapped: what a disk cannot read is then an error, not the end of this process.
+    Ok(agent_api::hash::blob(fs_err::File::open(path)?)?)
 }
 
 /// MD5 of a file, 32 hex digits: for tools that ask for it beside the digest that counts.

@@ -106,11 +106,9 @@ impl Cache {
     /// Whether the blob is there and has not changed since it was last hashed. A damaged one is removed.
     pub fn holds(&self, blob: &Blob) -> Result<bool> {
         let path = self.blob_path(&blob.digest);
-        if !path.exists() {
-            return Ok(false);
-        }
+        let Some(stamp) = Stamp::of_any(&path)? else { return Ok(false) };
         let marked = fs_err::read(self.mark_path(blob)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        if marked == Some((blob.size, Stamp::of(&path)?)) {
+        if marked == Some((blob.size, stamp)) {
             return Ok(true);
         }
         self.is_whole(blob)

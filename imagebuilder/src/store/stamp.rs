@@ -28,6 +28,16 @@ impl Stamp {
     }
 }
 
+impl Stamp {
+    /// The same; `None` where nothing is there, or nothing any more.
+    pub fn of_any(path: &Path) -> io::Result<Option<Self>> {
+        match Self::of(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            stamp => stamp.map(Some),
+        }
+    }
+}
+
 impl From<&Metadata> for Stamp {
     fn from(found: &Metadata) -> Self {
         Self {

@@ -132,21 +132,21 @@ impl Tool<'_> {
 
     /// Runs it to its end and returns its standard output.
     pub fn run(self) -> Result<Vec<u8>, RunError> {
-        self.prepare().output()
+        self.prepare()?.output()
     }
 
     /// Like [`Tool::run`], and hands every line of error output to `on_line`.
     pub fn run_with(self, on_line: &mut (dyn FnMut(&str) + Send)) -> Result<Vec<u8>, RunError> {
-        self.prepare().output_with(on_line)
+        self.prepare()?.output_with(on_line)
     }
 
     /// Starts it; dropping the handle ends it and everything it started.
     pub fn start(self) -> Result<Running, RunError> {
-        self.prepare().start()
+        self.prepare()?.start()
     }
 
-    fn prepare(self) -> Run {
-        let spec = serde_json::to_string(&self.spec).expect("paths and strings always serialize");
+    fn prepare(self) -> Result<Run, RunError> {
+        let spec = serde_json::to_string(&self.spec).map_err(|_| self.not_text())?;
         let mut run = Run::new("unshare").args(["--mount", "--pid", "--fork", "--kill-child"]);
         if !needs::is_root() {
             run = run.args(userns::MAP);
@@ -158,10 +158,20 @@ impl Tool<'_> {
         for (key, value) in &self.env {
             run = run.env(key, value);
         }
-        match self.stdin {
+        Ok(match self.stdin {
             Some(bytes) => run.stdin(bytes),
             None => run,
-        }
+        })
+    }
+
+    /// A path of it is no text, and what is entered is told as text.
+    fn not_text(&self) -> RunError {
+        let EnterSpec { tree, binds, cwd, argv } = &self.spec;
+        let paths = binds.iter().flat_map(|bind| [&bind.from, &bind.to]).chain([tree, cwd]);
+        let path = paths.into_iter().find(|path| path.to_str().is_none()).unwrap_or(tree);
+        let why = format!("the name of `{}` is no UTF-8\nhint: rename it, or work in another folder", path.display());
+        let program = argv.first().cloned().unwrap_or_default();
+        RunError::Start { program, source: std::io::Error::new(std::io::ErrorKind::InvalidInput, why) }
     }
 }
 
@@ -202,5 +212,25 @@ impl crate::disk::Tools for ImageTools<'_> {
 
     fn file(&self, path_in_tree: &str) -> PathBuf {
         self.toolbox.tree.join(path_in_tree.trim_start_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Path;
+
+    use super::Toolbox;
+
+    #[test]
+    fn a_path_that_is_no_text_is_told() {
+        let path = Path::new(OsStr::from_bytes(b"/home/jos\xe9/charts"));
+        let toolbox = Toolbox::at(Path::new("/nowhere"), Path::new("/bin/true"));
+        let error = toolbox.tool("ls").reads(path).run().expect_err("it cannot be entered");
+        let told = format!("{:#}", anyhow::Error::from(error));
+        let expected = "starting `ls`: the name of `/home/jos\u{fffd}/charts` is no UTF-8\nhint: rename it, or work in \
+                        another folder";
+        assert_eq!(told, expected);
     }
 }

@@ -92,7 +92,8 @@ pub fn find(machine: &Machine) -> anyhow::Result<Found> {
     let place = machine.at(kept::PLACE);
     let kept = Kept::read(&place);
     let in_use = kept.as_ref().map(|kept| Site::parse_beside(&kept.text, &clusters));
-    let claimed = machine.at(kept::CLAIMED).exists();
+    // What cannot be told opens the box to nobody.
+    let claimed = machine.at(kept::CLAIMED).try_exists().unwrap_or(true);
     let owner = match (&kept, &in_use) {
         (Some(kept), Some(Ok(site))) => kept.owner(site, claimed),
         (Some(kept), _) if matches!(kept.from, Came::OwnMedium | Came::Image) && !claimed => Owner::OwnMedium,

@@ -149,3 +149,15 @@ fn what_was_sent_by_rest_comes_first_where_somebody_has_access() {
     assert_eq!(order(Owner::Nobody), [Origin::CommandLine, Origin::Stored]);
     assert_eq!(order(Owner::Token), [Origin::Stored, Origin::CommandLine]);
 }
+
+/// A link to itself is to a look what a failing disk is: an error.
+#[test]
+fn a_claim_that_the_disk_does_not_tell_counts_as_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let claimed = dir.path().join(super::kept::CLAIMED.trim_start_matches('/'));
+    fs_err::create_dir_all(claimed.parent().expect("a folder")).expect("made");
+    fs_err::os::unix::fs::symlink(&claimed, &claimed).expect("a link");
+    let found = find(&started_with(dir.path(), Some(&with_access("stranger")))).expect("a Site");
+    assert_eq!((found.site.hostname, found.origin), (None, Origin::Nowhere));
+    assert!(found.passed_over[0].contains("somebody has access to this box already"), "{:?}", found.passed_over);
+}

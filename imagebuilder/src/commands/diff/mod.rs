@@ -21,6 +21,7 @@ use super::table::table;
 use crate::bundle::{self, InImage};
 use crate::cli;
 use crate::error::WrongUsage;
+use crate::host::files;
 use crate::release::sign::Signer;
 use crate::report::{CommandError, Outcome, Report, details};
 
@@ -71,6 +72,13 @@ fn bundle(args: &cli::Diff, out: &Path, opened: &[Opened; 2], report: &Report) -
     };
     image(&opened[0], &args.a)?;
     image(&opened[1], &args.b)?;
+    if let Some(image) = [&args.a, &args.b].into_iter().find(|image| files::is_same(image, out)) {
+        return Err(WrongUsage {
+            message: format!("`{}` is one of the two images: the bundle would take its place", image.display()),
+            hint: "name another file".to_owned(),
+        }
+        .into());
+    }
     let [Opened::Image(a, found_a, release_a), Opened::Image(b, found_b, release_b)] = opened else {
         return Ok(Value::Null);
     };
@@ -85,7 +93,7 @@ fn bundle(args: &cli::Diff, out: &Path, opened: &[Opened; 2], report: &Report) -
     step.done_with(details([("bytes", written.bytes.into())]));
     let files = written.bundle.files.len();
     report.data(&format!("`{}` turns a into b: {files} files, {}", out.display(), HumanBytes(written.bytes)));
-    Ok(json!({ "file": out, "bytes": written.bytes, "files": files }))
+    Ok(json!({ "file": out.to_string_lossy(), "bytes": written.bytes, "files": files }))
 }
 
 /// Everything that is not the same on both sides.

@@ -103,3 +103,20 @@ fn what_is_neither_image_nor_lock_is_wrong_usage() {
     assert_eq!(exit, Exit::Wrong, "{last}");
     assert_eq!(diff(Path::new("nowhere.lock"), &path).0, Exit::Wrong);
 }
+
+#[test]
+fn a_bundle_takes_the_place_of_neither_image() {
+    let (a, b) = (Sample::new(), Sample::changed(|release| release.packages[0].version = "13.9".to_owned()));
+    let (a, b) = (a.write(Format::Raw), b.write(Format::Raw));
+    let before = [&a, &b].map(|image| hash::file(image).expect("read"));
+    let dir = tempfile::tempdir().expect("a folder");
+    let link = dir.path().join("update.tar");
+    fs_err::os::unix::fs::symlink(&b, &link).expect("a link");
+    for out in [&a, &b, &link] {
+        let args = cli::Diff { a: a.clone(), b: b.clone(), bundle: Some(out.clone()), key: None };
+        let (exit, last) = ended(|report| run(&args, report));
+        assert_eq!(exit, Exit::Wrong, "{last}");
+        assert!(last["message"].as_str().is_some_and(|told| told.contains("is one of the two images")), "{last}");
+    }
+    assert_eq!([&a, &b].map(|image| hash::file(image).expect("read")), before);
+}

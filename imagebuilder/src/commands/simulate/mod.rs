@@ -29,7 +29,7 @@ use crate::config::Format;
 use crate::config::simulation::{self, BoxImage, Firmware, SimulatedBox, Simulation};
 use crate::error::WrongUsage;
 use crate::host::command::pause;
-use crate::host::files::write_whole;
+use crate::host::files::{is_same, write_whole};
 use crate::report::{CommandError, Outcome, Report, SimulatedStage, shell_word};
 
 /// Programs of the toolbox that a site takes beside QEMU; an old toolbox lacks them.
@@ -44,6 +44,10 @@ pub fn run(args: &cli::Simulate, report: &Report) -> Result<Outcome, CommandErro
         let message = format!("`{}` has no `until`, so `--until done` never ends", args.file.display());
         let hint = "name conditions in `until`, or leave the flag out".to_owned();
         return Err(WrongUsage { message, hint }.into());
+    }
+    if args.manifests.as_ref().is_some_and(|file| is_same(file, &args.file)) {
+        let message = format!("`{}` is the site itself: the manifests would take its place", args.file.display());
+        return Err(WrongUsage { message, hint: "name another file for `--manifests`".to_owned() }.into());
     }
     let builds = plan.appliance.as_ref().is_some_and(|it| matches!(it.image, BoxImage::Definition(_)));
     if args.agent.development && !builds {
