@@ -31,7 +31,7 @@ pub enum Node {
         /// `HOST:PORT`.
         at: String,
     },
-    /// Install packages from the box, as the plan on standard input says, and print what is installed.
+    /// Install packages from the box, as the plan on standard input says, or only look; print what is installed.
     Software,
     /// Take the server out of its cluster, and remove what Kubernetes left on it.
     Reset {
@@ -75,7 +75,7 @@ impl Node {
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 let _alone = files::lock(&server.path(LOCK))?;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                let facts = runtime.block_on(software::install(&server, &plan))?;
+                let facts = runtime.block_on(software::run(&server, &plan))?;
                 show(&format!("{}\n", serde_json::to_string(&facts)?));
             }
             Self::Reset { planned } => {

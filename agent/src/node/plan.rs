@@ -193,6 +193,9 @@ pub struct SoftwarePlan {
     pub repositories: Vec<Repository>,
     /// Packages, as `name` or `name=version`.
     pub packages: Vec<String>,
+    /// Nothing is installed: it is only told what would be.
+    #[serde(default)]
+    pub only_look: bool,
 }
 
 /// The answer of `node software`.
@@ -201,8 +204,12 @@ pub struct SoftwarePlan {
 pub struct SoftwareFacts {
     /// Each package with its version: `name=version`.
     pub installed: Vec<String>,
-    /// Packages that were installed, upgraded or removed just now.
-    pub changed: usize,
+    /// Packages that are not installed, by name.
+    #[serde(default)]
+    pub lacking: Vec<String>,
+    /// What would go to another version, or go, as `name old -> new`.
+    #[serde(default)]
+    pub lagging: Vec<String>,
     /// Whether the server must be restarted.
     pub reboot_required: bool,
 }

@@ -21,8 +21,8 @@ const JOURNAL: &str = "/var/lib/dpkg/updates";
 /// What dpkg does about files of configuration that somebody changed: they stay.
 const KEPT: &str = "--force-confold";
 
-/// Installs missing packages, and upgrades those for which there is a newer version.
-pub async fn install(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<SoftwareFacts> {
+/// Installs missing packages, and brings the others to their versions; or says what that would change.
+pub async fn run(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<SoftwareFacts> {
     let mut lines = String::new();
     for repository in &plan.repositories {
         lines += &source(server, repository).await?;
@@ -32,16 +32,44 @@ pub async fn install(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<Sof
     apt(server, plan, &["apt-get", "--quiet=2"], &["update"])?;
     check_names(server, plan)?;
     mend(server)?;
-    let before = versions(server, &plan.packages);
-    let mut install = vec!["install", "--yes", "--no-install-recommends", "--allow-downgrades", "--"];
-    install.extend(plan.packages.iter().map(String::as_str));
-    apt(server, plan, &["apt-get", "--quiet=2"], &install)?;
-    let after = versions(server, &plan.packages);
-    let is_there = |package: &&String| after.iter().any(|found| name_of(found) == name_of(package));
-    let lacking: Vec<&str> = plan.packages.iter().filter(|package| !is_there(package)).map(|it| name_of(it)).collect();
-    ensure!(lacking.is_empty(), "apt ended well, and these packages are not installed: {}", lacking.join(", "));
-    let changed = after.iter().filter(|version| !before.contains(version)).count();
-    Ok(SoftwareFacts { installed: after, changed, reboot_required: server.has(REBOOT) })
+    if !plan.only_look {
+        install(server, plan, &["--yes"])?;
+    }
+    let installed = versions(server, &plan.packages);
+    let is_there = |package: &&String| installed.iter().any(|found| name_of(found) == name_of(package));
+    let lacking: Vec<String> =
+        plan.packages.iter().filter(|package| !is_there(package)).map(|it| name_of(it).to_owned()).collect();
+    ensure!(
+        plan.only_look || lacking.is_empty(),
+        "apt ended well, and these packages are not installed: {}",
+        lacking.join(", ")
+    );
+    let lagging = if plan.only_look { lagging(&install(server, plan, &["--simulate"])?) } else { Vec::new() };
+    Ok(SoftwareFacts { installed, lacking, lagging, reboot_required: server.has(REBOOT) })
+}
+
+fn install(server: &Server, plan: &SoftwarePlan, how: &[&str]) -> anyhow::Result<String> {
+    let mut words = vec!["install", "--no-install-recommends", "--allow-downgrades"];
+    words.extend(how);
+    words.push("--");
+    words.extend(plan.packages.iter().map(String::as_str));
+    apt(server, plan, &["apt-get", "--quiet=2"], &words)
+}
+
+/// What is there and would change, of the lines of `apt-get --simulate`: `Inst NAME [OLD] (NEW ARCHIVE [ARCHITECTURE])` and
+/// `Remv NAME [OLD]`.
+fn lagging(simulated: &str) -> Vec<String> {
+    let change = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (what, name) = (words.next()?, words.next()?);
+        let old = words.next()?.strip_prefix('[')?.strip_suffix(']')?;
+        match what {
+            "Inst" => Some(format!("{name} {old} -> {}", words.next()?.strip_prefix('(')?.trim_end_matches(')'))),
+            "Remv" => Some(format!("{name} {old} -> removed")),
+            _ => None,
+        }
+    };
+    simulated.lines().filter_map(change).collect()
 }
 
 /// The line of a repository for apt; `None` if the repository is still empty.
@@ -147,7 +175,7 @@ fn versions(server: &Server, packages: &[String]) -> Vec<String> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{SoftwarePlan, check_names, install, mend, versions};
+    use super::{SoftwarePlan, check_names, lagging, mend, run, versions};
     use crate::host::runner::FakeRunner;
     use crate::node::Server;
     use crate::node::plan::Repository;
@@ -169,8 +197,8 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a folder");
         let server = Server { root: dir.path().to_owned(), runner: Arc::new(FakeRunner::default()) };
-        let none = SoftwarePlan { repositories: Vec::new(), packages: vec!["curl".to_owned()] };
-        let error = install(&server, &none).await.expect_err("refused");
+        let none = SoftwarePlan { repositories: Vec::new(), packages: vec!["curl".to_owned()], only_look: false };
+        let error = run(&server, &none).await.expect_err("refused");
         assert!(error.to_string().contains("the box has no packages"), "{error}");
         let away = Repository {
             name: "box".to_owned(),
@@ -178,8 +206,8 @@ mod tests {
             suite: "trixie main".to_owned(),
             key_url: "http://127.0.0.1:1/key.asc".to_owned(),
         };
-        let plan = SoftwarePlan { repositories: vec![away], packages: Vec::new() };
-        let error = install(&server, &plan).await.expect_err("nobody answers");
+        let plan = SoftwarePlan { repositories: vec![away], packages: Vec::new(), only_look: true };
+        let error = run(&server, &plan).await.expect_err("nobody answers");
         assert!(error.to_string().contains("http://127.0.0.1:1/key.asc"), "{error}");
     }
 
@@ -211,7 +239,8 @@ mod tests {
             key_url: String::new(),
         };
         for (package, shown, why) in cases {
-            let plan = SoftwarePlan { repositories: vec![repository.clone()], packages: vec![package.to_owned()] };
+            let packages = vec![package.to_owned()];
+            let plan = SoftwarePlan { repositories: vec![repository.clone()], packages, only_look: true };
             let asked = "env DEBIAN_FRONTEND=noninteractive apt-cache";
             let fake = FakeRunner::default().answer(asked, "curl\ng++\ng++-11\n").answer(asked, shown);
             let (_dir, runner, server) = bench(fake);
@@ -221,6 +250,23 @@ mod tests {
             assert!(call.contains(" -o Acquire::http::Proxy::fd00::1=DIRECT "), "{call}");
             assert!(call.contains(" -o APT::Get::List-Cleanup=false "), "{call}");
         }
+    }
+
+    /// As apt 2.6 and 3.0 print it.
+    #[test]
+    fn what_would_change_is_what_is_there_in_another_version() {
+        let text = "NOTE: This is only a simulation!\n\
+            Inst libcurl4 [7.88.1-10] (7.88.1-11 Debian:12/stable [amd64]) []\n\
+            Inst curl [7.88.1-10] (7.88.1-11 Debian:12/stable [amd64])\n\
+            Inst jq (1.6-2.1 Debian:12.1/stable [amd64])\nInst demo [2.0] (1.5)\nRemv rival [3.1]\n\
+            Conf curl (7.88.1-11 Debian:12/stable [amd64])\n";
+        let expected = [
+            "libcurl4 7.88.1-10 -> 7.88.1-11",
+            "curl 7.88.1-10 -> 7.88.1-11",
+            "demo 2.0 -> 1.5",
+            "rival 3.1 -> removed",
+        ];
+        assert_eq!(lagging(text), expected);
     }
 
     #[test]

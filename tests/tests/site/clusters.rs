@@ -3,12 +3,13 @@
 //! of a `Release`, so the cluster itself does.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foothold::config::DiskFormat;
 use foothold_agent::cluster::api::Api;
 use foothold_agent::cluster::kubeconfig;
-use foothold_agent::ssh;
+use foothold_agent::ssh::{self, Identity, Session, Target};
 use foothold_agent::steps::chain;
 use foothold_qemu::{Disk, Firmware, Nic, Tools, Vm, VmBuilder, Writes};
 use foothold_tests::Appliance;
@@ -37,7 +38,7 @@ pub const NAMESPACE: &str = "default";
 /// On every node, of the Deployment that answers.
 const PORT: u16 = 30_053;
 pub const PROVISIONINGS: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/provisionings";
-const SOFTWARES: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/softwares";
+pub const SOFTWARES: &str = "/apis/bpa.akraino.org/v1alpha1/namespaces/default/softwares";
 const RELEASES: &str = "/apis/kpa.foothold.dev/v1alpha1/namespaces/default/releases";
 pub const HOSTS: &str = "/apis/metal3.io/v1alpha1/namespaces/metal3/baremetalhosts";
 
@@ -400,15 +401,55 @@ pub async fn goes(site: &Site, nodes: &[Node]) {
     }
 }
 
-/// A package of the box's repository is on the workers.
+/// A connection to a server of the cluster, by the cluster's own key. `node`: as the status has it.
+pub async fn logged_in(site: &Site, node: &Value) -> Session {
+    let key = secret_of(site, "one-ssh", "ssh-privatekey").await;
+    let key = ssh::private_key(&key, "the cluster's key").expect("a key");
+    let address = node["ip"].as_str().expect("an address").parse().expect("an address");
+    let target = Target { address, port: 22, user: "debian".to_owned(), host_key: None };
+    let identity = Identity { keys: vec![Arc::new(key)], password: None };
+    Session::connect(&target, &identity, STEP).await.expect("logged in")
+}
+
+/// dpkg of a server has an older jq than the box, by its own word.
+pub async fn has_an_old_package(session: &Session) {
+    let older = ["sed", "-i", "/^Package: jq$/,/^$/s/^Version: .*/Version: 1.0-1/", "/var/lib/dpkg/status"];
+    session.output(&older, b"").await.expect("written");
+}
+
+/// Whether the condition `UpToDate` has that reason, and that word is in its message.
+pub fn is_up_to_date(object: &Value, reason: &str, word: &str) -> bool {
+    let all = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = all.iter().find(|condition| condition["type"] == "UpToDate");
+    found.is_some_and(|it| it["reason"] == reason && it["message"].as_str().is_some_and(|text| text.contains(word)))
+}
+
+/// A package of the box's repository is on the workers; another version comes when somebody asks for it.
 async fn runs_software(site: &Site) {
     let object = json!({"apiVersion": "bpa.akraino.org/v1alpha1", "kind": "Software",
-        "metadata": {"name": "one", "labels": {"cluster": "one", "owner": "c1"}}, "spec": {"workerSoftware": ["jq"]}});
+        "metadata": {"name": "one", "labels": {"cluster": "one", "owner": "c1"}},
+        "spec": {"workerSoftware": ["jq"], "update": {"when": "Manual"}}});
     site.create(SOFTWARES, object).await;
     let one = format!("{SOFTWARES}/one");
     let ready = site.until(&one, "packages are installed", STEP, is_ready).await;
-    let installed = &ready["status"]["nodes"][0]["installed"][0];
-    assert!(installed.as_str().is_some_and(|package| package.starts_with("jq=")), "{ready:#}");
+    let node = &ready["status"]["nodes"][0];
+    assert!(node["installed"][0].as_str().is_some_and(|package| package.starts_with("jq=")), "{ready:#}");
+    assert!(is_up_to_date(&ready, "UpToDate", ""), "{ready:#}");
+    let cluster = site.api.get(&format!("{PROVISIONINGS}/one")).await.expect("asked").expect("a cluster");
+    let nodes = cluster["status"]["nodes"].as_array().expect("nodes");
+    let session = logged_in(site, nodes.iter().find(|it| it["name"] == node["node"]).expect("the node")).await;
+    has_an_old_package(&session).await;
+    session.close().await;
+    let asked = async |name: &str| {
+        site.api.merge(&one, &json!({"metadata": {"annotations": {name: "1"}}})).await.expect("annotated");
+    };
+    asked("example.org/look").await;
+    let lags = |object: &Value| is_up_to_date(object, "WaitingForRequest", "jq 1.0-1 -> ");
+    site.until(&one, "an old package is told", STEP, lags).await;
+    asked("foothold.dev/update").await;
+    let done = |object: &Value| is_up_to_date(object, "UpToDate", "") && object["status"]["lastHandledUpdate"] == "1";
+    let new = site.until(&one, "it is updated", STEP, done).await;
+    assert_eq!(new["status"]["nodes"][0]["installed"], node["installed"], "{new:#}");
     site.api.delete(&one).await.expect("deleted");
     site.until(&one, "packages are forgotten", STEP, Value::is_null).await;
 }

@@ -1,19 +1,17 @@
 //! The life of a cluster: without the box, without its controller, without a master. The box's half is processes of this
 //! machine ([`Formed`]).
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use foothold_agent::cluster::kubeconfig::{self, ParsedKubeconfig};
 use foothold_agent::cluster::pki;
-use foothold_agent::ssh::{self, Identity, Session, Target};
 use serde_json::{Value, json};
 
 use crate::clusters::{
     FORMED, HOSTS, NAMESPACE, OWN_VERSION, PROVISIONINGS, STEP, Site, Wished, alone, client_of, forms, goes, is_ready,
-    joins, kubeconfig_of, message, secret_of, serves, wish, with_formed_box, with_worker,
+    joins, kubeconfig_of, logged_in, message, serves, wish, with_formed_box, with_worker,
 };
 use crate::formed::Formed;
 
@@ -68,13 +66,8 @@ fn parsed(text: &str) -> ParsedKubeconfig {
 /// kubeadm makes all certificates of the master anew, so that they end in some days; the API server reads its own again by
 /// itself. The kubeconfig that the box has does not change. Returns the new one's certificate.
 async fn end_soon(site: &Site, cluster: &str) -> String {
-    let key = secret_of(site, "one-ssh", "ssh-privatekey").await;
-    let key = ssh::private_key(&key, "the cluster's key").expect("a key");
     let object = site.api.get(cluster).await.expect("asked").expect("a cluster");
-    let address = object["status"]["nodes"][0]["ip"].as_str().expect("an address").parse().expect("an address");
-    let target = Target { address, port: 22, user: "debian".to_owned(), host_key: None };
-    let identity = Identity { keys: vec![Arc::new(key)], password: None };
-    let session = Session::connect(&target, &identity, STEP).await.expect("logged in");
+    let session = logged_in(site, &object["status"]["nodes"][0]).await;
     let (config, admin) = ("/run/short.yaml", "/etc/kubernetes/admin.conf");
     let ten_days = format!(
         "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: {OWN_VERSION}\n\
@@ -212,7 +205,7 @@ pub async fn kill_again_and_again(site: &Site, formed: &Formed) {
 }
 
 /// Which boot each node runs, once all of them are Ready.
-async fn boots(cluster: &Site) -> Vec<String> {
+pub async fn boots(cluster: &Site) -> Vec<String> {
     loop {
         let all = cluster.api.get("/api/v1/nodes").await.ok().flatten().unwrap_or_default();
         let nodes = all["items"].as_array().cloned().unwrap_or_default();

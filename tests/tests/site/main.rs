@@ -31,6 +31,7 @@ mod provisioning;
 mod ramdisk;
 mod server;
 mod several;
+mod software;
 mod upgraded;
 #[path = "../vino/node.rs"]
 mod vino_node;

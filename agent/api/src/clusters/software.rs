@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 use crate::meta::{Condition, Time};
+use crate::metal3::host_firmware_settings::IntOrString;
 
 /// A package: its name, or `{name: {version: "1.2"}}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,6 +127,112 @@ pub struct SoftwareSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub worker_software: Vec<PackageWish>,
+    /// How installed packages go to another version: as soon as there is one, one node after the other, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub update: Option<UpdatePolicy>,
+}
+
+/// When installed packages go to another version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateWhen {
+    /// As soon as the box has another one.
+    #[default]
+    Now,
+    /// Within `window`.
+    Window,
+    /// When the annotation `foothold.dev/update` gets another value.
+    Manual,
+}
+
+/// Whether a node is restarted that asks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RebootWhen {
+    /// Never: the status says that it must be restarted.
+    #[default]
+    Never,
+    /// When it asks for it (`/run/reboot-required`).
+    IfRequired,
+}
+
+/// A day of the week, by its English name; three letters are enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "they are the days")]
+pub enum Day {
+    #[serde(alias = "mon", alias = "Monday", alias = "Mon")]
+    Monday,
+    #[serde(alias = "tue", alias = "Tuesday", alias = "Tue")]
+    Tuesday,
+    #[serde(alias = "wed", alias = "Wednesday", alias = "Wed")]
+    Wednesday,
+    #[serde(alias = "thu", alias = "Thursday", alias = "Thu")]
+    Thursday,
+    #[serde(alias = "fri", alias = "Friday", alias = "Fri")]
+    Friday,
+    #[serde(alias = "sat", alias = "Saturday", alias = "Sat")]
+    Saturday,
+    #[serde(alias = "sun", alias = "Sunday", alias = "Sun")]
+    Sunday,
+}
+
+impl JsonSchema for Day {
+    fn schema_name() -> Cow<'static, str> {
+        "Day".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let capital = |name: &str| name[..1].to_uppercase() + &name[1..];
+        let spelt = |name: &str| [name.to_owned(), name[..3].to_owned(), capital(name), capital(&name[..3])];
+        let names = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+        json_schema!({"type": "string", "enum": names.iter().flat_map(|name| spelt(name)).collect::<Vec<_>>()})
+    }
+}
+
+/// Hours in which nodes may be updated. Field names of Rancher's system-upgrade-controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateWindow {
+    /// Days on which it begins; every day when there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 7))]
+    pub days: Vec<Day>,
+    /// When it begins, as `HH:MM`.
+    #[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
+    pub start_time: String,
+    /// When it ends, as `HH:MM`: on the next day if that is no later than its beginning. What was begun on a node is ended.
+    #[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
+    pub end_time: String,
+    /// Of the times: a name of the IANA database, such as `Europe/Berlin`.
+    #[serde(default = "utc")]
+    #[schemars(length(min = 1, max = 64))]
+    pub time_zone: String,
+}
+
+fn utc() -> String {
+    "UTC".to_owned()
+}
+
+/// How installed packages go to another version, when the box has one, or the spec asks for one. What a node lacks is
+/// installed at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdatePolicy {
+    /// When.
+    #[serde(default)]
+    pub when: UpdateWhen,
+    /// The hours of `when: Window`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<UpdateWindow>,
+    /// How many nodes at a time: a number, or a percentage of the cluster's nodes (rounded down, at least one). Masters are
+    /// always updated one after the other. One when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<IntOrString>,
+    /// Whether pods leave the node before, as `PodDisruptionBudget`s allow it.
+    #[serde(default)]
+    pub drain: bool,
+    /// Whether it is restarted behind it.
+    #[serde(default)]
+    pub reboot: RebootWhen,
 }
 
 /// What a node has.
@@ -137,6 +244,9 @@ pub struct SoftwareOfNode {
     /// The packages, as `name=version`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub installed: Vec<String>,
+    /// What has another version than it shall have, as `name old -> new`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lagging: Vec<String>,
     /// The node wants to be restarted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reboot_required: bool,
@@ -149,12 +259,15 @@ pub struct SoftwareOfNode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SoftwareStatus {
-    /// `Ready`.
+    /// `Ready`: every node has its packages. `UpToDate`: in the versions that it shall have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
     /// `metadata.generation` that this is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The value of the annotation `foothold.dev/update` for which all nodes were updated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_handled_update: Option<String>,
     /// When the nodes were looked at last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_checked: Option<Time>,

@@ -5,6 +5,7 @@
 //! run           starts the operator, in one process
 //! common        what its controllers share: the hosts, the box and what it has for nodes
 //! login         how to log in to servers      servers   the agent on them
+//! nodes         nodes by a master's kubectl
 //! provisioning  clusters            (`Provisioning`)
 //! software      packages of nodes   (`Software`)
 //! ```
@@ -12,6 +13,7 @@
 pub mod command;
 mod common;
 mod login;
+mod nodes;
 mod provisioning;
 mod run;
 mod servers;

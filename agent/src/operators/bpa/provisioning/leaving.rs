@@ -11,6 +11,7 @@ use super::eta::Part;
 use super::install::{Order, Work};
 use super::lost;
 use super::reach::Server;
+use crate::operators::bpa::nodes::drain;
 use crate::operators::kit::{Object as _, told_key};
 
 /// A node that leaves.
@@ -127,7 +128,7 @@ async fn remove_one(order: &Order, leaving: &Leaving, first: Option<&Server<'_>>
         if let Some(first) = first.filter(|_| !order.abandon) {
             let there = first.kubectl(&["get", "node", name, "--ignore-not-found", "-o", "name"]).await?;
             if !there.is_empty() {
-                first.drain(name).await?;
+                drain(&first.session, name).await?;
             }
         }
         match order.agent.reset(&order.login, &leaving.node, &order.id).await {

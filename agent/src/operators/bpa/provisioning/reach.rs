@@ -11,6 +11,7 @@ use super::decide::Chosen;
 use super::install::{LOOK, Order, Work};
 use crate::node::plan::{CheckPlan, NodeFacts};
 use crate::operators::bpa::login::Login;
+use crate::operators::bpa::nodes;
 use crate::ssh::{Session, SshError};
 
 /// How long a server that was just provisioned may take to boot.
@@ -18,8 +19,6 @@ const BOOT: Duration = Duration::from_secs(600);
 /// How long a node that was installed before may take: it runs, or is restarted.
 const RUNS: Duration = Duration::from_secs(180);
 
-/// Annotation of a node that an upgrade has drained: it takes pods again behind it.
-pub(super) const DRAINED: &str = "foothold.dev/drained";
 /// How long the API of a master that was restarted may take.
 const API: Duration = Duration::from_secs(600);
 
@@ -45,8 +44,7 @@ impl Server<'_> {
 
     /// Runs kubectl on a master as the cluster's administrator. Returns what it prints.
     pub async fn kubectl(&self, words: &[&str]) -> Result<Vec<u8>, SshError> {
-        let kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"];
-        Ok(self.session.output(&[&kubectl[..], words].concat(), b"").await?.stdout)
+        nodes::kubectl(&self.session, words).await
     }
 
     /// Waits until the API of this master is ready: it may just be started, after a power cut or by kubeadm.
@@ -63,18 +61,6 @@ impl Server<'_> {
             work.say(format!("waiting for the API of {}", self.node.name));
             tokio::time::sleep(LOOK).await;
         }
-    }
-
-    /// Drains the node `of`: its pods go to other nodes as `PodDisruptionBudget`s allow it.
-    pub async fn drain(&self, of: &str) -> Result<(), SshError> {
-        let words = ["drain", of, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s"];
-        self.kubectl(&words).await.map(drop)
-    }
-
-    /// Lets the node `of`, which was drained, have pods again.
-    pub async fn take_pods_again(&self, of: &str) -> Result<(), SshError> {
-        self.kubectl(&["uncordon", of]).await?;
-        self.kubectl(&["annotate", "node", of, &format!("{DRAINED}-")]).await.map(drop)
     }
 }
 

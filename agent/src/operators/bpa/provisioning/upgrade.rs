@@ -11,9 +11,13 @@ use super::eta::Part;
 use super::install::{Order, Work, apply};
 use super::kubeadm::at;
 use super::lost::etcdctl;
-use super::reach::{DRAINED, Server};
+use super::reach::Server;
 use super::wishes::Wanted;
 use crate::node::plan::Task;
+use crate::operators::bpa::nodes::{DRAINED, drain, mark, take_pods_again, until_ready};
+
+/// The word of this work on nodes that it drained.
+const UPGRADE: &str = "true";
 
 /// Upgrades what has not the version of the order: the cluster and its first master, other masters, workers. `first` is a
 /// master that runs. Returns what could not be done because nodes do not answer.
@@ -44,7 +48,7 @@ pub(super) async fn upgrade(
         if !lags(name) {
             // One that was drained when the work was cut off takes pods again.
             if is_drained(&nodes, name) {
-                first.take_pods_again(name).await?;
+                take_pods_again(&first.session, name).await?;
             }
             continue;
         }
@@ -55,11 +59,11 @@ pub(super) async fn upgrade(
         // What somebody else keeps from new pods stays so.
         let drains = !alone && (!is_cordoned(&nodes, name) || is_drained(&nodes, name));
         if drains {
-            first.kubectl(&["annotate", "node", name, &format!("{DRAINED}=true"), "--overwrite"]).await?;
+            mark(&first.session, name, UPGRADE).await?;
         }
         if !alone {
             work.say(format!("draining {name} for {}", order.version));
-            first.drain(name).await?;
+            drain(&first.session, name).await?;
         }
         if is_first(name) {
             // It lies beside the data, and outlives the pod.
@@ -71,9 +75,9 @@ pub(super) async fn upgrade(
         apply(order, work, server, Task::Upgrade { first: is_first(name) }).await?;
         // The kubelet starts the API server anew, too, when something of its pod has changed.
         first.until_api_answers(work).await?;
-        first.kubectl(&["wait", "--for=condition=Ready", &format!("node/{name}"), "--timeout=300s"]).await?;
+        until_ready(&first.session, name).await?;
         if drains {
-            first.take_pods_again(name).await?;
+            take_pods_again(&first.session, name).await?;
         }
     }
     Ok(not_upgraded(&nodes, away, &order.version))
@@ -188,7 +192,7 @@ fn lags(nodes: &Value, name: &str, version: &str) -> bool {
 
 /// Whether an upgrade drained it.
 fn is_drained(nodes: &Value, name: &str) -> bool {
-    node(nodes, name).is_some_and(|node| node["metadata"]["annotations"][DRAINED] == "true")
+    node(nodes, name).is_some_and(|node| node["metadata"]["annotations"][DRAINED] == UPGRADE)
 }
 
 fn is_cordoned(nodes: &Value, name: &str) -> bool {
@@ -227,7 +231,7 @@ mod tests {
     fn only_a_node_that_an_upgrade_drained_takes_pods_again_by_itself() {
         let nodes = json!({"items": [
             {"metadata": {"name": "a"}, "spec": {"unschedulable": true}},
-            {"metadata": {"name": "b", "annotations": {DRAINED: "true"}}, "spec": {"unschedulable": true}},
+            {"metadata": {"name": "b", "annotations": {DRAINED: UPGRADE}}, "spec": {"unschedulable": true}},
             {"metadata": {"name": "c"}, "spec": {}}]});
         assert_eq!(["a", "b", "c", "d"].map(|name| is_drained(&nodes, name)), [false, true, false, false]);
     }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use agent_api::clusters::provisioning::{NodeRole, NodeStatus, Provisioning};
+use agent_api::clusters::provisioning::{NodePhase, NodeRole, NodeStatus, Provisioning};
 use agent_api::clusters::software::{Package, Software, SoftwareOfNode};
+use futures_util::future::join_all;
+use jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 
-use super::tell::What;
+use super::policy::{Go, Policy};
+use super::tell::{Told, What};
+use super::update::Site;
 use crate::node::plan::{Repository, SoftwareFacts, SoftwarePlan};
 use crate::operators::bpa::common::{Common, Place};
 use crate::operators::bpa::login::{Login, LoginError};
@@ -17,6 +21,10 @@ use crate::steps::chain;
 /// Label with the name of the cluster, and with the owner of uploads.
 const CLUSTER: &str = "cluster";
 const OWNER: &str = "owner";
+/// Annotation by which an update is asked for: each new value counts once.
+const UPDATE: &str = "foothold.dev/update";
+/// So many nodes are looked at at the same time.
+const AT_ONCE: usize = 10;
 /// Pause until a cluster that is not Ready is looked at again.
 const SOON: Duration = Duration::from_secs(15);
 /// Pause until nodes are compared with the box's repositories again.
@@ -38,7 +46,7 @@ pub async fn run(common: Common) {
 impl Turn for Controller {
     type Kind = Software;
 
-    async fn turn(&self, object: Software) -> Result<Next, ObjectError> {
+    async fn turn(&self, mut object: Software) -> Result<Next, ObjectError> {
         // Packages stay when their object goes: other things may need them by then.
         if object.leaves() {
             return Ok(Next::await_change());
@@ -46,23 +54,25 @@ impl Turn for Controller {
         if let Some(left) = self.failures.left(&object) {
             return Ok(Next::requeue(left));
         }
-        let (masters, workers) = match object.spec.packages() {
-            Ok(packages) => packages,
-            Err(wrong) => {
-                self.tell(&object, What::Invalid, wrong.join("\n"), None).await?;
+        let (packages, policy) = (object.spec.packages(), Policy::read(object.spec.update.as_ref()));
+        let ((masters, workers), policy) = match (packages, policy) {
+            (Ok(packages), Ok(policy)) => (packages, policy),
+            (packages, policy) => {
+                let wrong = [packages.err(), policy.err()].into_iter().flatten().flatten().collect::<Vec<_>>();
+                self.tell(&mut object, Told::of(What::Invalid, wrong.join("\n"))).await?;
                 return Ok(Next::await_change());
             }
         };
         let label = |name: &str| object.metadata.labels.as_ref().and_then(|labels| labels.get(name)).cloned();
         let Some(name) = label(CLUSTER) else {
             let why = format!("the label `{CLUSTER}` is missing: it names the cluster whose nodes get the packages");
-            self.tell(&object, What::Invalid, why, None).await?;
+            self.tell(&mut object, Told::of(What::Invalid, why)).await?;
             return Ok(Next::await_change());
         };
         let cluster = match self.cluster(&object, &name).await? {
             Ok(cluster) => cluster,
             Err(why) => {
-                self.tell(&object, What::Waiting, why, None).await?;
+                self.tell(&mut object, Told::of(What::Waiting, why)).await?;
                 return Ok(Next::requeue(SOON));
             }
         };
@@ -70,31 +80,214 @@ impl Turn for Controller {
             Ok(login) => login,
             Err(LoginError::Object(error)) => return Err(error),
             Err(error) => {
-                self.tell(&object, What::Failing, chain(&error), None).await?;
+                self.tell(&mut object, Told::of(What::Failing, chain(&error))).await?;
                 return Ok(Next::requeue(self.failures.one_more(&object)));
             }
         };
         let repositories = repositories(&self.common.place, label(OWNER).as_deref());
-        let mut nodes = Vec::new();
-        for node in cluster.status.iter().flat_map(|status| &status.nodes) {
-            let packages = packages_of(node, &masters, &workers);
-            if packages.is_empty() {
-                continue;
-            }
-            let plan = SoftwarePlan { repositories: repositories.clone(), packages };
-            nodes.push(self.install(node, &login, &plan).await);
-        }
-        let failed: Vec<String> =
-            nodes.iter().filter_map(|node| Some(format!("{}: {}", node.node, node.error.as_ref()?))).collect();
-        if failed.is_empty() {
-            self.failures.none(&object.key());
-            self.tell(&object, What::Installed, format!("{} nodes have the packages", nodes.len()), Some(nodes))
-                .await?;
-            return Ok(Next::requeue(AGAIN));
-        }
-        self.tell(&object, What::Failing, failed.join("\n"), Some(nodes)).await?;
-        Ok(Next::requeue(self.failures.one_more(&object)))
+        let members = members(&cluster, &repositories, &masters, &workers);
+        let asked = Asked {
+            policy,
+            request: annotation(&object, UPDATE),
+            handled: object.status.as_ref().and_then(|status| status.last_handled_update.clone()),
+        };
+        let site = Site::new(&object, &cluster, &login);
+        self.bring(&mut object, &site, &members, &asked).await
     }
+}
+
+/// A node that has packages to have.
+pub(super) struct Member<'a> {
+    pub node: &'a NodeStatus,
+    pub plan: SoftwarePlan,
+}
+
+impl Member<'_> {
+    fn is_master(&self) -> bool {
+        self.node.roles.contains(&NodeRole::Master)
+    }
+}
+
+/// How updates are asked for.
+struct Asked {
+    policy: Policy,
+    /// The annotation by which an update is asked for.
+    request: Option<String>,
+    /// Its value for which all nodes were updated.
+    handled: Option<String>,
+}
+
+impl Asked {
+    fn go(&self) -> Go {
+        self.policy.go(self.request.as_deref(), self.handled.as_deref(), Timestamp::now())
+    }
+
+    /// Whether a node is to be updated.
+    fn is_due(&self, node: &SoftwareOfNode) -> bool {
+        node.error.is_none() && (!node.lagging.is_empty() || self.policy.reboot && node.reboot_required)
+    }
+}
+
+fn annotation(object: &Software, name: &str) -> Option<String> {
+    object.metadata.annotations.as_ref()?.get(name).cloned()
+}
+
+fn members<'a>(
+    cluster: &'a Provisioning,
+    repositories: &[Repository],
+    masters: &[Package],
+    workers: &[Package],
+) -> Vec<Member<'a>> {
+    let nodes = cluster.status.iter().flat_map(|status| &status.nodes);
+    let member = |node: &'a NodeStatus| {
+        let packages = packages_of(node, masters, workers);
+        Member { node, plan: SoftwarePlan { repositories: repositories.to_vec(), packages, only_look: false } }
+    };
+    // One that leaves needs nothing any more.
+    let stays = nodes.filter(|node| node.phase != NodePhase::Removing);
+    stays.map(member).filter(|member| !member.plan.packages.is_empty()).collect()
+}
+
+impl Controller {
+    /// Brings nodes to what is asked for, and tells how far they are.
+    async fn bring(
+        &self,
+        object: &mut Software,
+        site: &Site<'_>,
+        members: &[Member<'_>],
+        asked: &Asked,
+    ) -> Result<Next, ObjectError> {
+        let mut nodes = self.complete(site.login, members).await;
+        let mut wrong = Vec::new();
+        let due = |nodes: &[SoftwareOfNode]| -> Vec<usize> {
+            (0..nodes.len()).filter(|at| asked.is_due(&nodes[*at])).collect()
+        };
+        let goes = asked.go() == Go::Now;
+        if object.spec.update.is_some() {
+            let now: Vec<&str> =
+                if goes { due(&nodes).iter().map(|at| &*members[*at].node.name).collect() } else { Vec::new() };
+            wrong = site.give_back(&now).await;
+        }
+        let first = due(&nodes);
+        let steps = if goes && wrong.is_empty() {
+            asked.policy.steps(site.nodes().len(), first.iter().map(|at| (*at, members[*at].is_master())).collect())
+        } else {
+            Vec::new()
+        };
+        let mut updated = 0;
+        for step in steps {
+            // A window may have ended meanwhile.
+            if asked.go() != Go::Now {
+                break;
+            }
+            let all: Vec<&Member<'_>> = step.iter().map(|at| &members[*at]).collect();
+            let names: Vec<&str> = all.iter().map(|member| &*member.node.name).collect();
+            let why = format!("updating {} ({updated} of {} are done)", names.join(", "), first.len());
+            self.tell(object, Told { what: What::Updating, why, nodes: Some(nodes.clone()), ..Told::default() })
+                .await?;
+            updated += step.len();
+            let ended = self.renew_all(site, &asked.policy, &all).await;
+            for (at, ended) in step.iter().zip(ended) {
+                nodes[*at] = of_node(&members[*at], ended);
+            }
+            // What breaks one node is not done to the next.
+            if step.iter().any(|at| nodes[*at].error.is_some()) {
+                break;
+            }
+        }
+        wrong.extend(nodes.iter().filter_map(|node| Some(format!("{}: {}", node.node, node.error.as_ref()?))));
+        self.conclude(object, nodes, &wrong, asked).await
+    }
+
+    /// Tells how far the nodes are, and when they are looked at again.
+    async fn conclude(
+        &self,
+        object: &mut Software,
+        nodes: Vec<SoftwareOfNode>,
+        wrong: &[String],
+        asked: &Asked,
+    ) -> Result<Next, ObjectError> {
+        let late: Vec<String> = nodes.iter().filter(|node| asked.is_due(node)).map(lag).collect();
+        let (lag, again) = match asked.go() {
+            _ if late.is_empty() => (None, AGAIN),
+            Go::Now => (Some(("UpdateFailed", late.join("\n"))), AGAIN),
+            Go::Later { reason, why, left } => {
+                (Some((reason, format!("{}\n{why}", late.join("\n")))), left.map_or(AGAIN, |left| left.min(AGAIN)))
+            }
+        };
+        if !wrong.is_empty() {
+            let told = Told { what: What::Failing, why: wrong.join("\n"), nodes: Some(nodes), lag, handled: None };
+            self.tell(object, told).await?;
+            return Ok(Next::requeue(self.failures.one_more(object)));
+        }
+        self.failures.none(&object.key());
+        let handled = asked.request.clone().filter(|_| late.is_empty());
+        let why = format!("{} nodes have the packages", nodes.len());
+        self.tell(object, Told { what: What::Installed, why, nodes: Some(nodes), lag, handled }).await?;
+        Ok(Next::requeue(again))
+    }
+
+    /// Looks at all nodes, and installs what they lack.
+    async fn complete(&self, login: &Login, members: &[Member<'_>]) -> Vec<SoftwareOfNode> {
+        let one = async |member: &Member<'_>| {
+            let look = SoftwarePlan { only_look: true, ..member.plan.clone() };
+            let looked = async {
+                let facts = self.ask(login, member.node, &look).await?;
+                if facts.lacking.is_empty() {
+                    return anyhow::Ok(facts);
+                }
+                let lacks =
+                    |package: &&String| facts.lacking.iter().any(|name| package.split('=').next() == Some(name));
+                let packages = member.plan.packages.iter().filter(lacks).cloned().collect();
+                self.ask(login, member.node, &SoftwarePlan { packages, ..member.plan.clone() }).await?;
+                self.ask(login, member.node, &look).await
+            };
+            of_node(member, looked.await)
+        };
+        let mut nodes = Vec::new();
+        for some in members.chunks(AT_ONCE) {
+            nodes.extend(join_all(some.iter().map(one)).await);
+        }
+        nodes
+    }
+
+    /// Runs the plan on a node.
+    pub(super) async fn ask(
+        &self,
+        login: &Login,
+        node: &NodeStatus,
+        plan: &SoftwarePlan,
+    ) -> anyhow::Result<SoftwareFacts> {
+        let answer = self.common.agent.ask(login, node, &["software"], &serde_json::to_vec(plan)?).await?;
+        Ok(serde_json::from_slice(&answer)?)
+    }
+}
+
+/// The status of a node.
+fn of_node(member: &Member<'_>, ended: anyhow::Result<SoftwareFacts>) -> SoftwareOfNode {
+    let node = member.node.name.clone();
+    match ended {
+        Ok(facts) => SoftwareOfNode {
+            node,
+            installed: facts.installed,
+            lagging: facts.lagging,
+            reboot_required: facts.reboot_required,
+            error: None,
+        },
+        Err(error) => SoftwareOfNode {
+            node,
+            installed: Vec::new(),
+            lagging: Vec::new(),
+            reboot_required: false,
+            error: Some(format!("{error:#}")),
+        },
+    }
+}
+
+/// What a node waits for, for people.
+fn lag(node: &SoftwareOfNode) -> String {
+    let what = if node.lagging.is_empty() { "it must be restarted".to_owned() } else { node.lagging.join(", ") };
+    format!("{}: {what}", node.node)
 }
 
 impl Controller {
@@ -109,28 +302,6 @@ impl Controller {
         };
         let ready = cluster.status.as_ref().is_some_and(|status| status.phase.is_formed());
         Ok(if ready { Ok(cluster) } else { Err(format!("the cluster `{name}` is not Ready yet")) })
-    }
-
-    /// Installs the packages of one node. Returns its new status.
-    async fn install(&self, node: &NodeStatus, login: &Login, plan: &SoftwarePlan) -> SoftwareOfNode {
-        let done = async {
-            let answer = self.common.agent.ask(login, node, &["software"], &serde_json::to_vec(plan)?).await?;
-            Ok::<SoftwareFacts, anyhow::Error>(serde_json::from_slice(&answer)?)
-        };
-        match done.await {
-            Ok(facts) => SoftwareOfNode {
-                node: node.name.clone(),
-                installed: facts.installed,
-                reboot_required: facts.reboot_required,
-                error: None,
-            },
-            Err(error) => SoftwareOfNode {
-                node: node.name.clone(),
-                installed: Vec::new(),
-                reboot_required: false,
-                error: Some(format!("{error:#}")),
-            },
-        }
     }
 }
 
