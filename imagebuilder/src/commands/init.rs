@@ -1,10 +1,11 @@
 //! `foothold init`: a definition to start from.
 
+use std::fs::Permissions;
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 
 use crate::cli::Init;
 use crate::error::WrongUsage;
@@ -19,15 +20,17 @@ pub fn run(args: &Init, _report: &Report) -> Result<Outcome, CommandError> {
     fs_err::create_dir_all(directory)?;
     let file = directory.join("appliance.yaml");
     let text = TEMPLATE.replace("NAME", &name(directory));
-    let created = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&file);
-    let mut out = match created {
+    let at = || format!("writing `{}`", file.display());
+    // A disk that is full leaves no half of it, which would have to be deleted by hand.
+    let mut partial = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(directory)?;
+    partial.write_all(text.as_bytes()).with_context(at)?;
+    match partial.persist_noclobber(&file).map_err(|error| error.error) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let message = format!("`{}` is there already", file.display());
             return Err(WrongUsage { message, hint: "name another directory, or edit it".to_owned() }.into());
         }
-        created => created?,
-    };
-    out.write_all(text.as_bytes()).with_context(|| format!("writing `{}`", file.display()))?;
+        written => drop(written.with_context(at)?),
+    }
     Ok(Outcome::Initialised { file })
 }
 

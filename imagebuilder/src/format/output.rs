@@ -47,8 +47,10 @@ impl Output {
     }
 
     /// Gives the file its name and the usual permissions, in place of an older one, and returns its stamp: that of this
-    /// file, even when another build gives the name to its own at the same time.
+    /// file, even when another build gives the name to its own at the same time. It is on the disk by then: what the disk
+    /// could not take is an error here, or nowhere.
     pub(super) fn publish(self) -> io::Result<Stamp> {
+        self.file.sync_all()?;
         self.file.set_permissions(PermissionsExt::from_mode(MODE))?;
         match self.temporary {
             Some(temporary) => temporary.persist(&self.path).map_err(|error| error.error)?,
