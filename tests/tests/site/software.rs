@@ -43,7 +43,8 @@ fn software_is_updated_when_it_is_asked_for() {
         annotate("foothold.dev/update").await;
         let drained = |node: &Value| node["metadata"]["annotations"]["foothold.dev/drained"] == "default/one";
         cluster.until("/api/v1/nodes/worker-0", "the worker is drained", STEP, drained).await;
-        let done = |object: &Value| is_up_to_date(object, "UpToDate", "") && object["status"]["lastHandledUpdate"] == "1";
+        let done =
+            |object: &Value| is_up_to_date(object, "UpToDate", "") && object["status"]["lastHandledUpdate"] == "1";
         site.until(&one, "the worker is updated", STEP, done).await;
         let after = boots(&cluster).await;
         assert!(after[0] == before[0] && after[1] != before[1], "{before:?} {after:?}");
