@@ -401,10 +401,10 @@ pub async fn goes(site: &Site, nodes: &[Node]) {
     }
 }
 
-/// A connection to a server of the cluster, by the cluster's own key. `node`: as the status has it.
+/// A connection to a server of the cluster, by the user's key. `node`: as the status has it.
 pub async fn logged_in(site: &Site, node: &Value) -> Session {
-    let key = secret_of(site, "one-ssh", "ssh-privatekey").await;
-    let key = ssh::private_key(&key, "the cluster's key").expect("a key");
+    let key = secret_of(site, "ssh-key-secret", "id_rsa").await;
+    let key = ssh::private_key(&key, "the user's key").expect("a key");
     let address = node["ip"].as_str().expect("an address").parse().expect("an address");
     let target = Target { address, port: 22, user: "debian".to_owned(), host_key: None };
     let identity = Identity { keys: vec![Arc::new(key)], password: None };

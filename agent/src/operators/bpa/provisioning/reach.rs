@@ -112,13 +112,27 @@ pub(super) async fn reach<'a>(order: &'a Order, work: &Work) -> anyhow::Result<R
     Ok(Reached { servers, away })
 }
 
+/// Puts a line (`$3`) into the user's (`$1`) `authorized_keys`, unless it is there. The home is `$2` if nobody knows it.
+///
+/// The file is written whole: when a server loses its power, the end of a line that was only appended may be zeros, and the
+/// next line would be part of that one (ext4: the size of a file in a block that it has already is written before its data).
+const LEAVE_KEY: &str = r#"
+home=$(getent passwd "$1" | cut -d: -f6); home=${home:-$2}
+f=$(readlink -f "$home/.ssh/authorized_keys" || echo "$home/.ssh/authorized_keys")
+grep -qxaF "$3" "$f" 2>/dev/null && exit
+set -e
+install -d -m 700 -o "$1" "$home/.ssh"
+umask 077
+{ if [ -e "$f" ]; then tr -d '\000' < "$f" | sed -e '$a\'; fi; printf '%s\n' "$3"; } > "$f.new"
+chown "$1" "$f.new"
+sync "$f.new"
+mv "$f.new" "$f"
+"#;
+
 /// Writes the cluster's key to a server: it works for the next connection even if the password has changed by then.
 async fn leave_key(session: &Session, login: &Login) -> Result<(), SshError> {
     let home = if login.user == "root" { "/root".to_owned() } else { format!("/home/{}", login.user) };
-    let script = "home=$(getent passwd \"$1\" | cut -d: -f6); home=${home:-$2}; f=$home/.ssh/authorized_keys; \
-                  grep -qxF \"$3\" \"$f\" 2>/dev/null || { install -d -m 700 -o \"$1\" \"$home/.ssh\" && printf '%s\\n' \"$3\" >> \"$f\" && \
-                  chmod 600 \"$f\" && chown \"$1\" \"$f\"; }";
-    session.output(&["sh", "-c", script, "sh", &login.user, &home, login.authorized.trim()], b"").await.map(drop)
+    session.output(&["sh", "-c", LEAVE_KEY, "sh", &login.user, &home, login.authorized.trim()], b"").await.map(drop)
 }
 
 /// Asks every server whether it can become a node, before anything is changed on any of them. What was begun on them before is
@@ -186,4 +200,49 @@ pub(super) fn first_master(order: &Order, reached: &Reached<'_>) -> anyhow::Resu
          Provisioning and make it again"
     );
     masters().map(|(at, _)| at).next().ok_or_else(|| anyhow::anyhow!("there is no master"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::LEAVE_KEY;
+    use crate::host::System;
+    use crate::host::runner::Runner as _;
+
+    #[test]
+    fn a_key_is_a_line_of_its_own_whatever_a_power_cut_left() {
+        let (mine, theirs) = ("ssh-ed25519 AAAAmine foothold one", "ssh-ed25519 AAAAtheirs me");
+        for (before, after) in [
+            (None, format!("{mine}\n")),
+            (Some(String::new()), format!("{mine}\n")),
+            (Some(format!("{theirs}\n")), format!("{theirs}\n{mine}\n")),
+            (Some(theirs.to_owned()), format!("{theirs}\n{mine}\n")),
+            (Some(format!("{theirs}\n{}", "\0".repeat(34))), format!("{theirs}\n{mine}\n")),
+            (Some(format!("{mine}\n{theirs}\n")), format!("{mine}\n{theirs}\n")),
+            (Some(format!("{mine} more\n")), format!("{mine} more\n{mine}\n")),
+        ] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let file = dir.path().join(".ssh/authorized_keys");
+            if let Some(before) = &before {
+                fs_err::create_dir(dir.path().join(".ssh")).expect("a folder");
+                fs_err::write(dir.path().join("elsewhere"), before).expect("written");
+                symlink("../elsewhere", &file).expect("a link");
+            }
+            let home = dir.path().to_string_lossy();
+            // Nobody knows the user of this test: then the home that is told counts, and the owner is a number.
+            let script = format!("getent() {{ :; }}\n{LEAVE_KEY}");
+            let user = rustix::process::getuid().as_raw().to_string();
+            let argv = ["sh", "-c", &script, "sh", &user, &home, mine];
+            for _ in ["written", "there already"] {
+                System::new().run(&argv, b"", std::time::Duration::from_secs(10)).expect("it runs");
+                assert_eq!(fs_err::read_to_string(&file).expect("read"), after, "{before:?}");
+            }
+            let is_link = fs_err::symlink_metadata(&file).expect("there").is_symlink();
+            assert_eq!(is_link, before.is_some(), "{before:?}");
+            if before.is_none() || before.as_deref() == Some("") {
+                assert_eq!(fs_err::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+            }
+        }
+    }
 }
