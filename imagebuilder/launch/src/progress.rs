@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_tree_names_each_crate_once() {
-        let tree = "foothold v0.1.0 (/work/my clone/imagebuilder)\nanyhow v1.0.1\nserde v1.0.2\nanyhow v1.0.1 (*)\n\
+        let tree = "foothold v0.1.0 (/a clone/imagebuilder)\nanyhow v1.0.1\nserde v1.0.2\nanyhow v1.0.1 (*)\n\
                     serde_derive v1.0.2 (proc-macro)\n\nserde v0.9.0\n";
         let expected = ["anyhow 1.0.1", "foothold 0.1.0", "serde 0.9.0", "serde 1.0.2", "serde_derive 1.0.2"];
         assert_eq!(crates_of(tree), expected);
@@ -159,7 +159,7 @@ mod tests {
                 r#"{{"reason":"compiler-artifact","package_id":"{id}","target":{{"kind":["{kind}"],"name":"x"}},"fresh":{fresh}}}"#
             )
         };
-        let registry = "registry+https://example.org/index#libc@0.2.191+x";
+        let registry = "registry+https://index.example/#libc@0.2.191+x";
         let table = [
             (message(registry, "lib", false), Some(("libc 0.2.191+x", false))),
             (message(registry, "proc-macro", true), Some(("libc 0.2.191+x", true))),
