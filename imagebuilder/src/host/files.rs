@@ -62,6 +62,8 @@ fn write(builder: &tempfile::Builder<'_, '_>, file: &Path, bytes: &[u8]) -> io::
     let file = to_replace(file)?;
     let mut partial = builder.tempfile_in(directory_of(&file))?;
     partial.write_all(bytes)?;
+    // Before the name: a power cut must not leave an empty file in the place of a good one.
+    partial.as_file().sync_all()?;
     partial.persist(file)?;
     Ok(())
 }
