@@ -85,9 +85,9 @@ fn bind_etc(machine: &Machine) -> anyhow::Result<Outcome<()>> {
     Ok(Outcome::Done((), serde_json::Value::Null))
 }
 
-/// Whether something is mounted at `target` (`proc_pid_mountinfo(5)`: the fifth field).
+/// Whether something is mounted at `target`.
 pub fn is_mounted(mountinfo: &str, target: &str) -> bool {
-    mountinfo.lines().any(|line| line.split(' ').nth(4) == Some(target))
+    mount::points(mountinfo).any(|point| point == std::path::Path::new(target))
 }
 
 #[cfg(test)]

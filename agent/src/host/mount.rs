@@ -40,6 +40,17 @@ impl<'a> MountOptions<'a> {
     }
 }
 
+/// Where something is mounted, in the order in which it was. `mountinfo`: the text of `/proc/self/mountinfo`, whose fifth field
+/// has blanks and backslashes as octal numbers. Source: `proc_pid_mountinfo(5)`.
+pub fn points(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
+    let read = |field: &str| {
+        [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+            .iter()
+            .fold(field.to_owned(), |path, (octal, char)| path.replace(octal, char))
+    };
+    mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(move |field| PathBuf::from(read(field)))
+}
+
 /// Makes the directory `target` and mounts `source` on it.
 pub fn mount(kind: &str, source: &str, target: &Path, options: MountOptions<'_>) -> Result<(), MountError> {
     let fail = |source_error: io::Error| MountError {

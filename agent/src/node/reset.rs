@@ -10,6 +10,7 @@ use super::run::CLUSTER;
 use super::system::RESOLVED_DROP_IN;
 use super::{LEDGER, SHORT, Server, address, kubernetes};
 use crate::cluster::local_path;
+use crate::host::mount;
 use crate::steps::Ledger;
 
 /// kubeadm stops every pod.
@@ -33,7 +34,7 @@ const INTERFACES: [&str; 5] = ["flannel.1", "flannel-v6.1", "cni0", "kube-ipvs0"
 const TABLES: [(&str, &str); 4] =
     [("ip", "kube-proxy"), ("ip6", "kube-proxy"), ("ip", "flannel-ipv4"), ("ip6", "flannel-ipv6")];
 
-/// What is mounted where (`proc_pid_mountinfo(5)`).
+/// What is mounted where.
 const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// Has the server leave its cluster, and be as it was before it came to one. A node of another cluster than the plan's is left
@@ -134,14 +135,7 @@ fn mounted(server: &Server) -> anyhow::Result<Vec<PathBuf>> {
     if !server.has(MOUNTS) {
         return Ok(Vec::new());
     }
-    let text = fs_err::read_to_string(server.path(MOUNTS))?;
-    // The kernel writes these as octal numbers.
-    let read = |field: &str| {
-        [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-            .iter()
-            .fold(field.to_owned(), |path, (octal, char)| path.replace(octal, char))
-    };
-    Ok(text.lines().filter_map(|line| line.split(' ').nth(4)).map(|field| PathBuf::from(read(field))).collect())
+    Ok(mount::points(&fs_err::read_to_string(server.path(MOUNTS))?).collect())
 }
 
 /// Removes the masters' virtual address from the server: containerd kills what runs in a pod when kubeadm stops the pod, and so
