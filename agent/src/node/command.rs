@@ -31,7 +31,7 @@ pub enum Node {
         /// `HOST:PORT`.
         at: String,
     },
-    /// Install packages from the box, as the plan on standard input says, or only look; print what is installed.
+    /// Install packages from the box, as the plan on standard input says, and print what is installed and what lags.
     Software,
     /// Take the server out of its cluster, and remove what Kubernetes left on it.
     Reset {

@@ -193,9 +193,9 @@ pub struct SoftwarePlan {
     pub repositories: Vec<Repository>,
     /// Packages, as `name` or `name=version`.
     pub packages: Vec<String>,
-    /// Nothing is installed: it is only told what would be.
+    /// What is installed stays in its version: it is only told what would change.
     #[serde(default)]
-    pub only_look: bool,
+    pub only_missing: bool,
 }
 
 /// The answer of `node software`.
@@ -204,9 +204,6 @@ pub struct SoftwarePlan {
 pub struct SoftwareFacts {
     /// Each package with its version: `name=version`.
     pub installed: Vec<String>,
-    /// Packages that are not installed, by name.
-    #[serde(default)]
-    pub lacking: Vec<String>,
     /// What would go to another version, or go, as `name old -> new`.
     #[serde(default)]
     pub lagging: Vec<String>,

@@ -21,7 +21,7 @@ const JOURNAL: &str = "/var/lib/dpkg/updates";
 /// What dpkg does about files of configuration that somebody changed: they stay.
 const KEPT: &str = "--force-confold";
 
-/// Installs missing packages, and brings the others to their versions; or says what that would change.
+/// Installs missing packages, and brings the others to their versions; or says what the latter would change.
 pub async fn run(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<SoftwareFacts> {
     let mut lines = String::new();
     for repository in &plan.repositories {
@@ -32,27 +32,28 @@ pub async fn run(server: &Server, plan: &SoftwarePlan) -> anyhow::Result<Softwar
     apt(server, plan, &["apt-get", "--quiet=2"], &["update"])?;
     check_names(server, plan)?;
     mend(server)?;
-    if !plan.only_look {
-        install(server, plan, &["--yes"])?;
+    let all: Vec<&str> = plan.packages.iter().map(String::as_str).collect();
+    let before = versions(server, &plan.packages);
+    let due = if plan.only_missing { lacking(&all, &before) } else { all.clone() };
+    if !due.is_empty() {
+        install(server, plan, "--yes", &due)?;
     }
     let installed = versions(server, &plan.packages);
-    let is_there = |package: &&String| installed.iter().any(|found| name_of(found) == name_of(package));
-    let lacking: Vec<String> =
-        plan.packages.iter().filter(|package| !is_there(package)).map(|it| name_of(it).to_owned()).collect();
-    ensure!(
-        plan.only_look || lacking.is_empty(),
-        "apt ended well, and these packages are not installed: {}",
-        lacking.join(", ")
-    );
-    let lagging = if plan.only_look { lagging(&install(server, plan, &["--simulate"])?) } else { Vec::new() };
-    Ok(SoftwareFacts { installed, lacking, lagging, reboot_required: server.has(REBOOT) })
+    let lacking = lacking(&all, &installed);
+    ensure!(lacking.is_empty(), "apt ended well, and these packages are not installed: {}", lacking.join(", "));
+    let lagging = if plan.only_missing { lagging(&install(server, plan, "--simulate", &all)?) } else { Vec::new() };
+    Ok(SoftwareFacts { installed, lagging, reboot_required: server.has(REBOOT) })
 }
 
-fn install(server: &Server, plan: &SoftwarePlan, how: &[&str]) -> anyhow::Result<String> {
-    let mut words = vec!["install", "--no-install-recommends", "--allow-downgrades"];
-    words.extend(how);
-    words.push("--");
-    words.extend(plan.packages.iter().map(String::as_str));
+/// The packages that are not among those that are installed.
+fn lacking<'a>(packages: &[&'a str], installed: &[String]) -> Vec<&'a str> {
+    let is_there = |package: &str| installed.iter().any(|found| name_of(found) == name_of(package));
+    packages.iter().copied().filter(|package| !is_there(package)).collect()
+}
+
+fn install(server: &Server, plan: &SoftwarePlan, how: &str, packages: &[&str]) -> anyhow::Result<String> {
+    let mut words = vec!["install", "--no-install-recommends", "--allow-downgrades", how, "--"];
+    words.extend(packages);
     apt(server, plan, &["apt-get", "--quiet=2"], &words)
 }
 
@@ -197,7 +198,7 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().expect("a folder");
         let server = Server { root: dir.path().to_owned(), runner: Arc::new(FakeRunner::default()) };
-        let none = SoftwarePlan { repositories: Vec::new(), packages: vec!["curl".to_owned()], only_look: false };
+        let none = SoftwarePlan { repositories: Vec::new(), packages: vec!["curl".to_owned()], only_missing: false };
         let error = run(&server, &none).await.expect_err("refused");
         assert!(error.to_string().contains("the box has no packages"), "{error}");
         let away = Repository {
@@ -206,7 +207,7 @@ mod tests {
             suite: "trixie main".to_owned(),
             key_url: "http://127.0.0.1:1/key.asc".to_owned(),
         };
-        let plan = SoftwarePlan { repositories: vec![away], packages: Vec::new(), only_look: true };
+        let plan = SoftwarePlan { repositories: vec![away], packages: Vec::new(), only_missing: true };
         let error = run(&server, &plan).await.expect_err("nobody answers");
         assert!(error.to_string().contains("http://127.0.0.1:1/key.asc"), "{error}");
     }
@@ -240,7 +241,7 @@ mod tests {
         };
         for (package, shown, why) in cases {
             let packages = vec![package.to_owned()];
-            let plan = SoftwarePlan { repositories: vec![repository.clone()], packages, only_look: true };
+            let plan = SoftwarePlan { repositories: vec![repository.clone()], packages, only_missing: true };
             let asked = "env DEBIAN_FRONTEND=noninteractive apt-cache";
             let fake = FakeRunner::default().answer(asked, "curl\ng++\ng++-11\n").answer(asked, shown);
             let (_dir, runner, server) = bench(fake);

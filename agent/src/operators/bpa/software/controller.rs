@@ -141,7 +141,7 @@ fn members<'a>(
     let nodes = cluster.status.iter().flat_map(|status| &status.nodes);
     let member = |node: &'a NodeStatus| {
         let packages = packages_of(node, masters, workers);
-        Member { node, plan: SoftwarePlan { repositories: repositories.to_vec(), packages, only_look: false } }
+        Member { node, plan: SoftwarePlan { repositories: repositories.to_vec(), packages, only_missing: false } }
     };
     // One that leaves needs nothing any more.
     let stays = nodes.filter(|node| node.phase != NodePhase::Removing);
@@ -158,19 +158,15 @@ impl Controller {
         asked: &Asked,
     ) -> Result<Next, ObjectError> {
         let mut nodes = self.complete(site.login, members).await;
-        let mut wrong = Vec::new();
-        let due = |nodes: &[SoftwareOfNode]| -> Vec<usize> {
-            (0..nodes.len()).filter(|at| asked.is_due(&nodes[*at])).collect()
-        };
         let goes = asked.go() == Go::Now;
+        let due: Vec<usize> = (0..nodes.len()).filter(|at| goes && asked.is_due(&nodes[*at])).collect();
+        let mut wrong = Vec::new();
         if object.spec.update.is_some() {
-            let now: Vec<&str> =
-                if goes { due(&nodes).iter().map(|at| &*members[*at].node.name).collect() } else { Vec::new() };
+            let now: Vec<&str> = due.iter().map(|at| &*members[*at].node.name).collect();
             wrong = site.give_back(&now).await;
         }
-        let first = due(&nodes);
-        let steps = if goes && wrong.is_empty() {
-            asked.policy.steps(site.nodes().len(), first.iter().map(|at| (*at, members[*at].is_master())).collect())
+        let steps = if wrong.is_empty() {
+            asked.policy.steps(site.nodes().len(), due.iter().map(|at| (*at, members[*at].is_master())).collect())
         } else {
             Vec::new()
         };
@@ -182,7 +178,7 @@ impl Controller {
             }
             let all: Vec<&Member<'_>> = step.iter().map(|at| &members[*at]).collect();
             let names: Vec<&str> = all.iter().map(|member| &*member.node.name).collect();
-            let why = format!("updating {} ({updated} of {} are done)", names.join(", "), first.len());
+            let why = format!("updating {} ({updated} of {} are done)", names.join(", "), due.len());
             self.tell(object, Told { what: What::Updating, why, nodes: Some(nodes.clone()), ..Told::default() })
                 .await?;
             updated += step.len();
@@ -227,22 +223,11 @@ impl Controller {
         Ok(Next::requeue(again))
     }
 
-    /// Looks at all nodes, and installs what they lack.
+    /// Installs what nodes lack, and looks at what lags behind on them.
     async fn complete(&self, login: &Login, members: &[Member<'_>]) -> Vec<SoftwareOfNode> {
         let one = async |member: &Member<'_>| {
-            let look = SoftwarePlan { only_look: true, ..member.plan.clone() };
-            let looked = async {
-                let facts = self.ask(login, member.node, &look).await?;
-                if facts.lacking.is_empty() {
-                    return anyhow::Ok(facts);
-                }
-                let lacks =
-                    |package: &&String| facts.lacking.iter().any(|name| package.split('=').next() == Some(name));
-                let packages = member.plan.packages.iter().filter(lacks).cloned().collect();
-                self.ask(login, member.node, &SoftwarePlan { packages, ..member.plan.clone() }).await?;
-                self.ask(login, member.node, &look).await
-            };
-            of_node(member, looked.await)
+            let plan = SoftwarePlan { only_missing: true, ..member.plan.clone() };
+            of_node(member, self.ask(login, member.node, &plan).await)
         };
         let mut nodes = Vec::new();
         for some in members.chunks(AT_ONCE) {
