@@ -206,9 +206,9 @@ impl Ironic {
         machine.follow(&kind, not, authorities::of_secret, tell).await;
     }
 
-    /// Keeps the file with the facts about servers and their BMCs, and tells whose Secrets count, for the agent that stands before Ironic. Names of BMCs
-    /// and network data may change without their hosts: they are looked at again from time to time. Ends only when it is
-    /// dropped.
+    /// Keeps the file with the facts about servers and their BMCs, for the agent that stands before Ironic, and tells whose
+    /// Secrets count. Names of BMCs and network data may change without their hosts: they are looked at again from time to
+    /// time. Ends only when it is dropped.
     async fn follow_servers(&self, machine: &Machine) {
         let kind = ApiResource::erase::<BareMetalHost>(&());
         let not = "Ironic's files and API are not told of new servers";

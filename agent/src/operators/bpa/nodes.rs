@@ -1,9 +1,16 @@
 //! Nodes of a cluster, by the kubectl of a master.
 
+use serde_json::Value;
+
 use crate::ssh::{Session, SshError};
 
 /// Annotation of a node that was drained for work on it, with the word for the work: behind it the node takes pods again.
 pub const DRAINED: &str = "foothold.dev/drained";
+
+/// Whether a node was drained for this work.
+pub fn is_drained_for(node: &Value, work: &str) -> bool {
+    node["metadata"]["annotations"][DRAINED] == work
+}
 
 /// Runs kubectl on a master as the cluster's administrator. Returns what it prints.
 pub async fn kubectl(master: &Session, words: &[&str]) -> Result<Vec<u8>, SshError> {

@@ -53,14 +53,14 @@ pub(super) async fn make_room(
         }
         match servers::connect(&order.login, node).await {
             Ok(session) => session.close().await,
-            Err(error) => silent.push((node, format!("{error:#}"))),
+            Err(error) => silent.push((node.name.as_str(), format!("{error:#}"))),
         }
     }
     let masters = away.iter().filter(|(node, _)| node.roles.contains(&NodeRole::Master));
     let wanted: Vec<(&str, String)> = masters.map(|(node, why)| (node.name.as_str(), why.clone())).collect();
-    let names: Vec<(&str, String)> = silent.iter().map(|(node, why)| (node.name.as_str(), why.clone())).collect();
-    gone(&wanted, &names, order.abandon)?;
-    for (node, _) in silent {
+    let gone = gone(&wanted, &silent, order.abandon)?;
+    let nodes = order.leaving.iter().filter(|leaving| leaving.is_master()).map(|leaving| &leaving.node);
+    for node in nodes.filter(|node| gone.contains(&node.name.as_str())) {
         log::warn!("{} does not answer; it leaves the cluster as it is", node.name);
         forget(first, &node.name, Some(&node.ip)).await?;
     }

@@ -14,7 +14,7 @@ use super::lost::etcdctl;
 use super::reach::Server;
 use super::wishes::Wanted;
 use crate::node::plan::Task;
-use crate::operators::bpa::nodes::{DRAINED, drain, mark, take_pods_again, until_ready};
+use crate::operators::bpa::nodes::{drain, is_drained_for, mark, take_pods_again, until_ready};
 
 /// The word of this work on nodes that it drained.
 const UPGRADE: &str = "true";
@@ -192,7 +192,7 @@ fn lags(nodes: &Value, name: &str, version: &str) -> bool {
 
 /// Whether an upgrade drained it.
 fn is_drained(nodes: &Value, name: &str) -> bool {
-    node(nodes, name).is_some_and(|node| node["metadata"]["annotations"][DRAINED] == UPGRADE)
+    node(nodes, name).is_some_and(|node| is_drained_for(node, UPGRADE))
 }
 
 fn is_cordoned(nodes: &Value, name: &str) -> bool {
@@ -209,6 +209,7 @@ mod tests {
     use super::super::eta::{History, Schedule};
     use super::super::upkeep::Aim;
     use super::*;
+    use crate::operators::bpa::nodes::DRAINED;
 
     #[test]
     fn the_cluster_says_which_version_it_and_each_node_has() {

@@ -18,7 +18,7 @@ use super::controller::{Controller, Member};
 use super::policy::Policy;
 use crate::node::plan::SoftwareFacts;
 use crate::operators::bpa::login::Login;
-use crate::operators::bpa::nodes::{DRAINED, drain, kubectl, mark, take_pods_again, until_ready};
+use crate::operators::bpa::nodes::{drain, is_drained_for, kubectl, mark, take_pods_again, until_ready};
 use crate::operators::bpa::servers::connect;
 use crate::operators::kit::{Object as _, told_key};
 use crate::ssh::Session;
@@ -88,7 +88,7 @@ impl<'a> Site<'a> {
     async fn empty(&self, name: &str) -> anyhow::Result<bool> {
         let master = self.master().await?;
         let node: Value = serde_json::from_slice(&kubectl(&master, &["get", "node", name, "--output=json"]).await?)?;
-        let ours = node["metadata"]["annotations"][DRAINED] == self.mark.as_str();
+        let ours = is_drained_for(&node, &self.mark);
         let returns = ours || node["spec"]["unschedulable"] != true;
         if returns {
             mark(&master, name, &self.mark).await?;
@@ -107,7 +107,7 @@ impl<'a> Site<'a> {
 /// Names of nodes that bear this mark.
 fn marked(nodes: &Value, mark: &str) -> Vec<String> {
     let all = nodes["items"].as_array().into_iter().flatten();
-    let ours = all.filter(|node| node["metadata"]["annotations"][DRAINED] == mark);
+    let ours = all.filter(|node| is_drained_for(node, mark));
     ours.filter_map(|node| node["metadata"]["name"].as_str()).map(str::to_owned).collect()
 }
 
@@ -191,6 +191,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::operators::bpa::nodes::DRAINED;
 
     #[test]
     fn a_node_that_was_drained_for_something_else_is_left_alone() {
